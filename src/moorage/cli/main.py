@@ -1,0 +1,44 @@
+"""The `moorage` command. Each command is small: it reads settings, asks the platform, prints."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from moorage import __version__
+from moorage.cli import admin, keys, system, up
+from moorage.errors import CannotStart
+
+app = typer.Typer(
+    name="moorage",
+    help="Moorage: sites, apps, functions, databases, schedules and monitors on one command.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+up.register(app)
+system.register(app)
+app.add_typer(admin.app, name="admin")
+app.add_typer(keys.app, name="keys")
+app.add_typer(system.audit_app, name="audit")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def main() -> None:
+    """Run the command line; what cannot start ends with the reason and code 2."""
+    try:
+        app()
+    except CannotStart as error:
+        print(f"moorage: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

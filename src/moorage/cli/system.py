@@ -1,0 +1,137 @@
+"""`moorage doctor`, `backup`, `restore` and `audit verify`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moorage.cli.client import DataOption, ask, data_folder, fail, is_running, load, opened_store
+from moorage.db.lock import DataFolderInUse
+from moorage.settings import BadSettings, Settings
+
+audit_app = typer.Typer(help="The activity feed's seals.", no_args_is_help=True)
+
+Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup, such as moorage-2030-01-31.tar.gz.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor")(_doctor)
+    app.command("backup")(_backup)
+    app.command("restore")(_restore)
+
+
+def _doctor(
+    data: DataOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Check this machine: what the platform needs, what is missing, and how to get it.
+
+    Ends with code 1 when something is missing that the platform cannot do without.
+    """
+    from moorage.platform import doctor
+
+    checks = []
+    try:
+        settings = load(data)
+        checks.append(
+            doctor.Check("settings", doctor.State.OK, f"{len(settings.model_fields_set)} differ from defaults")
+        )
+    except BadSettings as error:
+        # The machine is worth a look even so; the defaults stand in for what cannot be read.
+        settings = Settings.model_construct(data=data_folder(data))
+        text = "; ".join(str(error).splitlines())
+        checks.append(doctor.Check("settings", doctor.State.FAIL, text, "set these variables to what is asked for"))
+    checks += doctor.run(settings, running=is_running(data))
+    typer.echo(json.dumps(doctor.as_json(checks), indent=2) if as_json else doctor.as_text(checks))
+    if doctor.has_failed(checks):
+        raise typer.Exit(1)
+
+
+def _backup(
+    file: Backup,
+    data: DataOption = None,
+    files_only: Annotated[
+        bool, typer.Option("--files-only", help="Leave out the store, because it is on PostgreSQL.")
+    ] = False,
+) -> None:
+    """Write the store, artifacts, databases and keys to one file; the platform may run meanwhile.
+
+    The file is read back and checked before it gets its name. It holds the keys: keep it as safe as them.
+    """
+    from moorage.platform import backup
+
+    settings = load(data)
+    snapshot = (lambda: Path(ask(data, "snapshot"))) if is_running(data) else None
+    with _explained("make the backup", "no backup was made"):
+        made = backup.back_up(settings, file.absolute(), snapshot=snapshot, say=typer.echo, files_only=files_only)
+    typer.echo(f"backup succeeded: {file} ({len(made.files)} files, {made.size / 2**20:.1f} MB before packing)")
+    if settings.master_key.get_secret_value():
+        typer.echo("keep MOORAGE_MASTER_KEY too: the secrets in this backup cannot be read without it")
+    if settings.artifacts_url:
+        typer.echo(f"the artifacts in {settings.artifacts_url} are not part of it: back them up there")
+    if files_only:
+        typer.echo("the store is not part of it: keep the dump of PostgreSQL that belongs to it")
+
+
+def _restore(
+    file: Backup,
+    data: DataOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the data that is there; it is moved to the trash folder.")
+    ] = False,
+) -> None:
+    """Put a backup in place; the platform must be stopped. Until all of it is checked, nothing is changed."""
+    from moorage.platform import restore
+
+    settings = load(data)
+    with _explained("restore", "nothing was changed"):
+        manifest, trash = restore.restore(
+            settings, file.absolute(), force=force, running=is_running(data), say=typer.echo
+        )
+    typer.echo(f"restored {len(manifest.files)} files of {manifest.created_at} into {settings.data}")
+    if trash is not None:
+        typer.echo(f"the data that was there before is in {trash}")
+    if not (settings.folder("keys") / "master_key").exists() and not settings.master_key.get_secret_value():
+        typer.echo("this backup holds no master key: set MOORAGE_MASTER_KEY to the one it was made with")
+    typer.echo(f"start it with: moorage up --data {settings.data}")
+
+
+@contextlib.contextmanager
+def _explained(what: str, outcome: str) -> Iterator[None]:
+    """End with a reason, not with a traceback, where the machine or the data stand in the way."""
+    from moorage.platform.archive import CannotRestore
+    from moorage.platform.backup import CannotBackUp
+
+    try:
+        yield
+    except (CannotBackUp, CannotRestore, DataFolderInUse) as error:
+        fail(str(error))
+    except json.JSONDecodeError:
+        fail(f"cannot {what}: the platform could not copy its store, its log says why; {outcome}")
+    except (OSError, sqlite3.Error) as error:
+        fail(f"cannot {what}: {error}; {outcome}")
+
+
+@audit_app.command("verify")
+def verify(data: DataOption = None) -> None:
+    """Check that no row of the activity feed was changed, removed or added behind the platform's back."""
+    found = ask(data, "verify-audit") if is_running(data) else asyncio.run(_verify_stopped(data))
+    for broken in found["broken"]:
+        typer.echo(f"organization {broken['organization']}, row {broken['row']}: {broken['why']}", err=True)
+    if found["broken"]:
+        fail("the activity feed was tampered with")
+    typer.echo(f"all {found['rows']} rows hold")
+
+
+async def _verify_stopped(data: Path | None) -> dict[str, Any]:
+    from moorage.platform import admin
+
+    with opened_store(load(data)) as db:
+        return await admin.verify_audit(db)

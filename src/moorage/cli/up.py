@@ -1,0 +1,69 @@
+"""`moorage up`, and the single processes it is made of: `serve`, `work`, `edge`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from moorage import settings as settings_module
+from moorage.settings import Settings
+
+
+def register(app: typer.Typer) -> None:
+    app.command("up", help=_up.__doc__)(with_settings(_up))
+    app.command("serve", help=_serve.__doc__)(with_settings(_serve))
+    app.command("work", help=_work.__doc__)(with_settings(_work))
+    app.command("edge", help=_edge.__doc__)(with_settings(_edge))
+
+
+def _up(settings: Settings) -> None:
+    """Start the whole platform in the foreground; Ctrl-C stops it."""
+    from moorage.platform import plan
+
+    plan.execute(plan.make(settings))
+
+
+def _serve(settings: Settings) -> None:
+    """Start an API process without workers (several may run on one PostgreSQL)."""
+    from moorage.platform import control
+
+    control.run(settings, works=False)
+
+
+def _work(settings: Settings) -> None:
+    """Start a worker process without the API (several may run on one PostgreSQL)."""
+    from moorage.platform import control
+
+    control.run(settings, serves=False)
+
+
+def _edge(settings: Settings) -> None:
+    """Start a function gateway process."""
+    os.environ.update(settings_module.as_environment(settings))
+    from moorage.edge import main as edge
+
+    edge.main()
+
+
+def with_settings(command: Callable[[Settings], None]) -> Callable[..., None]:
+    """Give a command a flag for every setting; a flag wins over its variable."""
+
+    def run(**flags: Any) -> None:
+        given = {name: value for name, value in flags.items() if value is not None}
+        command(settings_module.load(**given))
+
+    parameters = [_flag(name, field.description or "") for name, field in Settings.model_fields.items()]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _flag(name: str, text: str) -> inspect.Parameter:
+    option = typer.Option(
+        None, f"--{name.replace('_', '-')}", help=f"{text} [MOORAGE_{name.upper()}]", show_default=False
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=str | None)

@@ -1,0 +1,138 @@
+"""Statements, compiled once per dialect and run on the bare driver.
+
+A `Query` is an SQLAlchemy Core statement and the class its rows become; a `Command` has no rows. Both are made when a
+module is imported and compiled the first time they run. Parameters are written `arg("name")` and given by name:
+
+    BY_NAME = Query(select(*columns(project)).where(project.c.org_id == arg("org_id")), Project)
+    tx.find(BY_NAME, org_id=org_id)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from sqlalchemy import BindParameter, Boolean, ColumnElement, Table, bindparam
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.dml import Insert
+from sqlalchemy.sql.elements import ClauseElement
+
+T = TypeVar("T")
+
+# A statement, or a function of the dialect's name for the few that differ between dialects.
+Source = ClauseElement | Callable[[str], ClauseElement]
+
+
+def _make_dialects() -> dict[str, Dialect]:
+    from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+    return {
+        "sqlite": sqlite.dialect(paramstyle="named"),
+        "postgresql": PGDialect_psycopg(paramstyle="pyformat"),  # type: ignore[no-untyped-call]
+    }
+
+
+_dialects: dict[str, Dialect] = {}
+
+
+def dialect(name: str) -> Dialect:
+    if not _dialects:
+        _dialects.update(_make_dialects())
+    return _dialects[name]
+
+
+def arg(name: str, type_: Any = None) -> BindParameter[Any]:
+    """A parameter of a statement. The underscore keeps it apart from the columns an UPDATE sets."""
+    return bindparam("_" + name, type_=type_, required=False)
+
+
+def columns(table: Table, *names: str) -> list[ColumnElement[Any]]:
+    """Return the named columns of a table, or all of them, in the order of the class that takes them."""
+    return [table.c[name] for name in names] if names else list(table.c)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A statement ready for a driver."""
+
+    sql: str
+    constants: Mapping[str, Any]
+    names: tuple[tuple[str, str], ...]  # (key in the SQL, name the caller gives)
+    booleans: tuple[int, ...]  # result columns that SQLite stores as 0 and 1
+
+    def bind(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {**self.constants, **{key: params[name] for key, name in self.names}}
+        except KeyError as error:
+            raise TypeError(f"the statement needs {error}: {self.sql}") from None
+
+
+class Statement:
+    def __init__(self, source: Source, *, sets: tuple[str, ...] = ()) -> None:
+        """`sets` names the columns that an INSERT or UPDATE takes from parameters of the same name."""
+        self._source = source
+        self._sets = sets
+        self._compiled: dict[str, Compiled] = {}
+
+    def compiled(self, dialect_name: str) -> Compiled:
+        found = self._compiled.get(dialect_name)
+        if found is None:
+            found = self._compiled[dialect_name] = self._compile(dialect_name)
+        return found
+
+    def _compile(self, name: str) -> Compiled:
+        source = self._source if isinstance(self._source, ClauseElement) else self._source(name)
+        compiled = cast(
+            SQLCompiler,
+            source.compile(
+                dialect=dialect(name),
+                column_keys=list(self._sets) if self._sets else None,
+                compile_kwargs={"render_postcompile": True},
+            ),
+        )
+        given = {key for key in compiled.params if key.startswith("_") or key in self._sets}
+        constants = {key: value for key, value in compiled.params.items() if key not in given}
+        result = [entry.type for entry in (compiled._result_columns or [])]
+        booleans = tuple(i for i, kind in enumerate(result) if isinstance(kind, Boolean)) if name == "sqlite" else ()
+        return Compiled(
+            sql=str(compiled),
+            constants=constants,
+            names=tuple((key, key.removeprefix("_") if key not in self._sets else key) for key in sorted(given)),
+            booleans=booleans,
+        )
+
+
+class Query(Statement, Generic[T]):
+    """A statement with rows; each becomes `into(*row)`."""
+
+    def __init__(self, source: Source, into: Callable[..., T], *, sets: tuple[str, ...] = ()) -> None:
+        super().__init__(source, sets=sets)
+        self.into = into
+
+
+class Command(Statement):
+    """A statement without rows."""
+
+
+def scalar(value: Any) -> Any:
+    """The `into` of a query of one column."""
+    return value
+
+
+def pair(first: Any, second: Any) -> tuple[Any, Any]:
+    """The `into` of a query of two columns."""
+    return (first, second)
+
+
+def insert_or_ignore(table: Table, *, returning: str = "id") -> Callable[[str], ClauseElement]:
+    """An INSERT that does nothing, and returns no row, where a unique key is taken."""
+
+    def source(name: str) -> ClauseElement:
+        make: Any = sqlite.insert if name == "sqlite" else postgresql.insert
+        statement: Insert = make(table).on_conflict_do_nothing()
+        return statement.returning(table.c[returning])
+
+    return source

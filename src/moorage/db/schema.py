@@ -1,0 +1,41 @@
+"""What all tables share: the metadata they are collected in, and the few column types the store knows.
+
+Times are epoch milliseconds, ids are integers that are never given out twice, JSON is text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite gives out rowids only for a column whose type is exactly INTEGER.
+Id = BigInteger().with_variant(Integer(), "sqlite")
+Millis = BigInteger()
+
+
+def table(name: str, *columns: Any) -> Table:
+    """Declare a table; `sqlite_autoincrement` keeps the id of a deleted row from coming back."""
+    return Table(name, metadata, *columns, sqlite_autoincrement=True)
+
+
+def id_column() -> Column[int]:
+    return Column("id", Id, primary_key=True, autoincrement=True)
+
+
+def text(name: str, *args: Any, nullable: bool = False, **options: Any) -> Column[Any]:
+    return Column(name, Text, *args, nullable=nullable, **options)
+
+
+def millis(name: str, *, nullable: bool = False) -> Column[Any]:
+    return Column(name, Millis, nullable=nullable)

@@ -1,0 +1,22 @@
+"""Queries take the organization. The few that must look across all of them say so, and why.
+
+`tests/architecture` fails on a function that takes a transaction and, right after it, neither an organization nor this
+mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def across_organizations(why: str) -> Callable[[F], F]:
+    """Mark a function whose query is not limited to one organization."""
+
+    def mark(function: F) -> F:
+        function.across_organizations = why  # type: ignore[attr-defined]
+        return function
+
+    return mark

@@ -1,0 +1,80 @@
+"""The page of all routes, from the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorage.docs.markdown import code, table
+from moorage.docs.markdown import page as join
+from moorage.http.docs_routes import Operation, answer_of, body_of, errors_of, operations, sentence
+from moorage.http.docs_schema import Field, Schemas
+
+HEAD = ("Name", "Type", "Rules")
+
+
+def page(document: dict[str, Any]) -> str:
+    """Return the page: the routes by tag, each with what it takes and gives."""
+    schemas, blocks = Schemas(document), list[str]()
+    for tag, found in operations(document).items():
+        blocks.append(f"## {tag}")
+        for operation in found:
+            blocks += _route(operation, schemas)
+    return join(
+        "# API",
+        "The running platform shows the same at `/docs`, with a command for each route, and as an OpenAPI 3.1 document "
+        'at `/v1/openapi.json`. An answer is `{"success": true, "data": …}`; the tables list what is in `data`. '
+        "[Errors](errors.md) has the failures.",
+        *blocks,
+    )
+
+
+def _route(operation: Operation, schemas: Schemas) -> list[str]:
+    deprecated = " Deprecated." if operation.spec.get("deprecated") else ""
+    return [
+        f"### {operation.method.upper()} {code(operation.path)}",
+        sentence(operation) + deprecated,
+        f"Access: {operation.access}. Errors: {', '.join(errors_of(operation))}.",
+        *_titled("Parameters:", _parameters(operation, schemas)),
+        *_body(operation, schemas),
+        *_answer(operation, schemas),
+    ]
+
+
+def _parameters(operation: Operation, schemas: Schemas) -> str:
+    rows = []
+    for each in map(schemas.resolve, operation.spec.get("parameters", [])):
+        schema = each.get("schema")
+        kind = f"{schemas.label(schema)}, {each['in']}"
+        rows.append(Field(each["name"], kind, each.get("required", False), schemas.rules(schema), _said(each)))
+    return table(HEAD, [_row(row) for row in rows])
+
+
+def _said(parameter: dict[str, Any]) -> str:
+    return str(parameter.get("description") or parameter.get("schema", {}).get("description", ""))
+
+
+def _body(operation: Operation, schemas: Schemas) -> list[str]:
+    body = body_of(operation, schemas)
+    if body is None:
+        return []
+    kind, schema = body
+    rows = table(HEAD, [_row(row) for row in schemas.fields(schema)])
+    return _titled(f"Body ({code(kind)}):", rows) or [f"Body ({code(kind)}): {schemas.label(schema)}."]
+
+
+def _answer(operation: Operation, schemas: Schemas) -> list[str]:
+    status, kind, schema = answer_of(operation, schemas)
+    if schema is None:
+        return [f"Answer {status}: no data."]
+    what = schemas.label(schema) if kind == "application/json" else code(kind)
+    rows = table(HEAD, [_row(row, is_answer=True) for row in schemas.fields(schema)])
+    return _titled(f"Answer {status}, {what}:", rows) or [f"Answer {status}: {what}."]
+
+
+def _titled(title: str, rows: str) -> list[str]:
+    return [title, rows] if rows else []
+
+
+def _row(row: Field, *, is_answer: bool = False) -> tuple[str, str, str]:
+    said = ", ".join(filter(None, (row.presence(is_answer=is_answer), *row.rules)))
+    return code(row.path), row.type, f"{said}. {row.text}" if said and row.text else said or row.text

@@ -1,0 +1,60 @@
+"""Every page of the reference, and the application they are made from."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import create_engine
+
+from moorage import app as application
+from moorage.db.schema import metadata
+from moorage.db.sqlite import SqliteDatabase
+from moorage.docs import api_page, cli_page, errors_page, settings_page, states_page
+from moorage.env import Env
+from moorage.kit.clock import SystemClock
+from moorage.kit.crypto import KeyRing
+from moorage.settings import Settings
+from moorage.telemetry import Telemetry
+
+NOTE = "<!-- Written from the code by `make docs`. Edits to this file are lost. -->"
+
+
+def pages() -> dict[str, str]:
+    """Return every page by its file name; the same code gives the same text."""
+    document = openapi_document()
+    made = {
+        "settings.md": settings_page.page(),
+        "api.md": api_page.page(document),
+        "cli.md": cli_page.page(),
+        "errors.md": errors_page.page(document),
+        "states.md": states_page.page(),
+    }
+    return {name: f"{NOTE}\n\n{text}" for name, text in made.items()}
+
+
+def write(folder: Path) -> list[Path]:
+    """Write every page into a folder, and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+        written.append(folder / name)
+    return written
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the document of the whole application, wired to a store that nobody keeps."""
+    with tempfile.TemporaryDirectory(prefix="moorage-docs-") as folder:
+        path = Path(folder) / "moorage.db"
+        engine = create_engine(f"sqlite:///{path}")
+        metadata.create_all(engine)
+        engine.dispose()
+        # Constructed rather than read: the variables of whoever writes the documentation must not show in it.
+        settings = Settings.model_construct(data=Path(folder))
+        db = SqliteDatabase(path, Env.make(settings, SystemClock(), KeyRing((bytes(range(32)),)), bytes(range(32))))
+        try:
+            return application.build(db, Telemetry(quiet=True)).document
+        finally:
+            db.close()

@@ -1,0 +1,66 @@
+"""The page of all settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, get_args
+
+from moorage.docs import source
+from moorage.docs.markdown import code, table
+from moorage.docs.markdown import page as join
+from moorage.http.docs_schema import Schemas
+from moorage.settings import Settings
+
+HEAD = ("Variable", "Flag", "Default", "Meaning")
+
+
+def page() -> str:
+    """Return the page: a table for each group of settings, then what the named values mean."""
+    return join(
+        "# Settings",
+        "Every setting is an environment variable, and a flag of `moorage up`, `serve`, `work` and `edge`; the flag "
+        "wins. They are read once at start: a changed setting takes a restart. An empty variable counts as not set.",
+        *_groups(),
+        "## Named values",
+        *_values(),
+    )
+
+
+def _groups() -> Iterator[str]:
+    headings = source.headings(Settings)
+    schema = Settings.model_json_schema()
+    schemas = Schemas(schema)
+    title, rows = "Settings", list[tuple[str, ...]]()
+    for name in Settings.model_fields:
+        if name in headings:
+            yield from _group(title, rows)
+            title, rows = headings[name], []
+        rows.append(_row(name, schema["properties"][name], schemas))
+    yield from _group(title, rows)
+
+
+def _group(title: str, rows: list[tuple[str, ...]]) -> list[str]:
+    return [f"## {title}", table(HEAD, rows)] if rows else []
+
+
+def _row(name: str, schema: dict[str, Any], schemas: Schemas) -> tuple[str, ...]:
+    default = schema.get("default")
+    shown = "" if default in (None, "", []) else code(_plain(default))
+    # The description of a setting names its values and tells its default in words where that depends on others.
+    rules = [rule for rule in schemas.rules(schema) if not rule.startswith(("default ", "one of "))]
+    said = [schema.get("description", ""), f"({', '.join(rules)})" if rules else ""]
+    return code(f"MOORAGE_{name.upper()}"), code(f"--{name.replace('_', '-')}"), shown, " ".join(filter(None, said))
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _values() -> Iterator[str]:
+    for name, field in Settings.model_fields.items():
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, StrEnum):
+                meanings = source.meanings(kind)
+                yield f"### {code(f'MOORAGE_{name.upper()}')}"
+                yield table(("Value", "Meaning"), [(code(each), meanings.get(each.name, "")) for each in kind])

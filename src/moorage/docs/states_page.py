@@ -1,0 +1,51 @@
+"""The page of all state machines."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from enum import StrEnum
+
+import moorage
+from moorage.docs import source
+from moorage.docs.markdown import code, table
+from moorage.docs.markdown import page as join
+from moorage.kit.machine import Machine
+
+
+def page() -> str:
+    """Return the page: every machine's states, and the moves between them."""
+    return join(
+        "# States",
+        "What the platform keeps is always in one of these states, and goes from one to another only as drawn. A move "
+        "that is not there is refused with 409 `conflict`.",
+        *(block for machine in machines() for block in _machine(machine)),
+    )
+
+
+def machines() -> Iterator[Machine[StrEnum]]:
+    """Return every machine of every feature, in the order of their modules."""
+    for package in sorted(pkgutil.iter_modules(moorage.__path__, "moorage."), key=lambda found: found.name):
+        if not package.ispkg:
+            continue
+        folder = importlib.import_module(package.name)
+        if "states" in {found.name for found in pkgutil.iter_modules(folder.__path__)}:
+            states = importlib.import_module(f"{package.name}.states")
+            yield from (value for value in vars(states).values() if isinstance(value, Machine))
+
+
+def meanings(machine: Machine[StrEnum]) -> dict[StrEnum, str]:
+    """Return what each state means: the comment beside it."""
+    said = source.meanings(type(next(iter(machine.moves))))
+    return {state: said.get(state.name, "") for state in machine.moves}
+
+
+def _machine(machine: Machine[StrEnum]) -> Iterator[str]:
+    yield f"## {machine.name.replace('_', ' ').capitalize()}"
+    rows = [
+        (code(state), meaning, ", ".join(map(code, sorted(machine.moves[state]))) or "nothing: it ends here")
+        for state, meaning in meanings(machine).items()
+    ]
+    yield table(("State", "Meaning", "May become"), rows)
+    yield f"```mermaid\n{machine.diagram()}\n```"

@@ -1,0 +1,69 @@
+"""The folder of routes: `sites/<host>` is a link to the release that host serves.
+
+The gateway looks a host up in this folder at each request, so swapping a link is a deployment, a rollback or a new
+domain, and needs no reload at any number of hosts. The rule for host names stands here once: the gateway's guard is
+made from the same pattern, because a name that passes it becomes a path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+from moorage.settings import Settings
+
+_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+# Lower case without a dot at either end: Python and Go (the gateway) read this pattern alike. It admits no empty label,
+# so neither `..` nor a hidden name can come out of a Host header.
+HOST_PATTERN = rf"^{_LABEL}(?:\.{_LABEL})*$"
+_HOST = re.compile(HOST_PATTERN)
+_LONGEST_HOST = 253  # DNS has no longer name, and a file name holds it.
+
+
+class BadHost(ValueError):
+    """The name is not one the gateway would ever serve."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"cannot route {host!r}: should be a host name in lower case, without a port")
+
+
+def is_host(name: str) -> bool:
+    return len(name) <= _LONGEST_HOST and _HOST.fullmatch(name) is not None
+
+
+def publish(settings: Settings, host: str, release_dir: Path) -> None:
+    """Serve the folder at the host from the next request on, in place of what was there; safe to repeat."""
+    link = _link(settings, host)
+    target = release_dir.resolve(strict=True)
+    if not target.is_dir():
+        raise NotADirectoryError(f"cannot publish {release_dir}: it is not a folder")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    # A name that starts with a dot is no host, so a link left by a crash is never served.
+    fresh = link.with_name(f".{secrets.token_hex(8)}")
+    os.symlink(target, fresh, target_is_directory=True)
+    try:
+        fresh.replace(link)
+    except OSError:
+        fresh.unlink()
+        raise
+
+
+def unpublish(settings: Settings, host: str) -> None:
+    """Serve nothing at the host; the release itself stays. Safe to repeat."""
+    _link(settings, host).unlink(missing_ok=True)
+
+
+def find(settings: Settings, host: str) -> Path | None:
+    """Return the folder that the host serves, or None where nothing is published."""
+    try:
+        return Path(os.readlink(_link(settings, host)))
+    except FileNotFoundError:
+        return None
+
+
+def _link(settings: Settings, host: str) -> Path:
+    if not is_host(host):
+        raise BadHost(host)
+    return settings.folder("sites") / host

@@ -1,0 +1,77 @@
+"""What goes out: the envelope, errors in it, and the headers that every answer carries."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from moorage.errors import MoorageError
+
+STATUS = {
+    "bad_request": 400,
+    "unauthorized": 401,
+    "quota_exceeded": 402,
+    "forbidden": 403,
+    "not_found": 404,
+    "conflict": 409,
+    "rate_limited": 429,
+    "internal": 500,
+}
+
+Headers = list[tuple[bytes, bytes]]
+encode = msgspec.json.Encoder().encode
+
+# Nothing here is meant for a cache, a frame or a sniffing browser.
+SECURITY: Headers = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+]
+HSTS = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
+JSON = (b"content-type", b"application/json")
+
+
+@dataclass(slots=True)
+class Answer:
+    """A whole answer, as bytes."""
+
+    status: int
+    body: bytes
+    headers: Headers = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer that is sent as it comes."""
+
+    chunks: AsyncIterator[bytes]
+    headers: Headers = field(default_factory=list)
+    status: int = 200
+
+
+def success(data: Any, status: int = 200) -> Answer:
+    if data is None:
+        return Answer(status, b'{"success":true}', [JSON])
+    return Answer(status, b'{"success":true,"data":' + encode(data) + b"}", [JSON])
+
+
+def plain_json(data: Any, status: int = 200) -> Answer:
+    return Answer(status, encode(data), [JSON])
+
+
+def failure(error: MoorageError, trace_id: str) -> Answer:
+    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.fields:
+        body["fields"] = error.fields
+    body["traceId"] = trace_id
+    return Answer(STATUS[error.code], encode({"success": False, "error": body}), [JSON])
+
+
+def html(text: str, *, policy: str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'") -> Answer:
+    headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-security-policy", policy.encode())]
+    return Answer(200, text.encode(), headers)

@@ -1,0 +1,380 @@
+"""From a request to an answer: the one place where the order of checks stands.
+
+    rate limit, unknown path, credential, suspension, organization, card wall, role floor, then the route's own
+    validation, then the handler in its unit of work
+
+Reads run in one unit, gate included. Writes pass the gate first, so that no body is read for a stranger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.errors import BadRequest, Conflict, Internal, MoorageError, NotFound, RateLimited, Unauthorized
+from moorage.http import forms, idempotency, proxies, strictjson
+from moorage.http.answer import HSTS, SECURITY, STATUS, Answer, Headers, Stream, failure, plain_json, success
+from moorage.http.cors import Cors
+from moorage.http.match import RouteTree
+from moorage.http.models import validate
+from moorage.http.ratelimit import RateLimiter, key_of
+from moorage.http.request import ClientGone, Request
+from moorage.http.route import Route, Scope
+from moorage.telemetry import Telemetry
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a request says about who sends it, for which organization."""
+
+    token: str | None
+    organization: str | None  # header, else query
+    path_organization: str | None
+
+
+class Gate(Protocol):
+    """Decides who passes; identity/ provides it."""
+
+    def admit(self, tx: Tx, route: Route, ask: Ask) -> Any:
+        """Return the caller, or raise the error that the order of checks comes to first."""
+        ...
+
+    async def passed(self, db: Database, caller: Any) -> None:
+        """Note that a caller was let in; runs beside the request and may write."""
+        ...
+
+
+class Dispatcher:
+    """The ASGI application of the API."""
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        db: Database,
+        gate: Gate,
+        telemetry: Telemetry,
+        *,
+        fallback: Callable[[Request], Awaitable[Answer | None]] | None = None,
+    ) -> None:
+        self.tree = RouteTree(routes)
+        self.db = db
+        self.gate = gate
+        self.telemetry = telemetry
+        settings = db.env.settings
+        self.limiter = RateLimiter(settings.rate_limit)
+        self.cors = Cors.of(settings)
+        self.fallback = fallback
+        self._timeout_s = settings.body_timeout_s
+        self._trusted = proxies.networks(settings.trusted_proxies)
+        self._security: Headers = [*SECURITY, HSTS] if settings.is_production else SECURITY
+        self._at_work: set[tuple[int, str, str, str]] = set()
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
+        if scope["type"] != "http":
+            await _not_http(scope, receive, send)
+            return
+        started = time.perf_counter()
+        request = Request(scope, receive, self._timeout_s)
+        route: Route | None = None
+        counted: Headers = []
+        try:
+            found = None if "\x00" in request.path else self.tree.find(request.method, request.path)
+            route = found[0] if found else None
+            if not (found and route and route.raw):
+                self._count(request, route, counted)
+            answer = await self._answer(request, *found) if found else await self._unknown(request)
+        except MoorageError as error:
+            answer = failure(error, request.trace_id)
+        except ClientGone:
+            return
+        except Exception as error:  # noqa: BLE001 - the HTTP edge: whatever it is, the client gets the envelope
+            self.telemetry.crashed(request.trace_id, error)
+            answer = failure(Internal("Something went wrong on our side; try again"), request.trace_id)
+        headers = [*answer.headers, *counted, *self.cors.headers(request)]
+        await self._send(send, request, answer, headers)
+        seconds = time.perf_counter() - started
+        self.telemetry.request(request, route, answer.status, seconds)
+
+    def _count(self, request: Request, route: Route | None, counted: Headers) -> None:
+        may, left, reset = self.limiter.count(key_of(self._token(request, route), self._address(request)))
+        counted += (
+            (b"ratelimit-limit", b"%d" % self.limiter.limit),
+            (b"ratelimit-remaining", b"%d" % left),
+            (b"ratelimit-reset", b"%d" % reset),
+        )
+        if not may:
+            counted.append((b"retry-after", b"%d" % reset))
+            raise RateLimited("Too many requests")
+
+    async def _unknown(self, request: Request) -> Answer:
+        if request.method == "OPTIONS" and (answer := self.cors.preflight(request, self.tree.methods(request.path))):
+            return answer
+        if self.fallback and request.method in ("GET", "HEAD"):
+            page = await self.fallback(request)
+            if page is not None:
+                return page
+        raise NotFound("There is nothing at this address")
+
+    async def _answer(self, request: Request, route: Route, values: list[str]) -> Answer | Stream:
+        ask = self._ask(request, route, values)
+        if route.is_async:
+            return await self._run_async(request, route, ask, values)
+        if route.is_write:
+            return await self._run_write(request, route, ask, values)
+        if route.scope is Scope.PUBLIC and "tx" not in route.wants:
+            return _encode(route, route.handler(**self._arguments(request, route, values)))
+        unit = functools.partial(self._read_unit, request=request, route=route, ask=ask, values=values)
+        answer: Answer = await (self.db.peek(unit) if route.point else self.db.read(unit))
+        self._note(request.caller)
+        return answer
+
+    def _read_unit(self, tx: Tx, *, request: Request, route: Route, ask: Ask, values: list[str]) -> Answer:
+        request.caller = self._admit(tx, route, ask)
+        return _encode(route, route.handler(**self._arguments(request, route, values, tx=tx)))
+
+    async def _run_write(self, request: Request, route: Route, ask: Ask, values: list[str]) -> Answer:
+        await self._pass_gate(request, route, ask)
+        raw = await request.body(route.body_limit)
+
+        def unit(tx: Tx) -> Answer:
+            tx.trace_id = request.trace_id
+            given = self._arguments(request, route, values, tx=tx, body=raw)
+            return _encode(route, route.handler(**given))
+
+        claim = self._claim(request, route, raw)
+        if claim is None:
+            return await self.db.write(unit)
+        return await self._once(request, route, claim, unit)
+
+    async def _once(
+        self, request: Request, route: Route, claim: idempotency.Claim, unit: Callable[[Tx], Answer]
+    ) -> Answer:
+        """Run a write under an idempotency key: the effect and the stored answer are one transaction."""
+        if claim.place in self._at_work:
+            raise Conflict("The first request with this Idempotency-Key is still at work")
+
+        def claimed(tx: Tx) -> Answer:
+            begun = idempotency.begin(tx, claim)
+            if isinstance(begun, Answer):
+                return _again(request, begun)
+            try:
+                with tx.savepoint():
+                    answer = unit(tx)
+            except MoorageError as error:
+                if not idempotency.is_kept(STATUS[error.code]):
+                    raise
+                answer = failure(error, request.trace_id)
+            idempotency.finish(tx, begun, answer, secret=route.secret)
+            return answer
+
+        self._at_work.add(claim.place)
+        try:
+            return await self.db.write(claimed)
+        finally:
+            self._at_work.discard(claim.place)
+
+    async def _run_async(self, request: Request, route: Route, ask: Ask, values: list[str]) -> Answer | Stream:
+        await self._pass_gate(request, route, ask)
+        form = await forms.read(request, route.upload, self.db.env.settings) if route.upload else None
+        try:
+            # A handler that takes the request itself reads the body itself.
+            reads = route.body is not None or "request" not in route.wants
+            raw = await request.body(route.body_limit) if reads else b""
+            claim = self._claim(request, route, form.fingerprint if form else raw) if route.is_write else None
+            call = functools.partial(self._call, request, route, values, raw, form)
+            return await (self._once_async(request, route, claim, call) if claim else call())
+        finally:
+            if form:
+                form.discard()
+
+    async def _call(self, request: Request, route: Route, values: list[str], raw: bytes, form: Any) -> Answer | Stream:
+        given = self._arguments(request, route, values, body=raw)
+        if "form" in route.wants:
+            given["form"] = form
+        result = await route.handler(**given)
+        return result if isinstance(result, Stream) else _encode(route, result)
+
+    async def _once_async(
+        self, request: Request, route: Route, claim: idempotency.Claim, call: Callable[[], Awaitable[Any]]
+    ) -> Answer:
+        """Run an async write under a key. It may span transactions, so the claim is committed before it starts."""
+        begun = await self.db.write(lambda tx: idempotency.begin(tx, claim))
+        if isinstance(begun, Answer):
+            return _again(request, begun)
+        kept = False
+        try:
+            try:
+                answer: Answer = await call()
+            except MoorageError as error:
+                if not idempotency.is_kept(STATUS[error.code]):
+                    raise
+                answer = failure(error, request.trace_id)
+            await self.db.write(lambda tx: idempotency.finish(tx, begun, answer, secret=route.secret))
+            kept = True
+            return answer
+        finally:
+            if not kept:
+                await self.db.write(lambda tx: idempotency.forget(tx, begun))
+
+    def _claim(self, request: Request, route: Route, raw: bytes) -> idempotency.Claim | None:
+        key = request.header(b"idempotency-key")
+        if key is None or request.caller is None:
+            return None
+        caller = request.caller
+        return idempotency.Claim(
+            org_id=caller.org_id or 0,
+            actor=caller.actor,
+            route=f"{request.method} {request.path}",
+            key=idempotency.check_key(key),
+            fingerprint=idempotency.fingerprint(raw),
+        )
+
+    async def _pass_gate(self, request: Request, route: Route, ask: Ask) -> None:
+        if route.scope is not Scope.PUBLIC:
+            request.caller = await self.db.peek(lambda tx: self._admit(tx, route, ask))
+            self._note(request.caller)
+
+    def _admit(self, tx: Tx, route: Route, ask: Ask) -> Any:
+        if route.scope is Scope.PUBLIC:
+            return None
+        if ask.token is None:
+            raise Unauthorized("A bearer token is needed")
+        return self.gate.admit(tx, route, ask)
+
+    def _note(self, caller: Any) -> None:
+        if caller is not None and caller.is_first_use:
+            task = asyncio.get_running_loop().create_task(self.gate.passed(self.db, caller))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    def _ask(self, request: Request, route: Route, values: list[str]) -> Ask:
+        organization = request.header(b"x-organization-id")
+        if organization is None and b"organization_id=" in request.query_string:
+            organization = request.query().get("organization_id")
+        path_org = values[0] if route.scope is Scope.PATH_ORG else None
+        return Ask(self._token(request, route), organization, path_org)
+
+    def _token(self, request: Request, route: Route | None) -> str | None:
+        header = request.headers.get(b"authorization")
+        if header is not None:
+            scheme, _, token = header.partition(" ")
+            return token.strip() or None if scheme.lower() == "bearer" else None
+        if route is not None and route.events:
+            return request.query().get("access_token") or None
+        return None
+
+    def _address(self, request: Request) -> str:
+        forwarded = request.header(b"x-forwarded-for")
+        if forwarded and self._trusted and proxies.is_within(request.client, self._trusted):
+            return forwarded.rpartition(",")[2].strip()[:64]
+        return request.client
+
+    def _arguments(
+        self, request: Request, route: Route, values: list[str], *, tx: Tx | None = None, body: bytes = b""
+    ) -> dict[str, Any]:
+        """Validate and return what the handler asked for; a path parameter that names nothing is a 404."""
+        given: dict[str, Any] = {}
+        for (name, parse), text in zip(route.params, values, strict=True):
+            value = parse(text)
+            if value is None:
+                raise NotFound("There is nothing at this address")
+            if name in route.wants:
+                given[name] = value
+        if "tx" in route.wants:
+            given["tx"] = tx
+        if "caller" in route.wants:
+            given["caller"] = request.caller
+        if "request" in route.wants:
+            given["request"] = request
+        if route.query is not None:
+            given["query"] = validate(route.query, request.query())
+        if route.body is not None:
+            given["body"] = _read_body(request, route, body)
+        return given
+
+    async def _send(self, send: Send, request: Request, answer: Answer | Stream, headers: Headers) -> None:
+        own = {name for name, _ in headers}
+        headers += [pair for pair in self._security if pair[0] not in own]
+        headers.append((b"x-request-id", request.trace_id.encode()))
+        if isinstance(answer, Stream):
+            await self._send_stream(send, request, answer, headers)
+            return
+        body = b"" if request.method == "HEAD" else answer.body
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+        unread = not request.consumed
+        if unread:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if unread:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await request.drain()
+            body = b""
+        await send({"type": "http.response.body", "body": body})
+
+    async def _send_stream(self, send: Send, request: Request, answer: Stream, headers: Headers) -> None:
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        pump = asyncio.ensure_future(_pump(send, answer))
+        gone = asyncio.ensure_future(request.disconnected())
+        try:
+            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (pump, gone):
+                task.cancel()
+            done = await asyncio.gather(pump, gone, return_exceptions=True)
+            if isinstance(done[0], Exception):
+                self.telemetry.crashed(request.trace_id, done[0])
+
+
+async def _pump(send: Send, answer: Stream) -> None:
+    chunks = answer.chunks
+    try:
+        async for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        if inspect.isasyncgen(chunks):
+            await chunks.aclose()
+
+
+def _read_body(request: Request, route: Route, raw: bytes) -> Any:
+    assert route.body is not None
+    if not raw and route.body_optional:
+        return validate(route.body, {})
+    kind = request.media_type
+    if kind and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise BadRequest("The body should be JSON, with Content-Type: application/json")
+    return validate(route.body, strictjson.parse(raw))
+
+
+def _again(request: Request, stored: Answer) -> Answer:
+    """Give a stored answer once more; a failure is traced under the id that its body names."""
+    request.trace_id = idempotency.trace_of(stored) or request.trace_id
+    return stored
+
+
+def _encode(route: Route, result: Any) -> Answer:
+    if isinstance(result, Answer):
+        return result
+    if route.raw:
+        return plain_json(result, route.status)
+    return success(result, route.status)
+
+
+async def _not_http(scope: dict[str, Any], receive: Any, send: Send) -> None:
+    if scope["type"] == "lifespan":
+        for phase in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{phase}.complete"})
+    elif scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008})

@@ -1,0 +1,94 @@
+"""Idempotency keys: the same write sent twice takes effect once.
+
+A key belongs to an organization, a caller and a route (method and path). The first request claims it; its answer is
+stored in the same transaction as its effect, so that a crash leaves either both or neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from moorage.db.tx import Tx
+from moorage.errors import Conflict, bad_field
+from moorage.http import tables
+from moorage.http.answer import JSON, Answer
+from moorage.kit.clock import DAY_MS, HOUR_MS
+
+KEPT_MS = DAY_MS
+# An async handler that died with its process must not block its key for a day.
+AT_WORK_MS = HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    org_id: int
+    actor: str
+    route: str
+    key: str
+    fingerprint: str
+
+    @property
+    def place(self) -> tuple[int, str, str, str]:
+        return (self.org_id, self.actor, self.route, self.key)
+
+
+def check_key(key: str) -> str:
+    if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
+        raise bad_field("Idempotency-Key", "should be 1 to 255 printable ASCII characters")
+    return key
+
+
+def fingerprint(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def is_kept(status: int) -> bool:
+    """Tell whether an answer is for good: what comes of load or of our own failure may come out otherwise next time."""
+    return status < 500 and status != 429
+
+
+def begin(tx: Tx, claim: Claim) -> int | Answer:
+    """Claim a key. Return the claim's id, or the first request's answer; raises Conflict where there is none."""
+    where = {"org_id": claim.org_id, "actor": claim.actor, "route": claim.route, "key": claim.key}
+    tx.run(tables.FORGET_EXPIRED, now=tx.now, **where)
+    claimed = tx.find(
+        tables.CLAIM, fingerprint=claim.fingerprint, created_at=tx.now, expires_at=tx.now + AT_WORK_MS, **where
+    )
+    if claimed is not None:
+        return claimed
+    stored = tx.one(tables.FIND, **where)
+    if stored.fingerprint != claim.fingerprint:
+        raise Conflict("This Idempotency-Key was used with another body")
+    if stored.status is None:
+        raise Conflict("The first request with this Idempotency-Key is still at work")
+    if stored.answer is None:
+        raise Conflict("This Idempotency-Key was used; its answer showed a secret and was not kept")
+    return Answer(stored.status, stored.answer.encode(), [JSON, (b"idempotency-replayed", b"true")])
+
+
+def trace_of(answer: Answer) -> str | None:
+    """Return the trace id that a failure names in its body, or None for a success."""
+    if answer.status < 400:
+        return None
+    trace: str | None = msgspec.json.decode(answer.body)["error"].get("traceId")
+    return trace
+
+
+def finish(tx: Tx, claim_id: int, answer: Answer, *, secret: bool) -> None:
+    """Keep an answer for whoever repeats the request. A refusal shows no secret, so it is kept all the same."""
+    if not is_kept(answer.status):
+        forget(tx, claim_id)
+        return
+    kept = None if secret and answer.status < 400 else answer.body.decode()
+    tx.run(tables.SAVE, id=claim_id, status=answer.status, answer=kept, expires_at=tx.now + KEPT_MS)
+
+
+def forget(tx: Tx, claim_id: int) -> None:
+    tx.run(tables.FORGET, id=claim_id)
+
+
+def sweep(tx: Tx) -> None:
+    tx.run(tables.FORGET_ALL_EXPIRED, now=tx.now)

@@ -1,0 +1,149 @@
+"""A request as the dispatcher and async handlers see it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+from moorage.errors import BadRequest
+from moorage.http.models import query_values
+from moorage.kit.ids import new_trace_id
+
+_SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+# Only these headers are looked at, so only these are kept.
+_WANTED = frozenset(
+    (
+        b"authorization",
+        b"content-type",
+        b"content-length",
+        b"transfer-encoding",
+        b"x-request-id",
+        b"x-organization-id",
+        b"x-forwarded-for",
+        b"idempotency-key",
+        b"origin",
+        b"last-event-id",
+        b"accept",
+        b"user-agent",
+        b"stripe-signature",
+        b"x-hub-signature-256",
+        b"x-github-event",
+        b"x-github-delivery",
+        b"access-control-request-method",
+    )
+)
+DRAIN_BYTES = 64 * 2**20
+DRAIN_S = 5.0
+
+
+class Request:
+    """One request. The body is read only when asked for, and never past its limit."""
+
+    __slots__ = (
+        "_receive",
+        "body_timeout_s",
+        "caller",
+        "client",
+        "consumed",
+        "headers",
+        "method",
+        "path",
+        "query_string",
+        "trace_id",
+    )
+
+    def __init__(self, scope: dict[str, Any], receive: Any, body_timeout_s: float) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query_string: bytes = scope["query_string"]
+        self.headers: dict[bytes, str] = {
+            name: value.decode("latin-1") for name, value in scope["headers"] if name in _WANTED
+        }
+        client = scope.get("client")
+        self.client: str = client[0] if client else "local"
+        given = self.headers.get(b"x-request-id")
+        self.trace_id = given if given and _SAFE_ID.fullmatch(given) else new_trace_id()
+        self.caller: Any = None
+        self.consumed = not self.has_body
+        self.body_timeout_s = body_timeout_s
+        self._receive = receive
+
+    def header(self, name: bytes) -> str | None:
+        return self.headers.get(name)
+
+    def query(self) -> dict[str, str]:
+        return query_values(self.query_string.decode("latin-1")) if self.query_string else {}
+
+    @property
+    def has_body(self) -> bool:
+        return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", "0") != "0"
+
+    @property
+    def media_type(self) -> str:
+        return self.headers.get(b"content-type", "").partition(";")[0].strip().lower()
+
+    async def body(self, limit: int) -> bytes:
+        """Return the whole body; raises BadRequest as soon as it is known to be over the limit."""
+        if self.consumed:
+            return b""
+        return b"".join([chunk async for chunk in self.chunks(limit)])
+
+    async def chunks(self, limit: int) -> AsyncIterator[bytes]:
+        """Yield the body as it comes, counting what really comes and not what was announced."""
+        announced = self.headers.get(b"content-length", "")
+        if announced.isdigit() and int(announced) > limit:
+            raise too_large(limit)
+        left = limit
+        while True:
+            try:
+                async with asyncio.timeout(self.body_timeout_s):
+                    message = await self._receive()
+            except TimeoutError:
+                raise BadRequest("The body came too slowly") from None
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            chunk: bytes = message.get("body", b"")
+            left -= len(chunk)
+            if left < 0:
+                raise too_large(limit)
+            if chunk:
+                yield chunk
+            if not message.get("more_body", False):
+                self.consumed = True
+                return
+
+    async def drain(self) -> None:
+        """Throw away what is left of a refused body, up to a bound.
+
+        Closing at once would reset the connection, and a client that is still sending would never see the answer.
+        """
+        left = DRAIN_BYTES
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                while left > 0 and not self.consumed:
+                    message = await self._receive()
+                    left -= len(message.get("body", b""))
+                    self.consumed = message["type"] == "http.disconnect" or not message.get("more_body", False)
+        except TimeoutError:
+            return
+
+    async def disconnected(self) -> None:
+        """Return when the client goes away; for streams."""
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                return
+
+
+class ClientGone(Exception):
+    """The client went away in the middle of its request: nobody is left to answer."""
+
+
+def too_large(limit: int) -> BadRequest:
+    return BadRequest(f"The body is larger than {size_text(limit)}")
+
+
+def size_text(size: int) -> str:
+    return f"{size // 2**20} MB" if size >= 2**20 else f"{size} bytes"

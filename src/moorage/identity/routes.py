@@ -1,0 +1,149 @@
+"""Who somebody is: logins, tokens, the account and its notifications."""
+
+from __future__ import annotations
+
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.errors import Conflict
+from moorage.http.route import Router, Scope
+from moorage.identity import logins, members, notifications, orgs, tokens, users
+from moorage.identity.caller import Caller
+from moorage.identity.oidc import OidcVerifier
+from moorage.identity.roles import Role
+from moorage.identity.schemas import (
+    Account,
+    AccountInput,
+    CreatedToken,
+    CreateTokenInput,
+    DemoLogin,
+    LoginResult,
+    MarkedRead,
+    Me,
+    NotificationOut,
+    SetupInput,
+    SocialLoginInput,
+    TokenItem,
+    Whoami,
+)
+from moorage.identity.sessions import Sessions
+
+router = Router("Identity")
+
+
+def login_router(db: Database, sessions: Sessions, verifier: OidcVerifier) -> Router:
+    """The routes that make session tokens; they need the signing key, so they are made with it."""
+    login = Router("Identity")
+
+    @login.post("/auth/social", scope=Scope.PUBLIC, secret=True)
+    async def social_login(body: SocialLoginInput) -> LoginResult:
+        """Log in with an identity provider's ID token.
+
+        A first login makes the user and an organization of their own, and needs `terms_accepted`.
+        """
+        identity = await verifier.verify(body.auth_secret)
+        user = await db.write(lambda tx: logins.social(tx, identity, terms_accepted=body.terms_accepted))
+        return LoginResult.of(sessions.make(user.id), user)
+
+    @login.post("/auth/demo", scope=Scope.PUBLIC, secret=True)
+    def demo_login(tx: Tx) -> DemoLogin:
+        """Log in as the demo user. Development only."""
+        user, org_id = logins.demo(tx)
+        return DemoLogin(sessions.make(user.id), user.email, str(org_id))
+
+    @login.post("/auth/setup", scope=Scope.PUBLIC, secret=True)
+    def set_up(tx: Tx, body: SetupInput) -> LoginResult:
+        """Make the first owner with the one-time token that the first start in production prints."""
+        user = logins.set_up(tx, body.setup_token, body.email, body.name)
+        return LoginResult.of(sessions.make(user.id), user)
+
+    return login
+
+
+@router.get("/whoami", scope=Scope.IDENTITY, point=True)
+def whoami(tx: Tx, caller: Caller) -> Whoami:
+    """Say who the credential belongs to, and in which organization and role it acts."""
+    org = orgs.find(tx, caller.org_id) if caller.org_id else None
+    if org is None:
+        return Whoami(caller.user_id, "", "", "")
+    return Whoami(caller.user_id, str(org.id), org.name, caller.role)
+
+
+@router.get("/me", scope=Scope.IDENTITY, point=True)
+def me(tx: Tx, caller: Caller) -> Me:
+    """Return the user and the organizations they belong to."""
+    mine = members.belongings(tx, caller.user_id)
+    if caller.token_id is not None:
+        mine = [belonging for belonging in mine if belonging.org_id == caller.org_id]
+    return Me.of(users.get(tx, caller.user_id), mine, tx.env.settings)
+
+
+@router.get("/api-tokens", floor=Role.ADMIN)
+def list_tokens(tx: Tx, caller: Caller) -> list[TokenItem]:
+    """List the organization's API tokens, masked."""
+    return [TokenItem.of(token) for token in tokens.all_of(tx, caller.org_id)]
+
+
+@router.post("/api-tokens", floor=Role.ADMIN, secret=True)
+def create_token(tx: Tx, caller: Caller, body: CreateTokenInput) -> CreatedToken:
+    """Make an API token. Its value is in this answer and nowhere else.
+
+    The role defaults to the caller's and is never above what the creator's membership has at the time of use.
+    """
+    role = Role(body.role) if body.role is not None else None
+    token, raw = tokens.create(tx, caller.org_id, caller, body.name, role=role, expires_in_days=body.expires_in_days)
+    return CreatedToken.of(token, raw)
+
+
+@router.delete("/api-tokens/{token_id}", floor=Role.ADMIN)
+def revoke_token(tx: Tx, caller: Caller, token_id: int) -> None:
+    """Revoke an API token, at once."""
+    tokens.revoke(tx, caller.org_id, caller, token_id)
+
+
+@router.get("/account", scope=Scope.IDENTITY, point=True)
+def read_account(tx: Tx, caller: Caller) -> Account:
+    """Return the caller's account."""
+    return Account.of(users.get(tx, caller.user_id))
+
+
+@router.patch("/account", scope=Scope.IDENTITY)
+def update_account(tx: Tx, caller: Caller, body: AccountInput) -> Account:
+    """Change the caller's names and picture."""
+    caller.check_may_act_for_user()
+    return Account.of(users.change(tx, users.get(tx, caller.user_id), body.sent()))
+
+
+@router.delete("/account", scope=Scope.IDENTITY)
+def delete_account(tx: Tx, caller: Caller) -> None:
+    """Delete the caller's account, its tokens, and the organizations that have nobody else.
+
+    Refused while an organization with other members has no other owner.
+    """
+    caller.check_may_act_for_user()
+    for belonging in members.belongings(tx, caller.user_id):
+        members.lock(tx, belonging.org_id)
+        if members.count(tx, belonging.org_id) == 1:
+            orgs.delete(tx, belonging.org_id, caller.as_actor)
+            continue
+        if members.is_last_owner(tx, belonging.org_id, caller.user_id):
+            raise Conflict(f"You are the last owner of {belonging.name}; make another owner, or delete it first")
+        members.remove(tx, belonging.org_id, caller, caller.user_id)
+    users.remove(tx, users.get(tx, caller.user_id))
+
+
+@router.get("/notifications", scope=Scope.IDENTITY)
+def list_notifications(tx: Tx, caller: Caller) -> list[NotificationOut]:
+    """List the caller's newest notifications."""
+    return [NotificationOut.of(found) for found in notifications.all_of(tx, caller.user_id)]
+
+
+@router.post("/notifications/read", scope=Scope.IDENTITY)
+def read_all_notifications(tx: Tx, caller: Caller) -> MarkedRead:
+    """Mark all of the caller's notifications as read."""
+    return MarkedRead(notifications.mark_all_read(tx, caller.user_id))
+
+
+@router.post("/notifications/{notification_id}/read", scope=Scope.IDENTITY)
+def read_notification(tx: Tx, caller: Caller, notification_id: int) -> NotificationOut:
+    """Mark one notification as read."""
+    return NotificationOut.of(notifications.mark_read(tx, caller.user_id, notification_id))

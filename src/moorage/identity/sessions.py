@@ -1,0 +1,63 @@
+"""Session tokens: signed statements of who somebody is, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import OctKey
+
+from moorage.env import Env
+from moorage.errors import Unauthorized
+from moorage.kit.clock import HOUR_MS
+from moorage.kit.ids import new_uuid, parse_id
+
+REMEMBERED = 4096
+_INVALID = "The token is not valid or has expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    user_id: int
+    expires_at: int
+
+
+class Sessions:
+    """Makes and reads session tokens. A signature that held once holds until it expires, so it is remembered."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._key = OctKey.import_key(env.session_key)
+        self._known: dict[str, Session] = {}
+
+    def make(self, user_id: int) -> str:
+        now = self._env.clock.now()
+        expires = now + self._env.settings.session_hours * HOUR_MS
+        claims = {"sub": str(user_id), "iat": now // 1000, "exp": expires // 1000, "jti": new_uuid()}
+        return jwt.encode({"alg": "HS256"}, claims, self._key, algorithms=["HS256"])
+
+    def read(self, token: str) -> Session:
+        """Return whose token it is; raises Unauthorized."""
+        session = self._known.get(token)
+        if session is None:
+            session = self._verify(token)
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[token] = session
+        if session.expires_at <= self._env.clock.now():
+            raise Unauthorized(_INVALID)
+        return session
+
+    def _verify(self, token: str) -> Session:
+        if len(token) > 4096:
+            raise Unauthorized(_INVALID)
+        try:
+            claims = jwt.decode(token, self._key, algorithms=["HS256"]).claims
+        except (JoseError, ValueError, TypeError, RecursionError):
+            raise Unauthorized(_INVALID) from None
+        subject, expires = claims.get("sub"), claims.get("exp")
+        user_id = parse_id(subject) if isinstance(subject, str) and subject else None
+        if user_id is None or not isinstance(expires, int) or isinstance(expires, bool):
+            raise Unauthorized(_INVALID)
+        return Session(user_id, expires * 1000)

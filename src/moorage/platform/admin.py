@@ -1,0 +1,158 @@
+"""The operator's door: commands over a unix socket in the data folder.
+
+Whoever can open the socket (mode 0600) has a shell on the host as the platform's user; that is the credential. One
+request per connection: a JSON line in, a JSON line out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moorage.audit import service as audit
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.errors import MoorageError
+from moorage.identity import operator
+from moorage.identity.sessions import Sessions
+from moorage.kit.crypto import CannotDecrypt
+from moorage.platform import chores
+from moorage.settings import Settings
+from moorage.vault import service as vault
+
+LINE_LIMIT = 2**16
+Command = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+def socket_path(settings: Settings) -> Path:
+    return settings.folder("run") / "admin.sock"
+
+
+@dataclass
+class AdminServer:
+    db: Database
+    sessions: Sessions
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        path = socket_path(self.db.env.settings)
+        if _is_served(path):
+            # With PostgreSQL several processes may share a folder; one of them answers the operator.
+            await asyncio.Event().wait()
+        path.unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            server = await asyncio.start_unix_server(self._serve, path=path, limit=LINE_LIMIT)
+        finally:
+            os.umask(before)
+        try:
+            async with server:
+                await server.serve_forever()
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.LimitOverrunError, ValueError):
+                request = json.loads(await reader.readline())
+                writer.write(json.dumps(await self.answer(request)).encode() + b"\n")
+                await writer.drain()
+        finally:
+            writer.close()
+
+    async def answer(self, request: Any) -> dict[str, Any]:
+        if not isinstance(request, dict) or not isinstance(request.get("arguments") or {}, dict):
+            return {"ok": False, "error": "a request is an object: a command and its arguments"}
+        command = self.commands().get(str(request.get("command")))
+        if command is None:
+            return {"ok": False, "error": f"there is no command {request.get('command')!r}"}
+        try:
+            return {"ok": True, "result": await command(request.get("arguments") or {})}
+        except (MoorageError, CannotDecrypt, OSError, sqlite3.Error) as error:
+            return {"ok": False, "error": str(error)}
+        except KeyError as error:
+            return {"ok": False, "error": f"the argument {error} is missing"}
+
+    def commands(self) -> dict[str, Command]:
+        return {
+            "create-user": self._write(_create_user),
+            "approve": self._write(lambda tx, given: operator.approve(tx, given["email"]).email),
+            "suspend": self._write(lambda tx, given: operator.suspend(tx, given["email"], suspended=True).email),
+            "unsuspend": self._write(lambda tx, given: operator.suspend(tx, given["email"], suspended=False).email),
+            "verify-card": self._write(lambda tx, given: operator.set_card(tx, given["org"], verified=True)),
+            "unverify-card": self._write(lambda tx, given: operator.set_card(tx, given["org"], verified=False)),
+            "set-plan": self._write(lambda tx, given: operator.set_plan(tx, given["org"], given["plan"])),
+            "token": self._write(_token),
+            "session": self._session,
+            "rotate-keys": self._rotate,
+            "verify-audit": self._verify_audit,
+            "snapshot": self._snapshot,
+        }
+
+    def _write(self, unit: Callable[[Tx, dict[str, Any]], Any]) -> Command:
+        async def run(given: dict[str, Any]) -> Any:
+            return await self.db.write(lambda tx: unit(tx, given))
+
+        return run
+
+    async def _session(self, given: dict[str, Any]) -> str:
+        user = await self.db.read(lambda tx: operator.get_user(tx, given["email"]))
+        return self.sessions.make(user.id)
+
+    async def _rotate(self, _given: dict[str, Any]) -> int:
+        return await rotate(self.db)
+
+    async def _verify_audit(self, _given: dict[str, Any]) -> dict[str, Any]:
+        return await verify_audit(self.db)
+
+    async def _snapshot(self, _given: dict[str, Any]) -> str:
+        """Copy the store for a backup. It has a name of its own, so that backups push out no nightly snapshot."""
+        return str(await asyncio.to_thread(chores.copy_store, self.db.env.settings, "backup"))
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as sock:
+        try:
+            sock.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+async def rotate(db: Database) -> int:
+    """Re-encrypt every secret under the current key, some at a time. Return how many changed."""
+    total, after = 0, 0
+    while True:
+        after, changed = await db.write(lambda tx: vault.rotate_some(tx, after))  # noqa: B023 - awaited at once
+        total += changed
+        if not after:
+            return total
+
+
+async def verify_audit(db: Database) -> dict[str, Any]:
+    """Walk every organization's chain."""
+    rows, broken = 0, []
+    for org_id in await db.read(audit.organizations):
+        holds, problem = await db.read(lambda tx: audit.verify(tx, org_id))  # noqa: B023 - awaited at once
+        rows += holds
+        if problem is not None:
+            broken.append({"organization": problem.org_id, "row": problem.seq, "why": problem.why})
+    return {"rows": rows, "broken": broken}
+
+
+def _create_user(tx: Tx, given: dict[str, Any]) -> dict[str, Any]:
+    user, org_id = operator.create_user(tx, given["email"])
+    return {"userId": user.id, "email": user.email, "organizationId": str(org_id)}
+
+
+def _token(tx: Tx, given: dict[str, Any]) -> str:
+    name = given.get("name") or "operator"
+    return operator.make_token(tx, given.get("email"), given.get("org"), given.get("role"), name)

@@ -1,0 +1,107 @@
+"""The platform's own timed work: snapshots of the store, and forgetting what nobody needs any more."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from moorage import jobs
+from moorage.artifacts.store import ArtifactStore
+from moorage.db import migrate
+from moorage.db.scope import across_organizations
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.http import idempotency
+from moorage.identity import invitations
+from moorage.jobs import Lane, tables, timetable
+from moorage.jobs.states import JobStatus
+from moorage.jobs.timetable import Tick, TickHandler
+from moorage.kit.clock import DAY_MS
+from moorage.kit.cron import Cron
+from moorage.platform.opening import store_path
+from moorage.settings import Settings
+from moorage.webhooks import service as webhooks
+from moorage.worker.run import Handlers, Run
+
+PLATFORM = 0
+DONE_KEPT_MS = 7 * DAY_MS
+FAILED_KEPT_MS = 30 * DAY_MS
+
+
+class SnapshotStore(msgspec.Struct, frozen=True, tag="platform.snapshot_store"):
+    """Copy the store into its snapshots folder."""
+
+
+class Sweep(msgspec.Struct, frozen=True, tag="platform.sweep"):
+    """Forget old jobs, keys, events and invitations."""
+
+
+class CollectArtifacts(msgspec.Struct, frozen=True, tag="platform.collect_artifacts"):
+    """Delete the artifacts that nothing refers to."""
+
+
+SCHEDULE: dict[str, tuple[str, msgspec.Struct]] = {
+    "platform.snapshot": ("17 3 * * *", SnapshotStore()),
+    "platform.sweep": ("*/10 * * * *", Sweep()),
+    "platform.collect": ("41 * * * *", CollectArtifacts()),
+}
+
+
+def register(handlers: Handlers, ticks: dict[str, TickHandler], artifacts: ArtifactStore) -> None:
+    async def snapshot(run: Run, _: SnapshotStore) -> None:
+        if run.db.dialect == "sqlite":
+            await asyncio.to_thread(snapshot_store, run.db.env.settings, run.db.env.clock.now())
+
+    async def collect(_run: Run, _: CollectArtifacts) -> None:
+        await artifacts.collect()
+
+    handlers.add(SnapshotStore, snapshot)
+    handlers.add(CollectArtifacts, collect)
+    handlers.add(Sweep, sweep)
+    for kind in SCHEDULE:
+        ticks[kind] = _on_tick
+
+
+async def ensure(db: Database, _now: int) -> None:
+    """Make sure the timetable holds every chore."""
+    await db.write(_plan)
+
+
+@across_organizations("the platform's own timetable")
+def _plan(tx: Tx) -> None:
+    for kind, (expression, _) in SCHEDULE.items():
+        timetable.ensure(tx, PLATFORM, kind, "", Cron.parse(expression))
+
+
+@across_organizations("the platform's own timetable")
+def _on_tick(tx: Tx, tick: Tick) -> None:
+    jobs.add(tx, SCHEDULE[tick.kind][1], key=tick.kind, dedupe_key=tick.kind, lane=Lane.CHORES)
+
+
+@across_organizations("what is old is old in every organization")
+def sweep(tx: Tx, _: Sweep) -> None:
+    tx.run(tables.FORGET, status=JobStatus.DONE, before=tx.now - DONE_KEPT_MS)
+    tx.run(tables.FORGET, status=JobStatus.FAILED, before=tx.now - FAILED_KEPT_MS)
+    idempotency.sweep(tx)
+    invitations.expire(tx)
+    webhooks.sweep(tx)
+
+
+def snapshot_store(settings: Settings, now_ms: int) -> Path:
+    """Take the nightly snapshot, and keep the newest ones."""
+    made = copy_store(settings, f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%SZ}")
+    nightly = sorted(made.parent.glob("[0-9]*.db"))
+    for old in nightly[: -settings.snapshots_to_keep]:
+        old.unlink()
+    return made
+
+
+def copy_store(settings: Settings, name: str) -> Path:
+    """Copy the store into its snapshots folder, and prove that the copy is whole."""
+    folder = settings.folder("store") / "snapshots"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    migrate.copy_sqlite(store_path(settings), folder / f"{name}.db")
+    return folder / f"{name}.db"

@@ -1,0 +1,165 @@
+"""The control process: the API, the workers, the scheduler, the reconcilers, the operator's socket.
+
+`moorage up` starts one with all parts; `moorage serve` and `moorage work` start one with some.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+from moorage import app as application
+from moorage import settings as settings_module
+from moorage.app import App
+from moorage.db.store import Database
+from moorage.errors import CannotStart
+from moorage.http.server import Server, listen, make_server
+from moorage.identity import logins
+from moorage.platform import admin, chores, opening
+from moorage.platform.listener import listen_for_jobs
+from moorage.reconciler.loop import Reconciler
+from moorage.settings import Settings
+from moorage.telemetry import Telemetry, logs, metrics
+from moorage.worker.pool import Worker
+from moorage.worker.scheduler import Scheduler
+
+STOP_S = 8.0
+
+
+class Control:
+    def __init__(self, settings: Settings, *, serves: bool = True, works: bool = True) -> None:
+        self.settings = settings
+        self.serves = serves
+        self.works = works
+        self.telemetry = Telemetry.of(settings)
+        self.opened = opening.open_store(settings)
+        self.db: Database = self.opened.db
+        self.app: App = application.build(self.db, self.telemetry)
+        owns = not settings.uses_postgres
+        self.worker = Worker(self.db, self.app.handlers, self.telemetry, slots=settings.workers, owns_store=owns)
+        self.scheduler = Scheduler(self.db, self.telemetry, self.app.ticks)
+        self.reconciler = Reconciler(self.db, self.telemetry)
+        self.reconciler.add("chores", chores.ensure, every_s=60)
+        self._servers: list[Server] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then stop in order: no new requests, no new jobs, close the store."""
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        await self.db.write(opening.prepare)
+        await self._start()
+        await self._announce()
+        await self._wait(stopping)
+        await self._stop()
+
+    async def _start(self) -> None:
+        if self.works:
+            self._task(self.worker.run())
+            self._task(self.scheduler.run())
+            self._task(self.reconciler.run())
+            if self.settings.uses_postgres:
+                self._task(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
+        self._task(admin.AdminServer(self.db, self.app.sessions).run())
+        if self.settings.metrics_port:
+            self._serve(
+                metrics.application(self.telemetry.metrics, self.ready), "127.0.0.1", self.settings.metrics_port
+            )
+        if self.serves:
+            self._serve(self.app.asgi, self.settings.host, self.settings.api_port)
+        while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers no event
+            await asyncio.sleep(0.005)
+
+    def _serve(self, asgi: Any, host: str, port: int) -> None:
+        try:
+            sock = listen(host, port)
+        except OSError as error:
+            raise CannotStart(f"cannot listen on {host}:{port}: {error.strerror}; choose another port") from error
+        server = make_server(asgi)
+        self._servers.append(server)
+        self._task(server.serve(sockets=[sock]))
+
+    def _task(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._tasks.append(asyncio.create_task(work))
+
+    async def _announce(self) -> None:
+        """Tell the supervisor that we serve, and what to print: a token to try with, or the one-time owner link."""
+        lines = []
+        if self.settings.is_production:
+            setup = await self.db.write(logins.offer_setup)
+            lines += [f"setup {setup}"] if setup else []
+        else:
+            user, _ = await self.db.write(logins.demo)
+            lines.append(f"token {self.app.sessions.make(user.id)}")
+        if fd := os.environ.get("MOORAGE_READY_FD"):
+            with os.fdopen(int(fd), "w") as ready:
+                ready.write("\n".join([*lines, "ready"]) + "\n")
+
+    async def _wait(self, stopping: asyncio.Event) -> None:
+        """Return when asked to stop; a part that ends by itself ends the process, and the supervisor starts it anew."""
+        asked = asyncio.create_task(stopping.wait())
+        done, _ = await asyncio.wait({asked, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        if asked not in done:
+            ended = next(iter(done))
+            self.telemetry.crashed(None, ended.exception() or RuntimeError("a part ended by itself"), where="control")
+            await self._stop()
+            sys.exit(1)
+
+    async def _stop(self) -> None:
+        for server in self._servers:
+            server.should_exit = True
+        await self.worker.stop(grace_s=STOP_S / 2)
+        for task in self._tasks:
+            if task.get_coro().__qualname__ != "Server.serve":  # type: ignore[union-attr]
+                task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.opened.close()
+
+    async def ready(self) -> str | None:
+        """Say what keeps this process from doing its work, or None."""
+        try:
+            async with asyncio.timeout(2):
+                await self.db.read(lambda tx: tx.now)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the store is the answer
+            return f"the store does not answer: {error}"
+        if self.works and not self.worker.is_alive():
+            return "the worker does not turn"
+        if self.works and not self.scheduler.is_alive():
+            return "the scheduler does not turn"
+        return None
+
+
+def run(settings: Settings, *, serves: bool = True, works: bool = True) -> None:
+    import uvloop
+
+    logs.configure(settings.log_format, settings.log_level, process="control")
+    try:
+        uvloop.run(_main(settings, serves=serves, works=works))
+    except KeyboardInterrupt:
+        return
+
+
+async def _main(settings: Settings, *, serves: bool, works: bool) -> None:
+    await Control(settings, serves=serves, works=works).run()
+
+
+def main() -> None:
+    """The entry of the child that `moorage up` starts."""
+    try:
+        run(settings_module.load())
+    except (CannotStart, OSError) as error:
+        print(f"moorage: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

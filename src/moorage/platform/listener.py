@@ -1,0 +1,30 @@
+"""Hearing of jobs that other processes added, where the store is PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from moorage.jobs.tables import CHANNEL
+from moorage.telemetry.logs import get_logger
+
+AGAIN_S = 5.0
+
+
+async def listen_for_jobs(url: str, wake: Callable[[], None]) -> None:
+    """Wake the worker at each notification until cancelled. A lost connection is made anew; until then it polls."""
+    import psycopg
+    from psycopg import sql
+
+    log = get_logger("listener")
+    while True:
+        try:
+            connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
+            async with connection:
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+                wake()
+                async for _ in connection.notifies():
+                    wake()
+        except psycopg.Error as error:
+            log.warning("lost the notifications of the store; trying again", why=str(error))
+        await asyncio.sleep(AGAIN_S)

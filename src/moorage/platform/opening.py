@@ -1,0 +1,99 @@
+"""Opening the data folder and the store in it, with the checks that keep data from being lost."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.audit import service as audit
+from moorage.db import migrate
+from moorage.db.lock import FolderLock
+from moorage.db.sqlite import SqliteDatabase
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.env import Env
+from moorage.errors import CannotStart
+from moorage.kit.clock import SystemClock
+from moorage.platform import keys
+from moorage.settings import Settings
+
+FOLDERS = ("store", "artifacts", "sites", "run", "logs", "databases", "engines", "trash", "keys", "uploads")
+STORE = "moorage.db"
+
+
+class MissingStore(CannotStart):
+    """There is data, but the store that knows about it is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"{folder} holds data, but its store is missing or empty ({folder / 'store' / STORE}). Starting would "
+            f"forget everything. Restore it from {folder / 'store' / 'snapshots'} or with `moorage restore`; to start "
+            "over on purpose, move the folder away."
+        )
+
+
+@dataclass
+class Opened:
+    """A store that is open, and the lock that makes it ours (SQLite only)."""
+
+    db: Database
+    lock: FolderLock | None
+
+    def close(self) -> None:
+        self.db.close()
+        if self.lock is not None:
+            self.lock.release()
+
+
+def make_folders(settings: Settings) -> None:
+    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name in FOLDERS:
+        # Sites are served by the gateway, which may run as another user; everything else is ours alone.
+        settings.folder(name).mkdir(exist_ok=True, mode=0o755 if name == "sites" else 0o700)
+
+
+def store_path(settings: Settings) -> Path:
+    return settings.folder("store") / STORE
+
+
+def make_env(settings: Settings) -> Env:
+    return Env.make(settings, SystemClock(), keys.load_ring(settings), keys.load_session_secret(settings))
+
+
+def check_store_is_there(settings: Settings) -> None:
+    """Refuse to start on an empty store where data exists."""
+    path = store_path(settings)
+    if path.exists() and path.stat().st_size > 0:
+        return
+    marked = (settings.data / "instance").exists()
+    held = any(next(settings.folder(name).iterdir(), None) for name in ("artifacts", "databases"))
+    if marked or held:
+        raise MissingStore(settings.data)
+
+
+def open_store(settings: Settings, *, exclusive: bool = True) -> Opened:
+    """Open, migrate and return the store; raises where another process owns it or data would be forgotten."""
+    make_folders(settings)
+    if settings.uses_postgres:
+        from moorage.db.postgres import PostgresDatabase
+
+        url = settings.database_url.get_secret_value()
+        migrate.upgrade_postgres(url)
+        return Opened(PostgresDatabase(url, make_env(settings), connections=max(8, 2 * settings.workers)), None)
+    lock = FolderLock(settings.folder("store")) if exclusive else None
+    try:
+        check_store_is_there(settings)
+        migrate.upgrade_sqlite(store_path(settings), settings.folder("store") / "snapshots")
+        os.chmod(store_path(settings), 0o600)
+        (settings.data / "instance").touch(mode=0o600)
+        return Opened(SqliteDatabase(store_path(settings), make_env(settings)), lock)
+    except BaseException:
+        if lock is not None:
+            lock.release()
+        raise
+
+
+def prepare(tx: Tx) -> None:
+    """Write what every store needs before it serves. Safe to repeat."""
+    audit.ensure_key(tx)

@@ -1,0 +1,77 @@
+"""What `moorage up` starts: the argv and environment of each child."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from typing import Any
+
+from moorage.gateway import caddy
+from moorage.platform import opening
+from moorage.settings import BadSettings, Settings, as_environment
+
+
+def make(settings: Settings) -> dict[str, Any]:
+    """Return the plan; raises BadSettings where a port is taken."""
+    opening.make_folders(settings)
+    check_ports(settings)
+    env = as_environment(settings)
+    return {
+        "api_url": settings.api_url,
+        "children": [
+            _python("control", "moorage.platform.control", env),
+            _python("edge", "moorage.edge.main", env),
+            {
+                "name": "gateway",
+                "argv": caddy.command(settings),
+                "env": caddy.environment(settings),
+                "says_ready": False,
+                "probe": [reachable(settings.host), settings.gateway_port],
+            },
+        ],
+    }
+
+
+def execute(plan: dict[str, Any]) -> None:
+    """Become the supervisor. The plan holds secrets, so it goes over in memory and never touches a disk."""
+    handle = os.memfd_create("moorage-plan", 0)
+    os.write(handle, json.dumps(plan).encode())
+    os.set_inheritable(handle, True)
+    argv = [sys.executable, "-X", "frozen_modules=on", "-m", "moorage.platform.supervisor", f"/proc/self/fd/{handle}"]
+    sys.stdout.flush()
+    os.execv(sys.executable, argv)  # noqa: S606 - an argv list, no shell
+
+
+def check_ports(settings: Settings) -> None:
+    """Name the first port that something else listens on, and the setting that moves ours."""
+    taken = []
+    for name in ("api_port", "gateway_port", "edge_port", "metrics_port"):
+        port = getattr(settings, name)
+        host = "127.0.0.1" if name == "metrics_port" else settings.host
+        if port and not _is_free(host, port):
+            flag = name.replace("_", "-")
+            taken.append(f"MOORAGE_{name.upper()}: {port} is in use by another program; choose another with --{flag}")
+    if taken:
+        raise BadSettings("\n".join(taken))
+
+
+def reachable(host: str) -> str:
+    """Return an address at which a server that listens on `host` can be called from here."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _python(name: str, module: str, env: dict[str, str]) -> dict[str, Any]:
+    return {"name": name, "argv": [sys.executable, "-m", module], "env": env, "says_ready": True}

@@ -1,0 +1,317 @@
+"""All settings: one frozen object, read once from `MOORAGE_*` and passed in.
+
+Each field below is an environment variable (`MOORAGE_` and the upper-case name) and a flag of `moorage up`
+(`--` and the name with dashes). Its description is what the reference documentation prints.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from moorage.errors import CannotStart
+
+
+class Mode(StrEnum):
+    DEVELOPMENT = "development"  # one machine, one person: keys are made for you, loopback targets are allowed
+    PRODUCTION = "production"  # tenants: keys must be given, nothing is lenient
+
+
+class Billing(StrEnum):
+    NONE = "none"  # every organization counts as verified and paid
+    MANUAL = "manual"  # an operator verifies cards and sets plans by command
+    STRIPE = "stripe"  # Stripe's signed events do
+
+
+class Signup(StrEnum):
+    OPEN = "open"  # a first login is approved at once
+    APPROVAL = "approval"  # a first login waits for `moorage admin approve`
+    CLOSED = "closed"  # only users that exist may log in
+
+
+class Engine(StrEnum):
+    LOCAL = "local"  # sandboxed processes on this machine
+    DOCKER = "docker"  # containers of a Docker Engine
+    KUBERNETES = "kubernetes"  # pods of a cluster
+
+
+class Substitution(StrEnum):
+    OFF = "off"  # only the exact database release that was asked for
+    MINOR = "minor"  # another release of the same major version
+    ANY = "any"  # also another make, such as MariaDB for MySQL
+
+
+class BadSettings(CannotStart):
+    """The settings cannot be used; the message names each one and says what it should be."""
+
+
+def weakness(secret: str) -> str | None:
+    """Say what is wrong with a 32-byte secret, or None if nothing is."""
+    try:
+        raw = decode_secret(secret)
+    except ValueError:
+        return "should be 32 random bytes in hex or base64"
+    if len(raw) < 32:
+        return f"is too short: {len(raw)} bytes, 32 are needed"
+    # 32 random bytes have about 30 distinct values; a repeated word has far fewer.
+    if len(set(raw)) < 16:
+        return "is too weak: its bytes repeat"
+    return None
+
+
+def decode_secret(secret: str) -> bytes:
+    """Return the bytes of a secret given in hex or base64 (either alphabet); raises ValueError."""
+    text = secret.strip()
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        pass
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        return base64.b64decode(padded.replace("-", "+").replace("_", "/"), validate=True)
+    except binascii.Error as error:
+        raise ValueError("neither hex nor base64") from error
+
+
+class Settings(BaseSettings):
+    """What the operator decides. Frozen: a changed setting takes a restart."""
+
+    model_config = SettingsConfigDict(env_prefix="MOORAGE_", frozen=True, extra="ignore", validate_default=True)
+
+    # Where it is and where it listens.
+    data: Path = Field(Path(".moorage"), description="Folder for all state.")
+    mode: Mode = Field(
+        Mode.DEVELOPMENT,
+        description="`development` (the default on loopback) or `production` (refuses to start without keys).",
+    )
+    host: str = Field("127.0.0.1", description="Address the API, gateway and function gateway listen on.")
+    api_port: int = Field(8080, ge=1, le=65535, description="Port of the API and console.")
+    gateway_port: int = Field(8081, ge=1, le=65535, description="Port of the public gateway.")
+    edge_port: int = Field(8082, ge=1, le=65535, description="Port of the function gateway.")
+    metrics_port: int = Field(
+        8083, ge=0, le=65535, description="Loopback port of `/metrics` and `/ready`; 0 switches it off."
+    )
+    base_url: str = Field("", description="Public address of the API. Default: `http://localhost:<api port>`.")
+    edge_url: str = Field("", description="Public address of functions. Default: `http://localhost:<edge port>`.")
+    apps_domain: str = Field("", description="Domain that projects are subdomains of. Default: `localhost`.")
+
+    # What it stores in.
+    database_url: SecretStr = Field(SecretStr(""), description="`postgresql://…`. Default: SQLite in the data folder.")
+    artifacts_url: str = Field("", description="`s3://bucket/prefix`. Default: a folder in the data folder.")
+    artifacts_endpoint: str = Field("", description="Address of an S3-compatible server other than Amazon's.")
+    artifacts_region: str = Field("us-east-1", description="Region of the S3 bucket.")
+    artifacts_access_key: SecretStr = Field(SecretStr(""), description="Access key of the S3 bucket.")
+    artifacts_secret_key: SecretStr = Field(SecretStr(""), description="Secret key of the S3 bucket.")
+    disk_reserve_mb: int = Field(
+        1024, ge=0, description="Free disk space under which uploads and builds are refused, so that writes never fail."
+    )
+    snapshots_to_keep: int = Field(7, ge=1, le=365, description="Nightly snapshots of the store that are kept.")
+
+    # What runs users' code.
+    engine: Engine = Field(Engine.LOCAL, description="`local`, `docker` or `kubernetes`.")
+    engine_substitution: Substitution | None = Field(
+        None,
+        description="Which other database release may stand in: `off`, `minor` (production default), `any` "
+        "(development default).",
+    )
+    workers: int = Field(4, ge=1, le=256, description="Jobs that run at once in each lane of a process.")
+
+    # Who may do what.
+    rate_limit: int = Field(300, ge=1, description="Requests a minute for one token or address.")
+    signup: Signup = Field(Signup.OPEN, description="`open`, `approval` or `closed`.")
+    session_hours: int = Field(24, ge=1, le=8760, description="Lifetime of a session token in hours.")
+    oidc_issuers: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="OpenID issuers whose ID tokens log people in, comma-separated."
+    )
+    oidc_audience: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Audiences (client ids) an ID token must be made for, comma-separated."
+    )
+    console_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Further origins whose pages may call the API, comma-separated."
+    )
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Addresses or networks of reverse proxies whose `X-Forwarded-For` is believed, comma-separated."
+    )
+    allow_private_targets: bool | None = Field(
+        None,
+        description="Whether users' URLs may lead to private, loopback or link-local addresses. Default: loopback "
+        "only, in development.",
+    )
+    body_timeout_s: float = Field(30, gt=0, le=3600, description="Longest pause in a request body, in seconds.")
+
+    # Keys.
+    master_key: SecretStr = Field(
+        SecretStr(""),
+        description="32 random bytes, hex or base64, that secrets are encrypted under. Several, comma-separated: the "
+        "first encrypts, the others still decrypt.",
+    )
+    session_secret: SecretStr = Field(
+        SecretStr(""), description="32 random bytes, hex or base64, that session tokens and cursors are signed with."
+    )
+
+    # Others it speaks with.
+    billing: Billing = Field(Billing.NONE, description="`none`, `manual` or `stripe`.")
+    stripe_webhook_secret: SecretStr = Field(SecretStr(""), description="Signing secret of Stripe's webhook.")
+    stripe_portal_url: str = Field("", description="Link to Stripe's customer portal, shown under `/v1/billing`.")
+    github_webhook_secret: SecretStr = Field(SecretStr(""), description="Signing secret of the GitHub app's webhook.")
+    codehost_url: str = Field("https://github.com", description="Code host that repositories are looked up at.")
+    smtp_url: SecretStr = Field(
+        SecretStr(""), description="Mail server: `smtp://user:password@host:587` or `smtps://…`."
+    )
+    mail_from: str = Field("Moorage <moorage@localhost>", description="Sender of the mails the platform writes.")
+    otlp_endpoint: str = Field("", description="OpenTelemetry collector (OTLP over HTTP) that spans are sent to.")
+    log_format: str = Field("auto", pattern="^(auto|json|text)$", description="`json`, `text`, or `auto` by terminal.")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least level that is logged.")
+
+    @field_validator("oidc_issuers", "oidc_audience", "console_origins", "trusted_proxies", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("oidc_issuers")
+    @classmethod
+    def _issuers_are_safe(cls, issuers: tuple[str, ...]) -> tuple[str, ...]:
+        for issuer in issuers:
+            url = urlsplit(issuer)
+            if url.scheme == "https" and url.hostname:
+                continue
+            if url.scheme == "http" and is_loopback(url.hostname or ""):
+                continue
+            raise ValueError(f"{issuer} should be https, or http on loopback")
+        return issuers
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _proxies_are_networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            ipaddress.ip_network(proxy, strict=False)
+        return proxies
+
+    @field_validator("database_url")
+    @classmethod
+    def _database_is_known(cls, url: SecretStr) -> SecretStr:
+        scheme = urlsplit(url.get_secret_value()).scheme
+        if scheme not in ("", "postgresql", "postgres"):
+            raise ValueError("should start with postgresql://")
+        return url
+
+    @field_validator("artifacts_url")
+    @classmethod
+    def _artifacts_are_known(cls, url: str) -> str:
+        if url and not url.startswith("s3://"):
+            raise ValueError("should start with s3://")
+        return url
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_means_default(cls, values: Any) -> Any:
+        # `MOORAGE_X=` in a unit file means "not set", not an empty port number.
+        return {key: value for key, value in values.items() if value != ""}
+
+    @model_validator(mode="after")
+    def _production_has_keys(self) -> Self:
+        for name in ("master_key", "session_secret"):
+            secret: SecretStr = getattr(self, name)
+            variable = f"MOORAGE_{name.upper()}"
+            if not secret.get_secret_value():
+                if self.mode is Mode.PRODUCTION:
+                    raise ValueError(f"{variable}: is needed in production; make one with: moorage keys generate")
+                continue
+            keys = secret.get_secret_value().split(",") if name == "master_key" else [secret.get_secret_value()]
+            for key in keys:
+                if problem := weakness(key):
+                    raise ValueError(f"{variable}: {problem}; make one with: moorage keys generate")
+        if self.billing is Billing.STRIPE and not self.stripe_webhook_secret.get_secret_value():
+            raise ValueError("MOORAGE_STRIPE_WEBHOOK_SECRET: is needed with MOORAGE_BILLING=stripe")
+        if self.oidc_issuers and not self.oidc_audience:
+            raise ValueError("MOORAGE_OIDC_AUDIENCE: is needed with MOORAGE_OIDC_ISSUERS")
+        return self
+
+    @property
+    def is_production(self) -> bool:
+        return self.mode is Mode.PRODUCTION
+
+    @property
+    def api_url(self) -> str:
+        return (self.base_url or f"http://localhost:{self.api_port}").rstrip("/")
+
+    @property
+    def functions_url(self) -> str:
+        return (self.edge_url or f"http://localhost:{self.edge_port}").rstrip("/")
+
+    @property
+    def domain(self) -> str:
+        return self.apps_domain or "localhost"
+
+    @property
+    def substitution(self) -> Substitution:
+        if self.engine_substitution is not None:
+            return self.engine_substitution
+        return Substitution.MINOR if self.is_production else Substitution.ANY
+
+    @property
+    def uses_postgres(self) -> bool:
+        return bool(self.database_url.get_secret_value())
+
+    def folder(self, name: str) -> Path:
+        """Return a folder of the data folder; `moorage.cli.folders` makes them all at start."""
+        return self.data / name
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load(**overrides: Any) -> Settings:
+    """Read the settings from the environment, with overrides from flags; raises BadSettings."""
+    try:
+        settings = Settings(**overrides)
+    except ValidationError as error:
+        raise BadSettings(explain(error)) from None
+    return settings.model_copy(update={"data": settings.data.expanduser().absolute()})
+
+
+def explain(error: ValidationError) -> str:
+    """Turn pydantic's errors into lines that name the variable and what it should be."""
+    lines = []
+    for item in error.errors(include_url=False, include_input=False):
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] in ("int_parsing", "int_type"):
+            message = "should be a whole number"
+        if item["type"] == "bool_parsing":
+            message = "should be 1, 0, true or false"
+        name = f"MOORAGE_{str(item['loc'][0]).upper()}: " if item["loc"] else ""
+        lines.append(name + message[:1].lower() + message[1:] if name else message)
+    return "\n".join(lines)
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """Return the variables that make a child process read the same settings, over this process's own."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("MOORAGE_")}
+    for name in settings.model_fields_set:
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            value = value.get_secret_value()
+        if isinstance(value, tuple):
+            value = ",".join(value)
+        if isinstance(value, bool):
+            value = "1" if value else "0"
+        if value is not None:
+            env[f"MOORAGE_{name.upper()}"] = str(value)
+    return env

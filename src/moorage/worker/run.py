@@ -1,0 +1,92 @@
+"""What a job handler sees: its payload, and a fence around everything it writes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from moorage.db.store import Database, Unit
+from moorage.db.tx import Tx
+from moorage.errors import LostLease
+from moorage.jobs import kind_of, tables
+from moorage.jobs.tables import JobRow
+
+T = TypeVar("T")
+P = TypeVar("P", bound=msgspec.Struct)
+
+SyncHandler = Callable[[Tx, Any], None]
+AsyncHandler = Callable[["Run", Any], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt at a job. Every write goes through `write`, which fails once the lease is somebody else's."""
+
+    db: Database
+    job: JobRow
+    lease: str
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempts
+
+    async def write(self, unit: Unit[T]) -> T:
+        def fenced(tx: Tx) -> T:
+            hold(tx, self.job.id, self.lease)
+            tx.trace_id = self.job.trace_id
+            return unit(tx)
+
+        return await self.db.write(fenced)
+
+    async def read(self, unit: Unit[T]) -> T:
+        return await self.db.read(unit)
+
+
+def hold(tx: Tx, job_id: int, lease: str) -> None:
+    """Check and lock the fence for the rest of the transaction; raises LostLease."""
+    if tx.run(tables.HOLD, id=job_id, lease=lease, now=tx.now) == 0:
+        raise LostLease(f"job {job_id} is no longer ours")
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    payload: type[msgspec.Struct]
+    run: Callable[..., Any] | None
+    on_failure: SyncHandler | None
+    is_async: bool
+
+
+@dataclass
+class Handlers:
+    """Which function runs which kind of job; filled at start by the features."""
+
+    by_kind: dict[str, Handler] = field(default_factory=dict)
+    listeners: dict[str, list[SyncHandler]] = field(default_factory=dict)
+
+    def add(self, payload: type[P], run: Callable[..., Any], *, on_failure: SyncHandler | None = None) -> None:
+        """Register the handler of a kind.
+
+        A sync handler runs in the transaction that ends the job: its effect happens exactly once. An async one may
+        run again after a crash, from the start. `on_failure` runs in the transaction that fails the job.
+        """
+        kind = kind_of(payload)
+        if kind in self.by_kind:
+            raise ValueError(f"{kind} has a handler already")
+        self.by_kind[kind] = Handler(payload, run, on_failure, inspect.iscoroutinefunction(run))
+
+    def listen(self, payload: type[P], *listeners: SyncHandler) -> None:
+        """Register for an event: a kind that any number of features may hear, each in the same transaction."""
+        kind = kind_of(payload)
+        heard = self.listeners.setdefault(kind, [])
+        heard.extend(listeners)
+        if kind not in self.by_kind:
+
+            def tell_all(tx: Tx, event: msgspec.Struct) -> None:
+                for listener in heard:
+                    listener(tx, event)
+
+            self.by_kind[kind] = Handler(payload, tell_all, None, False)

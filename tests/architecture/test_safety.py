@@ -1,0 +1,110 @@
+"""Rules that keep the product safe by construction, checked on its source."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from tests.architecture.source import ROOT, SRC, calls, functions, modules, name_of, tree
+
+SPAWNERS = {"Popen", "run", "call", "check_call", "check_output", "create_subprocess_exec", "execv", "execve", "spawnv"}
+
+
+def test_nothing_runs_a_shell() -> None:
+    wrong = []
+    for path in modules():
+        for call in calls(path):
+            name = ast.unparse(call.func)
+            if name in ("os.system", "os.popen", "subprocess.getoutput", "asyncio.create_subprocess_shell"):
+                wrong.append(f"{path.relative_to(SRC)}:{call.lineno} {name}")
+            if any(keyword.arg == "shell" for keyword in call.keywords):
+                wrong.append(f"{path.relative_to(SRC)}:{call.lineno} shell=")
+
+    assert wrong == []
+
+
+def test_a_program_is_started_with_a_list_and_never_with_a_text() -> None:
+    wrong = []
+    for path in modules():
+        for call in calls(path):
+            name = ast.unparse(call.func)
+            is_spawn = (
+                name.startswith(("subprocess.", "asyncio.create_subprocess")) and name.rpartition(".")[2] in SPAWNERS
+            )
+            if is_spawn and call.args and isinstance(call.args[0], ast.Constant | ast.JoinedStr | ast.BinOp):
+                wrong.append(f"{path.relative_to(SRC)}:{call.lineno}")
+
+    assert wrong == []
+
+
+def test_every_function_that_takes_a_transaction_takes_the_organization_or_says_why_not() -> None:
+    """Route handlers and job handlers are given theirs by the caller and the payload."""
+    wrong = []
+    for path in modules():
+        module = name_of(path)
+        if module.startswith(("moorage.db", "moorage.http", "moorage.docs")) or module.endswith(
+            ("routes", ".jobs", ".app", ".opening", ".admin", ".chores")
+        ):
+            continue
+        for function in functions(path):
+            names = [argument.arg for argument in function.args.args if argument.arg != "self"]
+            if not names or names[0] != "tx" or _is_nested(path, function):
+                continue
+            marked = any("across_organizations" in ast.unparse(mark) for mark in function.decorator_list)
+            scoped = len(names) > 1 and names[1] == "org_id"
+            if not scoped and not marked and not _only_delegates(module, function.name):
+                wrong.append(f"{path.relative_to(SRC)}:{function.lineno} {function.name}({', '.join(names)})")
+
+    assert wrong == []
+
+
+# Functions that touch no table of an organization: the fence of a job, moves by row, and the platform's own key.
+_NEUTRAL = {
+    "moorage.worker.run": {"hold"},
+    "moorage.audit.service": {"ensure_key", "_key"},
+    "moorage.identity.gate": {"_check_standing"},
+}
+
+
+def _only_delegates(module: str, function: str) -> bool:
+    return function in _NEUTRAL.get(module, set())
+
+
+def _is_nested(path: Path, function: ast.AST) -> bool:
+    for outer in ast.walk(tree(path)):
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef) and outer is not function:
+            if any(inner is function for inner in ast.walk(outer)):
+                return True
+    return False
+
+
+def test_catching_everything_stands_only_at_the_edges_and_says_so() -> None:
+    wrong = []
+    for path in modules():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(r"except (Base)?Exception\b", line) and "noqa: BLE001 - " not in line:
+                following = path.read_text().splitlines()[number : number + 8]
+                if not any("raise" in text for text in following):
+                    wrong.append(f"{path.relative_to(SRC)}:{number}")
+
+    assert wrong == []
+
+
+def test_no_file_names_a_package_registry_or_a_path_of_a_machine() -> None:
+    hosts = ["pypi" + ".org", "npmjs" + ".org", "npmjs" + ".com", "pythonhosted" + ".org", "deb.debian" + ".org"]
+    wrong = []
+    for path in ROOT.rglob("*"):
+        parts = path.relative_to(ROOT).parts
+        if (
+            parts[0] in {".git", ".venv", ".bench"}
+            or {"node_modules", "__pycache__"} & set(parts)
+            or not path.is_file()
+        ):
+            continue
+        if any(part.startswith(".") and part.endswith("_cache") for part in parts) or parts[0] == ".hypothesis":
+            continue
+        text = path.read_bytes().decode(errors="replace")
+        wrong += [f"{'/'.join(parts)}: {host}" for host in hosts if host in text]
+
+    assert wrong == []

@@ -1,0 +1,43 @@
+"""Sizes, reported; beyond the outer bounds they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.architecture.source import SRC, functions, modules
+
+FILE_LINES = 500
+FUNCTION_LINES = 60
+
+
+def test_no_file_is_longer_than_five_hundred_lines() -> None:
+    lengths = {path.relative_to(SRC): len(path.read_text().splitlines()) for path in modules()}
+
+    assert {str(path): length for path, length in lengths.items() if length > FILE_LINES} == {}
+
+
+def test_no_function_is_longer_than_sixty_lines() -> None:
+    long = {}
+    for path in modules():
+        if "migrations" in path.parts:
+            continue
+        for function in functions(path):
+            length = (function.end_lineno or function.lineno) - function.lineno + 1
+            if length > FUNCTION_LINES:
+                long[f"{path.relative_to(SRC)}:{function.name}"] = length
+
+    assert long == {}
+
+
+def test_nine_functions_in_ten_are_short(record_property: Callable[[str, object], None]) -> None:
+    lengths = sorted(
+        (function.end_lineno or function.lineno) - function.lineno + 1
+        for path in modules()
+        if "migrations" not in path.parts
+        for function in functions(path)
+    )
+    ninth = lengths[len(lengths) * 9 // 10]
+    record_property("functions", len(lengths))
+    record_property("median_lines", lengths[len(lengths) // 2])
+
+    assert ninth <= 35

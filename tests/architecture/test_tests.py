@@ -1,0 +1,44 @@
+"""The tests themselves: real parts, few patches, nothing skipped."""
+
+from __future__ import annotations
+
+import re
+
+from tests.architecture.source import ROOT
+
+
+def sources() -> dict[str, str]:
+    return {
+        str(path.relative_to(ROOT)): path.read_text()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if "node_modules" not in path.parts and "architecture" not in path.parts
+    }
+
+
+def test_at_most_one_test_in_ten_patches_anything() -> None:
+    tests = patched = 0
+    for text in sources().values():
+        for body in re.split(r"^(?=(?:async )?def )", text, flags=re.MULTILINE):
+            if re.match(r"(async )?def test_", body):
+                tests += 1
+                patched += bool(re.search(r"\bmonkeypatch\b|\bmock\b|MagicMock|unittest\.mock", body))
+
+    assert tests > 100
+    assert patched * 10 <= tests
+
+
+def test_no_test_is_skipped_or_expected_to_fail() -> None:
+    marks = re.compile("pytest" + r"\.(mark\.(skip|skipif|xfail)|skip\(|xfail\()")
+
+    assert [name for name, text in sources().items() if marks.search(text)] == []
+
+
+def test_every_test_asserts_something() -> None:
+    wrong = []
+    for name, text in sources().items():
+        for body in re.split(r"^(?=(?:async )?def |@pytest)", text, flags=re.MULTILINE):
+            found = re.match(r"(?:async )?def (test_\w+)", body)
+            if found and not re.search(r"\bassert\b|raises\(|until\(|expect|check_|wait_for\(|call_and_validate", body):
+                wrong.append(f"{name}: {found[1]}")
+
+    assert wrong == []

@@ -1,0 +1,59 @@
+"""Builders fill the defaults, so that a test shows only what matters to it."""
+
+from __future__ import annotations
+
+import itertools
+
+from moorage.audit.service import Actor
+from moorage.db.store import Database
+from moorage.identity import members, orgs, tokens, users
+from moorage.identity.caller import Caller
+from moorage.identity.orgs import Organization
+from moorage.identity.roles import Role
+from moorage.identity.sessions import Sessions
+from moorage.identity.states import Approval
+from moorage.identity.users import User
+from moorage.plans.service import Plan
+
+_numbers = itertools.count(1)
+
+
+async def make_user(db: Database, email: str | None = None, *, status: Approval = Approval.APPROVED) -> User:
+    address = email or f"user{next(_numbers)}@example.com"
+    return await db.write(lambda tx: users.add(tx, address, first_name="Ada", last_name="Moor", status=status))
+
+
+async def make_org(
+    db: Database,
+    owner: User | None = None,
+    *,
+    name: str = "Harbor",
+    plan: Plan = Plan.PRO,
+    card_verified: bool = True,
+) -> Organization:
+    user = owner or await make_user(db)
+    actor = Actor(user.id, user.name)
+    return await db.write(lambda tx: orgs.create(tx, name, actor, plan=plan, card_verified=card_verified))
+
+
+async def make_member(db: Database, org: Organization, role: Role = Role.MEMBER, user: User | None = None) -> User:
+    user = user or await make_user(db)
+    await db.write(lambda tx: members.add(tx, org.id, user.id, role))
+    return user
+
+
+async def make_token(
+    db: Database, user: User, org_id: int, *, role: Role | None = None, expires_in_days: int | None = None
+) -> str:
+    """Return the raw value of a token that the user made; the role defaults to the membership's."""
+
+    def unit(tx):  # type: ignore[no-untyped-def]
+        member = members.get(tx, org_id, user.id)
+        caller = Caller(user.id, user.email, user.name, None, org_id, Role(member.role), None)
+        return tokens.create(tx, org_id, caller, "test", role=role, expires_in_days=expires_in_days)[1]
+
+    return str(await db.write(unit))
+
+
+def session_for(db: Database, user: User) -> str:
+    return Sessions(db.env).make(user.id)

