@@ -100,8 +100,10 @@ async def db(request: pytest.FixtureRequest, env: Env, tmp_path: Path) -> AsyncI
 
 
 @pytest.fixture
-def app(db: Database) -> App:
-    return application.build(db, Telemetry(quiet=True))
+async def app(db: Database) -> AsyncIterator[App]:
+    built = application.build(db, Telemetry(quiet=True))
+    yield built
+    await built.asgi.close()
 
 
 @pytest.fixture

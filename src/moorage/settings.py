@@ -19,6 +19,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from moorage.errors import CannotStart
+from moorage.kit.targets import TargetPolicy
 
 
 class Mode(StrEnum):
@@ -263,6 +264,13 @@ class Settings(BaseSettings):
     @property
     def uses_postgres(self) -> bool:
         return bool(self.database_url.get_secret_value())
+
+    @property
+    def targets(self) -> TargetPolicy:
+        """Which addresses users' URLs may lead to."""
+        if self.allow_private_targets is not None:
+            return TargetPolicy(self.allow_private_targets, self.allow_private_targets)
+        return TargetPolicy(allow_loopback=not self.is_production)
 
     def folder(self, name: str) -> Path:
         """Return a folder of the data folder; `moorage.cli.folders` makes them all at start."""

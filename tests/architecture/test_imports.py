@@ -35,16 +35,10 @@ def layer_of(package: str) -> int:
 
 
 def package_of(module: str) -> str:
-    parts = module.split(".")
-    return (
-        parts[1]
-        if len(parts) > 1 and (SRC / parts[1]).is_dir() or len(parts) > 1 and _is_file(parts[1])
-        else "__init__"
-    )
-
-
-def _is_file(name: str) -> bool:
-    return (SRC / f"{name}.py").exists()
+    """Return `http` for `moorage.http.route`, and `__init__` for a name that the package itself holds."""
+    first = module.split(".")[1:2]
+    is_module = bool(first) and ((SRC / first[0]).is_dir() or (SRC / f"{first[0]}.py").exists())
+    return first[0] if is_module else "__init__"
 
 
 def test_every_package_stands_in_a_layer_and_imports_point_down() -> None:

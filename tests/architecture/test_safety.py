@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from tests.architecture.source import ROOT, SRC, calls, functions, modules, name_of, tree
+from tests.architecture.source import ROOT, SRC, calls, functions, modules, name_of
 
 SPAWNERS = {"Popen", "run", "call", "check_call", "check_output", "create_subprocess_exec", "execv", "execve", "spawnv"}
 
@@ -72,11 +72,7 @@ def _only_delegates(module: str, function: str) -> bool:
 
 
 def _is_nested(path: Path, function: ast.AST) -> bool:
-    for outer in ast.walk(tree(path)):
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef) and outer is not function:
-            if any(inner is function for inner in ast.walk(outer)):
-                return True
-    return False
+    return any(inner is function for outer in functions(path) if outer is not function for inner in ast.walk(outer))
 
 
 def test_catching_everything_stands_only_at_the_edges_and_says_so() -> None:

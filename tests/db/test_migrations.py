@@ -15,12 +15,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
+from tests.postgres_server import PostgresServer
 
 import moorage.app  # noqa: F401 - brings every table into the metadata
 from moorage.db import migrate
 from moorage.db.migrations import HEAD
 from moorage.db.schema import metadata
-from tests.postgres_server import PostgresServer
 
 
 def revisions() -> list[str]:

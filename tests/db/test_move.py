@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 
 import pytest
+from tests.builders import make_user
 
 import moorage
 from moorage.db.store import Database
@@ -15,7 +16,6 @@ from moorage.errors import IllegalMove
 from moorage.identity import users
 from moorage.identity.states import APPROVAL, Approval
 from moorage.kit.machine import Machine
-from tests.builders import make_user
 
 pytestmark = pytest.mark.anyio
 

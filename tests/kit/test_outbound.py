@@ -5,224 +5,34 @@ Nothing leaves the loopback interface. Where a test needs an allowed and a forbi
 """
 
 import asyncio
-import datetime
 import gzip
-import ipaddress
 import os
 import socket
 import ssl
 import sys
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
-import dns.asyncquery
-import dns.message
-import dns.rcode
-import dns.rdatatype
-import dns.rrset
 import pytest
-from aiohttp.abc import AbstractResolver, ResolveResult
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from hypothesis import given
-from hypothesis import strategies as st
-from multidict import CIMultiDict
+from cryptography.hazmat.primitives import serialization
+from tests.kit.outbound_servers import (
+    LOOPBACK,
+    SECOND_BLOCKED,
+    DnsResolver,
+    Identity,
+    Request,
+    always,
+    answer,
+    hang,
+    make_certificate,
+    resolve_from,
+    serve,
+)
 
-from moorage.kit.outbound import GuardedClient, OutboundError, TargetPolicy, TargetRefused
+from moorage.kit.outbound import GuardedClient, OutboundError
+from moorage.kit.targets import TargetPolicy, TargetRefused
 
 pytestmark = pytest.mark.anyio
-
-LOOPBACK = TargetPolicy(allow_loopback=True)
-SECOND_BLOCKED = TargetPolicy(allow_loopback=True, extra_blocked=("127.0.0.2/32",))
-
-
-@dataclass
-class Request:
-    method: str
-    path: str
-    headers: CIMultiDict[str]
-    body: bytes
-
-
-@dataclass
-class Server:
-    host: str
-    port: int = 0
-    connections: int = 0
-    requests: list[Request] = field(default_factory=list)
-
-    def url(self, path: str = "/", *, host: str | None = None, scheme: str = "http") -> str:
-        return f"{scheme}://{host or self.host}:{self.port}{path}"
-
-
-Reply = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
-
-
-def answer(status: int = 200, body: bytes = b"ok", **headers: str) -> bytes:
-    fields = {"content-length": str(len(body))} | {name.replace("_", "-"): value for name, value in headers.items()}
-    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    return f"HTTP/1.1 {status} Status\r\n{head}\r\n".encode() + body
-
-
-def always(data: bytes) -> Reply:
-    async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(data)
-
-    return reply
-
-
-async def hang(request: Request, writer: asyncio.StreamWriter) -> None:
-    await asyncio.Event().wait()
-
-
-async def read_request(reader: asyncio.StreamReader) -> Request:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    first, *lines = head.rstrip("\r\n").split("\r\n")
-    headers = CIMultiDict[str]()
-    for name, _, value in (line.partition(": ") for line in lines):
-        headers.add(name, value)
-    method, path, _ = first.split(" ")
-    return Request(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
-
-
-@asynccontextmanager
-async def serve(
-    reply: Reply, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[Server]:
-    seen = Server(f"[{host}]" if ":" in host else host)
-    open_tasks: set[asyncio.Task[None]] = set()
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            request = await read_request(reader)
-            seen.requests.append(request)
-            await reply(request, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # The client was free to leave early; the test looks at what the client saw.
-        finally:
-            writer.close()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.connections += 1
-        task = asyncio.create_task(talk(reader, writer))
-        open_tasks.add(task)
-        task.add_done_callback(open_tasks.discard)
-
-    server = await asyncio.start_server(accept, host, port, ssl=tls)
-    seen.port = server.sockets[0].getsockname()[1]
-    try:
-        yield seen
-    finally:
-        server.close()
-        for task in open_tasks:
-            task.cancel()
-        await asyncio.gather(*open_tasks, return_exceptions=True)
-
-
-class DnsServer(asyncio.DatagramProtocol):
-    """Answers from a table; each query for a name takes its next answer, and the last one stays."""
-
-    def __init__(self, zone: dict[str, list[list[str]]]) -> None:
-        self.zone = zone
-        self.port = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.DatagramTransport, transport)
-        self.port = transport.get_extra_info("sockname")[1]
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        query = dns.message.from_wire(data)
-        name, kind = query.question[0].name, query.question[0].rdtype
-        reply = dns.message.make_response(query)
-        answers = self.zone.get(name.to_text(omit_final_dot=True))
-        if answers is None:
-            reply.set_rcode(dns.rcode.NXDOMAIN)
-        elif kind == dns.rdatatype.A:
-            current = answers.pop(0) if len(answers) > 1 else answers[0]
-            if addresses := [address for address in current if ":" not in address]:
-                reply.answer.append(dns.rrset.from_text(name, 0, "IN", "A", *addresses))
-        elif addresses := [address for address in answers[0] if ":" in address]:
-            reply.answer.append(dns.rrset.from_text(name, 0, "IN", "AAAA", *addresses))
-        self.transport.sendto(reply.to_wire(), addr)
-
-
-class DnsResolver(AbstractResolver):
-    """Asks one DNS server on loopback, first for AAAA and then for A."""
-
-    def __init__(self, port: int, *, patience_s: float | None = None) -> None:
-        self._port = port
-        self._patience_s = patience_s
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found: list[str] = []
-        for kind in ("AAAA", "A"):
-            async with asyncio.timeout(self._patience_s):
-                reply = await dns.asyncquery.udp(dns.message.make_query(host, kind), "127.0.0.1", port=self._port)
-            if reply.rcode() != dns.rcode.NOERROR:
-                raise OSError(f"the DNS server answered {dns.rcode.to_text(reply.rcode())}")
-            found += [record.address for rrset in reply.answer for record in rrset]
-        return [
-            ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0) for address in found
-        ]
-
-    async def close(self) -> None:
-        """Hold nothing, so there is nothing to give back."""
-
-
-@asynccontextmanager
-async def resolve_from(zone: dict[str, list[list[str]]]) -> AsyncIterator[DnsResolver]:
-    loop = asyncio.get_running_loop()
-    transport, server = await loop.create_datagram_endpoint(lambda: DnsServer(zone), local_addr=("127.0.0.1", 0))
-    try:
-        yield DnsResolver(server.port)
-    finally:
-        transport.close()
-
-
-@dataclass
-class Identity:
-    context: ssl.SSLContext
-    certificate: bytes
-    ca_file: Path
-
-
-def make_certificate(
-    name: str, issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None
-) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    issuer_name, issuer_key = issuer or (subject, key)
-    now = datetime.datetime.now(datetime.UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer_name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-    )
-    if issuer is None:
-        usage = dict.fromkeys(
-            ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False
-        )
-        builder = builder.add_extension(
-            x509.KeyUsage(**usage, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False), True
-        )
-    else:
-        names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
-        builder = builder.add_extension(names, critical=False)
-    return builder.sign(issuer_key, hashes.SHA256()), key
 
 
 @pytest.fixture
@@ -242,91 +52,6 @@ def identity(tmp_path: Path) -> Identity:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem")
     return Identity(context, certificate.public_bytes(serialization.Encoding.DER), tmp_path / "ca.pem")
-
-
-# The policy.
-
-FORBIDDEN = [
-    *("0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.0", "100.127.255.255", "127.0.0.1", "127.255.255.254"),
-    *("169.254.0.1", "169.254.169.254", "172.16.0.0", "172.31.255.255", "192.168.0.1", "192.0.0.192", "168.63.129.16"),
-    *("198.18.0.1", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255"),
-    *("::", "::1", "::7f00:1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::ffff:0:7f00:1"),
-    *("64:ff9b::127.0.0.1", "64:ff9b::a00:1", "64:ff9b:1::1", "2002:7f00:1::", "2002:a9fe:a9fe::1", "2001:0:1::1"),
-    *("fc00::1", "fd00:ec2::254", "fe80::1", "febf::1", "fec0::1", "ff02::1", "100::1", "4000::1", "8000::1"),
-]
-OPEN = [
-    *("1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0"),
-    *("169.253.255.255", "172.15.255.255", "172.32.0.0", "192.167.255.255", "192.169.0.0", "223.255.255.255"),
-    *("192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1"),
-    *("2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1", "2002:101:101::1"),
-]
-# The documentation ranges are open on purpose; the wrappers of IPv4 are judged by what is inside them.
-JUDGED_DIFFERENTLY = [
-    *(ipaddress.ip_network(cidr) for cidr in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")),
-    *(ipaddress.ip_network(cidr) for cidr in ("2001:db8::/32", "3fff::/20", "::ffff:0:0/96", "2002::/16")),
-]
-
-
-@pytest.mark.parametrize("address", FORBIDDEN)
-def test_an_address_that_is_not_global_is_refused_by_default(address: str) -> None:
-    assert TargetPolicy().refusal(address) is not None
-
-
-@pytest.mark.parametrize("address", OPEN)
-def test_a_global_or_documentation_address_is_open(address: str) -> None:
-    assert TargetPolicy().refusal(address) is None
-
-
-@given(st.ip_addresses())
-def test_whatever_the_standard_library_calls_not_global_is_refused(
-    ip: ipaddress.IPv4Address | ipaddress.IPv6Address,
-) -> None:
-    judged_differently = any(ip in network for network in JUDGED_DIFFERENTLY)
-
-    assert ip.is_global or judged_differently or TargetPolicy().refusal(str(ip)) is not None
-
-
-@given(st.ip_addresses(v=4))
-def test_an_ipv4_address_is_judged_alike_in_every_ipv6_wrapper(ip: ipaddress.IPv4Address) -> None:
-    refused = TargetPolicy().refusal(str(ip)) is not None
-    wrapped = [
-        ipaddress.IPv6Address(f"::ffff:{ip}"),
-        ipaddress.IPv6Address(f"64:ff9b::{ip}"),
-        ipaddress.IPv6Address((0x2002 << 112) | (int(ip) << 80) | 1),
-    ]
-
-    assert [TargetPolicy().refusal(str(outer)) is not None for outer in wrapped] == [refused] * 3
-
-
-def test_allowing_loopback_opens_loopback_and_its_mapped_form_and_nothing_else() -> None:
-    opened = {address for address in FORBIDDEN if LOOPBACK.refusal(address) is None}
-
-    assert opened == {"127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1"}
-
-
-def test_allowing_private_opens_all_but_loopback_and_what_the_kernel_connects_to_it() -> None:
-    policy = TargetPolicy(allow_private=True)
-
-    refused = {address for address in FORBIDDEN if policy.refusal(address) is not None}
-
-    assert refused == {"127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::"}
-
-
-@pytest.mark.parametrize("address", ["192.0.2.7", "::ffff:192.0.2.7", "64:ff9b::192.0.2.7", "2002:c000:207::1"])
-def test_an_extra_network_is_refused_in_every_wrapper_whatever_else_is_allowed(address: str) -> None:
-    policy = TargetPolicy(allow_loopback=True, allow_private=True, extra_blocked=("192.0.2.0/24",))
-
-    assert policy.refusal(address) == "the operator does not allow this address"
-
-
-@pytest.mark.parametrize("text", ["", "localhost", "127.1", "2130706433", "0x7f.0.0.1", "1.1.1.01", "2606::1%lo"])
-def test_text_that_the_system_might_resolve_again_is_refused_under_any_policy(text: str) -> None:
-    assert TargetPolicy(allow_loopback=True, allow_private=True).refusal(text) is not None
-
-
-def test_a_policy_with_a_malformed_network_cannot_be_made() -> None:
-    with pytest.raises(ValueError, match="example"):
-        TargetPolicy(extra_blocked=("example/8",))
 
 
 # The gate.
@@ -849,7 +574,8 @@ async def test_a_plain_http_port_called_over_https_fails_in_tls() -> None:
 
 CALL = """
 import asyncio, sys
-from moorage.kit.outbound import GuardedClient, OutboundError, TargetPolicy
+from moorage.kit.outbound import GuardedClient, OutboundError
+from moorage.kit.targets import TargetPolicy
 
 async def main():
     async with GuardedClient(TargetPolicy(allow_loopback=True)) as client:

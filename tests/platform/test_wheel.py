@@ -16,8 +16,8 @@ PIP = ["-m", "pip", "--disable-pip-version-check", "--quiet", "--no-input"]
 
 @pytest.mark.slow
 def test_the_wheel_installs_into_a_clean_environment_and_serves(tmp_path: Path) -> None:
-    build = [sys.executable, *PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)]
-    subprocess.run(build, check=True, cwd=tmp_path)
+    build = [sys.executable, *PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    subprocess.run([*build, str(ROOT)], check=True, cwd=tmp_path)
     wheel = next(tmp_path.glob("moorage-*.whl"))
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"

@@ -32,6 +32,10 @@ def rotate(data: DataOption = None) -> None:
         count = ask(data, "rotate-keys") if is_running(data) else asyncio.run(_rotate_stopped(settings))
         typer.echo(f"re-encrypted {count} secrets; the old keys in MOORAGE_MASTER_KEY are no longer needed")
         return
+    if not (settings.folder("keys") / "master_key").exists():
+        fail(
+            f"there is no master key in {settings.folder('keys')}; set MOORAGE_MASTER_KEY to NEW,OLD and run this again"
+        )
     if is_running(data):
         fail("the master key is in the data folder: stop the platform, then rotate")
     from moorage.platform import keys

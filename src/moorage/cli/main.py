@@ -9,6 +9,7 @@ import typer
 from moorage import __version__
 from moorage.cli import admin, keys, system, up
 from moorage.errors import CannotStart
+from moorage.kit.crypto import CannotDecrypt
 
 app = typer.Typer(
     name="moorage",
@@ -35,7 +36,7 @@ def main() -> None:
     """Run the command line; what cannot start ends with the reason and code 2."""
     try:
         app()
-    except CannotStart as error:
+    except (CannotStart, CannotDecrypt) as error:
         print(f"moorage: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -16,6 +16,7 @@ import psycopg
 from psycopg.errors import DeadlockDetected, SerializationFailure, UniqueViolation
 from psycopg_pool import ConnectionPool
 
+from moorage.db.query import Bound
 from moorage.db.store import Unit
 from moorage.db.tx import Tx, UniqueClash
 from moorage.env import Env
@@ -32,16 +33,16 @@ class PostgresDriver:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, params: Bound) -> list[tuple[Any, ...]]:
         with _translating():
             cursor = self.connection.execute(sql, params)
             return cursor.fetchall() if cursor.description else []
 
-    def run(self, sql: str, params: dict[str, Any]) -> int:
+    def run(self, sql: str, params: Bound) -> int:
         with _translating():
             return self.connection.execute(sql, params).rowcount
 
-    def many(self, sql: str, params: list[dict[str, Any]]) -> None:
+    def many(self, sql: str, params: list[Bound]) -> None:
         with _translating(), self.connection.cursor() as cursor:
             cursor.executemany(sql, params)
 

@@ -30,7 +30,7 @@ def _make_dialects() -> dict[str, Dialect]:
     from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
     return {
-        "sqlite": sqlite.dialect(paramstyle="named"),
+        "sqlite": sqlite.dialect(paramstyle="qmark"),
         "postgresql": PGDialect_psycopg(paramstyle="pyformat"),  # type: ignore[no-untyped-call]
     }
 
@@ -54,6 +54,10 @@ def columns(table: Table, *names: str) -> list[ColumnElement[Any]]:
     return [table.c[name] for name in names] if names else list(table.c)
 
 
+# Parameters as the driver takes them: by place for SQLite, by name for PostgreSQL.
+Bound = dict[str, Any] | list[Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A statement ready for a driver."""
@@ -63,8 +67,15 @@ class Compiled:
     names: tuple[tuple[str, str], ...]  # (key in the SQL, name the caller gives)
     booleans: tuple[int, ...]  # result columns that SQLite stores as 0 and 1
 
-    def bind(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    order: tuple[str | None, ...] = ()  # for SQLite: the name of each place in the SQL, or None for a constant
+    values: tuple[Any, ...] = ()  # the constants at those places
+
+    def bind(self, params: Mapping[str, Any]) -> Bound:
         try:
+            if self.order:
+                return [
+                    value if name is None else params[name] for name, value in zip(self.order, self.values, strict=True)
+                ]
             return {**self.constants, **{key: params[name] for key, name in self.names}}
         except KeyError as error:
             raise TypeError(f"the statement needs {error}: {self.sql}") from None
@@ -97,11 +108,15 @@ class Statement:
         constants = {key: value for key, value in compiled.params.items() if key not in given}
         result = [entry.type for entry in (compiled._result_columns or [])]
         booleans = tuple(i for i, kind in enumerate(result) if isinstance(kind, Boolean)) if name == "sqlite" else ()
+        names = {key: key if key in self._sets else key.removeprefix("_") for key in sorted(given)}
+        places = compiled.positiontup or []
         return Compiled(
             sql=str(compiled),
             constants=constants,
-            names=tuple((key, key.removeprefix("_") if key not in self._sets else key) for key in sorted(given)),
+            names=tuple(names.items()),
             booleans=booleans,
+            order=tuple(names.get(key) for key in places),
+            values=tuple(constants.get(key) for key in places),
         )
 
 

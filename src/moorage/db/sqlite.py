@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar
 
+from moorage.db.query import Bound
 from moorage.db.store import Unit
 from moorage.db.tx import Tx, UniqueClash
 from moorage.env import Env
@@ -57,19 +58,19 @@ class SqliteDriver:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 
-    def rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, params: Bound) -> list[tuple[Any, ...]]:
         try:
             return self.connection.execute(sql, params).fetchall()
         except sqlite3.IntegrityError as error:
             raise _translated(error) from error
 
-    def run(self, sql: str, params: dict[str, Any]) -> int:
+    def run(self, sql: str, params: Bound) -> int:
         try:
             return self.connection.execute(sql, params).rowcount
         except sqlite3.IntegrityError as error:
             raise _translated(error) from error
 
-    def many(self, sql: str, params: list[dict[str, Any]]) -> None:
+    def many(self, sql: str, params: list[Bound]) -> None:
         try:
             self.connection.executemany(sql, params)
         except sqlite3.IntegrityError as error:

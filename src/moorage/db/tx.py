@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import update
 from sqlalchemy.sql.elements import ClauseElement
 
-from moorage.db.query import Command, Query, Statement, arg
+from moorage.db.query import Bound, Command, Query, Statement, arg
 from moorage.db.schema import metadata
 from moorage.env import Env
 from moorage.errors import IllegalMove
@@ -31,11 +31,11 @@ class Driver(Protocol):
 
     dialect: str
 
-    def rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]: ...
+    def rows(self, sql: str, params: Bound) -> list[tuple[Any, ...]]: ...
 
-    def run(self, sql: str, params: dict[str, Any]) -> int: ...
+    def run(self, sql: str, params: Bound) -> int: ...
 
-    def many(self, sql: str, params: list[dict[str, Any]]) -> None: ...
+    def many(self, sql: str, params: list[Bound]) -> None: ...
 
     def savepoint(self) -> AbstractContextManager[None]: ...
 
@@ -62,8 +62,12 @@ class Tx:
         return [into(*row) for row in rows]
 
     def find(self, query: Query[T], /, **params: Any) -> T | None:
-        found = self.all(query, **params)
-        return found[0] if found else None
+        compiled = query.compiled(self.dialect)
+        rows = self._driver.rows(compiled.sql, compiled.bind(params))
+        if not rows:
+            return None
+        row = _with_booleans(rows[0], compiled.booleans) if compiled.booleans else rows[0]
+        return query.into(*row)
 
     def one(self, query: Query[T], /, **params: Any) -> T:
         """Return the first row; for queries that always have one, such as INSERT … RETURNING and counts."""

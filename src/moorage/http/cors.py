@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from moorage.http.request import Request
 
 ALLOWED_HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Organization-Id, X-Request-Id"
-EXPOSED_HEADERS = b"X-Request-Id, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After"
+EXPOSED_HEADERS = (
+    b"X-Request-Id, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After, Idempotency-Replayed"
+)
 
 
 @dataclass(frozen=True, slots=True)

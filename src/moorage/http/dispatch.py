@@ -10,30 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import BadRequest, Conflict, Internal, MoorageError, NotFound, RateLimited, Unauthorized
 from moorage.http import forms, idempotency, proxies, strictjson
-from moorage.http.answer import HSTS, SECURITY, STATUS, Answer, Headers, Stream, failure, plain_json, success
+from moorage.http.answer import STATUS, Answer, Stream, failure, plain_json, success
 from moorage.http.cors import Cors
 from moorage.http.match import RouteTree
 from moorage.http.models import validate
 from moorage.http.ratelimit import RateLimiter, key_of
 from moorage.http.request import ClientGone, Request
 from moorage.http.route import Route, Scope
+from moorage.http.sending import Counted, Send, Sender
 from moorage.telemetry import Telemetry
 
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """What a request says about who sends it, for which organization."""
 
     token: str | None
@@ -72,10 +68,12 @@ class Dispatcher:
         settings = db.env.settings
         self.limiter = RateLimiter(settings.rate_limit)
         self.cors = Cors.of(settings)
+        self.sender = Sender(settings, self.cors, telemetry)
         self.fallback = fallback
         self._timeout_s = settings.body_timeout_s
         self._trusted = proxies.networks(settings.trusted_proxies)
-        self._security: Headers = [*SECURITY, HSTS] if settings.is_production else SECURITY
+        # Stores that can read within the event loop offer this; others read in a thread.
+        self._peek_now: Any = getattr(db, "peek_now", None)
         self._at_work: set[tuple[int, str, str, str]] = set()
         self._background: set[asyncio.Task[None]] = set()
 
@@ -85,13 +83,18 @@ class Dispatcher:
             return
         started = time.perf_counter()
         request = Request(scope, receive, self._timeout_s)
+        if self._trusted:
+            request.client = proxies.client_of(request.client, request.header(b"x-forwarded-for"), self._trusted)
         route: Route | None = None
-        counted: Headers = []
+        counted: Counted | None = None
         try:
             found = None if "\x00" in request.path else self.tree.find(request.method, request.path)
             route = found[0] if found else None
+            request.token = _token(request, route)
             if not (found and route and route.raw):
-                self._count(request, route, counted)
+                counted = self._count(request)
+                if not counted.may:
+                    raise RateLimited("Too many requests")
             answer = await self._answer(request, *found) if found else await self._unknown(request)
         except MoorageError as error:
             answer = failure(error, request.trace_id)
@@ -100,21 +103,17 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - the HTTP edge: whatever it is, the client gets the envelope
             self.telemetry.crashed(request.trace_id, error)
             answer = failure(Internal("Something went wrong on our side; try again"), request.trace_id)
-        headers = [*answer.headers, *counted, *self.cors.headers(request)]
-        await self._send(send, request, answer, headers)
+        await self.sender.send(send, request, answer, counted)
         seconds = time.perf_counter() - started
         self.telemetry.request(request, route, answer.status, seconds)
 
-    def _count(self, request: Request, route: Route | None, counted: Headers) -> None:
-        may, left, reset = self.limiter.count(key_of(self._token(request, route), self._address(request)))
-        counted += (
-            (b"ratelimit-limit", b"%d" % self.limiter.limit),
-            (b"ratelimit-remaining", b"%d" % left),
-            (b"ratelimit-reset", b"%d" % reset),
-        )
-        if not may:
-            counted.append((b"retry-after", b"%d" % reset))
-            raise RateLimited("Too many requests")
+    async def close(self) -> None:
+        """Let what runs beside requests come to its end; after this the store may be closed."""
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    def _count(self, request: Request) -> Counted:
+        may, left, reset = self.limiter.count(key_of(request.token, request.client))
+        return Counted(self.limiter.limit, left, reset, may)
 
     async def _unknown(self, request: Request) -> Answer:
         if request.method == "OPTIONS" and (answer := self.cors.preflight(request, self.tree.methods(request.path))):
@@ -134,7 +133,10 @@ class Dispatcher:
         if route.scope is Scope.PUBLIC and "tx" not in route.wants:
             return _encode(route, route.handler(**self._arguments(request, route, values)))
         unit = functools.partial(self._read_unit, request=request, route=route, ask=ask, values=values)
-        answer: Answer = await (self.db.peek(unit) if route.point else self.db.read(unit))
+        if route.point and self._peek_now is not None:
+            answer: Answer = self._peek_now(unit)
+        else:
+            answer = await self.db.read(unit)
         self._note(request.caller)
         return answer
 
@@ -259,25 +261,10 @@ class Dispatcher:
 
     def _ask(self, request: Request, route: Route, values: list[str]) -> Ask:
         organization = request.header(b"x-organization-id")
-        if organization is None and b"organization_id=" in request.query_string:
-            organization = request.query().get("organization_id")
+        if organization is None and b"organization_id=" in request.query_string and route.scope is not Scope.PUBLIC:
+            organization = request.from_query("organization_id")
         path_org = values[0] if route.scope is Scope.PATH_ORG else None
-        return Ask(self._token(request, route), organization, path_org)
-
-    def _token(self, request: Request, route: Route | None) -> str | None:
-        header = request.headers.get(b"authorization")
-        if header is not None:
-            scheme, _, token = header.partition(" ")
-            return token.strip() or None if scheme.lower() == "bearer" else None
-        if route is not None and route.events:
-            return request.query().get("access_token") or None
-        return None
-
-    def _address(self, request: Request) -> str:
-        forwarded = request.header(b"x-forwarded-for")
-        if forwarded and self._trusted and proxies.is_within(request.client, self._trusted):
-            return forwarded.rpartition(",")[2].strip()[:64]
-        return request.client
+        return Ask(request.token, organization, path_org)
 
     def _arguments(
         self, request: Request, route: Route, values: list[str], *, tx: Tx | None = None, body: bytes = b""
@@ -302,48 +289,15 @@ class Dispatcher:
             given["body"] = _read_body(request, route, body)
         return given
 
-    async def _send(self, send: Send, request: Request, answer: Answer | Stream, headers: Headers) -> None:
-        own = {name for name, _ in headers}
-        headers += [pair for pair in self._security if pair[0] not in own]
-        headers.append((b"x-request-id", request.trace_id.encode()))
-        if isinstance(answer, Stream):
-            await self._send_stream(send, request, answer, headers)
-            return
-        body = b"" if request.method == "HEAD" else answer.body
-        headers.append((b"content-length", b"%d" % len(answer.body)))
-        unread = not request.consumed
-        if unread:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        if unread:
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-            await request.drain()
-            body = b""
-        await send({"type": "http.response.body", "body": body})
 
-    async def _send_stream(self, send: Send, request: Request, answer: Stream, headers: Headers) -> None:
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        pump = asyncio.ensure_future(_pump(send, answer))
-        gone = asyncio.ensure_future(request.disconnected())
-        try:
-            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (pump, gone):
-                task.cancel()
-            done = await asyncio.gather(pump, gone, return_exceptions=True)
-            if isinstance(done[0], Exception):
-                self.telemetry.crashed(request.trace_id, done[0])
-
-
-async def _pump(send: Send, answer: Stream) -> None:
-    chunks = answer.chunks
-    try:
-        async for chunk in chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-    finally:
-        if inspect.isasyncgen(chunks):
-            await chunks.aclose()
+def _token(request: Request, route: Route | None) -> str | None:
+    header = request.headers.get(b"authorization")
+    if header is not None:
+        scheme, _, token = header.partition(" ")
+        return token.strip() or None if scheme.lower() == "bearer" else None
+    if route is not None and route.events:
+        return request.from_query("access_token") or None
+    return None
 
 
 def _read_body(request: Request, route: Route, raw: bytes) -> Any:

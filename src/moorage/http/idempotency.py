@@ -17,6 +17,7 @@ from moorage.http import tables
 from moorage.http.answer import JSON, Answer
 from moorage.kit.clock import DAY_MS, HOUR_MS
 
+MAX_KEY = 255
 KEPT_MS = DAY_MS
 # An async handler that died with its process must not block its key for a day.
 AT_WORK_MS = HOUR_MS
@@ -36,8 +37,8 @@ class Claim:
 
 
 def check_key(key: str) -> str:
-    if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
-        raise bad_field("Idempotency-Key", "should be 1 to 255 printable ASCII characters")
+    if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
+        raise bad_field("Idempotency-Key", f"should be 1 to {MAX_KEY} printable ASCII characters")
     return key
 
 

@@ -19,11 +19,15 @@ class RouteTree:
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
         self._root = _Node()
+        self._fixed: dict[tuple[str, str], Route] = {}  # paths without parameters: one look
         for route in self.routes:
             self._add(route)
 
     def find(self, method: str, path: str) -> tuple[Route, list[str]] | None:
         """Return the route and the texts of its path parameters; a fixed segment wins over a parameter."""
+        fixed = self._fixed.get((method, path))
+        if fixed is not None:
+            return fixed, []
         return _walk(self._root, path.split("/"), 1, [], method)
 
     def methods(self, path: str) -> set[str]:
@@ -41,6 +45,8 @@ class RouteTree:
         if route.method in node.routes:
             raise ValueError(f"{route.method} {route.path} is declared twice")
         node.routes[route.method] = route
+        if "{" not in route.path:
+            self._fixed[route.method, route.path] = route
 
 
 def _walk(node: _Node, parts: list[str], at: int, values: list[str], method: str) -> tuple[Route, list[str]] | None:

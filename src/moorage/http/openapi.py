@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from moorage.http.answer import STATUS, Answer, Stream
+from moorage.http.idempotency import MAX_KEY
 from moorage.http.route import Route, Scope, Uuid
 
 REF = "#/components/schemas/{name}"
@@ -27,11 +28,25 @@ _ERRORS = {
 }
 
 
+# Bounds around a validator of ours keep pydantic's names for them, which no reader of the document knows.
+_BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+}
+
+
 class _Schema(GenerateJsonSchema):
     """pydantic's schema, less the titles that only repeat field names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+    def generate_inner(self, schema: Any) -> dict[str, Any]:
+        made = super().generate_inner(schema)
+        return {_BOUNDS.get(key, key): value for key, value in made.items()}
 
 
 def document(routes: Iterable[Route], *, version: str, server: str) -> dict[str, Any]:
@@ -60,7 +75,11 @@ def document(routes: Iterable[Route], *, version: str, server: str) -> dict[str,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API token or a session token."}
             },
-            "responses": {str(status): _failure_response(text) for status, text in _ERRORS.items()},
+            "headers": _HEADERS,
+            "responses": {
+                **{str(status): _failure_response(status, text) for status, text in _ERRORS.items()},
+                "Refused": _REFUSED,
+            },
         },
     }
 
@@ -128,14 +147,16 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
     found = []
     if route.scope is Scope.ORG or route.operation == "whoami":
         text = "The organization a session token acts on; an API token carries its own."
-        found.append(_header("x-organization-id", text))
+        found.append(_header("x-organization-id", text, {"type": "string"}))
     if route.is_write and route.scope is not Scope.PUBLIC:
-        found.append(_header("Idempotency-Key", "The same key with the same body takes effect once within 24 hours."))
+        text = "The same key with the same body takes effect once within 24 hours."
+        schema = {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[ -~]+$"}
+        found.append(_header("Idempotency-Key", text, schema))
     return found
 
 
-def _header(name: str, text: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
+def _header(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": text, "schema": schema}
 
 
 def _body(route: Route, components: dict[str, Any]) -> dict[str, Any] | None:
@@ -159,7 +180,7 @@ def _component(model: type[BaseModel], components: dict[str, Any]) -> dict[str, 
 
 
 def _success(route: Route, schema: dict[str, Any] | None) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": "Done", "headers": _RATE_HEADERS if not route.raw else {}}
+    answer: dict[str, Any] = {"description": "Done", "headers": _headers("X-Request-Id", *([] if route.raw else _RATE))}
     if route.events:
         return {**answer, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     if route.raw or route.answer is Answer:
@@ -176,23 +197,53 @@ def _success(route: Route, schema: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _failures(route: Route) -> dict[str, Any]:
-    statuses = set(STATUS.values())
-    if route.scope is Scope.PUBLIC and not route.is_write:
-        statuses = {429, 500} if not route.raw else {500}
-    return {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)}
+    if route.raw:
+        refusals = {"400": "Refused", "401": "Refused"} if route.is_write else {}
+        named = {**refusals, "500": "500"}
+    else:
+        quiet = route.scope is Scope.PUBLIC and not route.is_write
+        named = {str(status): str(status) for status in sorted({429, 500} if quiet else set(STATUS.values()))}
+    return {status: {"$ref": f"#/components/responses/{name}"} for status, name in named.items()}
 
 
-def _failure_response(text: str) -> dict[str, Any]:
-    return {"description": text, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Failure"}}}}
+def _failure_response(status: int, text: str) -> dict[str, Any]:
+    return {
+        "description": text,
+        "headers": _headers("X-Request-Id", *_RATE, *(["Retry-After"] if status == 429 else [])),
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Failure"}}},
+    }
 
 
-_RATE_HEADERS = {
-    name: {"schema": {"type": "integer"}, "description": text}
-    for name, text in {
-        "RateLimit-Limit": "Requests a minute.",
-        "RateLimit-Remaining": "Requests left in the window.",
-        "RateLimit-Reset": "Seconds left in the window.",
-    }.items()
+def _headers(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+_RATE = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
+_HEADERS: dict[str, Any] = {
+    "X-Request-Id": {
+        "required": True,
+        "schema": {"type": "string", "minLength": 1, "maxLength": 64},
+        "description": "Names the request in logs; a safe one that the client sent is kept.",
+    },
+    **{
+        name: {"schema": {"type": "integer"}, "description": text}
+        for name, text in {
+            "RateLimit-Limit": "Requests a minute.",
+            "RateLimit-Remaining": "Requests left in the window.",
+            "RateLimit-Reset": "Seconds left in the window.",
+            "Retry-After": "Seconds to wait.",
+        }.items()
+    },
+}
+# What a receiver says, which speaks without the envelope.
+_REFUSED: dict[str, Any] = {
+    "description": "The request is malformed, or its signature does not hold",
+    "headers": _headers("X-Request-Id"),
+    "content": {
+        "application/json": {
+            "schema": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+        }
+    },
 }
 
 _FAILURE: dict[str, Any] = {

@@ -17,3 +17,10 @@ def is_within(address: str, among: Networks) -> bool:
         parsed = ipaddress.ip_address(address)
         return any(parsed in network for network in among)
     return False
+
+
+def client_of(peer: str, forwarded: str | None, trusted: Networks) -> str:
+    """Return the address a request comes from: the peer's, or the one that a trusted proxy says it calls for."""
+    if forwarded and is_within(peer, trusted):
+        return forwarded.rpartition(",")[2].strip()[:64]
+    return peer

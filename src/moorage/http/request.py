@@ -51,6 +51,8 @@ class Request:
         "method",
         "path",
         "query_string",
+        "respond",
+        "token",
         "trace_id",
     )
 
@@ -66,6 +68,8 @@ class Request:
         given = self.headers.get(b"x-request-id")
         self.trace_id = given if given and _SAFE_ID.fullmatch(given) else new_trace_id()
         self.caller: Any = None
+        self.token: str | None = None
+        self.respond: Any = scope.get("moorage.respond")  # see `http.server`
         self.consumed = not self.has_body
         self.body_timeout_s = body_timeout_s
         self._receive = receive
@@ -75,6 +79,13 @@ class Request:
 
     def query(self) -> dict[str, str]:
         return query_values(self.query_string.decode("latin-1")) if self.query_string else {}
+
+    def from_query(self, name: str) -> str | None:
+        """Return one value of the query; None where it is missing, empty (good for nothing) where none can be read."""
+        try:
+            return self.query().get(name)
+        except BadRequest:
+            return ""
 
     @property
     def has_body(self) -> bool:
@@ -106,12 +117,13 @@ class Request:
                 raise ClientGone
             chunk: bytes = message.get("body", b"")
             left -= len(chunk)
+            # Noted before anything can raise: what has all come must not be waited for again.
+            self.consumed = not message.get("more_body", False)
             if left < 0:
                 raise too_large(limit)
             if chunk:
                 yield chunk
-            if not message.get("more_body", False):
-                self.consumed = True
+            if self.consumed:
                 return
 
     async def drain(self) -> None:

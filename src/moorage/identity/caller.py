@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from moorage.audit.service import Actor
 from moorage.errors import Forbidden
@@ -11,8 +11,7 @@ from moorage.kit.ids import OrgId
 from moorage.plans.service import Standing
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """A user, and on org-scoped routes the organization and role they act in."""
 
     user_id: int

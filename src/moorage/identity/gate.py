@@ -8,11 +8,13 @@ longer counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import asyncio
+from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import Integer, select, type_coerce
 
 from moorage.db.query import Query, arg
+from moorage.db.schema import Id
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
 from moorage.db.tx import Tx
@@ -26,13 +28,14 @@ from moorage.identity.sessions import Sessions
 from moorage.identity.states import Approval
 from moorage.identity.tables import account, api_token, membership, organization
 from moorage.kit.clock import MINUTE_MS
-from moorage.kit.ids import is_token, parse_id, token_hash
+from moorage.kit.ids import OrgId, parse_id, token_hash
 from moorage.plans import service as plans
 from moorage.plans.service import Standing
 
+NOTED_AFTER_S = 0.05
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+
+class _Row(NamedTuple):
     """A user, joined with one of their organizations."""
 
     user_id: int
@@ -44,7 +47,12 @@ class _Row:
     org_id: int | None
     role: str | None
     plan: str | None
-    card_verified: bool | None
+    card_verified: int | None
+
+    @property
+    def nowhere(self) -> _Row:
+        """The user, in no organization."""
+        return self._replace(org_id=None, role=None, plan=None, card_verified=None)
 
     def caller(self, *, token_id: int | None = None, role: Role | None = None, first_use: bool = False) -> Caller:
         standing = Standing(self.plan, bool(self.card_verified)) if self.plan is not None else None
@@ -60,8 +68,7 @@ class _Row:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _TokenRow:
+class _TokenRow(NamedTuple):
     token_id: int
     token_role: str
     expires_at: int | None
@@ -84,7 +91,7 @@ _ROW = (
     _m.org_id,
     _m.role,
     _o.plan,
-    _o.card_verified,
+    type_coerce(_o.card_verified, Integer),
 )
 _BY_TOKEN = Query(
     select(_t.id, _t.role, _t.expires_at, _t.last_used_at, *_ROW)
@@ -95,13 +102,16 @@ _BY_TOKEN = Query(
     .where((_t.hash == arg("hash")) & _t.revoked_at.is_(None) & _o.deleted_at.is_(None)),
     _TokenRow.of,
 )
+# A user may belong to thousands: the one that is named, or the oldest two, are all that is ever needed.
+_wanted = (_m.user_id == _u.id) & ((arg("org_id", Id) == 0) | (_m.org_id == arg("org_id", Id)))
 _BY_USER = Query(
     select(*_ROW)
     .select_from(account)
-    .outerjoin(membership, _m.user_id == _u.id)
+    .outerjoin(membership, _wanted)
     .outerjoin(organization, (_o.id == _m.org_id) & _o.deleted_at.is_(None))
     .where(_u.id == arg("user_id"))
-    .order_by(_o.created_at, _o.id),
+    .order_by(_o.created_at, _o.id)
+    .limit(2),
     _Row,
 )
 
@@ -109,11 +119,13 @@ _BY_USER = Query(
 class IdentityGate:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
+        self._used: dict[int, OrgId] = {}  # tokens whose use is not written yet
 
     @across_organizations("who the caller is decides which organization it is")
     def admit(self, tx: Tx, route: Route, ask: Ask) -> Caller:
         assert ask.token is not None
-        if is_token(ask.token, *tokens.PREFIXES):
+        # No checksum here: a token that is none is in no row either, and most are real ones.
+        if ask.token.startswith(tokens.PREFIXES):
             caller = self._by_token(tx, route, ask)
         else:
             caller = self._by_session(tx, route, ask)
@@ -121,9 +133,14 @@ class IdentityGate:
         return caller
 
     async def passed(self, db: Database, caller: Caller) -> None:
-        token_id = caller.token_id
-        if token_id is not None:
-            await db.write(lambda tx: tokens.touch(tx, caller.org_id, token_id))
+        """Note that a token was used: many tokens in one write, a moment later."""
+        if caller.token_id is None or caller.token_id in self._used:
+            return
+        self._used[caller.token_id] = caller.org_id
+        if len(self._used) == 1:
+            await asyncio.sleep(NOTED_AFTER_S)
+            used, self._used = self._used, {}
+            await db.write(lambda tx: tokens.touch_all(tx, used))
 
     @across_organizations("the token says which organization it is")
     def _by_token(self, tx: Tx, route: Route, ask: Ask) -> Caller:
@@ -146,40 +163,30 @@ class IdentityGate:
     @across_organizations("the request names the organization; membership is checked here")
     def _by_session(self, tx: Tx, route: Route, ask: Ask) -> Caller:
         assert ask.token is not None
-        rows = tx.all(_BY_USER, user_id=self.sessions.read(ask.token).user_id)
+        named = _named_organization(route, ask)
+        rows = tx.all(_BY_USER, user_id=self.sessions.read(ask.token).user_id, org_id=named or 0)
         if not rows:
             raise Unauthorized("The token is not valid or has expired")
         _check_suspension(route, rows[0])
+        if route.scope is Scope.IDENTITY and route.operation != "whoami":
+            # A session acts in no organization here, so that an idempotency key keeps its owner when the first is made.
+            return rows[0].nowhere.caller()
         mine = [row for row in rows if row.plan is not None]
+        if named is not None and not mine:
+            raise NotFound("There is no such organization")
         if route.scope is Scope.IDENTITY:
-            return _for_identity(route, ask, rows[0], mine).caller()
-        named = ask.path_organization if route.scope is Scope.PATH_ORG else ask.organization
-        if named is None:
-            if len(mine) != 1:
-                raise bad_field("x-organization-id", "is required: you belong to more than one organization, or none")
-            return mine[0].caller()
-        return _named(mine, named).caller()
+            return (mine[0] if mine else rows[0].nowhere).caller()
+        if len(mine) != 1:
+            raise bad_field("x-organization-id", "is required: you belong to more than one organization, or none")
+        return mine[0].caller()
 
 
-def _for_identity(route: Route, ask: Ask, user: _Row, mine: list[_Row]) -> _Row:
-    """Only `whoami` looks at the organization: the one that is named, else the oldest.
-
-    Elsewhere a session acts in none, so that an idempotency key does not change its owner when the first is made.
-    """
-    nowhere = replace(user, org_id=None, role=None, plan=None, card_verified=None)
-    if route.operation != "whoami":
-        return nowhere
-    if ask.organization is not None:
-        return _named(mine, ask.organization)
-    return mine[0] if mine else nowhere
-
-
-def _named(mine: list[_Row], named: str) -> _Row:
-    org_id = parse_id(named or "-")
-    for row in mine:
-        if row.org_id == org_id:
-            return row
-    raise NotFound("There is no such organization")
+def _named_organization(route: Route, ask: Ask) -> int | None:
+    """Return the organization that a request names: -1 where it names one that cannot be, None where it names none."""
+    if route.scope is Scope.IDENTITY and route.operation != "whoami":
+        return None
+    text = ask.path_organization if route.scope is Scope.PATH_ORG else ask.organization
+    return None if text is None else parse_id(text or "-") or -1
 
 
 def _check_suspension(route: Route, user: _Row) -> None:

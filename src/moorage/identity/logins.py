@@ -53,7 +53,7 @@ def _sign_up(tx: Tx, identity: Identity, *, terms_accepted: bool) -> User:
         raise bad_field("auth_secret", "carries a mail address that is not valid")
     _check_terms(terms_accepted)
     status = Approval.PENDING if signup is Signup.APPROVAL else Approval.APPROVED
-    user = users.add(
+    user = users.insert_new(
         tx,
         identity.email,
         first_name=identity.first_name,
@@ -85,7 +85,7 @@ def demo(tx: Tx) -> tuple[User, int]:
         raise NotFound("There is nothing at this address")
     user = users.find_by_email(tx, DEMO_EMAIL)
     if user is None:
-        user = users.add(tx, DEMO_EMAIL, first_name="Demo", last_name="User", status=Approval.APPROVED)
+        user = users.insert_new(tx, DEMO_EMAIL, first_name="Demo", last_name="User", status=Approval.APPROVED)
         return user, personal_organization(tx, user, plan=Plan.PRO, card_verified=True)
     # Others may have invited the demo user: only an organization that it owns is its own.
     owned = [mine.org_id for mine in members.belongings(tx, user.id) if mine.role == Role.OWNER]
@@ -107,6 +107,8 @@ def offer_setup(tx: Tx) -> str | None:
 def set_up(tx: Tx, token: str, email: str, name: str) -> User:
     """Make the first owner. The token works once."""
     expected = users.find_fact(tx, SETUP)
+    if users.find_oldest(tx) is not None:
+        raise Forbidden(_SETUP_USED)
     if expected is None or not hmac.compare_digest(expected, token_hash(token)):
         raise Forbidden(_SETUP_USED)
     if not users.forget_fact(tx, SETUP):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import delete, func, insert, select, update
 
@@ -61,13 +61,13 @@ _COUNT = Query(select(func.count()).where(_of_org), scalar)
 _ADD: Query[int] = Query(insert(membership).returning(_m.id), scalar, sets=("org_id", "user_id", "role", "joined_at"))
 _SET_ROLE = Command(update(membership).where(_of_org & (_m.user_id == arg("user_id"))).values(role=arg("new_role")))
 _REMOVE = Command(delete(membership).where(_of_org & (_m.user_id == arg("user_id"))))
-_BELONGINGS = Query(
+_belonging = (
     select(_o.id, _o.name, _o.slug, _m.role, _o.plan, _o.card_verified, _o.created_at)
     .join(organization, _o.id == _m.org_id)
     .where((_m.user_id == arg("user_id")) & _o.deleted_at.is_(None))
-    .order_by(_o.created_at, _o.id),
-    Belonging,
 )
+_BELONGINGS = Query(_belonging.order_by(_o.created_at, _o.id), Belonging)
+_BELONGING = Query(_belonging.where(_of_org), Belonging)
 # Owners are counted and changed under this lock, so that the last two cannot leave at the same moment.
 _LOCK = Command(update(organization).where(_o.id == arg("org_id")).values(updated_at=arg("now")))
 
@@ -104,6 +104,22 @@ def belongings(tx: Tx, user_id: int) -> list[Belonging]:
 def lock(tx: Tx, org_id: int) -> None:
     """Keep everybody else from changing the owners until the commit."""
     tx.run(_LOCK, org_id=org_id, now=tx.now)
+
+
+def get_belonging(tx: Tx, org_id: int, user_id: int) -> Belonging:
+    """Return one organization as one of its members sees it."""
+    found = tx.find(_BELONGING, org_id=org_id, user_id=user_id)
+    if found is None:
+        raise NotFound("There is no such organization")
+    return found
+
+
+@across_organizations("a caller's own list of organizations")
+def seen_by(tx: Tx, caller: Caller) -> list[Belonging]:
+    """Return the organizations a caller sees: a user all of theirs, an API token its own, in its own role."""
+    if caller.token_id is None:
+        return belongings(tx, caller.user_id)
+    return [replace(get_belonging(tx, caller.org_id, caller.user_id), role=caller.role)]
 
 
 def change_role(tx: Tx, org_id: int, caller: Caller, user_id: int, role: Role) -> Member:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from moorage.audit import service as audit
 from moorage.db.store import Database
@@ -11,6 +12,7 @@ from moorage.db.tx import Tx
 from moorage.http import sse
 from moorage.http.answer import Stream
 from moorage.http.paging import CursorPage, CursorQuery, make_cursor, read_cursor
+from moorage.http.request import Request
 from moorage.http.route import Router, Scope
 from moorage.identity import invitations, members, orgs
 from moorage.identity.caller import Caller
@@ -30,7 +32,7 @@ from moorage.identity.schemas import (
     Used,
     WebhookSecret,
 )
-from moorage.kit.ids import OrgId
+from moorage.kit.ids import parse_id
 from moorage.plans import service as plans
 from moorage.plans.service import ALLOWANCES, Plan, Standing
 from moorage.plans.tiers import CATALOG
@@ -41,10 +43,7 @@ router = Router("Organizations")
 @router.get("/orgs", scope=Scope.IDENTITY)
 def list_orgs(tx: Tx, caller: Caller) -> list[OrganizationOut]:
     """List the organizations the caller belongs to; an API token sees its own."""
-    mine = members.belongings(tx, caller.user_id)
-    if caller.token_id is not None:
-        mine = [belonging for belonging in mine if belonging.org_id == caller.org_id]
-    return [OrganizationOut.of(belonging, tx.env.settings) for belonging in mine]
+    return [OrganizationOut.of(belonging, tx.env.settings) for belonging in members.seen_by(tx, caller)]
 
 
 @router.post("/orgs", scope=Scope.IDENTITY)
@@ -52,20 +51,20 @@ def create_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationO
     """Make an organization that the caller owns."""
     caller.check_may_act_for_user()
     created = orgs.create(tx, body.name, caller.as_actor)
-    return _seen_by(tx, OrgId(created.id), caller)
+    return OrganizationOut.of(members.get_belonging(tx, created.id, caller.user_id), tx.env.settings)
 
 
 @router.get("/orgs/{org_id}", scope=Scope.PATH_ORG, point=True)
 def read_org(tx: Tx, caller: Caller) -> OrganizationOut:
     """Return an organization the caller belongs to."""
-    return _seen_by(tx, caller.org_id, caller)
+    return _seen_by(tx, caller)
 
 
 @router.patch("/orgs/{org_id}", scope=Scope.PATH_ORG, floor=Role.ADMIN)
 def rename_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationOut:
     """Rename an organization. Its slug stays."""
     orgs.rename(tx, caller.org_id, caller.as_actor, body.name)
-    return _seen_by(tx, caller.org_id, caller)
+    return _seen_by(tx, caller)
 
 
 @router.delete("/orgs/{org_id}", scope=Scope.PATH_ORG, floor=Role.OWNER)
@@ -191,16 +190,19 @@ def stream_router(db: Database) -> Router:
     live = Router("Organizations")
 
     @live.get("/activity/stream", events=True)
-    async def follow_activity(caller: Caller) -> Stream:
-        """Follow what happens in the organization, as server-sent events named `activity`."""
-        return sse.stream(_follow(db, caller.org_id))
+    async def follow_activity(caller: Caller, request: Request) -> Stream:
+        """Follow what happens in the organization, as server-sent events named `activity`.
+
+        A client that was cut off sends `Last-Event-ID`, as browsers do, and misses nothing.
+        """
+        return sse.stream(_follow(db, caller.org_id, parse_id(request.header(b"last-event-id") or "-")))
 
     return live
 
 
-async def _follow(db: Database, org_id: int, every_s: float = 1.0) -> AsyncIterator[sse.Event]:
+async def _follow(db: Database, org_id: int, last: int | None, every_s: float = 1.0) -> AsyncIterator[sse.Event]:
     newest = await db.read(lambda tx: audit.latest(tx, org_id, before=None, most=1))
-    seq = newest[0].seq if newest else 0
+    seq = last if last is not None else newest[0].seq if newest else 0
     while True:
         for row in await db.peek(lambda tx: audit.after(tx, org_id, seq)):  # noqa: B023 - awaited before the next turn
             seq = row.seq
@@ -208,9 +210,9 @@ async def _follow(db: Database, org_id: int, every_s: float = 1.0) -> AsyncItera
         await asyncio.sleep(every_s)
 
 
-def _seen_by(tx: Tx, org_id: OrgId, caller: Caller) -> OrganizationOut:
-    found = next(each for each in members.belongings(tx, caller.user_id) if each.org_id == org_id)
-    return OrganizationOut.of(found, tx.env.settings)
+def _seen_by(tx: Tx, caller: Caller) -> OrganizationOut:
+    found = members.get_belonging(tx, caller.org_id, caller.user_id)
+    return OrganizationOut.of(replace(found, role=caller.role), tx.env.settings)
 
 
 def _standing(caller: Caller) -> Standing:

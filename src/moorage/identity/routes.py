@@ -71,10 +71,7 @@ def whoami(tx: Tx, caller: Caller) -> Whoami:
 @router.get("/me", scope=Scope.IDENTITY, point=True)
 def me(tx: Tx, caller: Caller) -> Me:
     """Return the user and the organizations they belong to."""
-    mine = members.belongings(tx, caller.user_id)
-    if caller.token_id is not None:
-        mine = [belonging for belonging in mine if belonging.org_id == caller.org_id]
-    return Me.of(users.get(tx, caller.user_id), mine, tx.env.settings)
+    return Me.of(users.get(tx, caller.user_id), members.seen_by(tx, caller), tx.env.settings)
 
 
 @router.get("/api-tokens", floor=Role.ADMIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import insert, select, update
@@ -9,13 +10,14 @@ from sqlalchemy import insert, select, update
 from moorage.audit import service as audit
 from moorage.audit.service import Target
 from moorage.db.query import Command, Query, arg, scalar
+from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
 from moorage.errors import Forbidden, NotFound
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
 from moorage.identity.tables import api_token
 from moorage.kit.clock import DAY_MS
-from moorage.kit.ids import new_token, token_hash, token_preview
+from moorage.kit.ids import OrgId, new_token, token_hash, token_preview
 
 PREFIXES = ("psk_live_", "psk_test_")
 
@@ -88,6 +90,7 @@ def revoke(tx: Tx, org_id: int, caller: Caller, token_id: int) -> None:
     audit.record(tx, org_id, caller.as_actor, "api_token.revoked", Target("api_token", found.name))
 
 
-def touch(tx: Tx, org_id: int, token_id: int) -> None:
-    """Note that a token was used."""
-    tx.run(_TOUCH, org_id=org_id, id=token_id, now=tx.now)
+@across_organizations("tokens of several organizations are noted in one write")
+def touch_all(tx: Tx, used: Mapping[int, OrgId]) -> None:
+    """Note that tokens were used just now; each is given with its organization."""
+    tx.run_many(_TOUCH, [{"org_id": org_id, "id": token_id, "now": tx.now} for token_id, org_id in used.items()])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from sqlalchemy import delete, insert, select, update
 
@@ -18,8 +18,7 @@ EMAIL = re.compile(r"[^@\s<>,;:\"()\[\]\\]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,2
 _WHY = "a user belongs to no organization until a membership says so"
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(NamedTuple):
     id: int
     email: str
     username: str
@@ -123,7 +122,15 @@ def find_oldest(tx: Tx) -> User | None:
 
 
 @across_organizations(_WHY)
-def add(
+def add(tx: Tx, email: str, **facts: Any) -> User:
+    """Make a user with an address that nobody has."""
+    if find_by_email(tx, email) is not None:
+        raise Conflict(f"cannot create user {normal_email(email)}: the address is taken")
+    return insert_new(tx, email, **facts)
+
+
+@across_organizations(_WHY)
+def insert_new(
     tx: Tx,
     email: str,
     *,
@@ -133,9 +140,8 @@ def add(
     status: Approval,
     terms_accepted: bool = True,
 ) -> User:
+    """Make a user whose address was just looked up. Where somebody is faster the unit is run again, and finds them."""
     email = normal_email(email)
-    if find_by_email(tx, email) is not None:
-        raise Conflict(f"cannot create user {email}: the address is taken")
     user_id = tx.one(
         _ADD,
         email=email,

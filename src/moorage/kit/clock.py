@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
 SECOND_MS = 1_000
@@ -41,7 +42,13 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive on purpose: aware arithmet
 
 def to_wire(moment_ms: int) -> str:
     """Return a stored time as it stands on the wire: UTC, milliseconds, Z."""
-    return (_EPOCH + timedelta(milliseconds=moment_ms)).isoformat(timespec="milliseconds") + "Z"
+    seconds, millis = divmod(moment_ms, 1000)
+    return f"{_to_the_second(seconds)}.{millis:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _to_the_second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()
 
 
 def to_wire_or_none(moment_ms: int | None) -> str | None:

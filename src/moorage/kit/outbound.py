@@ -21,8 +21,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv6Address
 from types import TracebackType
 from typing import Literal, Self
 
@@ -33,27 +32,9 @@ from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
-Phase = Literal["dns", "connect", "tls", "read", "protocol", "timeout"]
+from moorage.kit.targets import TargetPolicy, TargetRefused
 
-# The first kind that holds an address names it, so narrow ranges stand before wide ones. Of IPv6 only 2000::/3 is in
-# global use, and the rest is closed as a whole. The documentation ranges are left out: nobody answers there, and
-# examples are written in them.
-_KINDS: dict[str, tuple[str, ...]] = {
-    "unspecified": ("0.0.0.0/32", "::/128"),
-    "loopback": ("127.0.0.0/8", "::1/128"),
-    "link-local": ("169.254.0.0/16", "fe80::/10"),
-    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10", "64:ff9b:1::/48"),
-    "carrier-grade NAT": ("100.64.0.0/10",),
-    # Azure serves its machines from this one public address, Oracle from the second.
-    "cloud metadata": ("168.63.129.16/32", "192.0.0.192/32"),
-    "multicast": ("224.0.0.0/4", "ff00::/8"),
-    "reserved": ("0.0.0.0/8", "192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4"),
-    "non-global": ("::/3", "2001::/23", "4000::/2", "8000::/1"),
-}
-_RANGES: list[tuple[str, Network]] = [(kind, ip_network(cidr)) for kind, nets in _KINDS.items() for cidr in nets]
-_NAT64 = IPv6Network("64:ff9b::/96")
+Phase = Literal["dns", "connect", "tls", "read", "protocol", "timeout"]
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _RESOLVER_THREADS = 16  # Names that never resolve hold a thread for seconds; they must not starve the loop's own pool.
@@ -71,10 +52,6 @@ _HOST_NAME = re.compile(r"[a-z0-9._-]+")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
-class TargetRefused(Exception):
-    """The policy forbids this URL; the message may be shown to the user who asked for it."""
-
-
 class OutboundError(Exception):
     """An allowed call failed. `phase` says where, and the message may be shown to the user."""
 
@@ -85,66 +62,6 @@ class OutboundError(Exception):
 
     def __str__(self) -> str:
         return self.message
-
-
-@dataclass(frozen=True, slots=True)
-class TargetPolicy:
-    """Which addresses a user may make the platform call. Global unicast addresses are always open."""
-
-    allow_loopback: bool = False  # 127.0.0.0/8 and ::1
-    allow_private: bool = False  # Private, link-local, metadata and every other range that is not global.
-    extra_blocked: tuple[str, ...] = ()  # Networks in CIDR form that stay closed whatever else is allowed.
-
-    def __post_init__(self) -> None:
-        _parse_networks(self.extra_blocked)
-
-    def refusal(self, address: str) -> str | None:
-        """Say why a connection to this IP address is refused, or None when it may be made.
-
-        Only canonical spellings are judged. Any other text is refused, because the system would resolve it once more
-        after this check. The answer does not repeat the address: a user must not read internal DNS through it.
-        """
-        try:
-            ip = ip_address(address)
-        except ValueError:
-            return "it is not an IP address"
-        if "%" in address:
-            return "addresses with a zone are not allowed"
-        if any(seen in network for seen in _faces(ip) for network in _parse_networks(self.extra_blocked)):
-            return "the operator does not allow this address"
-        kind = _classify(ip)
-        return None if kind is None or self._allows(kind) else f"{kind} addresses are not allowed"
-
-    def _allows(self, kind: str) -> bool:
-        if kind == "unspecified":  # Linux connects 0.0.0.0 and :: to the loopback interface.
-            return self.allow_private and self.allow_loopback
-        return self.allow_loopback if kind == "loopback" else self.allow_private
-
-
-@lru_cache(maxsize=64)
-def _parse_networks(cidrs: tuple[str, ...]) -> tuple[Network, ...]:
-    return tuple(ip_network(cidr, strict=False) for cidr in cidrs)
-
-
-def _tunnelled(ip: Address) -> IPv4Address | None:
-    """Find the IPv4 address that a NAT64 or 6to4 gateway would turn this address into."""
-    if isinstance(ip, IPv4Address):
-        return None
-    return IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else ip.sixtofour
-
-
-def _faces(ip: Address) -> tuple[Address, ...]:
-    inner = (ip.ipv4_mapped if isinstance(ip, IPv6Address) else None) or _tunnelled(ip)
-    return (ip, inner) if inner else (ip,)
-
-
-def _classify(ip: Address) -> str | None:
-    """Name the special range an address belongs to; None stands for global unicast."""
-    if isinstance(ip, IPv6Address) and ip.ipv4_mapped:
-        return _classify(ip.ipv4_mapped)
-    if inner := _tunnelled(ip):
-        return "tunnelled special" if _classify(inner) else None
-    return next((kind for kind, network in _RANGES if ip in network), None)
 
 
 @dataclass(frozen=True, slots=True)

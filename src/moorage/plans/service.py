@@ -6,8 +6,8 @@ Without billing every organization counts as verified and paid, and nothing is l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from moorage.db.tx import Tx
 from moorage.errors import QuotaExceeded
@@ -19,8 +19,7 @@ class Plan(StrEnum):
     PRO = "pro"  # everything
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What the store says of an organization's plan and card."""
 
     plan: str

@@ -18,7 +18,7 @@ from moorage import settings as settings_module
 from moorage.app import App
 from moorage.db.store import Database
 from moorage.errors import CannotStart
-from moorage.http.server import Server, listen, make_server
+from moorage.http.server import Server, listen, make_server, settle_memory
 from moorage.identity import logins
 from moorage.platform import admin, chores, opening
 from moorage.platform.listener import listen_for_jobs
@@ -29,6 +29,7 @@ from moorage.worker.pool import Worker
 from moorage.worker.scheduler import Scheduler
 
 STOP_S = 8.0
+RESTARTED = "MOORAGE_RESTARTED"  # the supervisor sets it for a child that it starts again
 
 
 class Control:
@@ -56,6 +57,7 @@ class Control:
             loop.add_signal_handler(number, stopping.set)
         await self.db.write(opening.prepare)
         await self._start()
+        settle_memory()
         await self._announce()
         await self._wait(stopping)
         await self._stop()
@@ -92,15 +94,18 @@ class Control:
     async def _announce(self) -> None:
         """Tell the supervisor that we serve, and what to print: a token to try with, or the one-time owner link."""
         lines = []
-        if self.settings.is_production:
-            setup = await self.db.write(logins.offer_setup)
-            lines += [f"setup {setup}"] if setup else []
-        else:
+        if not self.settings.is_production:
             user, _ = await self.db.write(logins.demo)
             lines.append(f"token {self.app.sessions.make(user.id)}")
+        elif self.serves and RESTARTED not in os.environ:
+            # A fresh link replaces the one before it, so only a start that can show it makes one.
+            setup = await self.db.write(logins.offer_setup)
+            lines += [f"setup {setup}"] if setup else []
         if fd := os.environ.get("MOORAGE_READY_FD"):
             with os.fdopen(int(fd), "w") as ready:
                 ready.write("\n".join([*lines, "ready"]) + "\n")
+        elif lines and self.settings.is_production:
+            print(f"owner: {self.settings.api_url}/setup#{lines[0].removeprefix('setup ')}", flush=True)
 
     async def _wait(self, stopping: asyncio.Event) -> None:
         """Return when asked to stop; a part that ends by itself ends the process, and the supervisor starts it anew."""
@@ -122,6 +127,7 @@ class Control:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
                 await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.app.asgi.close()
         self.opened.close()
 
     async def ready(self) -> str | None:

@@ -15,6 +15,7 @@ from moorage.db.tx import Tx
 from moorage.env import Env
 from moorage.errors import CannotStart
 from moorage.kit.clock import SystemClock
+from moorage.kit.crypto import CannotDecrypt
 from moorage.platform import keys
 from moorage.settings import Settings
 
@@ -72,6 +73,13 @@ def check_store_is_there(settings: Settings) -> None:
         raise MissingStore(settings.data)
 
 
+def check_not_running(settings: Settings) -> None:
+    """Refuse where a platform runs on this folder, before anything of its is touched."""
+    if settings.uses_postgres:
+        return
+    FolderLock(settings.folder("store")).release()
+
+
 def open_store(settings: Settings, *, exclusive: bool = True) -> Opened:
     """Open, migrate and return the store; raises where another process owns it or data would be forgotten."""
     make_folders(settings)
@@ -95,5 +103,11 @@ def open_store(settings: Settings, *, exclusive: bool = True) -> Opened:
 
 
 def prepare(tx: Tx) -> None:
-    """Write what every store needs before it serves. Safe to repeat."""
-    audit.ensure_key(tx)
+    """Write what every store needs before it serves, and see that our keys fit it. Safe to repeat."""
+    try:
+        audit.ensure_key(tx)
+    except CannotDecrypt as error:
+        raise CannotStart(
+            f"MOORAGE_MASTER_KEY: does not fit this store: {error}. Start with the key that its secrets were "
+            "encrypted under; several may be given, separated by commas."
+        ) from error

@@ -16,6 +16,7 @@ from moorage.settings import BadSettings, Settings, as_environment
 def make(settings: Settings) -> dict[str, Any]:
     """Return the plan; raises BadSettings where a port is taken."""
     opening.make_folders(settings)
+    opening.check_not_running(settings)
     check_ports(settings)
     env = as_environment(settings)
     return {

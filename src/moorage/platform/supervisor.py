@@ -45,7 +45,9 @@ class Child:
     def start(self) -> None:
         """Start the process. It dies with us, however we die: nothing of this list is meant to outlive `moorage up`."""
         reading, writing = os.pipe()
-        env = {**self.env, "MOORAGE_READY_FD": str(writing)} if self.says_ready else self.env
+        env = {**self.env, "MOORAGE_READY_FD": str(writing)} if self.says_ready else dict(self.env)
+        if self.started_at:
+            env["MOORAGE_RESTARTED"] = "1"
         self.process = subprocess.Popen(
             self.argv,
             env=env,

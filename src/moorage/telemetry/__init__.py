@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from moorage.settings import Settings
-from moorage.telemetry.logs import get_logger
+from moorage.telemetry.logs import access_writer, get_logger
 from moorage.telemetry.metrics import Metrics
 from moorage.telemetry.tracing import make_tracer
 
@@ -17,7 +17,7 @@ class Telemetry:
     def __init__(self, *, tracer: Any = None, quiet: bool = False) -> None:
         self.metrics = Metrics()
         self.log = get_logger("moorage")
-        self._access = None if quiet else get_logger("access")
+        self._access = None if quiet else access_writer()
         self._tracer = tracer
 
     @classmethod
@@ -26,19 +26,20 @@ class Telemetry:
 
     def request(self, request: Any, route: Any, status: int, seconds: float) -> None:
         path = route.path if route is not None else "unknown"
-        self.metrics.request(request.method if route is not None else "-", path, status, seconds)
+        self.metrics.requests.add(request.method if route is not None else "-", path, status, seconds)
         caller = request.caller
         if self._access is not None:
-            self._access.info(
-                "request",
-                trace=request.trace_id,
-                method=request.method,
-                route=path,
-                status=status,
-                ms=round(seconds * 1000, 2),
-                org=caller.org_id if caller is not None else None,
-                user=caller.user_id if caller is not None else None,
-                client=request.client,
+            self._access(
+                {
+                    "trace": request.trace_id,
+                    "method": request.method,
+                    "route": path,
+                    "status": status,
+                    "ms": round(seconds * 1000, 2),
+                    "org": caller.org_id if caller is not None else None,
+                    "user": caller.user_id if caller is not None else None,
+                    "client": request.client,
+                }
             )
         if self._tracer is not None:
             attributes = {

@@ -363,4 +363,3 @@ def upgrade() -> None:
     with op.batch_alter_table("stripe_holding", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_stripe_holding_customer"), ["customer"], unique=False)
         batch_op.create_index(batch_op.f("ix_stripe_holding_org_id"), ["org_id"], unique=False)
-

@@ -1,0 +1,71 @@
+"""`python -m bench [names]`: runs the named benchmarks, or all, and prints one table.
+
+The exit code is 1 where a bar was missed. `--fault-seconds` shortens the fault loop; `--quick` makes everything tiny,
+to see that it runs: its figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bench import create, faults, figures, idle, jobs, machine, read
+from bench.figures import Figure
+
+NAMES = ("read", "create", "jobs", "idle", "faults")
+
+
+def main() -> int:
+    given = _arguments()
+    names = given.names or NAMES
+    for variable in [name for name in os.environ if name.startswith("MOORAGE_")]:
+        del os.environ[variable]  # The settings of whoever runs this are not what is measured.
+    # In the current folder, not in /tmp: that is often a memory file system, on which durability costs nothing.
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as folder:
+        print(f"machine: {machine.describe(Path(folder))}", flush=True)
+        if machine.filesystem_of(Path(folder)) in machine.IN_MEMORY:
+            print("bench: this folder is not on a disk; run it from one that is", file=sys.stderr)
+            return 2
+        measured: list[Figure] = []
+        for name in names:
+            measured += _run(name, Path(folder) / name, given)
+    print(f"\n{figures.table(measured)}")
+    return 1 if any(figure.is_missed for figure in measured) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the bars that Moorage has to clear.")
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="name", help=", ".join(NAMES))
+    parser.add_argument("--fault-seconds", type=float, default=faults.FULL.seconds, help="how long faults goes on")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
+    return parser.parse_args()
+
+
+def _run(name: str, folder: Path, given: argparse.Namespace) -> list[Figure]:
+    folder.mkdir()
+    started = time.monotonic()
+    found = _measure(name, folder, given)
+    print(f"{name}: measured in {time.monotonic() - started:.0f} s", flush=True)
+    return found
+
+
+def _measure(name: str, folder: Path, given: argparse.Namespace) -> list[Figure]:
+    quick: bool = given.quick
+    if name == "read":
+        return read.run(folder, read.TINY if quick else read.FULL)
+    if name == "create":
+        return create.run(folder, create.TINY if quick else create.FULL)
+    if name == "jobs":
+        return jobs.run(folder, jobs.TINY if quick else jobs.FULL)
+    if name == "idle":
+        return idle.run(folder, idle.TINY if quick else idle.FULL)
+    return faults.run(folder, faults.TINY if quick else replace(faults.FULL, seconds=given.fault_seconds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,393 @@
+"""The same write sent twice takes effect once, on either store."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.builders import make_member, make_org, make_token, make_user, session_for
+from tests.client import Client, Reply
+from tests.http.lab import LabCaller, lab, one_store, texts_in_store
+
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.errors import BadRequest, Conflict, Internal, RateLimited
+from moorage.http import idempotency
+from moorage.http.answer import Answer, plain_json
+from moorage.http.models import Input, Output
+from moorage.http.route import Router
+from moorage.identity.roles import Role
+from moorage.kit.clock import DAY_MS, HOUR_MS, ManualClock
+
+pytestmark = pytest.mark.anyio
+
+KEY = {"Idempotency-Key": "order-7"}
+ERRORS = {"bad": BadRequest, "taken": Conflict, "busy": RateLimited, "broken": Internal, "crash": RuntimeError}
+
+
+class OrderInput(Input):
+    item: str
+    trouble: str | None = None
+
+
+class Order(Output, frozen=True):
+    number: int
+    item: str
+
+
+class Secret(Output, frozen=True):
+    secret: str
+
+
+@dataclass
+class Yard:
+    """Counts what was really done, and can be made to wait in the middle."""
+
+    router: Router
+    client: Client
+    orders: list[str] = field(default_factory=list)
+    may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, body: OrderInput) -> Order:
+        self.orders.append(body.item)
+        if body.trouble:
+            raise ERRORS[body.trouble]("There is trouble")
+        return Order(len(self.orders), body.item)
+
+    async def order(self, path: str, item: str = "rope", key: str = "order-7", **more: Any) -> Reply:
+        options = {name: more.pop(name) for name in ("token", "headers") if name in more}
+        headers = {"Idempotency-Key": key, **options.pop("headers", {})}
+        return await self.client.post(path, json={"item": item, **more}, headers=headers, **options)
+
+
+@pytest.fixture
+def yard(db: Database) -> Yard:
+    router = Router("Lab")
+    yard = Yard(router, lab(db, router))
+
+    @router.post("/sync")
+    def sync(tx: Tx, body: OrderInput) -> Order:
+        return yard.take(body)
+
+    @router.post("/async", status=202)
+    async def later(body: OrderInput) -> Order:
+        return yard.take(body)
+
+    @router.post("/slow")
+    async def slow(body: OrderInput) -> Order:
+        yard.started.set()
+        await yard.may_go_on.wait()
+        return yard.take(body)
+
+    @router.post("/secret", secret=True)
+    def secret(tx: Tx, body: OrderInput) -> Secret:
+        yard.take(body)
+        return Secret("psk_shown_only_once")
+
+    @router.post("/secret-later", secret=True)
+    async def secret_later(body: OrderInput) -> Secret:
+        yard.take(body)
+        return Secret("psk_shown_only_once")
+
+    @router.post("/unavailable")
+    def unavailable(tx: Tx, body: OrderInput) -> Answer:
+        yard.take(body)
+        return plain_json({"success": False}, 503)
+
+    @router.post("/bare")
+    async def bare(caller: LabCaller) -> Order:
+        return yard.take(OrderInput.model_validate({"item": caller.actor}))
+
+    @router.delete("/sync")
+    def clear(tx: Tx) -> None:
+        yard.orders.append("cleared")
+
+    # The routes are made after the yard that they are about, so its client is made anew.
+    yard.client = lab(db, router)
+    return yard
+
+
+both_kinds = pytest.mark.parametrize("path", ["/v1/sync", "/v1/async"])
+
+
+@both_kinds
+async def test_the_same_request_gets_the_first_answer_again_and_takes_effect_once(yard: Yard, path: str) -> None:
+    first = await yard.order(path)
+    again = await yard.order(path)
+
+    assert (again.status, again.body) == (first.status, first.body)
+    assert again.headers["content-type"] == "application/json"
+    assert again.headers["idempotency-replayed"] == "true"
+    assert "idempotency-replayed" not in first.headers
+    assert yard.orders == ["rope"]
+
+
+@both_kinds
+async def test_the_same_key_with_another_body_is_a_conflict(yard: Yard, path: str) -> None:
+    await yard.order(path, "rope")
+
+    other = await yard.order(path, "tar")
+
+    assert (other.status, other.error["code"]) == (409, "conflict")
+    assert yard.orders == ["rope"]
+
+
+@both_kinds
+async def test_another_key_is_another_request(yard: Yard, path: str) -> None:
+    await yard.order(path, key="order-7")
+    await yard.order(path, key="order-8")
+
+    assert yard.orders == ["rope", "rope"]
+
+
+async def test_without_a_key_every_request_takes_effect(yard: Yard) -> None:
+    for _ in range(2):
+        await yard.client.post("/v1/sync", json={"item": "rope"})
+
+    assert yard.orders == ["rope", "rope"]
+
+
+@both_kinds
+@pytest.mark.parametrize("trouble", ["bad", "taken"])
+async def test_a_refusal_is_kept_and_given_again_under_its_own_trace_id(yard: Yard, path: str, trouble: str) -> None:
+    first = await yard.order(path, trouble=trouble)
+    again = await yard.order(path, trouble=trouble, headers={"X-Request-Id": "second-try"})
+
+    assert first.status in (400, 409)
+    assert (again.status, again.body) == (first.status, first.body)
+    assert again.headers["x-request-id"] == again.error["traceId"] == first.headers["x-request-id"]
+    assert yard.orders == ["rope"]
+
+
+@both_kinds
+async def test_a_body_that_is_not_valid_is_refused_the_same_way_twice(yard: Yard, path: str) -> None:
+    first = await yard.client.post(path, content=b'{"item":7}', headers=KEY)
+    again = await yard.client.post(path, content=b'{"item":7}', headers=KEY)
+
+    assert first.status == 400
+    assert again.body == first.body
+
+
+@both_kinds
+@pytest.mark.parametrize(("trouble", "status"), [("busy", 429), ("broken", 500), ("crash", 500)])
+async def test_an_answer_that_may_come_out_otherwise_next_time_is_not_kept(
+    yard: Yard, path: str, trouble: str, status: int
+) -> None:
+    first = await yard.order(path, trouble=trouble)
+    again = await yard.order(path, trouble=trouble)
+    mended = await yard.order(path, "tar")
+
+    assert (first.status, again.status, mended.status // 100) == (status, status, 2)
+    assert yard.orders == ["rope", "rope", "tar"]
+
+
+async def test_a_handler_that_answers_5xx_itself_is_run_again(yard: Yard) -> None:
+    await yard.order("/v1/unavailable")
+    await yard.order("/v1/unavailable")
+
+    assert yard.orders == ["rope", "rope"]
+
+
+@pytest.mark.settings(rate_limit=2)
+async def test_a_request_over_the_rate_limit_leaves_its_key_free(yard: Yard) -> None:
+    await yard.client.get("/v1/nothing")
+    await yard.client.get("/v1/nothing")
+
+    limited = await yard.order("/v1/sync")
+    later = await yard.order("/v1/sync", token="1-ada2")
+
+    assert (limited.status, later.status) == (429, 200)
+    assert yard.orders == ["rope"]
+
+
+async def test_while_the_first_is_at_work_the_second_is_a_conflict(yard: Yard) -> None:
+    first = asyncio.create_task(yard.order("/v1/slow"))
+    await yard.started.wait()
+
+    second = await yard.order("/v1/slow")
+    other_body = await yard.order("/v1/slow", "tar")
+    yard.may_go_on.set()
+    done = await first
+    third = await yard.order("/v1/slow")
+
+    assert (second.status, other_body.status) == (409, 409)
+    assert "still at work" in second.error["message"]
+    assert (third.status, third.body) == (200, done.body)
+    assert yard.orders == ["rope"]
+
+
+async def test_of_many_at_once_one_takes_effect_and_the_others_see_it_or_a_conflict(yard: Yard) -> None:
+    replies = await asyncio.gather(*(yard.order("/v1/sync") for _ in range(20)))
+
+    assert yard.orders == ["rope"]
+    assert {reply.status for reply in replies} <= {200, 409}
+    assert len({reply.body for reply in replies if reply.status == 200}) == 1
+
+
+async def test_two_processes_that_share_a_store_run_it_once(yard: Yard, db: Database) -> None:
+    """Another dispatcher on the same store knows nothing of what is at work in the first."""
+    other = Yard(yard.router, lab(db, yard.router))
+
+    replies = await asyncio.gather(*((yard, other)[number % 2].order("/v1/sync") for number in range(10)))
+
+    assert yard.orders == ["rope"]
+    assert {reply.status for reply in replies} <= {200, 409}
+
+
+@pytest.mark.parametrize("path", ["/v1/secret", "/v1/secret-later"])
+async def test_an_answer_that_shows_a_secret_is_never_stored(yard: Yard, db: Database, path: str) -> None:
+    first = await yard.order(path)
+    again = await yard.order(path)
+
+    assert first.data == {"secret": "psk_shown_only_once"}
+    assert again.status == 409
+    assert yard.orders == ["rope"]
+    assert "shown_only_once" not in await texts_in_store(db)
+
+
+@pytest.mark.parametrize("path", ["/v1/secret", "/v1/secret-later"])
+async def test_a_refusal_of_a_route_that_shows_secrets_is_kept(yard: Yard, path: str) -> None:
+    first = await yard.order(path, trouble="bad")
+    again = await yard.order(path, trouble="bad")
+
+    assert (first.status, again.body) == (400, first.body)
+
+
+async def test_a_new_api_token_is_nowhere_in_the_store_and_its_repeat_is_a_conflict(api: Client, db: Database) -> None:
+    user = await make_user(db)
+    session = session_for(db, user)
+    await make_org(db, user)
+
+    first = await api.post("/v1/api-tokens", json={"name": "ci"}, token=session, headers=KEY)
+    again = await api.post("/v1/api-tokens", json={"name": "ci"}, token=session, headers=KEY)
+
+    assert again.status == 409
+    assert len((await api.get("/v1/api-tokens", token=session)).data) == 1
+    assert first.data["token"][9:] not in await texts_in_store(db)
+
+
+async def test_a_key_belongs_to_an_organization_a_caller_and_a_route(yard: Yard) -> None:
+    await yard.order("/v1/sync", token="1-ada")
+    await yard.order("/v1/sync", token="2-ada")
+    await yard.order("/v1/sync", token="1-bob")
+    await yard.order("/v1/async", token="1-ada")
+    await yard.client.delete("/v1/sync", headers=KEY)
+    await yard.client.delete("/v1/sync", headers=KEY)
+
+    assert yard.orders == ["rope", "rope", "rope", "rope", "cleared"]
+
+
+async def test_somebody_who_asks_under_a_role_that_ended_gets_no_stored_answer(api: Client, db: Database) -> None:
+    org = await make_org(db)
+    admin = await make_member(db, org, Role.ADMIN)
+    token = await make_token(db, admin, org.id)
+    body = {"email": "eve@example.com"}
+    path = f"/v1/orgs/{org.id}/invitations"
+    assert (await api.post(path, json=body, token=token, headers=KEY)).status == 200
+
+    await api.delete(f"/v1/orgs/{org.id}/members/{admin.id}", token=session_for(db, admin))
+    again = await api.post(path, json=body, token=token, headers=KEY)
+
+    assert again.status == 401
+
+
+@both_kinds
+async def test_after_a_day_a_key_is_free_again(yard: Yard, clock: ManualClock, path: str) -> None:
+    await yard.order(path)
+    clock.advance(DAY_MS - 1)
+    await yard.order(path)
+    assert yard.orders == ["rope"]
+
+    clock.advance(1)
+    fresh = await yard.order(path, "tar")
+
+    assert fresh.status in (200, 202)
+    assert yard.orders == ["rope", "tar"]
+
+
+async def test_a_claim_whose_process_died_blocks_its_key_for_an_hour(
+    yard: Yard, db: Database, clock: ManualClock
+) -> None:
+    body = b'{"item": "rope"}'
+    claim = idempotency.Claim(1, "ada", "POST /v1/async", "order-7", idempotency.fingerprint(body))
+    await db.write(lambda tx: idempotency.begin(tx, claim))
+
+    clock.advance(HOUR_MS - 1)
+    blocked = await yard.order("/v1/async")
+    clock.advance(1)
+    free = await yard.order("/v1/async")
+
+    assert (blocked.status, free.status) == (409, 202)
+    assert yard.orders == ["rope"]
+
+
+async def test_the_sweep_removes_what_has_expired_and_nothing_else(
+    yard: Yard, db: Database, clock: ManualClock
+) -> None:
+    await yard.order("/v1/sync", key="old")
+    clock.advance(HOUR_MS)
+    await yard.order("/v1/sync", key="new")
+    clock.advance(DAY_MS - HOUR_MS)
+
+    await db.write(idempotency.sweep)
+
+    stored = await texts_in_store(db)
+    assert "'old'" not in stored
+    assert "'new'" in stored
+
+
+@pytest.mark.parametrize(("error", "is_kept"), [(Conflict, True), (RuntimeError, False)])
+async def test_a_write_that_fails_is_undone_whether_or_not_its_answer_is_kept(
+    db: Database, error: type[Exception], is_kept: bool
+) -> None:
+    router = Router("Lab")
+
+    @router.post("/half")
+    def half(tx: Tx) -> None:
+        idempotency.begin(tx, idempotency.Claim(9, "the effect", "x", "x", "x"))
+        raise error("No, after all")
+
+    await lab(db, router).post("/v1/half", headers=KEY)
+
+    stored = await texts_in_store(db)
+    assert "the effect" not in stored
+    assert ("No, after all" in stored) is is_kept
+    assert ("order-7" in stored) is is_kept
+
+
+async def test_an_async_write_without_a_body_tells_bodies_apart_all_the_same(yard: Yard) -> None:
+    await yard.client.post("/v1/bare", content=b"1", headers=KEY)
+
+    same = await yard.client.post("/v1/bare", content=b"1", headers=KEY)
+    other = await yard.client.post("/v1/bare", content=b"2", headers=KEY)
+
+    assert (same.status, other.status) == (200, 409)
+    assert yard.orders == ["ada"]
+
+
+@one_store
+@pytest.mark.parametrize("key", ["a", "x" * 255, "with space", '"quoted"', "{}~!"])
+async def test_any_printable_key_will_do(yard: Yard, key: str) -> None:
+    assert (await yard.order("/v1/sync", key=key)).status == 200
+
+
+@one_store
+@pytest.mark.parametrize("key", ["", "x" * 256, "ü", "a\tb", "a\x00b", "\x7f"])
+async def test_any_other_key_is_refused_by_name_and_nothing_happens(yard: Yard, key: str) -> None:
+    reply = await yard.order("/v1/sync", key=key)
+
+    assert reply.status == 400
+    assert set(reply.error["fields"]) == {"Idempotency-Key"}
+    assert yard.orders == []
+
+
+@one_store
+async def test_a_key_on_a_read_means_nothing(api: Client, db: Database) -> None:
+    session = session_for(db, await make_user(db))
+
+    reply = await api.get("/v1/orgs", token=session, headers={"Idempotency-Key": ""})
+
+    assert reply.status == 200

@@ -1,0 +1,186 @@
+"""Strangers, from the route table itself: whatever is called with another organization's credential shows nothing.
+
+Every parameter of every route is filled with something that exists in the victim's organization. A feature that adds
+routes adds what it makes to `VICTIM`; without that, this test says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.builders import make_org, make_token, make_user, session_for
+from tests.client import Client, Reply
+from tests.identity.support import HangsUp, House, in_organization, make_house, path_of, whole_store
+
+from moorage.app import App
+from moorage.db.store import Database
+from moorage.http.route import Route, Scope
+from moorage.identity import notifications, tokens
+from moorage.identity.roles import Role
+from moorage.identity.users import User
+
+pytestmark = pytest.mark.anyio
+
+# Stands in everything that the victim named, so that a leak shows wherever it is.
+MARK = "victim-3f9c"
+
+
+@dataclass
+class Victim:
+    """An organization, and by the first segment of a path what its parameters are."""
+
+    house: House
+    guest: User  # somebody the victim invited
+    values: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def path(self, route: Route, **own: Any) -> str:
+        known = {"org_id": self.house.org.id, **self.values.get(segment(route), {}), **own}
+        missing = {name for name, _ in route.params} - set(known)
+        assert not missing, f"{route.path}: tell VICTIM[{segment(route)!r}] what {missing} of the victim is"
+        return path_of(route, known)
+
+
+Builder = Callable[[Client, Database, Victim], Awaitable[dict[str, Any]]]
+
+
+async def identity_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    """Return what stands under /v1/orgs: a member, and an invitation that waits."""
+    path = f"/v1/orgs/{victim.house.org.id}/invitations"
+    made = await api.post(path, token=victim.house.sessions[Role.OWNER], json={"email": victim.guest.email})
+    return {"user_id": victim.house.people[Role.VIEWER].id, "invitation_id": made.data["id"]}
+
+
+async def invitation_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    path = f"/v1/orgs/{victim.house.org.id}/invitations"
+    waiting = await api.get(path, token=victim.house.sessions[Role.OWNER])
+    return {"invitation_id": waiting.data[0]["id"]}
+
+
+async def token_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    found = await db.read(lambda tx: tokens.all_of(tx, victim.house.org.id))
+    return {"token_id": found[0].id}
+
+
+async def notification_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    owner = victim.house.people[Role.OWNER]
+    await db.write(lambda tx: notifications.tell(tx, owner.id, "test", MARK, MARK, about=MARK))
+    told = await api.get("/v1/notifications", token=victim.house.sessions[Role.OWNER])
+    return {"notification_id": told.data[0]["id"]}
+
+
+# First segment of a path after /v1, and what makes something of the victim's for its parameters.
+VICTIM: dict[str, Builder] = {
+    "orgs": identity_of,
+    "invitations": invitation_of,
+    "api-tokens": token_of,
+    "notifications": notification_of,
+}
+# Bodies that hold, where a route would otherwise refuse the body before it looks for the resource.
+BODIES: dict[tuple[str, str], Any] = {
+    ("PATCH", "/v1/orgs/{org_id}/members/{user_id}"): {"role": "viewer"},
+    ("PATCH", "/v1/orgs/{org_id}"): {"name": "Taken over"},
+    ("POST", "/v1/orgs/{org_id}/invitations"): {"email": "eve@example.com", "role": "owner"},
+}
+
+
+def segment(route: Route) -> str:
+    return route.path.split("/")[2]
+
+
+async def make_victim(api: Client, db: Database) -> Victim:
+    house = await make_house(db, name=MARK)
+    victim = Victim(house, await make_user(db, f"{MARK}.{house.org.id}@example.com"))
+    for name, build in VICTIM.items():
+        victim.values[name] = await build(api, db, victim)
+    return victim
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """Somebody who owns an organization of their own, with both kinds of credential."""
+
+    org_id: int
+    credentials: tuple[str, str]
+
+
+async def make_stranger(db: Database) -> Stranger:
+    user = await make_user(db)
+    org = await make_org(db, user, name="Stranger")
+    return Stranger(org.id, (session_for(db, user), await make_token(db, user, org.id)))
+
+
+async def of_victim(db: Database, victim: Victim) -> dict[str, list[dict[str, Any]]]:
+    """Everything in the store that is the victim's."""
+    mine, people = victim.house.org.id, {user.id for user in victim.house.people.values()}
+    return {
+        name: [
+            row
+            for row in rows
+            if row.get("org_id") == mine
+            or row.get("user_id") in people
+            or (name == "organization" and row["id"] == mine)
+            or (name == "account" and row["id"] in people)
+        ]
+        for name, rows in (await whole_store(db)).items()
+    }
+
+
+def call(client: Client, route: Route, path: str, token: str, org: int | None = None) -> Awaitable[Reply]:
+    body = BODIES.get((route.method, route.path), {} if route.body else None)
+    return client.request(route.method, path, token=token, org=org, json=body)
+
+
+async def test_who_names_anothers_organization_finds_nothing(app: App, api: Client, db: Database) -> None:
+    victim, stranger = await make_victim(api, db), await make_stranger(db)
+    client, before = Client(HangsUp(app.asgi)), await of_victim(db, victim)
+
+    for route in in_organization(app.routes):
+        for token in stranger.credentials:
+            reply = await call(client, route, victim.path(route), token, victim.house.org.id)
+
+            assert (reply.status, reply.error["code"]) == (404, "not_found"), (route.method, route.path)
+            assert MARK not in reply.body.decode()
+
+    assert await of_victim(db, victim) == before
+
+
+async def test_who_acts_in_their_own_organization_finds_nothing_of_anothers(
+    app: App, api: Client, db: Database
+) -> None:
+    victim = await make_victim(api, db)
+    client, before = Client(HangsUp(app.asgi)), await of_victim(db, victim)
+
+    for route in app.routes:
+        if route.scope is Scope.PUBLIC:
+            continue
+        for which in range(2):
+            # A fresh one each time: some of the routes delete what is the stranger's own.
+            stranger = await make_stranger(db)
+            path = victim.path(route, org_id=stranger.org_id)
+
+            reply = await call(client, route, path, stranger.credentials[which])
+
+            assert reply.status < 500, (route.method, route.path)
+            assert MARK not in reply.body.decode(), (route.method, route.path)
+            if {name for name, _ in route.params} - {"org_id"}:
+                assert reply.status == 404, (route.method, route.path, reply.body)
+
+    assert await of_victim(db, victim) == before
+
+
+async def test_the_victims_values_are_real(app: App, api: Client, db: Database) -> None:
+    """A stranger's 404 proves nothing where the owner would get one too."""
+    client = Client(HangsUp(app.asgi))
+
+    for route in app.routes:
+        if route.scope is Scope.PUBLIC or not route.params:
+            continue
+        victim = await make_victim(api, db)
+        owner = victim.guest if segment(route) == "invitations" else victim.house.people[Role.OWNER]
+
+        reply = await call(client, route, victim.path(route), session_for(db, owner))
+
+        assert reply.status < 300, (route.method, route.path, reply.body)
