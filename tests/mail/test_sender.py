@@ -34,7 +34,7 @@ class Inbox:
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802 - aiosmtpd calls it
         if self.answer.startswith("250"):
-            self.mails.append(message_from_bytes(envelope.content, policy=policy.default))  # type: ignore[arg-type]
+            self.mails.append(message_from_bytes(envelope.content, policy=policy.default))
         return self.answer
 
 
