@@ -32,6 +32,7 @@ from moorage.telemetry import Telemetry
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 20.0
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /v1/orgs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 
 @dataclass(frozen=True)
@@ -234,3 +235,18 @@ async def _somebody(db: SqliteDatabase) -> tuple[str, str, int]:
     user = await make_user(db)
     org = await make_org(db, user)
     return await make_token(db, user, org.id), session_for(db, user), org.id
+
+
+def check_refused(reply: Reply, status: int = 400) -> None:
+    assert reply.status == status
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.json["success"] is False
+    assert reply.error["traceId"] == reply.headers["x-request-id"]
+
+
+def check_refused_and_closed(wire: Wire, status: int = 400) -> None:
+    """One answer in the envelope, the only one, and then the end of the connection."""
+    reply = wire.reply()
+    check_refused(reply, status)
+    assert reply.headers["connection"] == "close"
+    assert wire.is_closed()
