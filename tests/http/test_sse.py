@@ -204,6 +204,21 @@ async def test_a_stream_takes_its_token_and_organization_from_the_query(app: App
         assert guest.sent.messages[0]["status"] == 200
 
 
+async def test_a_client_that_was_cut_off_misses_nothing(app: App, db: Database) -> None:
+    user = await make_user(db)
+    org = await make_org(db, user)
+    path = f"/v1/activity/stream?access_token={session_for(db, user)}"
+    await db.write(lambda tx: audit.record(tx, org.id, THE_PLATFORM, "while.away", Target("test", "x")))
+
+    guest = Guest(app.asgi, path, last_event_id="1")
+    await guest.come()
+    seen = await guest.sees("while.away")
+    await guest.leaves()
+
+    assert "id: 2" in seen
+    assert "organization.created" not in seen
+
+
 @one_store
 async def test_no_other_route_takes_a_token_from_the_query(api: Client, db: Database, app: App) -> None:
     user = await make_user(db)

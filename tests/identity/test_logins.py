@@ -196,3 +196,13 @@ async def test_sessions_of_one_user_are_independent(api: Client, db: Database) -
     assert len(tokens) == 3
     for token in tokens:
         assert (await api.get("/v1/me", token=token)).data["id"] == user.id
+
+
+@IN_PRODUCTION
+async def test_the_setup_token_ends_as_soon_as_there_is_a_user(api: Client, db: Database) -> None:
+    token = await db.write(logins.offer_setup)
+    assert token is not None
+
+    await make_user(db)
+
+    assert (await set_up(api, token)).status == 403

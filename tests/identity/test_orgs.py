@@ -195,3 +195,18 @@ async def test_somebody_may_belong_to_organizations_in_different_roles(api: Clie
     listed = (await api.get("/v1/orgs", token=session_for(db, user))).data
 
     assert {each["name"]: each["role"] for each in listed} == {"Own": "owner", "Theirs": "viewer"}
+
+
+async def test_a_token_sees_its_organization_in_its_own_role(api: Client, db: Database) -> None:
+    owner = await make_user(db)
+    org = await make_org(db, owner)
+    await make_org(db, owner, name="Other")
+    token = await make_token(db, owner, org.id, role=Role.VIEWER)
+
+    listed = (await api.get("/v1/orgs", token=token)).data
+    read = (await api.get(f"/v1/orgs/{org.id}", token=token)).data
+    me = (await api.get("/v1/me", token=token)).data
+
+    assert [(each["organizationId"], each["role"]) for each in listed] == [(str(org.id), "viewer")]
+    assert read["role"] == "viewer"
+    assert [each["role"] for each in me["organizations"]] == ["viewer"]

@@ -144,11 +144,25 @@ def test_a_taken_port_is_named_with_the_flag_that_moves_it(tmp_path: Path) -> No
     assert "--edge-port" in ended.stderr
 
 
-def test_a_second_platform_on_the_same_folder_is_refused(platform: Running) -> None:
+def test_a_second_platform_on_the_same_folder_is_refused_and_touches_nothing(platform: Running) -> None:
+    before = (platform.data / "run" / "caddy.json").read_bytes()
+
     ended = start(platform.data)
 
-    assert ended.returncode != 0
+    assert ended.returncode == 2
     assert "in use by another Moorage" in ended.stderr
+    assert (platform.data / "run" / "caddy.json").read_bytes() == before
+
+
+def test_a_key_that_does_not_fit_the_store_is_named(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running(data):
+        pass
+
+    ended = start(data, env={"MOORAGE_MASTER_KEY": os.urandom(32).hex()})
+
+    assert ended.returncode == 2
+    assert "MOORAGE_MASTER_KEY: does not fit this store" in ended.stderr
 
 
 def test_an_empty_store_where_data_exists_is_refused(tmp_path: Path) -> None:
@@ -186,6 +200,10 @@ def test_the_first_start_in_production_prints_a_link_that_makes_one_owner_once(t
     env |= {name: os.urandom(32).hex() for name in ("MOORAGE_MASTER_KEY", "MOORAGE_SESSION_SECRET")}
     with running(tmp_path / "data", env=env) as platform:
         link = next(line for line in platform.said if line.startswith("owner:"))
+        before = platform.children()["control"]
+        os.kill(before, signal.SIGKILL)  # A restart must not replace the link that was printed.
+        platform.wait_until(lambda: platform.children().get("control", before) != before)
+        platform.wait_until(lambda: platform.get("/health")[0] == 200)
         token = link.partition("#")[2].split()[0]
         body = {"setup_token": token, "email": "ada@example.com", "name": "Ada Moor"}
         first, answer = platform.call("POST", "/v1/auth/setup", json_body=body)

@@ -47,7 +47,8 @@ class Control:
         self.reconciler = Reconciler(self.db, self.telemetry)
         self.reconciler.add("chores", chores.ensure, every_s=60)
         self._servers: list[Server] = []
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._serving: list[asyncio.Task[Any]] = []
+        self._parts: list[asyncio.Task[Any]] = []
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then stop in order: no new requests, no new jobs, close the store."""
@@ -64,12 +65,12 @@ class Control:
 
     async def _start(self) -> None:
         if self.works:
-            self._task(self.worker.run())
-            self._task(self.scheduler.run())
-            self._task(self.reconciler.run())
+            self._part(self.worker.run())
+            self._part(self.scheduler.run())
+            self._part(self.reconciler.run())
             if self.settings.uses_postgres:
-                self._task(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
-        self._task(admin.AdminServer(self.db, self.app.sessions).run())
+                self._part(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
+        self._part(admin.AdminServer(self.db, self.app.sessions).run())
         if self.settings.metrics_port:
             self._serve(
                 metrics.application(self.telemetry.metrics, self.ready), "127.0.0.1", self.settings.metrics_port
@@ -86,10 +87,10 @@ class Control:
             raise CannotStart(f"cannot listen on {host}:{port}: {error.strerror}; choose another port") from error
         server = make_server(asgi)
         self._servers.append(server)
-        self._task(server.serve(sockets=[sock]))
+        self._serving.append(asyncio.create_task(server.serve(sockets=[sock])))
 
-    def _task(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._tasks.append(asyncio.create_task(work))
+    def _part(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._parts.append(asyncio.create_task(work))
 
     async def _announce(self) -> None:
         """Tell the supervisor that we serve, and what to print: a token to try with, or the one-time owner link."""
@@ -110,7 +111,7 @@ class Control:
     async def _wait(self, stopping: asyncio.Event) -> None:
         """Return when asked to stop; a part that ends by itself ends the process, and the supervisor starts it anew."""
         asked = asyncio.create_task(stopping.wait())
-        done, _ = await asyncio.wait({asked, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({asked, *self._serving, *self._parts}, return_when=asyncio.FIRST_COMPLETED)
         if asked not in done:
             ended = next(iter(done))
             self.telemetry.crashed(None, ended.exception() or RuntimeError("a part ended by itself"), where="control")
@@ -121,12 +122,11 @@ class Control:
         for server in self._servers:
             server.should_exit = True
         await self.worker.stop(grace_s=STOP_S / 2)
-        for task in self._tasks:
-            if task.get_coro().__qualname__ != "Server.serve":  # type: ignore[union-attr]
-                task.cancel()
+        for part in self._parts:
+            part.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await asyncio.gather(*self._serving, *self._parts, return_exceptions=True)
         await self.app.asgi.close()
         self.opened.close()
 

@@ -33,6 +33,8 @@ class Reconciler:
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
+        if not self._parts:
+            await asyncio.Event().wait()
         async with asyncio.TaskGroup() as group:
             for name in self._parts:
                 group.create_task(self._keep(name))

@@ -68,7 +68,8 @@ def access_writer() -> Callable[[dict[str, Any]], None]:
     def write(fields: dict[str, Any]) -> None:
         if _level <= _LEVELS["info"]:
             now = to_wire(time.time_ns() // 1_000_000)
-            lines.msg(_encode({"event": "request", "level": "info", "timestamp": now, "process": _process, **fields}))
+            head = {"source": "access", "event": "request", "level": "info", "timestamp": now, "process": _process}
+            lines.msg(_encode({**head, **fields}))
 
     return write
 
