@@ -184,3 +184,37 @@ def test_booleans_come_back_as_booleans_from_sqlite() -> None:
         assert query.compiled("postgresql").booleans == ()
     finally:
         metadata.remove(sample)
+
+
+async def test_a_store_that_is_closed_right_after_a_read_leaves_nothing_to_fail_later(
+    sqlite_template: Path, env: Env, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    db = SqliteDatabase(path, env)
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
+
+    await db.peek(lambda tx: tx.all(NAMES))
+    db.close()
+    await asyncio.sleep(0.01)
+
+    assert failures == []
+
+
+async def test_reads_of_one_turn_see_one_moment_and_the_next_turn_sees_what_was_written(
+    sqlite_template: Path, env: Env, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    db = SqliteDatabase(path, env)
+
+    before = db.peek_now(lambda tx: tx.all(NAMES))
+    with sqlite3.connect(path) as other:
+        other.execute("INSERT INTO platform_fact (name, value, updated_at) VALUES ('a', 'x', 1)")
+    same_turn = db.peek_now(lambda tx: tx.all(NAMES))
+    await asyncio.sleep(0)
+    next_turn = db.peek_now(lambda tx: tx.all(NAMES))
+
+    assert (before, same_turn, next_turn) == ([], [], ["a"])
+    db.close()

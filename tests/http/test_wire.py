@@ -201,7 +201,8 @@ def test_noise_behind_a_request_does_not_take_the_place_of_its_answer(
         )
         replies = wire.replies()
 
-    assert [reply.status for reply in replies] == [200]
+    # A read that was answered before the noise came leaves room to say what is wrong with that; the rest is not run.
+    assert [reply.status for reply in replies] in ([200], [200, 400])
 
 
 def test_a_body_longer_than_announced_is_not_part_of_the_request(server: LiveServer, post: bytes) -> None:

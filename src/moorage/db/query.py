@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import BindParameter, Boolean, ColumnElement, Table, bindparam
@@ -55,7 +56,7 @@ def columns(table: Table, *names: str) -> list[ColumnElement[Any]]:
 
 
 # Parameters as the driver takes them: by place for SQLite, by name for PostgreSQL.
-Bound = dict[str, Any] | list[Any]
+Bound = dict[str, Any] | list[Any] | tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,12 @@ class Compiled:
     order: tuple[str | None, ...] = ()  # for SQLite: the name of each place in the SQL, or None for a constant
     values: tuple[Any, ...] = ()  # the constants at those places
 
+    take: Callable[[Mapping[str, Any]], tuple[Any, ...]] | None = None  # all of them at once, where none is constant
+
     def bind(self, params: Mapping[str, Any]) -> Bound:
         try:
+            if self.take is not None:
+                return self.take(params)
             if self.order:
                 return [
                     value if name is None else params[name] for name, value in zip(self.order, self.values, strict=True)
@@ -117,6 +122,7 @@ class Statement:
             booleans=booleans,
             order=tuple(names.get(key) for key in places),
             values=tuple(constants.get(key) for key in places),
+            take=itemgetter(*(names[key] for key in places)) if len(places) > 1 and set(places) <= given else None,
         )
 
 

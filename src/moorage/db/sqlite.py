@@ -57,10 +57,11 @@ class SqliteDriver:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self._cursor = connection.cursor()  # every read takes all of its rows at once, so one cursor serves them all
 
     def rows(self, sql: str, params: Bound) -> list[tuple[Any, ...]]:
         try:
-            return self.connection.execute(sql, params).fetchall()
+            return self._cursor.execute(sql, params).fetchall()
         except sqlite3.IntegrityError as error:
             raise _translated(error) from error
 
@@ -124,6 +125,7 @@ class SqliteDatabase:
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._writer_connection = connect(path)
         self._inline = SqliteDriver(connect(path, read_only=True))
+        self._is_peeking = False
         self._local = threading.local()
         self._opened: list[sqlite3.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-read")
@@ -144,9 +146,23 @@ class SqliteDatabase:
         return self.peek_now(unit)
 
     def peek_now(self, unit: Unit[T]) -> T:
+        """Read within the event loop. Reads of one turn of the loop share a snapshot, and what it costs to take it.
+
+        The snapshot ends before anybody can hear of a later commit: that too takes a turn.
+        """
+        if not self._is_peeking:
+            asyncio.get_running_loop().call_soon(self._end_peek)
+            self._inline.connection.execute("BEGIN")
+            self._is_peeking = True
         return unit(Tx(self._inline, self.env, self.env.clock.now()))
 
+    def _end_peek(self) -> None:
+        if self._is_peeking:
+            self._is_peeking = False
+            self._inline.connection.execute("COMMIT")
+
     def close(self) -> None:
+        self._is_peeking = False
         self._queue.put(None)
         self._writer.join()
         self._readers.shutdown()

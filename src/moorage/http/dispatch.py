@@ -23,9 +23,9 @@ from moorage.http.cors import Cors
 from moorage.http.match import RouteTree
 from moorage.http.models import validate
 from moorage.http.ratelimit import RateLimiter, key_of
-from moorage.http.request import ClientGone, Request
+from moorage.http.request import ClientGone, Counted, Request
 from moorage.http.route import Route, Scope
-from moorage.http.sending import Counted, Send, Sender
+from moorage.http.sending import Send, Sender
 from moorage.telemetry import Telemetry
 
 
@@ -83,37 +83,60 @@ class Dispatcher:
             return
         started = time.perf_counter()
         request = Request(scope, receive, self._timeout_s)
-        if self._trusted:
-            request.client = proxies.client_of(request.client, request.header(b"x-forwarded-for"), self._trusted)
-        route: Route | None = None
-        counted: Counted | None = None
+        found = None if "\x00" in request.path else self.tree.find(request.method, request.path)
+        route = found[0] if found else None
         try:
-            found = None if "\x00" in request.path else self.tree.find(request.method, request.path)
-            route = found[0] if found else None
-            request.token = _token(request, route)
-            if not (found and route and route.raw):
-                counted = self._count(request)
-                if not counted.may:
-                    raise RateLimited("Too many requests")
+            self._count(request, route)
             answer = await self._answer(request, *found) if found else await self._unknown(request)
-        except MoorageError as error:
-            answer = failure(error, request.trace_id)
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - the HTTP edge: whatever it is, the client gets the envelope
-            self.telemetry.crashed(request.trace_id, error)
-            answer = failure(Internal("Something went wrong on our side; try again"), request.trace_id)
-        await self.sender.send(send, request, answer, counted)
-        seconds = time.perf_counter() - started
-        self.telemetry.request(request, route, answer.status, seconds)
+            answer = self._refusal(request, error)
+        await self.sender.send(send, request, answer)
+        self.telemetry.request(request, route, answer.status, time.perf_counter() - started)
+
+    def answer_now(self, scope: dict[str, Any]) -> bool:
+        """Answer a point read within this call, without a task of its own; the server asks here first.
+
+        Return False, having done nothing, for every other request.
+        """
+        found = self.tree.find("GET", scope["path"]) if scope["method"] == "GET" else None
+        if found is None or not found[0].point or self._peek_now is None or "\x00" in scope["path"]:
+            return False
+        started = time.perf_counter()
+        request = Request(scope, None, self._timeout_s)
+        if not self.sender.may_send_now(request):
+            return False
+        route, values = found
+        try:
+            self._count(request, route)
+            answer = self._read_now(request, route, values)
+        except Exception as error:  # noqa: BLE001 - the HTTP edge: whatever it is, the client gets the envelope
+            answer = self._refusal(request, error)
+        self.sender.send_now(request, answer)
+        self.telemetry.request(request, route, answer.status, time.perf_counter() - started)
+        return True
+
+    def _refusal(self, request: Request, error: Exception) -> Answer:
+        if isinstance(error, MoorageError):
+            return failure(error, request.trace_id)
+        self.telemetry.crashed(request.trace_id, error)
+        return failure(Internal("Something went wrong on our side; try again"), request.trace_id)
 
     async def close(self) -> None:
         """Let what runs beside requests come to its end; after this the store may be closed."""
         await asyncio.gather(*self._background, return_exceptions=True)
 
-    def _count(self, request: Request) -> Counted:
-        may, left, reset = self.limiter.count(key_of(request.token, request.client))
-        return Counted(self.limiter.limit, left, reset, may)
+    def _count(self, request: Request, route: Route | None) -> None:
+        """Count a request against its token or address; raises RateLimited."""
+        if self._trusted:
+            request.client = proxies.client_of(request.client, request.header(b"x-forwarded-for"), self._trusted)
+        request.token = _token(request, route)
+        if route is None or not route.raw:
+            may, left, reset = self.limiter.count(key_of(request.token, request.client))
+            request.counted = Counted(self.limiter.limit, left, reset, may)
+            if not may:
+                raise RateLimited("Too many requests")
 
     async def _unknown(self, request: Request) -> Answer:
         if request.method == "OPTIONS" and (answer := self.cors.preflight(request, self.tree.methods(request.path))):
@@ -125,24 +148,35 @@ class Dispatcher:
         raise NotFound("There is nothing at this address")
 
     async def _answer(self, request: Request, route: Route, values: list[str]) -> Answer | Stream:
-        ask = self._ask(request, route, values)
         if route.is_async:
-            return await self._run_async(request, route, ask, values)
+            return await self._run_async(request, route, self._ask(request, route, values), values)
         if route.is_write:
-            return await self._run_write(request, route, ask, values)
-        if route.scope is Scope.PUBLIC and "tx" not in route.wants:
-            return _encode(route, route.handler(**self._arguments(request, route, values)))
-        unit = functools.partial(self._read_unit, request=request, route=route, ask=ask, values=values)
-        if route.point and self._peek_now is not None:
-            answer: Answer = self._peek_now(unit)
-        else:
-            answer = await self.db.read(unit)
+            return await self._run_write(request, route, self._ask(request, route, values), values)
+        if self._needs_no_store(route) or (route.point and self._peek_now is not None):
+            return self._read_now(request, route, values)
+        answer = await self.db.read(self._read_unit(request, route, values))
         self._note(request.caller)
         return answer
 
-    def _read_unit(self, tx: Tx, *, request: Request, route: Route, ask: Ask, values: list[str]) -> Answer:
-        request.caller = self._admit(tx, route, ask)
-        return _encode(route, route.handler(**self._arguments(request, route, values, tx=tx)))
+    def _read_now(self, request: Request, route: Route, values: list[str]) -> Answer:
+        if self._needs_no_store(route):
+            return _encode(route, route.handler(**self._arguments(request, route, values)))
+        answer: Answer = self._peek_now(self._read_unit(request, route, values))
+        self._note(request.caller)
+        return answer
+
+    def _needs_no_store(self, route: Route) -> bool:
+        return route.scope is Scope.PUBLIC and "tx" not in route.wants
+
+    def _read_unit(self, request: Request, route: Route, values: list[str]) -> Callable[[Tx], Answer]:
+        """Return the unit of a read: the gate and the handler see the same moment."""
+        ask = self._ask(request, route, values)
+
+        def unit(tx: Tx) -> Answer:
+            request.caller = self._admit(tx, route, ask)
+            return _encode(route, route.handler(**self._arguments(request, route, values, tx=tx)))
+
+        return unit
 
     async def _run_write(self, request: Request, route: Route, ask: Ask, values: list[str]) -> Answer:
         await self._pass_gate(request, route, ask)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 
@@ -28,8 +27,9 @@ class RateLimiter:
                 self._sweep(now)
             window = self._windows[key] = [now + WINDOW_S, 0]
         window[1] += 1
-        used = int(window[1])
-        return used <= self.limit, max(self.limit - used, 0), max(math.ceil(window[0] - now), 1)
+        left = self.limit - int(window[1])
+        reset = max(int(-((now - window[0]) // 1)), 1)  # rounded up
+        return (True, left, reset) if left >= 0 else (False, 0, reset)
 
     def _sweep(self, now: float) -> None:
         self._windows = {key: window for key, window in self._windows.items() if window[0] > now}

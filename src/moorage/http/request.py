@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from moorage.errors import BadRequest
 from moorage.http.models import query_values
@@ -38,6 +38,15 @@ DRAIN_BYTES = 64 * 2**20
 DRAIN_S = 5.0
 
 
+class Counted(NamedTuple):
+    """What the rate limiter said of a request."""
+
+    limit: int
+    left: int
+    reset: int
+    may: bool
+
+
 class Request:
     """One request. The body is read only when asked for, and never past its limit."""
 
@@ -47,6 +56,7 @@ class Request:
         "caller",
         "client",
         "consumed",
+        "counted",
         "headers",
         "method",
         "path",
@@ -69,6 +79,7 @@ class Request:
         self.trace_id = given if given and _SAFE_ID.fullmatch(given) else new_trace_id()
         self.caller: Any = None
         self.token: str | None = None
+        self.counted: Counted | None = None
         self.respond: Any = scope.get("moorage.respond")  # see `http.server`
         self.consumed = not self.has_body
         self.body_timeout_s = body_timeout_s

@@ -5,34 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from moorage.http.answer import HSTS, JSON, SECURITY, Answer, Headers, Stream
 from moorage.http.cors import Cors
-from moorage.http.request import Request
+from moorage.http.request import Counted, Request
 from moorage.settings import Settings
 from moorage.telemetry import Telemetry
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 _JSON_ONLY = [JSON]
-
-
-class Counted(NamedTuple):
-    """What the rate limiter said of a request."""
-
-    limit: int
-    left: int
-    reset: int
-    may: bool
-
-    @property
-    def headers(self) -> Headers:
-        found = [
-            (b"ratelimit-limit", b"%d" % self.limit),
-            (b"ratelimit-remaining", b"%d" % self.left),
-            (b"ratelimit-reset", b"%d" % self.reset),
-        ]
-        return found if self.may else [*found, (b"retry-after", b"%d" % self.reset)]
 
 
 class Sender:
@@ -42,33 +24,35 @@ class Sender:
         self._security: Headers = [*SECURITY, HSTS] if settings.is_production else SECURITY
         self._block = b"".join(b"%b: %b\r\n" % pair for pair in [JSON, *self._security])
 
-    async def send(self, send: Send, request: Request, answer: Answer | Stream, counted: Counted | None) -> None:
-        if not self._sent_at_once(request, answer, counted):
-            headers = self._headers(request, answer, counted)
-            if isinstance(answer, Stream):
-                await self._stream(send, request, answer, headers)
-            else:
-                await _whole(send, request, answer, headers)
-
-    def _sent_at_once(self, request: Request, answer: Answer | Stream, counted: Counted | None) -> bool:
-        """Send the usual answer, JSON to a request that was read to its end, through the server's short way."""
-        respond = request.respond
-        if respond is None or answer.headers != _JSON_ONLY or not request.consumed or b"origin" in request.headers:
-            return False
-        assert isinstance(answer, Answer)
-        if counted is not None and counted.may:
-            more = b"ratelimit-limit: %d\r\nratelimit-remaining: %d\r\nratelimit-reset: %d\r\n" % counted[:3]
-        elif counted is None:
-            more = b""
+    async def send(self, send: Send, request: Request, answer: Answer | Stream) -> None:
+        if answer.headers == _JSON_ONLY and self.may_send_now(request) and self.send_now(request, answer):
+            return
+        headers = self._headers(request, answer)
+        if isinstance(answer, Stream):
+            await self._stream(send, request, answer, headers)
         else:
-            return False
+            await _whole(send, request, answer, headers)
+
+    def may_send_now(self, request: Request) -> bool:
+        """Tell whether the usual answer, JSON and nothing else, may take the server's short way."""
+        return request.respond is not None and request.consumed and b"origin" not in request.headers
+
+    def send_now(self, request: Request, answer: Answer | Stream) -> bool:
+        """Send a whole JSON answer with one write. Return False where the client does not read."""
+        assert isinstance(answer, Answer)
+        counted = request.counted
+        more = b""
+        if counted is not None:
+            more = b"ratelimit-limit: %d\r\nratelimit-remaining: %d\r\nratelimit-reset: %d\r\n" % counted[:3]
+            if not counted.may:
+                more += b"retry-after: %d\r\n" % counted.reset
         body = b"" if request.method == "HEAD" else answer.body
         trace = request.trace_id.encode()
         head = b"x-request-id: %b\r\ncontent-length: %d\r\n%b%b" % (trace, len(answer.body), more, self._block)
-        return bool(respond(answer.status, head, body))
+        return bool(request.respond(answer.status, head, body))
 
-    def _headers(self, request: Request, answer: Answer | Stream, counted: Counted | None) -> Headers:
-        headers = [*answer.headers, *(counted.headers if counted else ()), *self._cors.headers(request)]
+    def _headers(self, request: Request, answer: Answer | Stream) -> Headers:
+        headers = [*answer.headers, *_rate_headers(request.counted), *self._cors.headers(request)]
         own = {name for name, _ in answer.headers}
         headers += [pair for pair in self._security if pair[0] not in own]
         headers.append((b"x-request-id", request.trace_id.encode()))
@@ -86,6 +70,17 @@ class Sender:
             done = await asyncio.gather(pump, gone, return_exceptions=True)
             if isinstance(done[0], Exception):
                 self._telemetry.crashed(request.trace_id, done[0])
+
+
+def _rate_headers(counted: Counted | None) -> Headers:
+    if counted is None:
+        return []
+    found = [
+        (b"ratelimit-limit", b"%d" % counted.limit),
+        (b"ratelimit-remaining", b"%d" % counted.left),
+        (b"ratelimit-reset", b"%d" % counted.reset),
+    ]
+    return found if counted.may else [*found, (b"retry-after", b"%d" % counted.reset)]
 
 
 async def _whole(send: Send, request: Request, answer: Answer, headers: Headers) -> None:

@@ -86,8 +86,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        cycle.scope["moorage.respond"] = partial(write_at_once, cycle)  # type: ignore[typeddict-unknown-key]
-        super()._start_asgi_task(cycle, app)
+        scope: Any = cycle.scope
+        scope["moorage.respond"] = partial(write_at_once, cycle)
+        answer_now = getattr(app, "answer_now", None)
+        busy = cycle.flow.write_paused or cycle.disconnected or self.parser.should_upgrade()
+        if answer_now is None or busy or not answer_now(scope):
+            super()._start_asgi_task(cycle, app)
 
     def _waits_for_head(self) -> bool:
         cycle = self.cycle
@@ -263,7 +267,7 @@ def settle_memory() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(50_000, 20, 50)
 
 
 def make_server(app: Any, *, stop_s: float = 5.0, header_s: float = HEADER_S) -> Server:

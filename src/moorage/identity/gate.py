@@ -23,7 +23,7 @@ from moorage.http.dispatch import Ask
 from moorage.http.route import Route, Scope
 from moorage.identity import tokens
 from moorage.identity.caller import Caller
-from moorage.identity.roles import Role, lower
+from moorage.identity.roles import BY_NAME, Role, lower
 from moorage.identity.sessions import Sessions
 from moorage.identity.states import Approval
 from moorage.identity.tables import account, api_token, membership, organization
@@ -48,36 +48,23 @@ class _Row(NamedTuple):
     role: str | None
     plan: str | None
     card_verified: int | None
+    token_id: int | None = None  # these four where the credential is an API token
+    token_role: str | None = None
+    expires_at: int | None = None
+    last_used_at: int | None = None
 
     @property
     def nowhere(self) -> _Row:
         """The user, in no organization."""
         return self._replace(org_id=None, role=None, plan=None, card_verified=None)
 
-    def caller(self, *, token_id: int | None = None, role: Role | None = None, first_use: bool = False) -> Caller:
+    def caller(self, *, first_use: bool = False) -> Caller:
+        role = BY_NAME[self.role] if self.role else None
+        if role is not None and self.token_role is not None:
+            role = lower(role, BY_NAME[self.token_role])
         standing = Standing(self.plan, bool(self.card_verified)) if self.plan is not None else None
-        return Caller(
-            user_id=self.user_id,
-            email=self.email,
-            name=f"{self.first_name} {self.last_name}".strip(),
-            token_id=token_id,
-            found_org_id=self.org_id,
-            found_role=role or (Role(self.role) if self.role else None),
-            standing=standing,
-            is_first_use=first_use,
-        )
-
-
-class _TokenRow(NamedTuple):
-    token_id: int
-    token_role: str
-    expires_at: int | None
-    last_used_at: int | None
-    row: _Row
-
-    @classmethod
-    def of(cls, token_id: int, role: str, expires_at: int | None, last_used_at: int | None, *rest: object) -> _TokenRow:
-        return cls(token_id, role, expires_at, last_used_at, _Row(*rest))  # type: ignore[arg-type]
+        name = f"{self.first_name} {self.last_name}".strip()
+        return Caller(self.user_id, self.email, name, self.token_id, self.org_id, role, standing, first_use)
 
 
 _t, _u, _m, _o = api_token.c, account.c, membership.c, organization.c
@@ -94,13 +81,13 @@ _ROW = (
     type_coerce(_o.card_verified, Integer),
 )
 _BY_TOKEN = Query(
-    select(_t.id, _t.role, _t.expires_at, _t.last_used_at, *_ROW)
+    select(*_ROW, _t.id, _t.role, _t.expires_at, _t.last_used_at)
     .select_from(api_token)
     .join(account, _u.id == _t.user_id)
     .join(membership, (_m.user_id == _u.id) & (_m.org_id == _t.org_id))
     .join(organization, _o.id == _m.org_id)
     .where((_t.hash == arg("hash")) & _t.revoked_at.is_(None) & _o.deleted_at.is_(None)),
-    _TokenRow.of,
+    _Row,
 )
 # A user may belong to thousands: the one that is named, or the oldest two, are all that is ever needed.
 _wanted = (_m.user_id == _u.id) & ((arg("org_id", Id) == 0) | (_m.org_id == arg("org_id", Id)))
@@ -148,17 +135,12 @@ class IdentityGate:
         found = tx.find(_BY_TOKEN, hash=token_hash(ask.token))
         if found is None or (found.expires_at is not None and found.expires_at <= tx.now):
             raise Unauthorized("The token is not valid or has expired")
-        _check_suspension(route, found.row)
+        _check_suspension(route, found)
         if route.scope is not Scope.IDENTITY or route.operation == "whoami":
             for named in (ask.organization, ask.path_organization):
-                if named is not None and parse_id(named or "-") != found.row.org_id:
+                if named is not None and parse_id(named or "-") != found.org_id:
                     raise NotFound("There is no such organization")
-        assert found.row.role is not None
-        return found.row.caller(
-            token_id=found.token_id,
-            role=lower(Role(found.token_role), Role(found.row.role)),
-            first_use=found.last_used_at is None or tx.now - found.last_used_at > MINUTE_MS,
-        )
+        return found.caller(first_use=found.last_used_at is None or tx.now - found.last_used_at > MINUTE_MS)
 
     @across_organizations("the request names the organization; membership is checked here")
     def _by_session(self, tx: Tx, route: Route, ask: Ask) -> Caller:

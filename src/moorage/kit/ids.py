@@ -9,6 +9,7 @@ import re
 import secrets
 import uuid
 import zlib
+from functools import lru_cache
 from typing import NewType
 
 UserId = NewType("UserId", int)
@@ -64,6 +65,7 @@ def is_token(text: str, *prefixes: str) -> bool:
     return hmac.compare_digest(_checksum(body), checksum)
 
 
+@lru_cache(maxsize=4096)
 def token_hash(token: str) -> str:
     """Return what the store keeps of a token. It has 200 random bits, so a plain SHA-256 cannot be searched."""
     return hashlib.sha256(token.encode()).hexdigest()

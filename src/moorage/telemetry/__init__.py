@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from moorage.settings import Settings
-from moorage.telemetry.logs import access_writer, get_logger
+from moorage.telemetry.logs import AccessLine, access_writer, get_logger
 from moorage.telemetry.metrics import Metrics
 from moorage.telemetry.tracing import make_tracer
 
@@ -29,18 +29,10 @@ class Telemetry:
         self.metrics.requests.add(request.method if route is not None else "-", path, status, seconds)
         caller = request.caller
         if self._access is not None:
-            self._access(
-                {
-                    "trace": request.trace_id,
-                    "method": request.method,
-                    "route": path,
-                    "status": status,
-                    "ms": round(seconds * 1000, 2),
-                    "org": caller.org_id if caller is not None else None,
-                    "user": caller.user_id if caller is not None else None,
-                    "client": request.client,
-                }
-            )
+            org, user = (caller.org_id, caller.user_id) if caller is not None else (None, None)
+            ms = int(seconds * 100_000) / 100
+            line = AccessLine(request.trace_id, request.method, path, status, ms, org, user, request.client)
+            self._access(line)
         if self._tracer is not None:
             attributes = {
                 "http.request.method": request.method,

@@ -55,21 +55,39 @@ def configure(log_format: str, level: str, *, process: str) -> None:
     )
 
 
-def access_writer() -> Callable[[dict[str, Any]], None]:
-    """Return what writes access lines: straight to the buffer where lines are JSON, which is most of its speed.
+class AccessLine(msgspec.Struct):
+    """One request, in the log. Its fields are made by us and hold no text of a user's, so there is nothing to mask."""
 
-    The fields of an access line are made by us and hold no text of a user's, so nothing is left to mask.
-    """
+    trace: str
+    method: str
+    route: str
+    status: int
+    ms: float
+    org: int | None
+    user: int | None
+    client: str
+    timestamp: str = ""
+    process: str = ""
+    source: str = "access"
+    event: str = "request"
+    level: str = "info"
+
+
+def access_writer() -> Callable[[AccessLine], None]:
+    """Return what writes access lines: straight to the buffer where lines are JSON, which is most of its speed."""
     lines = _lines
     if lines is None:
         logger = get_logger("access")
-        return lambda fields: logger.info("request", **fields)
+        shown = AccessLine.__struct_fields__[:8]
+        return lambda line: logger.info("request", **{name: getattr(line, name) for name in shown})
+    if _level > _LEVELS["info"]:
+        return lambda _: None
+    msg, process = lines.msg, _process
 
-    def write(fields: dict[str, Any]) -> None:
-        if _level <= _LEVELS["info"]:
-            now = to_wire(time.time_ns() // 1_000_000)
-            head = {"source": "access", "event": "request", "level": "info", "timestamp": now, "process": _process}
-            lines.msg(_encode({**head, **fields}))
+    def write(line: AccessLine) -> None:
+        line.timestamp = to_wire(time.time_ns() // 1_000_000)
+        line.process = process
+        msg(_encode(line))
 
     return write
 
