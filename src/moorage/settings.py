@@ -99,7 +99,11 @@ class Settings(BaseSettings):
     gateway_port: int = Field(8081, ge=1, le=65535, description="Port of the public gateway.")
     edge_port: int = Field(8082, ge=1, le=65535, description="Port of the function gateway.")
     metrics_port: int = Field(
-        8083, ge=0, le=65535, description="Loopback port of `/metrics` and `/ready`; 0 switches it off."
+        8083,
+        ge=0,
+        le=65535,
+        description="Loopback port of `/metrics` and `/ready`; 0 switches it off. Where it is not set and 8083 is "
+        "taken, a free one is used and printed.",
     )
     base_url: str = Field("", description="Public address of the API. Default: `http://localhost:<api port>`.")
     edge_url: str = Field("", description="Public address of functions. Default: `http://localhost:<edge port>`.")
@@ -233,8 +237,6 @@ class Settings(BaseSettings):
             for key in keys:
                 if problem := weakness(key):
                     raise ValueError(f"{variable}: {problem}; make one with: moorage keys generate")
-        if self.billing is Billing.STRIPE and not self.stripe_webhook_secret.get_secret_value():
-            raise ValueError("MOORAGE_STRIPE_WEBHOOK_SECRET: is needed with MOORAGE_BILLING=stripe")
         if self.oidc_issuers and not self.oidc_audience:
             raise ValueError("MOORAGE_OIDC_AUDIENCE: is needed with MOORAGE_OIDC_ISSUERS")
         return self

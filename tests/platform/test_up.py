@@ -144,6 +144,19 @@ def test_a_taken_port_is_named_with_the_flag_that_moves_it(tmp_path: Path) -> No
     assert "--edge-port" in ended.stderr
 
 
+def test_two_platforms_run_side_by_side_although_neither_chose_a_metrics_port(tmp_path: Path) -> None:
+    ports = [free_ports() for _ in range(2)]
+    for each in ports:
+        del each["metrics"]
+
+    with running(tmp_path / "one", ports=ports[0]) as one, running(tmp_path / "two", ports=ports[1]) as two:
+        healthy = [platform.get("/health")[0] for platform in (one, two)]
+        watched = [line.split()[1] for line in two.said if line.startswith("watch:")]
+
+    assert healthy == [200, 200]
+    assert len(watched) == 1
+
+
 def test_a_second_platform_on_the_same_folder_is_refused_and_touches_nothing(platform: Running) -> None:
     before = (platform.data / "run" / "caddy.json").read_bytes()
 

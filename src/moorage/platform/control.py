@@ -72,13 +72,19 @@ class Control:
                 self._part(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
         self._part(admin.AdminServer(self.db, self.app.sessions).run())
         if self.settings.metrics_port:
-            self._serve(
-                metrics.application(self.telemetry.metrics, self.ready), "127.0.0.1", self.settings.metrics_port
-            )
+            self._serve_metrics(metrics.application(self.telemetry.metrics, self.ready))
         if self.serves:
             self._serve(self.app.asgi, self.settings.host, self.settings.api_port)
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers no event
             await asyncio.sleep(0.005)
+
+    def _serve_metrics(self, asgi: Any) -> None:
+        try:
+            self._serve(asgi, "127.0.0.1", self.settings.metrics_port)
+        except CannotStart:
+            if "metrics_port" in self.settings.model_fields_set:
+                raise
+            self._serve(asgi, "127.0.0.1", 0)
 
     def _serve(self, asgi: Any, host: str, port: int) -> None:
         try:

@@ -17,10 +17,12 @@ def make(settings: Settings) -> dict[str, Any]:
     """Return the plan; raises BadSettings where a port is taken."""
     opening.make_folders(settings)
     opening.check_not_running(settings)
+    settings = with_metrics_port(settings)
     check_ports(settings)
     env = as_environment(settings)
     return {
         "api_url": settings.api_url,
+        "metrics_port": settings.metrics_port,
         "children": [
             _python("control", "moorage.platform.control", env),
             _python("edge", "moorage.edge.main", env),
@@ -43,6 +45,16 @@ def execute(plan: dict[str, Any]) -> None:
     argv = [sys.executable, "-X", "frozen_modules=on", "-m", "moorage.platform.supervisor", f"/proc/self/fd/{handle}"]
     sys.stdout.flush()
     os.execv(sys.executable, argv)  # noqa: S606 - an argv list, no shell
+
+
+def with_metrics_port(settings: Settings) -> Settings:
+    """Move the metrics port where nobody chose it and something has it: a second platform must not fail for it."""
+    port = settings.metrics_port
+    if "metrics_port" in settings.model_fields_set or _is_free("127.0.0.1", port):
+        return settings
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return settings.model_copy(update={"metrics_port": sock.getsockname()[1]})
 
 
 def check_ports(settings: Settings) -> None:

@@ -25,6 +25,7 @@ READY_S = 60.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 60.0  # A child that ran this long starts over with the shortest back-off.
 PR_SET_PDEATHSIG = 1
+USUAL_METRICS_PORT = 8083
 
 
 @dataclass
@@ -199,6 +200,8 @@ def main() -> None:
             print(f"owner: {url}/setup#{said['setup']}  (works once: it makes the first owner)")
         if "token" in said:
             print(f"try:   curl -H 'Authorization: Bearer {said['token']}' {url}/v1/me")
+        if plan["metrics_port"] not in (0, USUAL_METRICS_PORT):
+            print(f"watch: http://127.0.0.1:{plan['metrics_port']}/metrics")
         print(f"ready: {url}", flush=True)
 
     sys.exit(Supervisor(children, on_ready).run())
