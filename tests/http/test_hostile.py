@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import time
 
 import pytest
 from tests.http.live_server import (
@@ -110,6 +111,18 @@ def test_a_body_that_comes_too_slowly_is_refused(server: LiveServer, post: bytes
     check_refused(reply)
     assert "too slowly" in reply.error["message"]
     assert reply.headers["connection"] == "close"
+
+
+def test_a_body_that_drips_is_refused_although_no_pause_is_long(server: LiveServer, post: bytes) -> None:
+    with server.dial() as wire:
+        wire.send_while_it_can(post + b"Content-Length: 4000\r\n\r\n")
+        for _ in range(200):
+            wire.send_while_it_can(b" ")
+            time.sleep(0.01)
+        reply = wire.reply()
+
+    check_refused(reply)
+    assert "too slowly" in reply.error["message"]
 
 
 @pytest.mark.parametrize("target", ["/v1/orgs", "/v1/nothing"])

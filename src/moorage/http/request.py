@@ -36,6 +36,8 @@ _WANTED = frozenset(
 )
 DRAIN_BYTES = 64 * 2**20
 DRAIN_S = 5.0
+# A body that drips a byte now and then keeps every pause short, and would take for ever.
+SLOWEST_BYTES_S = 1024
 
 
 class Counted(NamedTuple):
@@ -118,6 +120,8 @@ class Request:
         if announced.isdigit() and int(announced) > limit:
             raise too_large(limit)
         left = limit
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         while True:
             try:
                 async with asyncio.timeout(self.body_timeout_s):
@@ -132,6 +136,9 @@ class Request:
             self.consumed = not message.get("more_body", False)
             if left < 0:
                 raise too_large(limit)
+            waited = loop.time() - began
+            if not self.consumed and waited > self.body_timeout_s and limit - left < waited * SLOWEST_BYTES_S:
+                raise BadRequest("The body came too slowly")
             if chunk:
                 yield chunk
             if self.consumed:
