@@ -48,6 +48,8 @@ async def _chunks(events: AsyncIterator[Event], beat_s: float, longest_s: float)
                 coming = coming or asyncio.ensure_future(anext(source))
                 done, _ = await asyncio.wait({coming}, timeout=min(beat_s, left))
                 if not done:
+                    if loop.time() >= ends_at:
+                        return
                     yield b": beat\n\n"
                     continue
                 try:
