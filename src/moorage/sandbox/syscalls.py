@@ -1,0 +1,341 @@
+"""The system calls that make a sandbox and that Python's standard library does not offer, called through libc.
+
+Everything here raises `OSError` with the kernel's errno and starts no thread, so that it may be called in a forked
+child. The numbers of both supported machines stand in one table, because the filter needs them as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+
+# name: (x86_64, aarch64); a call that a machine does not have is None there.
+NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "adjtimex": (159, 171),
+    "bpf": (321, 280),
+    "capset": (126, 91),
+    "chroot": (161, 51),
+    "clock_adjtime": (305, 266),
+    "clock_settime": (227, 112),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "connect": (42, 203),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "ioctl": (16, 29),
+    "ioperm": (173, None),
+    "iopl": (172, None),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "listen": (50, 201),
+    "lookup_dcookie": (212, 18),
+    "modify_ldt": (154, None),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "name_to_handle_at": (303, 264),
+    "nfsservctl": (180, 42),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
+    "openat2": (437, 437),
+    "perf_event_open": (298, 241),
+    "personality": (135, 92),
+    "pidfd_getfd": (438, 438),
+    "pidfd_open": (434, 434),
+    "pivot_root": (155, 41),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "seccomp": (317, 277),
+    "sendmmsg": (307, 269),
+    "sendmsg": (46, 211),
+    "sendto": (44, 206),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
+    "setns": (308, 268),
+    "setsockopt": (54, 208),
+    "settimeofday": (164, 170),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "uselib": (134, None),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+
+ARCHES = ("x86_64", "aarch64")
+ARCH = platform.machine()
+
+MS_RDONLY = 0x1
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_NOSYMFOLLOW = 0x100
+MS_NOATIME = 0x400
+MS_BIND = 0x1000
+MS_MOVE = 0x2000
+MS_REC = 0x4000
+MS_SILENT = 0x8000
+MS_UNBINDABLE = 0x20000
+MS_PRIVATE = 0x40000
+MS_SLAVE = 0x80000
+MS_SHARED = 0x100000
+MS_RELATIME = 0x200000
+MS_STRICTATIME = 0x1000000
+
+MNT_FORCE = 0x1
+MNT_DETACH = 0x2
+UMOUNT_NOFOLLOW = 0x8
+
+CLONE_NEWTIME = 0x80
+CLONE_NEWNS = 0x20000
+CLONE_NEWCGROUP = 0x2000000
+CLONE_NEWUTS = 0x4000000
+CLONE_NEWIPC = 0x8000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+AT_FDCWD = -100
+AT_SYMLINK_NOFOLLOW = 0x100
+AT_EMPTY_PATH = 0x1000
+AT_RECURSIVE = 0x8000
+
+OPEN_TREE_CLONE = 0x1
+OPEN_TREE_CLOEXEC = os.O_CLOEXEC
+
+MOVE_MOUNT_F_SYMLINKS = 0x1
+MOVE_MOUNT_F_AUTOMOUNTS = 0x2
+MOVE_MOUNT_F_EMPTY_PATH = 0x4
+MOVE_MOUNT_T_SYMLINKS = 0x10
+MOVE_MOUNT_T_AUTOMOUNTS = 0x20
+MOVE_MOUNT_T_EMPTY_PATH = 0x40
+
+MOUNT_ATTR_RDONLY = 0x1
+MOUNT_ATTR_NOSUID = 0x2
+MOUNT_ATTR_NODEV = 0x4
+MOUNT_ATTR_NOEXEC = 0x8
+MOUNT_ATTR__ATIME = 0x70
+MOUNT_ATTR_RELATIME = 0x0
+MOUNT_ATTR_NOATIME = 0x10
+MOUNT_ATTR_STRICTATIME = 0x20
+MOUNT_ATTR_NODIRATIME = 0x80
+MOUNT_ATTR_IDMAP = 0x100000
+MOUNT_ATTR_NOSYMFOLLOW = 0x200000
+
+RESOLVE_NO_XDEV = 0x1
+RESOLVE_NO_MAGICLINKS = 0x2
+RESOLVE_NO_SYMLINKS = 0x4
+RESOLVE_BENEATH = 0x8
+RESOLVE_IN_ROOT = 0x10
+
+PR_SET_PDEATHSIG = 1
+PR_GET_DUMPABLE = 3
+PR_SET_DUMPABLE = 4
+PR_SET_KEEPCAPS = 8
+PR_SET_NAME = 15
+PR_CAPBSET_READ = 23
+PR_CAPBSET_DROP = 24
+PR_SET_SECUREBITS = 28
+PR_SET_TIMERSLACK = 29
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+PR_GET_NO_NEW_PRIVS = 39
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+SECCOMP_SET_MODE_FILTER = 1
+SECCOMP_FILTER_FLAG_NEW_LISTENER = 0x8
+SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV = 0x20
+
+_CAPABILITY_VERSION_3 = 0x20080522
+_MOST_CAPABILITIES = 64
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+_Argument = int | bytes | None | ctypes.Array[ctypes.c_char]
+
+
+def number(name: str, arch: str = ARCH) -> int | None:
+    """Tell the number of a call on a machine; None when the machine has no such call."""
+    return NUMBERS[name][ARCHES.index(arch)]
+
+
+def _call(name: str, *arguments: _Argument) -> int:
+    """Make the call with whole machine words; libc's variadic `syscall` would otherwise cut integers to 32 bits."""
+    called = number(name)
+    if called is None:
+        raise OSError(errno.ENOSYS, f"{name} does not exist on {ARCH}")
+    words = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    result: int = _libc.syscall(ctypes.c_long(called), *words)
+    if result < 0:
+        _raise_errno(name)
+    return result
+
+
+def _raise_errno(name: str) -> None:
+    code = ctypes.get_errno()
+    raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+def _path(path: str | bytes | os.PathLike[str] | None) -> bytes | None:
+    return None if path is None else os.fsencode(path)
+
+
+def unshare(flags: int) -> None:
+    _call("unshare", flags)
+
+
+def setns(fd: int, kind: int = 0) -> None:
+    _call("setns", fd, kind)
+
+
+def sethostname(name: str) -> None:
+    encoded = name.encode()
+    _call("sethostname", encoded, len(encoded))
+
+
+def prctl(option: int, second: int = 0, third: int = 0, fourth: int = 0, fifth: int = 0) -> int:
+    words = [ctypes.c_ulong(one) for one in (second, third, fourth, fifth)]
+    result: int = _libc.prctl(ctypes.c_int(option), *words)
+    if result < 0:
+        _raise_errno("prctl")
+    return result
+
+
+def no_new_privs() -> None:
+    """Make sure that no program started from here gains rights; nothing takes this back."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def set_pdeathsig(sig: int) -> None:
+    """Ask for a signal when the thread that started this process ends. A change of user id takes the wish away."""
+    prctl(PR_SET_PDEATHSIG, sig)
+
+
+def set_dumpable(dumpable: bool) -> None:
+    """Say whether a process of the same user may look into this one. A change of user id says no."""
+    prctl(PR_SET_DUMPABLE, int(dumpable))
+
+
+def drop_bounding_set() -> None:
+    """Give up every capability for all programs executed later. It takes a right that a change of user takes away."""
+    for capability in range(_MOST_CAPABILITIES):
+        try:
+            if prctl(PR_CAPBSET_READ, capability):
+                prctl(PR_CAPBSET_DROP, capability)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # The kernel knows no capability of this number, nor of a higher one.
+                raise
+            break
+
+
+def drop_capabilities(*, bounding: bool = True) -> None:
+    """Give up every capability in all five sets. Safe to repeat."""
+    if bounding:
+        drop_bounding_set()
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = _CAPABILITY_VERSION_3.to_bytes(4, "little") + bytes(4)
+    _call("capset", header, bytes(24))
+
+
+def mount(
+    source: str | os.PathLike[str] | None,
+    target: str | os.PathLike[str],
+    fstype: str | None = None,
+    flags: int = 0,
+    data: str | None = None,
+) -> None:
+    _call("mount", _path(source), _path(target), _path(fstype), flags, _path(data))
+
+
+def umount2(target: str | os.PathLike[str], flags: int = 0) -> None:
+    _call("umount2", _path(target), flags)
+
+
+def pivot_root(new: str | os.PathLike[str], old: str | os.PathLike[str]) -> None:
+    _call("pivot_root", _path(new), _path(old))
+
+
+def open_tree(dirfd: int, path: str | os.PathLike[str], flags: int) -> int:
+    """Open a mount or, with OPEN_TREE_CLONE, a detached copy of it. The caller closes the descriptor."""
+    return _call("open_tree", dirfd, _path(path), flags)
+
+
+def move_mount(
+    from_fd: int, from_path: str | os.PathLike[str], to_fd: int, to_path: str | os.PathLike[str], flags: int
+) -> None:
+    _call("move_mount", from_fd, _path(from_path), to_fd, _path(to_path), flags)
+
+
+def mount_setattr(
+    fd: int,
+    path: str | os.PathLike[str],
+    flags: int,
+    attr_set: int = 0,
+    attr_clr: int = 0,
+    propagation: int = 0,
+    userns_fd: int = 0,
+) -> None:
+    fields = (attr_set, attr_clr, propagation, userns_fd)
+    attributes = b"".join(field.to_bytes(8, "little") for field in fields)
+    _call("mount_setattr", fd, _path(path), flags, attributes, len(attributes))
+
+
+def openat2(dirfd: int, path: str | bytes | os.PathLike[str], flags: int, resolve: int, mode: int = 0) -> int:
+    how = b"".join(field.to_bytes(8, "little") for field in (flags, mode, resolve))
+    return _call("openat2", dirfd, _path(path), how, len(how))
+
+
+def pidfd_open(pid: int) -> int:
+    """Open a process by the number of its main thread. The caller closes the descriptor."""
+    return _call("pidfd_open", pid, 0)
+
+
+def pidfd_getfd(pidfd: int, target_fd: int) -> int:
+    """Duplicate a descriptor of another process into this one, closed on exec. The caller closes it."""
+    return _call("pidfd_getfd", pidfd, target_fd, 0)
+
+
+def process_vm_readv(pid: int, address: int, length: int) -> bytes:
+    """Read the memory of another process; what comes back is shorter when the range ends in unmapped memory."""
+    buffer = ctypes.create_string_buffer(length)
+    local = ctypes.addressof(buffer).to_bytes(8, "little") + length.to_bytes(8, "little")
+    remote = address.to_bytes(8, "little") + length.to_bytes(8, "little")
+    count = _call("process_vm_readv", pid, local, 1, remote, 1, 0)
+    return buffer.raw[:count]
+
+
+def connect(fd: int, address: bytes) -> None:
+    """Connect to an address as the kernel writes it; a signal ends the wait, which `socket.connect` would resume."""
+    _call("connect", fd, address, len(address))
+
+
+def seccomp(operation: int, flags: int, arguments: bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+    return _call("seccomp", operation, flags, arguments)
