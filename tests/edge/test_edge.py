@@ -13,13 +13,16 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http.client import HTTPConnection
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from moorage.edge import answers, main
 from moorage.edge.answers import Answer, Request
-from moorage.edge.protocol import Connections, Limits
+from moorage.edge.caps import Caps
+from moorage.edge.protocol import Connection, Connections, Limits
 from moorage.settings import load
 
 MB = 2**20
@@ -37,16 +40,23 @@ def free_port() -> int:
         return port
 
 
-def environment(port: int) -> dict[str, str]:
+def not_found(_connection: Connection, _request: Request) -> Answer:
+    return answers.NOT_FOUND.answer(answers.fresh_id())
+
+
+def environment(port: int, data: str) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
-    return own | {"MOORAGE_EDGE_PORT": str(port)}
+    return own | {"MOORAGE_EDGE_PORT": str(port), "MOORAGE_DATA": data}
 
 
 @contextmanager
 def running_edge(port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Run the process until it listens; kill it at the end if the test has not stopped it."""
     command = [sys.executable, "-m", "moorage.edge.main"]
-    with subprocess.Popen(command, env=environment(port), stdout=subprocess.PIPE) as process:
+    with (
+        TemporaryDirectory(prefix="edge-") as data,
+        subprocess.Popen(command, env=environment(port, data), stdout=subprocess.PIPE) as process,
+    ):
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"listening\n"
@@ -319,9 +329,9 @@ def wait_until_refused(port: int) -> None:
         time.sleep(0.01)
 
 
-def test_readiness_is_told_on_the_descriptor_that_was_named() -> None:
+def test_readiness_is_told_on_the_descriptor_that_was_named(tmp_path: Path) -> None:
     reader, writer = os.pipe()
-    env = environment(free_port()) | {"MOORAGE_READY_FD": str(writer)}
+    env = environment(free_port(), str(tmp_path)) | {"MOORAGE_READY_FD": str(writer)}
     command = [sys.executable, "-m", "moorage.edge.main"]
 
     with subprocess.Popen(command, env=env, pass_fds=[writer], stdout=subprocess.PIPE) as process:
@@ -335,11 +345,12 @@ def test_readiness_is_told_on_the_descriptor_that_was_named() -> None:
     assert printed == b""
 
 
-def test_a_taken_port_is_named_and_the_process_fails() -> None:
+def test_a_taken_port_is_named_and_the_process_fails(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         command = [sys.executable, "-m", "moorage.edge.main"]
-        result = subprocess.run(command, env=environment(port), capture_output=True, text=True, timeout=30, check=False)
+        env = environment(port, str(tmp_path))
+        result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
 
     assert result.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
@@ -347,13 +358,21 @@ def test_a_taken_port_is_named_and_the_process_fails() -> None:
 
 
 def test_defaults_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MOORAGE_HOST", "MOORAGE_EDGE_PORT", "MOORAGE_BODY_TIMEOUT_S"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("MOORAGE_")]:
+        monkeypatch.delenv(name)
     settings = load()
 
     place = main.read_place({"MOORAGE_HOST": ""})
 
-    assert place == main.Place(settings.host, settings.edge_port, settings.body_timeout_s)
+    assert place == main.Place(
+        settings.host,
+        settings.edge_port,
+        settings.body_timeout_s,
+        settings.data,
+        settings.functions_url,
+        settings.function_pool,
+        Caps(settings.function_instances, settings.organization_instances, settings.function_queue),
+    )
 
 
 def test_the_process_does_not_carry_the_weight_of_the_settings() -> None:
@@ -384,7 +403,7 @@ async def serving(connections: Connections) -> AsyncIterator[tuple[asyncio.Strea
     "sent", [b"GET / HTTP/1.1\r\nHos", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf"]
 )
 async def test_a_request_that_stops_half_way_is_answered_and_closed(sent: bytes) -> None:
-    connections = Connections(answers.respond, Limits(header_s=0.1, body_s=0.1))
+    connections = Connections(not_found, Limits(header_s=0.1, body_s=0.1))
 
     async with serving(connections) as (reader, writer):
         writer.write(sent)
@@ -397,7 +416,7 @@ async def test_a_request_that_stops_half_way_is_answered_and_closed(sent: bytes)
 @pytest.mark.anyio
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
 async def test_a_connection_without_requests_is_closed_in_silence(sent: bytes) -> None:
-    connections = Connections(answers.respond, Limits(header_s=0.1, idle_s=0.1))
+    connections = Connections(not_found, Limits(header_s=0.1, idle_s=0.1))
 
     async with serving(connections) as (reader, writer):
         writer.write(sent)
@@ -408,7 +427,7 @@ async def test_a_connection_without_requests_is_closed_in_silence(sent: bytes) -
 
 @pytest.mark.anyio
 async def test_a_refused_client_that_never_closes_is_cut_off() -> None:
-    connections = Connections(answers.respond, Limits(linger_s=0.1))
+    connections = Connections(not_found, Limits(linger_s=0.1))
 
     async with serving(connections) as (reader, writer):
         writer.write(b"nonsense\r\n\r\n")
@@ -421,7 +440,7 @@ async def test_a_refused_client_that_never_closes_is_cut_off() -> None:
 
 @pytest.mark.anyio
 async def test_draining_cuts_off_a_request_that_does_not_finish() -> None:
-    connections = Connections(answers.respond)
+    connections = Connections(not_found)
 
     async with serving(connections) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n")
@@ -436,7 +455,7 @@ async def test_draining_cuts_off_a_request_that_does_not_finish() -> None:
 async def test_a_trailer_never_passes_for_a_header() -> None:
     seen: list[Request] = []
 
-    def remember(request: Request) -> Answer:
+    def remember(_connection: Connection, request: Request) -> Answer:
         seen.append(request)
         return Answer(200)
 
@@ -455,7 +474,7 @@ async def test_a_bug_in_a_handler_is_an_internal_failure_without_its_text() -> N
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
 
-    def broken(request: Request) -> Answer:
+    def broken(_connection: Connection, _request: Request) -> Answer:
         raise KeyError("a secret detail")
 
     async with serving(Connections(broken)) as (reader, writer):

@@ -17,25 +17,38 @@ _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _SAFE_HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,1024}")
 
 # Any page may call a function, so preflights are answered alike for all of them.
-_CORS = (
-    b"access-control-allow-origin: *\r\n"
-    b"access-control-allow-methods: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
-    b"access-control-expose-headers: *\r\n"
+CORS_LINES = (
+    b"access-control-allow-origin: *\r\n",
+    b"access-control-allow-methods: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n",
+    b"access-control-expose-headers: *\r\n",
 )
+CORS = b"".join(CORS_LINES)
 _USUAL_HEADERS = b"Authorization, Origin, X-Requested-With, Content-Type, Accept, User-Agent"
 
 
-@dataclass(frozen=True, slots=True)
 class Request:
     """A request whose head and body have arrived; header names are lower case."""
 
-    method: bytes
-    target: bytes
-    headers: Headers
-    request_id: str
+    __slots__ = ("body", "headers", "is_old", "keep_alive", "method", "sent_id", "target", "upgrades")
+
+    def __init__(self, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.body = body
+        self.sent_id: bytes | None = None
+        self.keep_alive = True
+        self.is_old = False  # HTTP/1.0
+        self.upgrades = False
 
     def find_header(self, name: bytes) -> bytes | None:
         return next((value for key, value in self.headers if key == name), None)
+
+    @property
+    def request_id(self) -> bytes | None:
+        """The id that the client sent, where it is safe to repeat."""
+        sent = self.sent_id
+        return sent if sent is not None and _SAFE_ID.fullmatch(sent) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,8 @@ class Answer:
     status: int
     body: bytes = b""
     headers: Headers = ()
+    has_cors: bool = False  # the headers say themselves who may read it
+    request_id: bytes | None = None  # of the call, where the client did not name one
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +69,22 @@ class Failure:
     status: int
     code: str
     message: str
+    headers: Headers = ()
 
-    def answer(self, request_id: str) -> Answer:
-        error = {"code": self.code, "message": self.message, "traceId": request_id}
+    def answer(self, request_id: bytes) -> Answer:
+        error = {"code": self.code, "message": self.message, "traceId": request_id.decode()}
         body = json.dumps({"success": False, "error": error}, separators=(",", ":")).encode()
-        return Answer(self.status, body, ((b"content-type", JSON),))
+        return Answer(self.status, body, ((b"content-type", JSON), *self.headers), request_id=request_id)
 
 
 NOT_FOUND = Failure(404, "not_found", "There is no such function")
 MALFORMED = Failure(400, "bad_request", "The request is not valid HTTP")
+BAD_JSON = Failure(400, "bad_request", "The request's body is not valid JSON")
 LONG_HEADERS = Failure(400, "bad_request", "The request's headers are longer than 64 KB")
 LARGE_BODY = Failure(413, "bad_request", "The request's body is larger than 6 MB")
 TOO_SLOW = Failure(408, "bad_request", "The request did not arrive in time")
 INTERNAL = Failure(500, "internal", "Something went wrong on our side")
-
-
-def respond(request: Request) -> Answer:
-    """Answer a request: preflights at once, and everything else as a function that does not exist."""
-    if request.method == b"OPTIONS":
-        return preflight(request)
-    return NOT_FOUND.answer(request.request_id)
+QUEUE_FULL = Failure(429, "rate_limited", "Too many calls wait for this function", ((b"retry-after", b"1"),))
 
 
 def preflight(request: Request) -> Answer:
@@ -83,27 +94,29 @@ def preflight(request: Request) -> Answer:
     return Answer(200, b"", ((b"access-control-allow-headers", allowed), (b"access-control-max-age", b"86400")))
 
 
-def request_id(sent: bytes | None) -> str:
-    """Return the id a client sent where it is safe to repeat, else a fresh one."""
-    if sent is not None and _SAFE_ID.fullmatch(sent):
-        return sent.decode()
-    return os.urandom(16).hex()
+def fresh_id() -> bytes:
+    return os.urandom(16).hex().encode()
 
 
 def http_date() -> bytes:
     return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()).encode()
 
 
-def render(answer: Answer, *, request_id: str, date: bytes, connection: bytes, is_head: bool) -> bytes:
+def status_line(status: int) -> bytes:
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+def render(answer: Answer, *, request_id: bytes, date: bytes, connection: bytes, is_head: bool) -> bytes:
     """Return the bytes of an answer; one to HEAD has the length of the body it leaves out."""
-    own = b"".join(b"%b: %b\r\n" % header for header in answer.headers)
-    head = b"%b%b%bcontent-length: %d\r\nx-request-id: %b\r\ndate: %b\r\n%b\r\n" % (
-        _STATUS_LINES[answer.status],
+    own = b"".join([b"%b: %b\r\n" % header for header in answer.headers])
+    bare = answer.status in (204, 304)
+    head = b"%b%b%b%bx-request-id: %b\r\ndate: %b\r\n%b\r\n" % (
+        status_line(answer.status),
         own,
-        _CORS,
-        len(answer.body),
-        request_id.encode(),
+        b"" if answer.has_cors else CORS,
+        b"" if bare else b"content-length: %d\r\n" % len(answer.body),
+        request_id,
         date,
         connection,
     )
-    return head if is_head else head + answer.body
+    return head if is_head or bare else head + answer.body

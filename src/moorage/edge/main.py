@@ -7,29 +7,43 @@ for in memory each time.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
 import uvloop
 
-from moorage.edge import answers
+from moorage.edge.caps import Caps
+from moorage.edge.doors import LocalDoor, PublicDoor
+from moorage.edge.invoker_link import InvokerLink
+from moorage.edge.pool import Pool
 from moorage.edge.protocol import Connections, Limits
+from moorage.edge.table import Table
+from moorage.kit.limits import open_many
+from moorage.kit.spool import SpoolWriter
 
-DRAIN_S = 5.0
+DRAIN_S = 8.0
 BACKLOG = 2048
+DOOR_BODY_BYTES = 2**30  # a snapshot of all routes
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where to listen, and how patient to be."""
+    """Where to listen, how patient to be, and how much to give to whom."""
 
     host: str
     port: int
     body_timeout_s: float
+    data: Path = Path(".moorage")
+    api_host: str = ""
+    waiting_cells: int = 4
+    caps: Caps = field(default_factory=Caps)
 
 
 def read_place(environment: Mapping[str, str]) -> Place:
@@ -38,10 +52,23 @@ def read_place(environment: Mapping[str, str]) -> Place:
     Loading all settings here would bring in pydantic, and 14 MB of memory on top of 22. The supervisor has loaded, and
     so checked, them all before it starts this process.
     """
+
+    def number(name: str, default: int) -> int:
+        return int(environment.get(f"MOORAGE_{name}") or default)
+
+    port = number("EDGE_PORT", 8082)
     return Place(
         host=environment.get("MOORAGE_HOST") or "127.0.0.1",
-        port=int(environment.get("MOORAGE_EDGE_PORT") or 8082),
+        port=port,
         body_timeout_s=float(environment.get("MOORAGE_BODY_TIMEOUT_S") or 30),
+        data=Path(environment.get("MOORAGE_DATA") or ".moorage").absolute(),
+        api_host=(environment.get("MOORAGE_EDGE_URL") or f"http://localhost:{port}").rstrip("/"),
+        waiting_cells=number("FUNCTION_POOL", 4),
+        caps=Caps(
+            function_instances=number("FUNCTION_INSTANCES", 100),
+            org_instances=number("ORGANIZATION_INSTANCES", 1000),
+            queue=number("FUNCTION_QUEUE", 1000),
+        ),
     )
 
 
@@ -51,14 +78,59 @@ async def serve(place: Place) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    connections = Connections(answers.respond, Limits(body_s=place.body_timeout_s))
-    server = await loop.create_server(connections, place.host, place.port, backlog=BACKLOG)
-    watch = asyncio.create_task(connections.keep_watch())
+    run = place.data / "run"
+    run.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (place.data / "spool").mkdir(exist_ok=True, mode=0o700)
+    link = InvokerLink(run / "invoker.sock")
+    writer = SpoolWriter(place.data / "spool")
+    pool = Pool(link, writer.append, place.caps, lambda function_id: table.find_by_id(function_id))
+    table = Table(place.api_host, pool.retire, run / "edge-routes.json")
+    link.on_cell, link.on_refused, link.on_ended, link.on_memory = pool.took, pool.refused, pool.ended, pool.breathe
+
+    def on_routes() -> None:
+        link.want({runtime: waiting_cells(runtime, place) for runtime in table.runtimes()})
+
+    table.load()
+    on_routes()
+    public = Connections(PublicDoor(table, pool), Limits(body_s=place.body_timeout_s))
+    local = Connections(LocalDoor(table, pool, on_routes), Limits(body_bytes=DOOR_BODY_BYTES))
+    door = listen_locally(run / "edge.sock")
+    servers = [
+        await loop.create_unix_server(local, sock=door, backlog=BACKLOG),
+        await loop.create_server(public, place.host, place.port, backlog=BACKLOG),
+    ]
+    parts = [link.run(), pool.run(), public.keep_watch(), local.keep_watch(), keep_saved(table)]
+    tasks = [asyncio.create_task(part) for part in parts]
+    gc.collect()
+    gc.freeze()
     say_ready(os.environ)
     await stop.wait()
-    server.close()
-    await connections.drain(DRAIN_S)
-    watch.cancel()
+    for server in servers:
+        server.close()
+    await asyncio.gather(public.drain(DRAIN_S), local.drain(DRAIN_S))
+    for task in tasks:
+        task.cancel()
+    table.save()
+    writer.close()
+
+
+def waiting_cells(runtime: str, place: Place) -> int:
+    """Return how many cells of a runtime wait for code; one of Node takes four times the memory of one of Python."""
+    return place.waiting_cells if runtime.startswith("python") else (place.waiting_cells + 1) // 2
+
+
+async def keep_saved(table: Table, every_s: float = 1.0) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        table.save()
+
+
+def listen_locally(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(str(path))
+    path.chmod(0o600)
+    return sock
 
 
 def say_ready(environment: Mapping[str, str]) -> None:
@@ -72,6 +144,7 @@ def say_ready(environment: Mapping[str, str]) -> None:
 
 
 def main() -> None:
+    open_many()
     try:
         place = read_place(os.environ)
     except ValueError as error:

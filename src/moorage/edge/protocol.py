@@ -7,10 +7,10 @@ Whatever a client sends, it gets an answer in the failure envelope, or its conne
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import cast
 
 import httptools
@@ -18,11 +18,21 @@ import httptools
 from moorage.edge import answers
 from moorage.edge.answers import Answer, Failure, Request
 
-Handler = Callable[[Request], Answer]
+# Returns the answer, or None and answers later, through the connection.
+Handler = Callable[["Connection", Request], Answer | None]
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_CLOSE = b"connection: close\r\n"
-_KEEP_ALIVE = b"connection: keep-alive\r\n"  # HTTP/1.0 clients close without it; in 1.1 it goes without saying.
+CLOSE = b"connection: close\r\n"
+KEEP_ALIVE = b"connection: keep-alive\r\n"  # HTTP/1.0 clients close without it; in 1.1 it goes without saying.
+_MOST_WAITING = 32  # requests that a client may send ahead of our answers
+_NOTED = frozenset((b"content-length", b"x-request-id", b"expect"))
+
+# How far the current request of a connection is.
+IDLE = 0  # nothing of the next request has come
+HEADERS = 1  # its first byte has come
+BODY = 2  # its headers are complete
+ANSWERING = 3  # a function works on it
+CLOSING = 4  # the last answer is written; whatever still comes is thrown away
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +45,7 @@ class Limits:
     body_s: float = 30  # between two pieces of a body
     idle_s: float = 150  # between two requests; more than the public gateway keeps its connections
     linger_s: float = 5  # for the client to take a last answer
-
-
-class Phase(Enum):
-    """How far the current request of a connection is."""
-
-    IDLE = auto()  # nothing of the next request has come
-    HEADERS = auto()  # its first byte has come
-    BODY = auto()  # its headers are complete
-    CLOSING = auto()  # the last answer is written; whatever still comes is thrown away
+    answer_s: float = 86_400  # a call has a deadline of its own
 
 
 class Refused(Exception):
@@ -62,6 +64,7 @@ class Connections:
         self.limits = limits or Limits()
         self.open: set[Connection] = set()
         self.date = answers.http_date()
+        self.now = asyncio.get_running_loop().time()  # as of the last look: deadlines are seconds, not moments
         self.is_draining = False
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -83,6 +86,7 @@ class Connections:
         while True:
             await asyncio.sleep(every_s)
             self.date = answers.http_date()
+            self.now = asyncio.get_running_loop().time()
             for connection in tuple(self.open):
                 connection.check_deadline()
 
@@ -102,49 +106,53 @@ class Connection(asyncio.Protocol):
     """One client. The methods named `on_…` are called by the parser, in the order things arrive."""
 
     def __init__(self, connections: Connections) -> None:
-        self._all = connections
+        self.all = self._all = connections
         self._limits = connections.limits
-        self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
-        self._out: list[bytes] = []
+        self._waiting: deque[Request] = deque()  # sent ahead of our answers
+        self._current: Request | None = None  # a function works on it
         self._unfinished_bytes = 0
         self._reset()
-        self._enter(Phase.IDLE, self._limits.header_s)
+        self._phase = IDLE
+        self._deadline = self._all.now + self._limits.header_s
+        self.seen_headers: tuple[list[tuple[bytes, bytes]], bytes] | None = None  # the last ones, and their JSON
 
     def _reset(self) -> None:
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
         self._sent_id: bytes | None = None
         self._header_bytes = 0
         self._body_bytes = 0
         self._length = 0
-        self._is_old = False
         self._has_host = False
         self._expects_continue = False
-        self._keep_alive = False
+        self._is_past_headers = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         self._all.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._phase = CLOSING
         self._all.remove(self)
 
     def pause_writing(self) -> None:
         # A client that sends requests and takes no answers would fill our memory with them.
-        self._transport.pause_reading()
+        self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is Phase.CLOSING:
+        if self._phase == CLOSING:
             return
         self._unfinished_bytes += len(data)
         try:
             self._parser.feed_data(data)
-            self._check_unfinished_headers()
+            if self._phase == HEADERS:
+                self._check_unfinished_headers()
         except Refused as refused:
             self._refuse(refused.failure)
         except httptools.HttpParserCallbackError as error:
@@ -153,126 +161,166 @@ class Connection(asyncio.Protocol):
             self._refuse(answers.MALFORMED)
         except httptools.HttpParserUpgrade:
             pass  # It was answered as the plain request it also is, and the connection is closing.
-        self._flush()
 
     def on_message_begin(self) -> None:
-        self._reset()
-        self._enter(Phase.HEADERS, self._limits.header_s)
+        if self._current is None:
+            self._phase = HEADERS
+            self._deadline = self._all.now + self._limits.header_s
 
     def on_url(self, url: bytes) -> None:
-        self._count_header(len(url))
+        self._header_bytes += len(url)
+        if self._header_bytes > self._limits.header_bytes:
+            raise Refused(answers.LONG_HEADERS)
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count_header(len(name) + len(value) + 4)
-        if self._phase is Phase.BODY:
+        self._header_bytes += len(name) + len(value) + 4
+        if self._header_bytes > self._limits.header_bytes:
+            raise Refused(answers.LONG_HEADERS)
+        if self._is_past_headers:
             return  # A trailer: it must not pass for a header that was there when the request was let in.
         name = name.lower()
         self._headers.append((name, value))
         if name == b"host":
             self._has_host = True
-        elif name == b"content-length":
+        elif name in _NOTED:
+            self._note(name, value)
+
+    def _note(self, name: bytes, value: bytes) -> None:
+        if name == b"content-length":
             self._length = int(value)
         elif name == b"x-request-id":
             self._sent_id = value
-        elif name == b"expect":
+        else:
             self._expects_continue = value.lower() == b"100-continue"
 
     def on_headers_complete(self) -> None:
-        self._is_old = self._parser.get_http_version() == "1.0"
-        if not self._has_host and not self._is_old:
+        self._is_past_headers = True
+        if not self._has_host and self._parser.get_http_version() != "1.0":
             raise Refused(answers.MALFORMED)
         if self._length > self._limits.body_bytes:
             raise Refused(answers.LARGE_BODY)
-        if self._expects_continue and not self._is_old:
-            self._out.append(_CONTINUE)
-        self._keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
-        self._enter(Phase.BODY, self._limits.body_s)
+        if self._expects_continue and self._parser.get_http_version() != "1.0" and self._current is None:
+            self.transport.write(_CONTINUE)
+        if self._current is None:
+            self._phase = BODY
+            self._deadline = self._all.now + self._limits.body_s
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.body_bytes:
             raise Refused(answers.LARGE_BODY)
-        self._enter(Phase.BODY, self._limits.body_s)
+        self._body.append(body)
+        self._deadline = self._all.now + self._limits.body_s
 
     def on_message_complete(self) -> None:
+        parser = self._parser
+        request = Request(parser.get_method(), self._target, self._headers, b"".join(self._body))
+        request.sent_id = self._sent_id
+        request.upgrades = parser.should_upgrade()
+        request.keep_alive = parser.should_keep_alive() and not request.upgrades
+        request.is_old = parser.get_http_version() == "1.0"
         self._unfinished_bytes = 0
-        request = Request(
-            self._parser.get_method(), self._target, tuple(self._headers), answers.request_id(self._sent_id)
+        self._reset()
+        if self._current is not None:
+            self._waiting.append(request)
+            if len(self._waiting) >= _MOST_WAITING:
+                self.transport.pause_reading()
+            return
+        self._handle(request)
+
+    def _handle(self, request: Request) -> None:
+        self._current = request
+        self._phase = ANSWERING
+        self._deadline = self._all.now + self._limits.answer_s
+        answer = self._all.handler(self, request)
+        if answer is not None:
+            self.answer(answer)
+
+    def answer(self, answer: Answer) -> None:
+        """Write the answer to the current request; the next one that waits comes to its turn."""
+        request = self._current
+        if request is None or self._phase == CLOSING:
+            return
+        request_id = request.request_id or answer.request_id or answers.fresh_id()
+        is_head = request.method == b"HEAD"
+        line = self.connection_line(request)
+        self.finish(
+            answers.render(answer, request_id=request_id, date=self._all.date, connection=line, is_head=is_head)
         )
-        answer = self._all.handler(request)
-        stays = self._keep_alive and not self._all.is_draining
-        self._write(answer, request.request_id, stays=stays, is_head=request.method == b"HEAD")
-        if stays:
-            self._enter(Phase.IDLE, self._limits.idle_s)
-        else:
-            self._close(has_unread=self._parser.should_upgrade())
+
+    def connection_line(self, request: Request) -> bytes:
+        if not request.keep_alive or self._all.is_draining:
+            return CLOSE
+        return KEEP_ALIVE if request.is_old else b""
+
+    def finish(self, rendered: bytes) -> None:
+        """Write what answers the current request, already as bytes."""
+        request = self._current
+        if request is None or self._phase == CLOSING:
+            return
+        self.transport.write(rendered)
+        self._current = None
+        if not request.keep_alive or self._all.is_draining:
+            self._close(has_unread=request.upgrades)
+            return
+        if self._waiting:
+            if len(self._waiting) == _MOST_WAITING // 2:
+                self.transport.resume_reading()
+            self._handle(self._waiting.popleft())
+            return
+        self._phase = IDLE
+        self._deadline = self._all.now + self._limits.idle_s
 
     def check_deadline(self) -> None:
         """End the connection if what it waits for is overdue."""
-        if self._loop.time() < self._deadline:
+        if self._all.now < self._deadline:
             return
-        if self._phase in (Phase.HEADERS, Phase.BODY) and not self._transport.is_closing():
+        if self._phase in (HEADERS, BODY) and not self.transport.is_closing():
             self._refuse(answers.TOO_SLOW)
         else:
             self.abort()
 
     def close_if_idle(self) -> None:
-        if self._phase is Phase.IDLE:
+        if self._phase == IDLE:
             self._close(has_unread=False)
 
     def abort(self) -> None:
-        self._transport.abort()
-
-    def _count_header(self, size: int) -> None:
-        self._header_bytes += size
-        if self._header_bytes > self._limits.header_bytes:
-            raise Refused(answers.LONG_HEADERS)
+        self.transport.abort()
 
     def _check_unfinished_headers(self) -> None:
         # The parser keeps a header to itself until its end has come, so an endless one is only seen by its pieces. A
         # piece that holds the end of one request and the start of the next is not counted: most of it may be the first.
-        if self._phase is Phase.HEADERS and self._unfinished_bytes > self._limits.header_bytes:
+        if self._unfinished_bytes > self._limits.header_bytes:
             raise Refused(answers.LONG_HEADERS)
 
     def _failure_of(self, error: httptools.HttpParserCallbackError) -> Failure:
         if isinstance(error.__context__, Refused):
             return error.__context__.failure
         context = {"message": "a request could not be answered", "exception": error.__context__ or error}
-        self._loop.call_exception_handler(context)
+        asyncio.get_running_loop().call_exception_handler(context)
         return answers.INTERNAL
 
     def _refuse(self, failure: Failure) -> None:
         """Answer a request that is not read to its end, and close."""
-        if self._phase is Phase.CLOSING:
+        if self._phase == CLOSING:
             return
-        request_id = answers.request_id(self._sent_id)
+        request = Request(b"GET", self._target, [], b"")
+        request.sent_id = self._sent_id or (self._current.sent_id if self._current else None)
+        request_id = request.request_id or answers.fresh_id()
         is_head = self._target != b"" and self._parser.get_method() == b"HEAD"
-        self._write(failure.answer(request_id), request_id, stays=False, is_head=is_head)
+        rendered = answers.render(
+            failure.answer(request_id), request_id=request_id, date=self._all.date, connection=CLOSE, is_head=is_head
+        )
+        self.transport.write(rendered)
         self._close(has_unread=True)
 
-    def _write(self, answer: Answer, request_id: str, *, stays: bool, is_head: bool) -> None:
-        connection = (_KEEP_ALIVE if self._is_old else b"") if stays else _CLOSE
-        rendered = answers.render(
-            answer, request_id=request_id, date=self._all.date, connection=connection, is_head=is_head
-        )
-        self._out.append(rendered)
-
-    def _flush(self) -> None:
-        if self._out:
-            self._transport.write(b"".join(self._out))
-            self._out.clear()
-
     def _close(self, *, has_unread: bool) -> None:
-        self._enter(Phase.CLOSING, self._limits.linger_s)
-        self._flush()
+        self._phase = CLOSING
+        self._deadline = self._all.now + self._limits.linger_s
         if has_unread:
             # Closing while the client still sends would reset the connection and take the answer with it. So only our
             # side ends here; the client's end, or the deadline, ends the rest.
-            self._transport.write_eof()
+            self.transport.write_eof()
         else:
-            self._transport.close()
-
-    def _enter(self, phase: Phase, within_s: float) -> None:
-        self._phase = phase
-        self._deadline = self._loop.time() + within_s
+            self.transport.close()

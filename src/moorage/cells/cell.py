@@ -1,0 +1,111 @@
+"""One cell as the invoker knows it: a process, its group, its sockets and where it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from moorage.cells.frames import HEAD, READY, SEALED
+from moorage.cells.messages import close_all, receive
+
+PIDS = 64
+OUTPUT_BYTES = 256 * 1024  # of native output that is passed on when a cell dies
+
+
+class CellState(StrEnum):
+    STARTING = "starting"  # asked of a zygote; it has not said that it is ready
+    WAITING = "waiting"  # in the pool, without code
+    TAKEN = "taken"  # belongs to one function's version, for good
+    ENDING = "ending"  # killed; not yet reaped
+
+
+@dataclass(eq=False)
+class Cell:
+    number: int
+    runtime: str
+    uid: int
+    socket: socket.socket  # the end that the gateway gets; ours until then
+    outputs: tuple[int, int]  # what the cell writes to its standard output and error natively
+    group: Any = None
+    pid: int = 0
+    state: CellState = CellState.STARTING
+    owner: Any = None  # the gateway that has it
+    org: str = ""
+    memory_mb: int = 0
+    timeout_ms: int = 0
+    is_frozen: bool = False
+    is_idle_class: bool = False
+    oom: bool = False
+    asked: Any = None  # (gateway, request): the one it is made for; without it, it goes to whoever is next
+    template: Any = None  # the template it was forked off
+    heard: bytes = b""
+    network: list[int] = field(default_factory=list)  # for the supervisor of its connections
+    outside: bool = True  # may connect to the internet
+
+    def limit(self, asked: dict[str, Any]) -> None:
+        """Take on the limits of the function it belongs to from now on."""
+        self.memory_mb, self.timeout_ms, self.org = asked["memory_mb"], asked["timeout_ms"], asked["org"]
+        self.group.limit(memory_mb=self.memory_mb, pids=PIDS, weight=weight_of(self.memory_mb))
+        self.state = CellState.TAKEN
+
+    def listen(self) -> bool:
+        """Read what the cell says before it is ready. Return whether it is; raises OSError when it is gone."""
+        data, descriptors = receive(self.socket)
+        self.network += descriptors
+        if not data:
+            raise ConnectionResetError("the cell ended before it was ready")
+        self.heard += data
+        while len(self.heard) >= HEAD.size:
+            length, kind = HEAD.unpack_from(self.heard)
+            if len(self.heard) < 4 + length:
+                return False
+            self.heard = self.heard[4 + length :]
+            if kind == READY:
+                return True
+            if kind != SEALED:
+                raise ConnectionResetError("the cell does not speak our language")
+        return False
+
+    def kill(self) -> None:
+        """End every process of the cell. The first one takes its whole process namespace along."""
+        self.state = CellState.ENDING
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGKILL)
+        if self.template is not None and self.group is not None:
+            # It is not the first process of its namespace, so what it started would outlive it.
+            with contextlib.suppress(OSError):
+                self.group.kill()
+        if self.is_frozen and self.group is not None:
+            with contextlib.suppress(OSError):
+                self.group.thaw()
+            self.is_frozen = False
+
+    def output(self) -> tuple[str, str]:
+        """Return the end of what the cell wrote natively and nobody has read."""
+        return _tail(self.outputs[0]), _tail(self.outputs[1])
+
+    def close(self) -> None:
+        self.socket.close()
+        close_all(self.outputs)
+        close_all(self.network)
+        self.outputs, self.network = (-1, -1), []
+
+
+def _tail(descriptor: int) -> str:
+    try:
+        size = os.fstat(descriptor).st_size
+        data = os.pread(descriptor, OUTPUT_BYTES, max(0, size - OUTPUT_BYTES))
+    except OSError:
+        return ""
+    return data.decode("utf-8", "replace")
+
+
+def weight_of(memory_mb: int) -> int:
+    """Computing time follows memory, as users of functions expect."""
+    return max(10, min(1000, memory_mb * 100 // 256))

@@ -1,0 +1,152 @@
+"""Starting zygotes, and asking them for cells."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moorage.cells.cell import PIDS
+from moorage.cells.runtimes import Runtime
+
+SCRIPT = Path(__file__).parent / "zygote.py"
+NODE_WORKER = Path(__file__).parent / "node_worker.js"
+RENEW_AFTER = 2000  # forks; children of one zygote share its memory layout and hash seed
+TMP_MB = 64
+FILE_MB = 64
+CELL_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
+# One helper thread is enough for one function, and every thread's own memory counts.
+NODE_FLAGS = ("--max-old-space-size=1536", "--v8-pool-size=1")
+NODE_ENV = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "16384"}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What holds for all cells of this host."""
+
+    sandbox: bool
+    notify: bool  # cells have a network, through the supervisor
+    own_users: bool  # every cell gets a user id of its own
+    root: str
+    runtimes: dict[str, Runtime]
+    env: dict[str, str] = field(default_factory=dict)
+
+
+class Zygote:
+    """One zygote process. `on_message` hears of its cells' process ids and of failures."""
+
+    def __init__(self, setup: Setup, python: Runtime, on_message: Callable[[dict[str, Any]], None]) -> None:
+        self._setup = setup
+        self._on_message = on_message
+        self._waiting: list[tuple[bytes, tuple[int, ...]]] | None = []
+        self.forks = 0
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.process = subprocess.Popen(
+            [str(python.executable), "-I", "-S", str(SCRIPT), str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            env={"LANG": "C.UTF-8"},
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        ours.setblocking(False)
+        self._channel = ours
+        said = {"sandbox": setup.sandbox, "notify": setup.notify, "root": setup.root}
+        ours.send(json.dumps(said).encode())
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(ours, self._readable)
+
+    def ask(self, request: dict[str, Any], descriptors: tuple[int, ...]) -> None:
+        """Ask for a cell; the descriptors are duplicated on the way and closed here."""
+        self.forks += 1
+        message = json.dumps(request).encode()
+        if self._waiting is not None:
+            self._waiting.append((message, descriptors))
+        else:
+            self._send(message, descriptors)
+
+    def stop(self) -> None:
+        """Let it go; its cells live on."""
+        self._loop.remove_reader(self._channel)
+        self._channel.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+
+    def _send(self, message: bytes, descriptors: tuple[int, ...]) -> None:
+        self._channel.setblocking(True)
+        try:
+            rights = array.array("i", descriptors)
+            self._channel.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        finally:
+            self._channel.setblocking(False)
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _readable(self) -> None:
+        while True:
+            try:
+                data = self._channel.recv(65536)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._loop.remove_reader(self._channel)
+                self._on_message({"zygote": "gone", "of": self})
+                return
+            message = json.loads(data)
+            if "zygote" in message:
+                waiting, self._waiting = self._waiting or [], None
+                for request, descriptors in waiting:
+                    self._send(request, descriptors)
+            self._on_message(message)
+
+
+def request(setup: Setup, cell: int, runtime: Runtime, uid: int, *, code: Path | None) -> dict[str, Any]:
+    """Return what a zygote is told about a cell."""
+    argv: list[str] = []
+    if runtime.language == "nodejs":
+        if setup.sandbox:
+            argv = [inside(runtime), *NODE_FLAGS, "/opt/moorage/node_worker.js", "/code"]
+        else:
+            argv = [str(runtime.executable), *NODE_FLAGS, str(NODE_WORKER), str(code)]
+    return {
+        "cell": cell,
+        "uid": uid,
+        "argv": argv,
+        "env": {**CELL_ENV, **setup.env, **(NODE_ENV if argv else {})},
+        "code": str(code or "/code"),
+        "tmp_mb": TMP_MB,
+        "file_mb": FILE_MB,
+        "rlimits": {"RLIMIT_NPROC": PIDS * 2} if uid else {},
+        "pids": PIDS * 2,
+    }
+
+
+def inside(runtime: Runtime) -> str:
+    """Return where a runtime's executable is inside the sandbox."""
+    if runtime.language == "nodejs" and not str(runtime.executable).startswith("/usr/"):
+        return f"/opt/{runtime.name.replace(':', '-')}/bin/node"
+    return str(runtime.executable)
+
+
+def binds(runtimes: dict[str, Runtime]) -> dict[str, str]:
+    """Return what has to be mounted for the runtimes, beyond the system's folders: path inside -> path outside."""
+    found: dict[str, str] = {}
+    for runtime in runtimes.values():
+        folder = runtime.executable.parent.parent
+        if str(folder) in ("/usr", "/"):
+            continue
+        if runtime.language == "nodejs":
+            found[f"/opt/{runtime.name.replace(':', '-')}"] = str(folder)
+        else:
+            found[str(folder)] = str(folder)
+    found["/opt/moorage/node_worker.js"] = str(NODE_WORKER)
+    return found

@@ -1,0 +1,146 @@
+"""The two ways in: the public address for everybody, and a socket of this machine for the platform itself."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from moorage.edge import answers, web
+from moorage.edge.answers import Answer, Failure, Request
+from moorage.edge.call import DoorCall, WebCall, activation_id
+from moorage.edge.function import Route
+from moorage.edge.pool import Pool
+from moorage.edge.protocol import Connection, Refused
+from moorage.edge.table import Table
+from moorage.kit import spool
+
+STARTED = f"{time.time():.6f}"
+DONE = Answer(200, b"{}", ((b"content-type", answers.JSON),))
+TWICE = Failure(409, "conflict", "This call was made before")
+REMEMBERED = 20_000
+_DOORS = {"api": spool.API, "schedule": spool.SCHEDULE}
+
+
+class Invoke(msgspec.Struct):
+    function: int
+    activation: str
+    door: str = "api"
+    schedule: int | None = None
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Routes(msgspec.Struct):
+    routes: list[Route]
+
+
+class Changes(msgspec.Struct):
+    set: list[Route] = []
+    drop: list[int] = []
+
+
+class PublicDoor:
+    """Calls from outside, at `/api/v1/web/…`."""
+
+    def __init__(self, table: Table, pool: Pool) -> None:
+        self._find = table.find
+        self._submit = pool.submit
+        self._targets = web.Targets()
+
+    def __call__(self, connection: Connection, request: Request) -> Answer | None:
+        target = self._targets.find(request.target)
+        function = None if target is None else self._find(target.org, target.name)
+        if request.method == b"OPTIONS" and (function is None or not function.own_options):
+            return answers.preflight(request)
+        if function is None or target is None:
+            return answers.NOT_FOUND.answer(request.request_id or answers.fresh_id())
+        seen = connection.seen_headers
+        if seen is not None and seen[0] == request.headers:
+            headers = seen[1]
+        else:
+            headers = web.headers_json(request.headers)
+            connection.seen_headers = (request.headers, headers)
+        try:
+            params = web.params_of(request, target, headers, raw=function.raw_http)
+        except Refused as refused:
+            return refused.failure.answer(request.request_id or answers.fresh_id())
+        self._submit(WebCall(function, activation_id(), params, connection, request))
+        return None
+
+
+class LocalDoor:
+    """The platform's own calls, and what it says about routes."""
+
+    def __init__(self, table: Table, pool: Pool, on_routes: Any) -> None:
+        self._table = table
+        self._pool = pool
+        self._on_routes = on_routes
+        self._seen: dict[str, None] = {}
+
+    def __call__(self, connection: Connection, request: Request) -> Answer | None:
+        try:
+            return self._answer(connection, request)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return Failure(400, "bad_request", str(error)).answer(answers.fresh_id())
+
+    def _answer(self, connection: Connection, request: Request) -> Answer | None:
+        match request.method, request.target:
+            case b"POST", b"/invoke":
+                return self._invoke(connection, msgspec.json.decode(request.body, type=Invoke))
+            case b"PUT", b"/routes":
+                self._table.replace(msgspec.json.decode(request.body, type=Routes).routes)
+            case b"PATCH", b"/routes":
+                changes = msgspec.json.decode(request.body, type=Changes)
+                self._table.drop(changes.drop)
+                for route in changes.set:
+                    self._table.put(route)
+            case b"GET", b"/health":
+                return web.health(
+                    {
+                        "started": STARTED,
+                        "routes": len(self._table),
+                        "instances": self._pool.instances,
+                        "inFlight": self._pool.in_flight,
+                        "calls": self._pool.calls,
+                        "sandbox": self._pool.sandbox,
+                    }
+                )
+            case _:
+                return answers.NOT_FOUND.answer(answers.fresh_id())
+        self._on_routes()
+        return DONE
+
+    def _invoke(self, connection: Connection, asked: Invoke) -> Answer | None:
+        function = self._table.find_by_id(asked.function)
+        if function is None:
+            return answers.NOT_FOUND.answer(answers.fresh_id())
+        activation = asked.activation.encode()
+        if len(activation) != 32 or not activation.isalnum() or asked.door not in _DOORS:
+            return answers.MALFORMED.answer(answers.fresh_id())
+        params = _params(bytes(asked.params))
+        door = _DOORS[asked.door]
+        if door == spool.SCHEDULE and not self._is_new(asked.activation):
+            return TWICE.answer(answers.fresh_id())
+        call = DoorCall(function, activation, params, connection, asked.schedule or 0, door=door)
+        call.on_refused = lambda: self._seen.pop(asked.activation, None)
+        self._pool.submit(call)
+        return None
+
+    def _is_new(self, activation: str) -> bool:
+        """Tell whether a scheduled call comes for the first time; one that comes again was cut off from its answer."""
+        if activation in self._seen:
+            return False
+        self._seen[activation] = None
+        if len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return True
+
+
+def _params(given: bytes) -> bytes:
+    """Add what every call carries; a payload that is no object comes as the body."""
+    inner = given.strip()
+    if inner[:1] != b"{":
+        return b'{"__ow_body":%b,"__ow_method":"post"}' % inner
+    inner = inner[1:-1].strip()
+    return b'{%b,"__ow_method":"post"}' % inner if inner else b'{"__ow_method":"post"}'

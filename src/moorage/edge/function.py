@@ -1,0 +1,155 @@
+"""A function as the gateway knows it: one revision of its route, its instances, and the calls that wait for one."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from moorage.cells import frames
+from moorage.edge.call import Call
+
+if TYPE_CHECKING:
+    from moorage.edge.instance import Instance
+
+LOG_LIMIT = 10 * 2**20
+RESULT_LIMIT = 6 * 2**20
+WORTH_US = 5000  # a wait that makes another instance worth its start
+SHORT_US = 2000  # calls that take less than this may wait in an instance's socket
+DEEPEST = 64
+KNOWN = 20  # calls that have to be seen before any may wait in a socket
+MOSTLY = 0.05  # of the recent calls may be slow where calls count as short
+MEMORY = 0.02  # weight of the latest call in what is remembered of all
+STARTING_AT_ONCE = 8  # instances of one function; more would fight each other for the processors
+
+
+class Route(msgspec.Struct):
+    """What the control process says about a function."""
+
+    id: int
+    org: str
+    name: str
+    revision: int
+    version: int
+    runtime: str
+    digest: str
+    main: str
+    timeout_ms: int
+    memory_mb: int
+    env: list[tuple[str, str]]
+    network: str = "internet"
+    raw_http: bool = False
+    own_options: bool = False
+
+
+class Function:
+    """Never changes what it runs: another revision of the route is another Function."""
+
+    __slots__ = (
+        "depth",
+        "has_template",
+        "id",
+        "instances",
+        "is_gone",
+        "learned",
+        "load",
+        "load_frame",
+        "memory_mb",
+        "name",
+        "org",
+        "org_id",
+        "own_options",
+        "queue",
+        "raw_http",
+        "route",
+        "slow_share",
+        "starting",
+        "timeout_s",
+        "usual_us",
+        "version",
+    )
+
+    def __init__(self, route: Route, api_host: str) -> None:
+        self.route = route
+        self.id = route.id
+        self.org = route.org
+        self.org_id = int(route.org)
+        self.name = route.name
+        self.version = route.version
+        self.memory_mb = route.memory_mb
+        self.timeout_s = route.timeout_ms / 1000
+        self.raw_http = route.raw_http
+        self.own_options = route.own_options
+        self.instances: list[Instance] = []
+        self.queue: deque[Call] = deque()
+        self.starting = 0  # cells that were asked for
+        self.learned = 0
+        self.slow_share = 0.0  # of the recent calls
+        self.usual_us = 0.0
+        self.depth = 1  # calls that an instance may hold; only the first of them runs
+        self.is_gone = False
+        self.has_template = False
+        self.load = _load(route, api_host)
+        body = msgspec.json.encode(self.load)
+        self.load_frame = frames.HEAD.pack(len(body) + 1, frames.LOAD) + body
+
+    def learn(self, run_us: int) -> None:
+        """Let a finished call show how long calls take."""
+        self.learned += 1
+        weight = 1 / self.learned if self.learned < 50 else MEMORY
+        self.usual_us += (run_us - self.usual_us) * weight
+        self.slow_share += ((run_us >= SHORT_US) - self.slow_share) * weight
+        if self.learned < KNOWN or self.slow_share >= MOSTLY:
+            self.depth = 1
+        else:
+            # What waits in a socket cannot be called back, so no more than is done in a moment may.
+            self.depth = max(1, min(DEEPEST, int(SHORT_US / (self.usual_us + 1))))
+
+    def missing(self) -> int:
+        """Return how many more instances the calls that wait are worth.
+
+        Where calls are long it is one for each; where they are short it is another one, and only when the queue takes
+        time because of the calls themselves: a busy machine is not made quicker by more processes.
+        """
+        if not self.learned and not self._is_slow():
+            return 1 - self.starting - len(self.instances)
+        if self.depth == 1:
+            return min(len(self.queue), STARTING_AT_ONCE) - self.starting
+        held = min(len(instance.calls) for instance in self.instances) if self.instances else 0
+        if self.instances and (held + len(self.queue)) * self.usual_us < WORTH_US:
+            return 0
+        return 1 - self.starting
+
+    def _is_slow(self) -> bool:
+        """Tell whether a first call is still at work after a time that short ones never take."""
+        long_ago = time.perf_counter() - WORTH_US / 1e6
+        return any(instance.calls and instance.calls[0].started < long_ago for instance in self.instances)
+
+    def find_instance(self, call: Call) -> Instance | None:
+        """Return an instance that can take a call now: one that does nothing, else one whose calls are short."""
+        best, fewest = None, self.depth
+        for instance in self.instances:
+            if instance.is_open:
+                held = len(instance.calls)
+                if held == 0:
+                    return instance
+                if held < fewest:
+                    best, fewest = instance, held
+        return None if call.is_alone else best
+
+
+def _load(route: Route, api_host: str) -> dict[str, Any]:
+    """Return what a cell is told about the function it becomes."""
+    namespace = f"org-{route.org}"
+    return {
+        "main": route.main,
+        "env": route.env,
+        "api_host": api_host,
+        "namespace": namespace,
+        "action": f"/{namespace}/default/{route.name}",
+        "version": str(route.version),
+        "log_limit": LOG_LIMIT,
+        "result_limit": RESULT_LIMIT,
+    }

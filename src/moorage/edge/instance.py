@@ -1,0 +1,168 @@
+"""One instance of a function: the socket to its cell, and the calls it holds, in order.
+
+Strictly one call runs at a time. Where calls are short the next ones already wait in the socket, which saves two
+wake-ups a call; because order is kept, only the oldest unanswered call can have started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from moorage.cells import frames
+from moorage.edge.call import Call
+from moorage.edge.function import LOG_LIMIT, RESULT_LIMIT, Function
+from moorage.kit import spool
+
+if TYPE_CHECKING:
+    from moorage.edge.pool import Pool
+
+MOST_FRAME = RESULT_LIMIT * 2 + LOG_LIMIT * 2  # headers and entry heads included; no honest frame is longer
+_pack_call = frames.CALL_HEAD.pack
+_unpack_reply = frames.REPLY_HEAD.unpack_from
+_REPLY_SIZE = frames.REPLY_HEAD.size
+MOST_MESSAGE = 8192  # bytes of an error; workers cut theirs well before
+_CALL_REST = frames.CALL_HEAD.size - 4
+
+
+class Instance(asyncio.Protocol):
+    def __init__(self, pool: Pool, function: Function, cell: int) -> None:
+        self.pool = pool
+        self.function = function
+        self.cell = cell
+        self.calls: deque[Call] = deque()
+        self.is_open = False  # takes calls: its code is loaded, and it is not on its way out
+        self.is_frozen = False
+        self.is_watched = False
+        self.is_over = False
+        self.is_attached = False  # its transport owns the socket
+        self.worked = False  # since the pool last looked
+        self.born = self.idle_since = time.perf_counter()
+        self.is_loaded = False  # its code is there, or could not be loaded
+        self.is_lost = False  # its socket has ended
+        self.load_log = b""  # printed while the code was loaded; it goes to the first call's log
+        self._is_cold = True
+        self._late_bytes = 0  # printed since the last answer; no more than one call's logs are kept
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
+        self._needed = 0
+        self._number = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.write(self.function.load_frame)
+
+    def send(self, call: Call) -> None:
+        """Hand a call over. Whatever it needs from now on comes from here."""
+        function = self.function
+        self._number = number = (self._number + 1) & 0xFFFFFFFF
+        call.number = number
+        now = time.perf_counter()
+        if not self.calls:
+            call.started = now
+        if self._is_cold:
+            self._is_cold = False
+            call.cold = True
+        self.calls.append(call)
+        if self.is_frozen:
+            self.pool.thaw(self)
+        deadline = b"%013d" % int((time.time() + function.timeout_s) * 1000)
+        params = call.params
+        head = _pack_call(_CALL_REST + len(params), frames.CALL, number, call.flags, call.activation, deadline)
+        self.transport.write(head + params)
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest:
+            self._rest.append(data)
+            self._rest_bytes += len(data)
+            if self._rest_bytes < self._needed:
+                return
+            data = b"".join(self._rest)
+            self._rest = []
+        position, end = 0, len(data)
+        while end - position >= 5:
+            length = int.from_bytes(data[position : position + 4], "little")
+            after = position + 4 + length
+            if after > end:
+                break
+            kind = data[position + 4]
+            if kind == frames.REPLY:
+                is_fine = self._replied(data, position + 5, after)
+            else:
+                is_fine = self._said(kind, data[position + 5 : after])
+            if not is_fine:
+                return
+            position = after
+        if position < end:
+            self._keep(data[position:])
+
+    def _keep(self, rest: bytes) -> None:
+        self._needed = 4 + int.from_bytes(rest[:4], "little") if len(rest) >= 4 else 5
+        if self._needed > MOST_FRAME:
+            self.pool.broke(self, "the function's process sent what is no answer")
+            return
+        self._rest = [rest]
+        self._rest_bytes = len(rest)
+
+    def _replied(self, data: bytes, position: int, end: int) -> bool:
+        if end - position < _REPLY_SIZE or not self.calls:
+            self.pool.broke(self, "the function's process sent what is no answer")
+            return False
+        number, outcome, status, kind, run_us, head_length, log_length = _unpack_reply(data, position)
+        position += _REPLY_SIZE
+        body_at = position + head_length + log_length
+        call = self.calls[0]
+        if number != call.number or body_at > end or kind > frames.DECLARED:
+            self.pool.broke(self, "the function's process sent what is no answer")
+            return False
+        self.calls.popleft()
+        now = time.perf_counter()
+        if self.calls:
+            self.calls[0].started = now
+        else:
+            self.idle_since = now
+        self.worked = True
+        if self._late_bytes:
+            self._late_bytes = 0
+        log = data[position + head_length : body_at] if log_length else b""
+        head = data[position : position + head_length] if head_length else b""
+        self.pool.replied(self, call, outcome, status, kind, head, log, data[body_at:end], run_us, now)
+        return not self.is_over
+
+    def _said(self, kind: int, body: bytes) -> bool:
+        if kind == frames.LOADED and len(body) >= frames.LOADED_HEAD.size and not self.is_loaded:
+            ok, load_us, log_length = frames.LOADED_HEAD.unpack_from(body)
+            message_at = frames.LOADED_HEAD.size + log_length
+            log = body[frames.LOADED_HEAD.size : message_at]
+            message = body[message_at : message_at + MOST_MESSAGE].decode("utf-8", "replace")
+            self.pool.loaded(self, bool(ok), load_us, log, message)
+        elif kind == frames.LATE and body[:32].isalnum() and len(body) >= 32:
+            # Anything else in the place of an activation id would make the records after it unreadable.
+            self._late_bytes += len(body)
+            if self._late_bytes <= LOG_LIMIT:
+                self.pool.printed_late(self, body[:32], body[32:])
+        else:
+            self.pool.broke(self, "the function's process sent what is no answer")
+            return False
+        return not self.is_over
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.pool.lost(self)
+
+    def close(self) -> None:
+        """Stop using the instance; its process ends when its socket does, after what it still runs."""
+        self.is_open = False
+        self.is_over = True
+        if self.is_attached:
+            self.transport.abort()
+
+
+def entries(out: str, err: str, at_ms: int) -> bytes:
+    """Return what a dead process left behind as log entries."""
+    blocks = []
+    for stream, text in ((spool.STDOUT, out), (spool.STDERR, err)):
+        for line in text.splitlines(keepends=True):
+            blocks.append(spool.log_entry(stream, at_ms, line.encode()))
+    return b"".join(blocks)

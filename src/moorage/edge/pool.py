@@ -1,0 +1,471 @@
+"""The pool: which call goes to which instance, when there are more or fewer of them, and what comes of each call.
+
+Every call that got this far ends in exactly one record and one answer, the record first: what a client has seen is
+never lost, whatever is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from moorage.cells.frames import DONE, ENDING
+from moorage.edge import answers, web
+from moorage.edge.call import Call
+from moorage.edge.caps import Caps
+from moorage.edge.function import Function
+from moorage.edge.instance import MOST_MESSAGE, Instance, entries
+from moorage.edge.supply import Link, Supply
+from moorage.kit import spool
+
+TICK_S = 0.05
+LOOK_S = 1.0
+SCALE_S = 0.005  # an instance that has been busy with one call for longer may need another beside it
+WATCH_S = 0.15  # a call that runs longer is looked at: does it compute?
+BUSY_S = 0.25
+ENDED_S = 1.0  # the reason of an end comes from the invoker; this is how long it is waited for
+_encode = spool.encode
+
+
+class Pool:
+    def __init__(self, link: Link, record: Callable[[bytes], None], caps: Caps, find: Callable[[int], Any]) -> None:
+        self._link = link
+        self._record = record
+        self._caps = caps
+        self._find = find  # function id -> the Function in force
+        self._cells: dict[int, Instance] = {}
+        self._supply = Supply(link, caps, self._evict)
+        self._org_waiting: dict[str, int] = {}
+        self._waiting_bytes = 0
+        self._ended: dict[int, dict[str, Any]] = {}
+        self._queued: set[Function] = set()
+        self._loop = asyncio.get_running_loop()
+        self._looked_at = self._counted_at = time.perf_counter()
+        self.calls = 0
+
+    # Calls come in.
+
+    def submit(self, call: Call) -> None:
+        """Run a call, now or in its turn; past the bounds of the queue it is refused."""
+        function = call.function
+        if not function.queue:
+            instance = function.find_instance(call)
+            if instance is not None:
+                if call.is_alone:
+                    self._note_start(call)
+                instance.send(call)
+                if instance.calls[0].started < call.arrived - SCALE_S:
+                    self._supply.grow(function)
+                return
+        waiting = self._org_waiting.get(function.org, 0)
+        caps = self._caps
+        if len(function.queue) >= caps.queue or waiting >= caps.org_queue or self._waiting_bytes >= caps.queue_bytes:
+            call.refuse(answers.QUEUE_FULL)
+            return
+        function.queue.append(call)
+        self._count_waiting(call, 1)
+        self._supply.grow(function)
+
+    def _count_waiting(self, call: Call, by: int) -> None:
+        function = call.function
+        left = self._org_waiting.get(function.org, 0) + by
+        if left:
+            self._org_waiting[function.org] = left
+        else:
+            self._org_waiting.pop(function.org, None)
+        self._waiting_bytes += by * len(call.params)
+        if function.queue:
+            self._queued.add(function)
+        else:
+            self._queued.discard(function)
+
+    def _hand(self, instance: Instance, call: Call) -> None:
+        if call.is_alone:
+            self._note_start(call)
+        instance.send(call)
+
+    def _note_start(self, call: Call) -> None:
+        function, now_ms = call.function, int(time.time() * 1000)
+        self._write(
+            _encode(
+                spool.START, call.door, True, False, function.id, function.org_id, function.version,
+                function.memory_mb, now_ms, 0, 0, call.schedule, call.activation,
+            )
+        )  # fmt: skip
+
+    def _feed(self, function: Function) -> None:
+        """Hand out what waits, as far as instances can take it."""
+        queue = function.queue
+        while queue:
+            instance = function.find_instance(queue[0])
+            if instance is None:
+                break
+            call = queue.popleft()
+            self._count_waiting(call, -1)
+            self._hand(instance, call)
+        if queue:
+            self._supply.grow(function)
+
+    # Replies.
+
+    def replied(
+        self,
+        instance: Instance,
+        call: Call,
+        outcome: int,
+        status: int,
+        kind: int,
+        head: bytes,
+        log: bytes,
+        body: bytes,
+        run_us: int,
+        now: float,
+    ) -> None:
+        """An instance has answered a call: record it, answer it, and give the instance its next one."""
+        function = instance.function
+        error = None
+        if outcome != DONE:
+            error = body[:MOST_MESSAGE].decode("utf-8", "replace")
+        else:
+            try:
+                call.check(status, head, body)
+            except web.BadReply as bad:
+                error = str(bad)
+        # A function's process may claim anything; it cannot have run longer than it was given.
+        most_us = int((now - call.started) * 1e6) + 1
+        if run_us > most_us:
+            run_us = most_us
+        if instance.load_log:
+            log, instance.load_log = instance.load_log + log, b""
+        self._end(call, run_us, now, error, log)
+        if error is None:
+            call.reply(status, kind, body, run_us)
+        else:
+            call.fail(error, run_us)
+        function.learn(run_us)
+        if instance.is_watched:
+            instance.is_watched = False
+            self._link.tell({"unwatch": instance.cell})
+        if outcome == ENDING:
+            self._drop(instance)
+        elif function.is_gone:
+            if not instance.calls:
+                self._drop(instance)
+        elif function.queue:
+            self._feed(function)
+
+    def _end(self, call: Call, run_us: int, now: float, error: str | None, log: bytes) -> None:
+        function = call.function
+        self.calls += 1
+        wait_us = int((now - call.arrived) * 1e6) - run_us
+        record = _encode(
+            spool.END, call.door, error is None, call.cold, function.id, function.org_id, function.version,
+            function.memory_mb, int(time.time() * 1000) - run_us // 1000, run_us, wait_us if wait_us > 0 else 0,
+            call.schedule, call.activation, error.encode("utf-8", "replace") if error else b"", log,
+        )  # fmt: skip
+        try:
+            self._record(record)
+        except OSError as problem:
+            self._not_recorded(problem)
+
+    def _write(self, record: bytes) -> None:
+        try:
+            self._record(record)
+        except OSError as problem:
+            self._not_recorded(problem)
+
+    def _not_recorded(self, problem: OSError) -> None:
+        # The caller is not made to pay for a full disk; the operator hears of it.
+        self._loop.call_exception_handler({"message": "an invocation was not recorded", "exception": problem})
+
+    def printed_late(self, instance: Instance, activation: bytes, log: bytes) -> None:
+        function = instance.function
+        self._write(
+            _encode(
+                spool.LATE, spool.WEB, True, False, function.id, function.org_id, function.version,
+                function.memory_mb, int(time.time() * 1000), 0, 0, 0, activation, b"", log,
+            )
+        )  # fmt: skip
+
+    # Failures.
+
+    def _fail(self, call: Call, message: str, *, log: bytes = b"", now: float | None = None) -> None:
+        now = now or time.perf_counter()
+        run_us = int((now - call.started) * 1e6) if call.started else 0
+        self._end(call, run_us, now, message, log)
+        call.fail(message, run_us)
+
+    def _fail_waiting(self, function: Function, message: str, log: bytes = b"") -> None:
+        """Fail everything that waits for a function whose instances cannot even start."""
+        while function.queue:
+            call = function.queue.popleft()
+            self._count_waiting(call, -1)
+            self._fail(call, message, log=log)
+
+    def broke(self, instance: Instance, message: str) -> None:
+        """An instance has to go, and the call that runs in it fails."""
+        calls = list(instance.calls)
+        instance.calls.clear()
+        self._drop(instance)
+        if calls:
+            self._fail(calls[0], message)
+            self._send_elsewhere(calls[1:])
+        elif not instance.is_open and instance.function.queue:
+            self._fail_waiting(instance.function, message)
+
+    def _send_elsewhere(self, calls: list[Call]) -> None:
+        """Calls that an instance held without having started them run again from the front of the queue."""
+        for call in reversed(calls):
+            function = self._find(call.function.id)
+            if function is None:
+                call.refuse(answers.NOT_FOUND)
+                continue
+            call.function = function
+            call.started = 0.0
+            function.queue.appendleft(call)
+            self._count_waiting(call, 1)
+        for function in {call.function for call in calls}:
+            self._feed(function)
+
+    def lost(self, instance: Instance) -> None:
+        """The instance's socket ended by itself; why it did is what the invoker says."""
+        instance.is_lost = True
+        if instance.is_over:
+            return
+        ended = self._ended.pop(instance.cell, None)
+        if ended is not None:
+            self._finish(instance, ended)
+        else:
+            instance.is_open = False
+            self._loop.call_later(ENDED_S, self._finish, instance, {})
+
+    def ended(self, ended: dict[str, Any]) -> None:
+        """The invoker saw a cell end. What it had answered is read to the end of its socket first."""
+        instance = self._cells.get(ended["cell"])
+        if instance is None or instance.is_over:
+            self._count_cell(ended["cell"])
+        elif instance.is_lost:
+            self._finish(instance, ended)
+        else:
+            self._ended[ended["cell"]] = ended
+
+    def _finish(self, instance: Instance, ended: dict[str, Any]) -> None:
+        if instance.is_over:
+            return
+        was_loading = not instance.is_loaded
+        calls = list(instance.calls)
+        instance.calls.clear()
+        self._drop(instance)
+        message = reason(ended)
+        log = entries(ended.get("out", ""), ended.get("err", ""), int(time.time() * 1000))
+        if calls:
+            self._fail(calls[0], message, log=instance.load_log + log)
+            self._send_elsewhere(calls[1:])
+        elif was_loading:
+            self._fail_waiting(instance.function, message, log)
+        else:
+            self._feed(instance.function)
+
+    # Instances come and go.
+
+    def _evict(self, org: str | None) -> bool:
+        idle = [
+            each
+            for each in self._cells.values()
+            if each.is_open and not each.calls and (org is None or each.function.org == org)
+        ]
+        if not idle:
+            return False
+        self._drop(min(idle, key=lambda each: each.idle_since))
+        return True
+
+    def took(self, take: int, cell: int, _how: str, sock: Any) -> None:
+        """A cell has come for a function that asked."""
+        function = self._supply.came(take)
+        if function is None:
+            sock.close()
+            self._link.tell({"kill": cell})
+            return
+        instance = Instance(self, function, cell)
+        self._cells[cell] = instance
+        function.instances.append(instance)
+        self._loop.create_task(self._connect(instance, sock))
+        self._supply.pump()
+
+    async def _connect(self, instance: Instance, sock: Any) -> None:
+        transport, _ = await self._loop.create_unix_connection(lambda: instance, sock=sock)
+        if transport.is_closing():
+            # The loop has closed the descriptor; the socket object must not close whatever has its number by now.
+            sock.detach()
+        instance.is_attached = True
+        if instance.is_over:
+            transport.abort()
+        elif instance.function.is_gone:
+            self._drop(instance)
+
+    def refused(self, take: int, why: str) -> None:
+        function = self._supply.came(take)
+        if function is not None:
+            self._supply.leave(function.org)
+            self._fail_waiting(function, f"the function cannot run here: {why}")
+            self._supply.pump()
+
+    def loaded(self, instance: Instance, ok: bool, load_us: int, log: bytes, message: str) -> None:
+        instance.load_log = log
+        instance.is_loaded = True
+        if not ok:
+            self._drop(instance)
+            self._fail_waiting(instance.function, message, log)
+            return
+        instance.is_open = not instance.function.is_gone
+        instance.idle_since = time.perf_counter()
+        if not instance.is_open:
+            self._drop(instance)
+            return
+        self._feed(instance.function)
+        self._supply.want_template(instance.function, load_us)
+
+    def thaw(self, instance: Instance) -> None:
+        instance.is_frozen = False
+        self._link.tell({"thaw": instance.cell})
+
+    def _drop(self, instance: Instance) -> None:
+        """Let an instance go. Calls that it still holds were moved away before."""
+        if instance.is_over:
+            return
+        instance.close()
+        self._link.tell({"kill": instance.cell})
+        if instance in instance.function.instances:
+            instance.function.instances.remove(instance)
+        self._send_elsewhere(list(instance.calls))
+        instance.calls.clear()
+        self._count_cell(instance.cell)
+
+    def _count_cell(self, cell: int) -> None:
+        self._ended.pop(cell, None)
+        instance = self._cells.pop(cell, None)
+        if instance is not None:
+            self._supply.leave(instance.function.org)
+            self._supply.pump()
+
+    def retire(self, old: Function, new: Function | None) -> None:
+        """Another revision is in force: what runs finishes, what waits goes there, what is idle ends."""
+        old.is_gone = True
+        self._supply.retire(old)
+        calls = list(old.queue)
+        for call in calls:
+            old.queue.popleft()
+            self._count_waiting(call, -1)
+        for instance in list(old.instances):
+            instance.is_open = False
+            if not instance.calls and instance.is_loaded:
+                self._drop(instance)
+        if new is not None:
+            new.learned, new.slow_share, new.usual_us = old.learned, old.slow_share, old.usual_us
+            new.depth = old.depth
+        self._send_elsewhere(calls)
+
+    # Time passes.
+
+    async def run(self) -> None:
+        """Enforce deadlines, freeze and reap, until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_S if self._cells or self._queued else TICK_S * 4)
+            now = time.perf_counter()
+            self._check_deadlines(now)
+            if now - self._looked_at >= LOOK_S:
+                self._looked_at = now
+                self._check_idle(now)
+            if now - self._counted_at >= BUSY_S:
+                self._counted_at = now
+                self._tell_busy()
+
+    def _check_deadlines(self, now: float) -> None:
+        for instance in list(self._cells.values()):
+            if instance.is_over:
+                continue
+            function = instance.function
+            if instance.calls:
+                running_s = now - instance.calls[0].started
+                if running_s > function.timeout_s:
+                    self.broke(instance, timeout_message(function))
+                elif running_s > WATCH_S and not instance.is_watched:
+                    instance.is_watched = True
+                    self._link.tell({"watch": instance.cell})
+            elif not instance.is_loaded and now - instance.born > function.timeout_s:
+                self.broke(instance, load_message(function))
+        for function in list(self._queued):
+            while function.queue and now - function.queue[0].arrived > function.timeout_s:
+                call = function.queue.popleft()
+                self._count_waiting(call, -1)
+                self._fail(call, waited_message(function))
+            if function.queue:
+                self._supply.grow(function)
+
+    def _check_idle(self, now: float) -> None:
+        for instance in list(self._cells.values()):
+            if instance.calls or not instance.is_open:
+                continue
+            idle_s = now - instance.idle_since
+            if idle_s > self._caps.reap_s:
+                self._drop(instance)
+            elif idle_s > self._caps.freeze_s and not instance.is_frozen:
+                instance.is_frozen = True
+                self._link.tell({"freeze": instance.cell})
+        if self._link.is_memory_low:
+            self._evict(None)
+        self._supply.pump()
+
+    def _tell_busy(self) -> None:
+        busy = [each for each in self._cells.values() if each.worked or each.calls]
+        if len({each.function.org for each in busy}) > 1:
+            self._link.tell({"busy": [each.cell for each in busy]})
+        for each in busy:
+            each.worked = False
+
+    def breathe(self) -> None:
+        """The invoker says how memory stands, or is back: what waits may go on."""
+        self._supply.pump()
+
+    @property
+    def sandbox(self) -> bool | None:
+        return self._link.sandbox
+
+    @property
+    def in_flight(self) -> int:
+        return sum(len(each.calls) for each in self._cells.values()) + sum(len(f.queue) for f in self._queued)
+
+    @property
+    def instances(self) -> int:
+        return len(self._cells)
+
+
+def timeout_message(function: Function) -> str:
+    return f"the function ran past its {function.route.timeout_ms} ms timeout"
+
+
+def load_message(function: Function) -> str:
+    return f"{timeout_message(function)} while its code was loaded"
+
+
+def waited_message(function: Function) -> str:
+    """Say what a call waited for in vain: its turn, or an instance whose code does not get done loading."""
+    if function.instances and not any(each.is_loaded for each in function.instances):
+        return load_message(function)
+    return f"the call waited {function.route.timeout_ms} ms, its whole timeout, for its turn"
+
+
+def reason(ended: dict[str, Any]) -> str:
+    """Say why a cell ended, in words that a user understands."""
+    if not ended:
+        return "the function's process ended before it answered"
+    if ended["oom"] or "heap out of memory" in ended["err"]:
+        return f"the function used more than its {ended['memory_mb']} MB of memory"
+    code = ended["code"]
+    if code is None:
+        return "the function's process ended before it answered"
+    if code < 0:
+        return f"the function's process was ended by signal {-code} before it answered"
+    return f"the function's process ended (exit code {code}) before it answered"

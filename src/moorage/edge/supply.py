@@ -1,0 +1,105 @@
+"""The supply of cells: who gets the next one, how many anybody may have, and what is asked of the invoker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from moorage.edge.caps import Caps
+from moorage.edge.function import Function, Route
+from moorage.edge.turns import Turns
+
+TAKES_AT_ONCE = 16
+HEAVY_US = 50_000  # to load a function's code; more is worth a template
+
+
+class Link(Protocol):
+    """What the pool asks of the invoker."""
+
+    is_memory_low: bool
+    sandbox: bool | None
+
+    def take(self, request: dict[str, Any]) -> int: ...
+
+    def tell(self, message: dict[str, Any]) -> None: ...
+
+
+class Supply:
+    def __init__(self, link: Link, caps: Caps, evict: Callable[[str | None], bool]) -> None:
+        self._link = link
+        self._caps = caps
+        self._evict = evict  # ends the oldest idle instance of an organization, or of any; tells whether there was one
+        self._takes: dict[int, Function] = {}
+        self._turns = Turns()
+        self._org_cells: dict[str, int] = {}
+
+    def grow(self, function: Function) -> None:
+        """Ask for more instances where it helps the calls that wait."""
+        room = self._caps.function_instances - len(function.instances) - function.starting
+        for _ in range(min(function.missing(), room)):
+            function.starting += 1
+            self._turns.add(function)
+        self.pump()
+
+    def pump(self) -> None:
+        """Ask the invoker for cells, organization by organization."""
+        full: set[str] = set()
+        while len(self._takes) < TAKES_AT_ONCE:
+            function = self._turns.next(frozenset(full))
+            if function is None:
+                return
+            if function.is_gone or (not function.queue and function.depth == 1):
+                function.starting -= 1
+                continue
+            if not self._has_room(function):
+                full.add(function.org)
+                self._turns.add(function)
+                continue
+            self._org_cells[function.org] = self._org_cells.get(function.org, 0) + 1
+            self._takes[self._link.take(request_of(function.route))] = function
+
+    def _has_room(self, function: Function) -> bool:
+        """Tell whether an organization may have another cell, making room among its own, or anybody's, idle ones."""
+        if self._org_cells.get(function.org, 0) >= self._caps.org_instances:
+            return self._evict(function.org)
+        return not self._link.is_memory_low or self._evict(None)
+
+    def came(self, take: int) -> Function | None:
+        """Return who asked for a cell that has come, or that was refused."""
+        function = self._takes.pop(take, None)
+        if function is not None:
+            function.starting -= 1
+        return function
+
+    def leave(self, org: str) -> None:
+        """One cell of an organization is gone."""
+        left = self._org_cells.get(org, 0) - 1
+        if left > 0:
+            self._org_cells[org] = left
+        else:
+            self._org_cells.pop(org, None)
+
+    def want_template(self, function: Function, load_us: int) -> None:
+        """Have the code of a function that takes long to load kept loaded, for its next instances."""
+        if load_us < HEAVY_US or function.has_template or not function.route.runtime.startswith("python"):
+            return
+        function.has_template = True
+        self._link.tell({"template": {**request_of(function.route), "load": function.load}})
+
+    def retire(self, function: Function) -> None:
+        if function.has_template:
+            self._link.tell({"retire": [function.id, function.route.revision]})
+
+
+def request_of(route: Route) -> dict[str, Any]:
+    """Return what the invoker has to know of a function to make a cell for it."""
+    return {
+        "runtime": route.runtime,
+        "digest": route.digest,
+        "memory_mb": route.memory_mb,
+        "timeout_ms": route.timeout_ms,
+        "network": route.network,
+        "org": route.org,
+        "function": route.id,
+        "revision": route.revision,
+    }

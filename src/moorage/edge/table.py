@@ -1,0 +1,89 @@
+"""The routes, in memory: which function answers at which address. Fed by the control process, kept on disk for a start
+without it; a call never waits for a store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from moorage.edge.function import Function, Route
+
+
+class Table:
+    def __init__(self, api_host: str, retire: Callable[[Function, Function | None], None], snapshot: Path) -> None:
+        self._api_host = api_host
+        self._retire = retire
+        self._snapshot = snapshot
+        self._by_id: dict[int, Function] = {}
+        self._by_name: dict[tuple[str, str], Function] = {}
+        self._revisions: dict[int, int] = {}  # also of functions that are gone: an old route must not bring them back
+        self.is_changed = False
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def find(self, org: str, name: str) -> Function | None:
+        return self._by_name.get((org, name))
+
+    def find_by_id(self, function_id: int) -> Function | None:
+        return self._by_id.get(function_id)
+
+    def runtimes(self) -> set[str]:
+        return {function.route.runtime for function in self._by_id.values()}
+
+    def replace(self, routes: Iterable[Route]) -> None:
+        """Put these routes in force, and no others."""
+        routes = list(routes)
+        keep = {route.id for route in routes}
+        for function_id in [known for known in self._by_id if known not in keep]:
+            self._remove(function_id)
+        for route in routes:
+            self.put(route)
+
+    def put(self, route: Route) -> None:
+        """Put a route in force, unless a newer one of the same function already was."""
+        known = self._revisions.get(route.id, -1)
+        if route.revision < known or (route.revision == known and route.id in self._by_id):
+            return
+        old = self._by_id.get(route.id)
+        new = Function(route, self._api_host)
+        self._revisions[route.id] = route.revision
+        self._by_id[route.id] = new
+        self._by_name[route.org, route.name] = new
+        self.is_changed = True
+        if old is not None:
+            self._retire(old, new)
+
+    def drop(self, function_ids: Iterable[int]) -> None:
+        for function_id in function_ids:
+            self._remove(function_id)
+
+    def _remove(self, function_id: int) -> None:
+        old = self._by_id.pop(function_id, None)
+        if old is None:
+            return
+        self.is_changed = True
+        if self._by_name.get((old.org, old.name)) is old:
+            del self._by_name[old.org, old.name]
+        self._retire(old, None)
+
+    def save(self) -> None:
+        """Write the routes down, readable by us alone: they hold the functions' variables."""
+        if not self.is_changed:
+            return
+        self.is_changed = False
+        fresh = self._snapshot.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(msgspec.json.encode([function.route for function in self._by_id.values()]))
+        fresh.replace(self._snapshot)
+
+    def load(self) -> None:
+        """Serve from what was known last, until the control process says more."""
+        with contextlib.suppress(OSError, msgspec.DecodeError, ValueError):
+            self.replace(msgspec.json.decode(self._snapshot.read_bytes(), type=list[Route]))
+            self._revisions.clear()

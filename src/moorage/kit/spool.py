@@ -1,0 +1,299 @@
+"""Records on their way from the function gateway to the store: how they stand in a file, and who writes it.
+
+The gateway appends to files that are mapped into its memory, so a record costs it no system call, and what it wrote
+outlives it: after `kill -9` the pages still belong to the file. A record is 4 bytes of length, a fixed head, the error
+message and the log block. The length is written last, by one aligned store: what has one is whole. Records start at
+multiples of four, with up to three zeros between them.
+
+A log block is a row of entries: `u8` stream, `i64` epoch milliseconds, `u32` length, text.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from moorage.kit.clock import SystemClock
+
+MB = 2**20
+CAPACITY = 16 * MB
+SUFFIX = ".spool"
+UNBORN = ".new"  # of a file that its writer has not locked yet
+
+# What a record tells.
+END = 1  # an invocation came to its end
+START = 2  # a scheduled one is about to be handed to an instance
+LATE = 3  # something was printed after the answer
+
+# Through which door the call came.
+WEB = 1
+API = 2
+SCHEDULE = 3
+DOORS = {WEB: "web", API: "api", SCHEDULE: "schedule"}
+
+STDOUT = 1
+STDERR = 2
+
+_LENGTH = Struct("<I")
+_HEAD = Struct("<BBBBQQIIQQQQ32sII")
+_ENTRY = Struct("<BqI")
+_GLANCE = Struct("<IBxxxQ")  # the length and the beginning of the head
+_pack = _HEAD.pack
+_unpack = _HEAD.unpack_from
+_new = tuple.__new__  # What a NamedTuple's own constructor does, without the call in between.
+_length = _LENGTH.pack
+LENGTH_SIZE = _LENGTH.size
+HEAD_SIZE = _HEAD.size
+ENTRY_SIZE = _ENTRY.size
+
+# What the store's columns hold, and more than any honest record says.
+_MOST_ID = 2**63
+_MOST_VERSION = 2**31
+_MOST_MB = 2**20
+_MOST_US = 2**40  # 12 days
+_MOST_MS = 2**47  # the year 6429
+
+
+class Torn(ValueError):
+    """What stands in a file is no record."""
+
+
+class Record(NamedTuple):
+    kind: int
+    door: int
+    ok: bool
+    cold: bool
+    function_id: int
+    org_id: int
+    version: int
+    memory_mb: int
+    started_ms: int
+    duration_us: int
+    wait_us: int
+    schedule_id: int  # 0: none
+    activation: str
+    error: str | None
+    log: bytes  # a log block
+
+
+class Entry(NamedTuple):
+    """One line of a log, or what there is of it."""
+
+    stream: int
+    at_ms: int
+    text: str
+
+
+def encode(
+    kind: int,
+    door: int,
+    ok: bool,
+    cold: bool,
+    function_id: int,
+    org_id: int,
+    version: int,
+    memory_mb: int,
+    started_ms: int,
+    duration_us: int,
+    wait_us: int,
+    schedule_id: int,
+    activation: bytes,
+    error: bytes = b"",
+    log: bytes = b"",
+) -> bytes:
+    """Return a record as `SpoolWriter.append` takes it. It stands on the path of every call, so it is one pack."""
+    head = _pack(
+        kind,
+        door,
+        ok,
+        cold,
+        function_id,
+        org_id,
+        version,
+        memory_mb,
+        started_ms,
+        duration_us,
+        wait_us,
+        schedule_id,
+        activation,
+        len(error),
+        len(log),
+    )
+    return head + error + log if error or log else head
+
+
+def length_at(buffer: bytes, at: int) -> int:
+    """Return the length of the record that starts at a place; 0 where none was written yet."""
+    if len(buffer) - at < LENGTH_SIZE:
+        return 0
+    (length,) = _LENGTH.unpack_from(buffer, at)
+    return int(length)
+
+
+def glance_at(buffer: bytes, at: int) -> tuple[int, int, int]:
+    """Return length, kind and function of the record that starts at a place, unchecked; all 0 where none is."""
+    return _GLANCE.unpack_from(buffer, at) if len(buffer) - at >= _GLANCE.size else (0, 0, 0)
+
+
+def decode(buffer: bytes, at: int, length: int) -> Record:
+    """Return the record of this length whose head starts at `at`; raises Torn for what cannot be one.
+
+    Whatever is written is read here, so that it is written in one piece, without a call for each thing it checks.
+    """
+    if length < HEAD_SIZE or length > len(buffer) - at:
+        raise Torn(f"a record cannot be {length} bytes long")
+    (kind, door, ok, cold, function_id, org_id, version, memory_mb, started_ms, duration_us, wait_us, schedule_id,
+     activation, error_size, log_size) = _unpack(buffer, at)  # fmt: skip
+    log_at = at + HEAD_SIZE + error_size
+    end = log_at + log_size
+    if (
+        not 0 <= at + length - end < LENGTH_SIZE
+        or not 0 < kind <= LATE
+        or not 0 < door <= SCHEDULE
+        or ok > 1
+        or cold > 1
+        or not 0 < function_id < _MOST_ID
+        or org_id >= _MOST_ID
+        or version >= _MOST_VERSION
+        or memory_mb >= _MOST_MB
+        or started_ms >= _MOST_MS
+        or duration_us >= _MOST_US
+        or wait_us >= _MOST_US
+        or schedule_id >= _MOST_ID
+        or not activation.isalnum()
+    ):
+        raise Torn("its values make no sense")
+    error = _text(buffer[at + HEAD_SIZE : log_at]) if error_size else None
+    return _new(Record, (kind, door, ok == 1, cold == 1, function_id, org_id, version, memory_mb, started_ms,
+                duration_us, wait_us, schedule_id, activation.decode("ascii"), error, buffer[log_at:end]))  # fmt: skip
+
+
+def _text(data: bytes) -> str:
+    """Return a text that any store takes: some refuse the zero character."""
+    text = data.decode("utf-8", "replace")
+    return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
+def log_entry(stream: int, at_ms: int, text: bytes) -> bytes:
+    """Return one entry of a log block."""
+    return _ENTRY.pack(stream, at_ms, len(text)) + text
+
+
+def log_entries(block: bytes) -> Iterator[Entry]:
+    """Yield the entries of a log block, up to the first that is cut off."""
+    at = 0
+    while len(block) - at >= ENTRY_SIZE:
+        stream, at_ms, length = _ENTRY.unpack_from(block, at)
+        at += ENTRY_SIZE
+        if length > len(block) - at:
+            return
+        yield Entry(stream, min(max(at_ms, 0), _MOST_MS), block[at : at + length].decode("utf-8", "replace"))
+        at += length
+
+
+def log_texts(block: bytes) -> tuple[str, str]:
+    """Return what a log block has of standard output, and of everything else."""
+    out: list[bytes] = []
+    err: list[bytes] = []
+    at, size = 0, len(block)
+    while size - at >= ENTRY_SIZE:
+        stream, _, length = _ENTRY.unpack_from(block, at)
+        at += ENTRY_SIZE + length
+        if at > size:
+            break
+        (out if stream == STDOUT else err).append(block[at - length : at])
+    return b"".join(out).decode("utf-8", "replace"), b"".join(err).decode("utf-8", "replace")
+
+
+def cut_log(block: bytes, most: int) -> bytes:
+    """Return what of a log block fits into a number of bytes: whole entries, and the beginning of one."""
+    if len(block) <= most:
+        return block
+    at = 0
+    while most - at > ENTRY_SIZE:
+        stream, at_ms, length = _ENTRY.unpack_from(block, at)
+        if at + ENTRY_SIZE + length > most:
+            room = most - at - ENTRY_SIZE
+            # A character that would be cut in the middle is left out.
+            text = block[at + ENTRY_SIZE : at + ENTRY_SIZE + room].decode("utf-8", "ignore").encode()
+            return block[:at] + log_entry(stream, at_ms, text)
+        at += ENTRY_SIZE + length
+    return block[:at]
+
+
+class SpoolWriter:
+    """Appends records to files of its own. One thread may use it.
+
+    It holds the lock of the file it writes to, so that a reader can tell a file that may still grow from one whose
+    writer is gone. Disk space is claimed when a file is opened: a full disk is an OSError there (and whatever was
+    appended before is kept), never a signal in the middle of a record.
+    """
+
+    def __init__(self, folder: Path, capacity: int = CAPACITY) -> None:
+        self._folder = folder
+        self._capacity = capacity
+        self._clock = SystemClock()
+        self._count = 0
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._at, self._end = 0, capacity
+        self._fd, self._map = self._open(capacity)
+
+    def append(self, record: bytes) -> None:
+        """Add a record. It is kept from here on, whatever becomes of this process."""
+        at = self._at + 4
+        size = len(record)
+        end = at + (size + 3 & -4)
+        if end > self._end:
+            self._turn(end - at + LENGTH_SIZE)
+            at, end = 4, end - at + 4
+        mapped = self._map
+        mapped[at : at + size] = record
+        # The kernel's zeros lie where the record is padded. A reader sees all of the length or nothing of it.
+        mapped[at - 4 : at] = _length(end - at)
+        self._at = end
+
+    def close(self) -> None:
+        """Let go of the file: a reader deletes it once it has read it."""
+        self._map.close()
+        os.close(self._fd)
+
+    def _turn(self, least: int) -> None:
+        """Go on in a new file. The old one is let go of only when there is one."""
+        capacity = max(self._capacity, -(-least // mmap.PAGESIZE) * mmap.PAGESIZE)
+        opened = self._open(capacity)
+        self.close()
+        self._fd, self._map = opened
+        self._at, self._end = 0, capacity
+
+    def _open(self, capacity: int) -> tuple[int, mmap.mmap]:
+        while True:
+            name = self._folder / f"{self._clock.now():013d}-{os.getpid()}-{self._count}{SUFFIX}"
+            self._count += 1
+            try:
+                return _open_locked(name, capacity)
+            except (FileExistsError, FileNotFoundError):
+                # The name is taken, or a reader mistook the unborn file for a dead writer's: take another one.
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _open_locked(path: Path, capacity: int) -> tuple[int, mmap.mmap]:
+    """Make a file, and give it its name only once it is locked: a reader deletes what is neither locked nor unread."""
+    unborn = path.with_suffix(UNBORN)
+    fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.posix_fallocate(fd, 0, capacity)
+        mapped = mmap.mmap(fd, capacity)
+        if path.exists():
+            raise FileExistsError(path)
+        unborn.rename(path)
+    except BaseException:
+        unborn.unlink(missing_ok=True)
+        os.close(fd)
+        raise
+    return fd, mapped
