@@ -104,6 +104,8 @@ async def app(db: Database) -> AsyncIterator[App]:
     built = application.build(db, Telemetry(quiet=True))
     yield built
     await built.asgi.close()
+    await built.functions.edge.close()
+    built.functions.recorder.close()
 
 
 @pytest.fixture

@@ -45,6 +45,11 @@ class Engine(StrEnum):
     KUBERNETES = "kubernetes"  # pods of a cluster
 
 
+class Sandbox(StrEnum):
+    AUTO = "auto"  # users' code runs in a sandbox; production refuses to start where there can be none
+    OFF = "off"  # users' code runs with the platform's own rights: for one trusted person only
+
+
 class Substitution(StrEnum):
     OFF = "off"  # only the exact database release that was asked for
     MINOR = "minor"  # another release of the same major version
@@ -128,6 +133,33 @@ class Settings(BaseSettings):
         description="Which other database release may stand in: `off`, `minor` (production default), `any` "
         "(development default).",
     )
+    sandbox: Sandbox = Field(
+        Sandbox.AUTO,
+        description="`auto`, or `off` to run users' code without a sandbox on purpose. Where there can be none, "
+        "production refuses to start and development warns.",
+    )
+    sandbox_allow: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Networks that sandboxed code may connect to although they are private, comma-separated."
+    )
+    sandbox_block: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Networks that sandboxed code may not connect to although they are public, comma-separated."
+    )
+    extra_ca: str = Field("", description="File with CA certificates that builds trust beside the usual ones.")
+    edge_socket: str = Field(
+        "",
+        description="Socket of the function gateway on this machine, for an API or worker process with a data folder "
+        "of its own. Default: `run/edge.sock` in the data folder.",
+    )
+    function_pool: int = Field(
+        4, ge=0, le=256, description="Cells of each Python in use that wait for code; half as many of Node."
+    )
+    function_instances: int = Field(100, ge=1, le=10_000, description="Instances that one function may have.")
+    organization_instances: int = Field(
+        1000, ge=1, le=100_000, description="Instances that one organization's functions may have together."
+    )
+    function_queue: int = Field(
+        1000, ge=0, le=100_000, description="Calls of one function that may wait for an instance; more are refused."
+    )
     workers: int = Field(4, ge=1, le=256, description="Jobs that run at once in each lane of a process.")
 
     # Who may do what.
@@ -177,7 +209,15 @@ class Settings(BaseSettings):
     log_format: str = Field("auto", pattern="^(auto|json|text)$", description="`json`, `text`, or `auto` by terminal.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least level that is logged.")
 
-    @field_validator("oidc_issuers", "oidc_audience", "console_origins", "trusted_proxies", mode="before")
+    @field_validator(
+        "oidc_issuers",
+        "oidc_audience",
+        "console_origins",
+        "trusted_proxies",
+        "sandbox_allow",
+        "sandbox_block",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
@@ -196,7 +236,7 @@ class Settings(BaseSettings):
             raise ValueError(f"{issuer} should be https, or http on loopback")
         return issuers
 
-    @field_validator("trusted_proxies")
+    @field_validator("trusted_proxies", "sandbox_allow", "sandbox_block")
     @classmethod
     def _proxies_are_networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
         for proxy in proxies:
@@ -273,6 +313,11 @@ class Settings(BaseSettings):
         if self.allow_private_targets is not None:
             return TargetPolicy(self.allow_private_targets, self.allow_private_targets)
         return TargetPolicy(allow_loopback=not self.is_production)
+
+    @property
+    def edge_door(self) -> Path:
+        """The socket at which the function gateway of this machine takes the platform's own calls."""
+        return Path(self.edge_socket) if self.edge_socket else self.folder("run") / "edge.sock"
 
     def folder(self, name: str) -> Path:
         """Return a folder of the data folder; `moorage.cli.folders` makes them all at start."""

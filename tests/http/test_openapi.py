@@ -17,6 +17,8 @@ from pydantic import Field
 from schemathesis import GenerationMode, checks
 from tests.builders import make_member, make_org, make_token, make_user
 from tests.client import Client
+from tests.functions.edge_stand_in import EdgeStandIn
+from tests.functions.support import PYTHON, zip_of
 from tests.http.lab import one_store
 from tests.http.live_server import Platform, live_platform
 
@@ -29,6 +31,7 @@ from moorage.http.forms import Form
 from moorage.http.models import Input, Output, optional
 from moorage.http.paging import CursorPage, CursorQuery, Page, PageQuery
 from moorage.http.route import MB, Router, Scope, Upload, Uuid
+from moorage.kit.spool import SpoolWriter
 
 DOCUMENT = openapi_document()
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
@@ -49,10 +52,15 @@ EXAMPLES = 15
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Platform]:
     with live_platform(tmp_path_factory.mktemp("openapi"), sqlite_template) as platform:
+        folder, loop = platform.db.env.settings.folder, platform.server.loop
+        gateway = EdgeStandIn(folder("run") / "edge.sock", SpoolWriter(folder("spool"), capacity=2**20))
+        asyncio.run_coroutine_threadsafe(gateway.start(), loop).result(20)
         yield platform
+        asyncio.run_coroutine_threadsafe(platform.app.functions.edge.close(), loop).result(20)
+        asyncio.run_coroutine_threadsafe(gateway.stop(), loop).result(20)
 
 
-async def newcomer(platform: Platform) -> tuple[str, dict[str, int]]:
+async def newcomer(platform: Platform) -> tuple[str, dict[str, int | str]]:
     """Return the token of somebody new, and ids that really name something of theirs.
 
     Every operation gets its own, because some of them delete the account that calls them.
@@ -71,7 +79,18 @@ async def newcomer(platform: Platform) -> tuple[str, dict[str, int]]:
         "invitation_id": invitation["id"],
         "token_id": listed[0]["id"],
         "notification_id": 1,
+        **await asyncio.to_thread(functions_of, platform, token),
     }
+
+
+def functions_of(platform: Platform, token: str) -> dict[str, int | str]:
+    """Make a function and a schedule of it; over the socket, because a client of the gateway belongs to one loop."""
+    headers = {"Authorization": f"Bearer {token}"}
+    fields, files = {"name": "anchor", "runtime": "python"}, {"code": ("code.zip", zip_of(PYTHON))}
+    requests.post(f"{platform.server.url}/v1/functions", data=fields, files=files, headers=headers, timeout=20)
+    body = {"name": "yearly", "function": "anchor", "cronSchedule": "0 0 1 1 *"}
+    made = requests.post(f"{platform.server.url}/v1/scheduled-functions", json=body, headers=headers, timeout=20)
+    return {"name": "anchor", "schedule_id": made.json()["data"]["id"]}
 
 
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.name.lower())

@@ -6,13 +6,15 @@ routes adds what it makes to `VICTIM`; without that, this test says what is miss
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from tests.builders import make_org, make_token, make_user, session_for
 from tests.client import Client, Reply
+from tests.functions.edge_stand_in import EdgeStandIn, running
+from tests.functions.support import PYTHON, form, zip_of
 from tests.identity.support import HangsUp, House, in_organization, make_house, path_of, whole_store
 
 from moorage.app import App
@@ -21,6 +23,9 @@ from moorage.http.route import Route, Scope
 from moorage.identity import notifications, tokens
 from moorage.identity.roles import Role
 from moorage.identity.users import User
+from moorage.kit.clock import ManualClock
+from moorage.kit.spool import SpoolWriter
+from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -71,19 +76,50 @@ async def notification_of(api: Client, db: Database, victim: Victim) -> dict[str
     return {"notification_id": told.data[0]["id"]}
 
 
+async def function_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    # Its name is no secret: whoever asks for it in a path has it, and may find it in the answer.
+    sent = form(zip_of(PYTHON), name="anchor", runtime="python", description=MARK)
+    made = await api.post("/v1/functions", token=victim.house.tokens[Role.OWNER], **sent)
+    return {"name": made.data["name"]}
+
+
+async def schedule_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    body = {"name": MARK, "function": "anchor", "cronSchedule": "0 0 1 1 *"}
+    made = await api.post("/v1/scheduled-functions", token=victim.house.tokens[Role.OWNER], json=body)
+    return {"schedule_id": made.data["id"]}
+
+
 # First segment of a path after /v1, and what makes something of the victim's for its parameters.
 VICTIM: dict[str, Builder] = {
     "orgs": identity_of,
     "invitations": invitation_of,
     "api-tokens": token_of,
     "notifications": notification_of,
+    "functions": function_of,
+    "scheduled-functions": schedule_of,
 }
 # Bodies that hold, where a route would otherwise refuse the body before it looks for the resource.
 BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", "/v1/orgs/{org_id}/members/{user_id}"): {"role": "viewer"},
     ("PATCH", "/v1/orgs/{org_id}"): {"name": "Taken over"},
     ("POST", "/v1/orgs/{org_id}/invitations"): {"email": "eve@example.com", "role": "owner"},
+    ("POST", "/v1/functions/{name}/rollback"): {"version": 1},
 }
+UPLOADS: dict[tuple[str, str], dict[str, Any]] = {
+    ("POST", "/v1/functions/{name}/deploy"): form(zip_of({"main.py": "taken = 'over'"})),
+}
+
+
+@pytest.fixture(autouse=True)
+async def gateway(app: App, settings: Settings, clock: ManualClock) -> AsyncIterator[None]:
+    """A function gateway, which the owner of a function calls and nobody else."""
+    writer = SpoolWriter(settings.folder("spool"), capacity=2**20)
+    async with running(EdgeStandIn(settings.folder("run") / "edge.sock", writer, clock.now)):
+        yield
+        await app.functions.runner.stop()
+        await app.functions.edge.close()
+    app.functions.recorder.close()
+    writer.close()
 
 
 def segment(route: Route) -> str:
@@ -129,8 +165,9 @@ async def of_victim(db: Database, victim: Victim) -> dict[str, list[dict[str, An
 
 
 def call(client: Client, route: Route, path: str, token: str, org: int | None = None) -> Awaitable[Reply]:
-    body = BODIES.get((route.method, route.path), {} if route.body else None)
-    return client.request(route.method, path, token=token, org=org, json=body)
+    where = (route.method, route.path)
+    sent = UPLOADS.get(where) or {"json": BODIES.get(where, {} if route.body else None)}
+    return client.request(route.method, path, token=token, org=org, **sent)
 
 
 async def test_who_names_anothers_organization_finds_nothing(app: App, api: Client, db: Database) -> None:

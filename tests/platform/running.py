@@ -18,6 +18,12 @@ from pathlib import Path
 from typing import Any
 
 
+def kind_of(argv: list[str]) -> str:
+    modules = {"moorage.edge.main": "edge", "moorage.cells.main": "invoker"}
+    named = next((kind for module, kind in modules.items() if module in argv), "control")
+    return "gateway" if "caddy" in argv[0] else named
+
+
 @dataclass
 class Running:
     """A started `moorage up`."""
@@ -41,8 +47,7 @@ class Running:
                 stat = Path(f"/proc/{name}/stat").read_text()
                 argv = Path(f"/proc/{name}/cmdline").read_bytes().decode().split("\0")
                 if int(stat.rpartition(")")[2].split()[1]) == self.process.pid:
-                    kind = "gateway" if "caddy" in argv[0] else "edge" if "moorage.edge.main" in argv else "control"
-                    found[kind] = int(name)
+                    found[kind_of(argv)] = int(name)
         return found
 
     def get(self, path: str, *, token: str | None = None, port: str = "api") -> tuple[int, Any]:

@@ -57,14 +57,15 @@ def test_the_data_folder_is_closed_to_others(platform: Running) -> None:
     assert {path.stat().st_mode & 0o777 for path in (platform.data / "keys").iterdir() if path.is_file()} == {0o600}
 
 
-@pytest.mark.parametrize("kind", ["control", "edge", "gateway"])
+@pytest.mark.parametrize("kind", ["control", "invoker", "edge", "gateway"])
 def test_a_child_that_is_killed_is_started_again(platform: Running, kind: str) -> None:
     before = platform.children()[kind]
 
     os.kill(before, signal.SIGKILL)
     platform.wait_until(lambda: platform.children().get(kind, before) != before)
 
-    port, path = {"control": ("api", "/health"), "edge": ("edge", "/x"), "gateway": ("gateway", "/")}[kind]
+    places = {"control": ("api", "/health"), "gateway": ("gateway", "/")}
+    port, path = places.get(kind, ("edge", "/x"))
     platform.wait_until(lambda: platform.get(path, port=port)[0] in (200, 404))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -42,11 +41,10 @@ def _work(settings: Settings) -> None:
 
 
 def _edge(settings: Settings) -> None:
-    """Start a function gateway process."""
-    os.environ.update(settings_module.as_environment(settings))
-    from moorage.edge import main as edge
+    """Start a function gateway with its cells (several may run on one PostgreSQL, each on a machine of its own)."""
+    from moorage.platform import plan
 
-    edge.main()
+    plan.execute(plan.make_edge(settings))
 
 
 def with_settings(command: Callable[[Settings], None]) -> Callable[..., None]:

@@ -20,6 +20,7 @@ class RouteTree:
         self.routes = tuple(routes)
         self._root = _Node()
         self._fixed: dict[tuple[str, str], Route] = {}  # paths without parameters: one look
+        self._fixed_paths: set[str] = set()
         for route in self.routes:
             self._add(route)
 
@@ -28,6 +29,8 @@ class RouteTree:
         fixed = self._fixed.get((method, path))
         if fixed is not None:
             return fixed, []
+        if path in self._fixed_paths:
+            return None  # With another method it is this path still, and no name that would fit a parameter.
         return _walk(self._root, path.split("/"), 1, [], method)
 
     def methods(self, path: str) -> set[str]:
@@ -47,6 +50,7 @@ class RouteTree:
         node.routes[route.method] = route
         if "{" not in route.path:
             self._fixed[route.method, route.path] = route
+            self._fixed_paths.add(route.path)
 
 
 def _walk(node: _Node, parts: list[str], at: int, values: list[str], method: str) -> tuple[Route, list[str]] | None:

@@ -159,13 +159,14 @@ def read_limits(tx: Tx, caller: Caller) -> Limits:
 
 @router.get("/usage", walled=False)
 def read_usage(tx: Tx, caller: Caller) -> Usage:
-    """Return how much of each resource the organization uses."""
+    """Return how much of each resource the organization uses, and what was metered in this calendar month (UTC)."""
     standing = _standing(caller)
     used = {
         name: Used(count(tx, caller.org_id), plans.allowance(tx.env.settings, standing, name))
         for name, count in plans.counters.items()
     }
-    return Usage(standing.plan, used)
+    metered = {name: measure(tx, caller.org_id) for name, measure in plans.meters.items()}
+    return Usage(standing.plan, used, metered)
 
 
 @router.get("/tiers", scope=Scope.IDENTITY, point=True)

@@ -295,6 +295,7 @@ class Used(Output, frozen=True):
 class Usage(Output, frozen=True):
     plan: str
     usage: dict[str, Used]
+    metered: dict[str, float]
 
 
 class TierOut(Output, frozen=True):

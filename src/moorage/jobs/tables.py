@@ -209,12 +209,12 @@ OLDEST_LEASE = Query(select(func.min(_j.lease_until)).where(_running), scalar)
 _t = timetable.c
 DUE = Query(
     select(_t.id, _t.kind, _t.org_id, _t.ref, _t.expression, _t.timezone, _t.next_run_at)
-    .where(_t.enabled & (_t.next_run_at <= arg("now")))
+    .where(_t.enabled & (_t.next_run_at <= arg("now")) & (_t.kind != arg("skip")))
     .order_by(_t.next_run_at, _t.id)
     .limit(arg("most")),
     Due,
 )
-NEXT_TICK = Query(select(func.min(_t.next_run_at)).where(_t.enabled), scalar)
+NEXT_TICK = Query(select(func.min(_t.next_run_at)).where(_t.enabled & (_t.kind != arg("skip"))), scalar)
 # Compare and set: of several schedulers that saw the same tick, one moves it on, and only that one fires.
 ADVANCE = Command(
     update(timetable)

@@ -36,6 +36,10 @@ ALLOWANCES: dict[Plan, dict[str, int]] = {
 Counter = Callable[[Tx, int], int]
 counters: dict[str, Counter] = {}
 
+# What has no allowance but is measured, in this calendar month: name -> amount.
+Meter = Callable[[Tx, int], float]
+meters: dict[str, Meter] = {}
+
 
 def counts_as_verified(settings: Settings, standing: Standing) -> bool:
     return settings.billing is Billing.NONE or standing.card_verified

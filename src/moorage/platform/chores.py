@@ -14,6 +14,7 @@ from moorage.db import migrate
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
 from moorage.db.tx import Tx
+from moorage.functions import code
 from moorage.http import idempotency
 from moorage.identity import invitations
 from moorage.jobs import Lane, tables, timetable
@@ -40,7 +41,7 @@ class Sweep(msgspec.Struct, frozen=True, tag="platform.sweep"):
 
 
 class CollectArtifacts(msgspec.Struct, frozen=True, tag="platform.collect_artifacts"):
-    """Delete the artifacts that nothing refers to."""
+    """Delete the artifacts that nothing refers to, and the unpacked code of functions that are gone."""
 
 
 SCHEDULE: dict[str, tuple[str, msgspec.Struct]] = {
@@ -55,8 +56,9 @@ def register(handlers: Handlers, ticks: dict[str, TickHandler], artifacts: Artif
         if run.db.dialect == "sqlite":
             await asyncio.to_thread(snapshot_store, run.db.env.settings, run.db.env.clock.now())
 
-    async def collect(_run: Run, _: CollectArtifacts) -> None:
+    async def collect(run: Run, _: CollectArtifacts) -> None:
         await artifacts.collect()
+        await code.collect(run.db, run.db.env.settings)
 
     handlers.add(SnapshotStore, snapshot)
     handlers.add(CollectArtifacts, collect)

@@ -18,17 +18,22 @@ from moorage import settings as settings_module
 from moorage.app import App
 from moorage.db.store import Database
 from moorage.errors import CannotStart
+from moorage.functions import retention
+from moorage.functions.installer import SandboxInstaller
 from moorage.http.server import Server, listen, make_server, settle_memory
 from moorage.identity import logins
+from moorage.kit.limits import open_many
 from moorage.platform import admin, chores, opening
 from moorage.platform.listener import listen_for_jobs
 from moorage.reconciler.loop import Reconciler
-from moorage.settings import Settings
+from moorage.settings import Sandbox, Settings
 from moorage.telemetry import Telemetry, logs, metrics
 from moorage.worker.pool import Worker
 from moorage.worker.scheduler import Scheduler
 
 STOP_S = 8.0
+GATEWAY_S = 10.0
+NO_SANDBOX = "off: this function runs with the rights of the platform itself; only code you trust should"
 RESTARTED = "MOORAGE_RESTARTED"  # the supervisor sets it for a child that it starts again
 
 
@@ -40,15 +45,31 @@ class Control:
         self.telemetry = Telemetry.of(settings)
         self.opened = opening.open_store(settings)
         self.db: Database = self.opened.db
-        self.app: App = application.build(self.db, self.telemetry)
+        is_sandboxed = settings.sandbox is Sandbox.AUTO
+        self.app: App = application.build(
+            self.db,
+            self.telemetry,
+            installer=SandboxInstaller(settings) if is_sandboxed else None,
+            sandbox_state=lambda: "on" if is_sandboxed else NO_SANDBOX,
+        )
         owns = not settings.uses_postgres
         self.worker = Worker(self.db, self.app.handlers, self.telemetry, slots=settings.workers, owns_store=owns)
-        self.scheduler = Scheduler(self.db, self.telemetry, self.app.ticks)
+        # A schedule's run needs a function gateway; a process without one leaves those ticks to the others.
+        skip = "" if self.has_gateway or settings.edge_socket else "schedule"
+        self.scheduler = Scheduler(self.db, self.telemetry, self.app.ticks, skip=skip)
         self.reconciler = Reconciler(self.db, self.telemetry)
         self.reconciler.add("chores", chores.ensure, every_s=60)
+        self.reconciler.add("records", retention.ensure, every_s=3600)
+        self.reconciler.add("schedules", self.app.functions.runner.ensure, every_s=2)
+        self.app.functions.edge.is_expected = self.has_gateway
         self._servers: list[Server] = []
         self._serving: list[asyncio.Task[Any]] = []
         self._parts: list[asyncio.Task[Any]] = []
+
+    @property
+    def has_gateway(self) -> bool:
+        """Whether a function gateway was started along with us; `edge_socket` names one that was started by itself."""
+        return "MOORAGE_READY_FD" in os.environ
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then stop in order: no new requests, no new jobs, close the store."""
@@ -70,11 +91,17 @@ class Control:
             self._part(self.reconciler.run())
             if self.settings.uses_postgres:
                 self._part(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
+        if self.has_gateway:
+            self._part(self.app.functions.publisher.run())
+            self._part(self.app.functions.recorder.run())
         self._part(admin.AdminServer(self.db, self.app.sessions).run())
         if self.settings.metrics_port:
             self._serve_metrics(metrics.application(self.telemetry.metrics, self.ready))
         if self.serves:
             self._serve(self.app.asgi, self.settings.host, self.settings.api_port)
+        if self.has_gateway:
+            # Whoever starts us starts a function gateway too, and its first caller should find every function.
+            await self.app.functions.publisher.ready(GATEWAY_S)
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers no event
             await asyncio.sleep(0.005)
 
@@ -128,12 +155,15 @@ class Control:
         for server in self._servers:
             server.should_exit = True
         await self.worker.stop(grace_s=STOP_S / 2)
+        await self.app.functions.runner.stop()
         for part in self._parts:
             part.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
                 await asyncio.gather(*self._serving, *self._parts, return_exceptions=True)
         await self.app.asgi.close()
+        await self.app.functions.edge.close()
+        self.app.functions.recorder.close()
         self.opened.close()
 
     async def ready(self) -> str | None:
@@ -153,6 +183,7 @@ class Control:
 def run(settings: Settings, *, serves: bool = True, works: bool = True) -> None:
     import uvloop
 
+    open_many()
     logs.configure(settings.log_format, settings.log_level, process="control")
     try:
         uvloop.run(_main(settings, serves=serves, works=works))
@@ -165,9 +196,10 @@ async def _main(settings: Settings, *, serves: bool, works: bool) -> None:
 
 
 def main() -> None:
-    """The entry of the child that `moorage up` starts."""
+    """The entry of the child that `moorage up` starts, and `moorage edge`: there as the agent of the gateway alone."""
+    is_whole = "agent" not in sys.argv[1:]
     try:
-        run(settings_module.load())
+        run(settings_module.load(), serves=is_whole, works=is_whole)
     except (CannotStart, OSError) as error:
         print(f"moorage: {error}", file=sys.stderr)
         sys.exit(2)

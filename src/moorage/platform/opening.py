@@ -19,7 +19,21 @@ from moorage.kit.crypto import CannotDecrypt
 from moorage.platform import keys
 from moorage.settings import Settings
 
-FOLDERS = ("store", "artifacts", "sites", "run", "logs", "databases", "engines", "trash", "keys", "uploads")
+FOLDERS = (
+    "store",
+    "artifacts",
+    "sites",
+    "code",
+    "spool",
+    "run",
+    "logs",
+    "databases",
+    "engines",
+    "trash",
+    "keys",
+    "uploads",
+)
+READABLE = ("sites",)  # by the gateway, which may run as another user; everything else is ours alone
 STORE = "moorage.db"
 
 
@@ -50,8 +64,7 @@ class Opened:
 def make_folders(settings: Settings) -> None:
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in FOLDERS:
-        # Sites are served by the gateway, which may run as another user; everything else is ours alone.
-        settings.folder(name).mkdir(exist_ok=True, mode=0o755 if name == "sites" else 0o700)
+        settings.folder(name).mkdir(exist_ok=True, mode=0o755 if name in READABLE else 0o700)
 
 
 def store_path(settings: Settings) -> Path:

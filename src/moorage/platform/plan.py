@@ -10,14 +10,26 @@ from typing import Any
 
 from moorage.gateway import caddy
 from moorage.platform import opening
-from moorage.settings import BadSettings, Settings, as_environment
+from moorage.sandbox import capabilities
+from moorage.settings import BadSettings, Sandbox, Settings, as_environment
+
+RUNTIME_SETTINGS = frozenset(
+    ["PATH", "HOME", "LANG", "VIRTUAL_ENV", "PYTHONPATH"]
+    + [
+        f"MOORAGE_{name}"
+        for name in (
+            "DATA", "HOST", "EDGE_PORT", "EDGE_URL", "BODY_TIMEOUT_S", "SANDBOX", "SANDBOX_ALLOW", "SANDBOX_BLOCK",
+            "FUNCTION_POOL", "FUNCTION_INSTANCES", "ORGANIZATION_INSTANCES", "FUNCTION_QUEUE",
+        )
+    ]
+)  # fmt: skip
 
 
 def make(settings: Settings) -> dict[str, Any]:
     """Return the plan; raises BadSettings where a port is taken."""
     opening.make_folders(settings)
     opening.check_not_running(settings)
-    settings = with_metrics_port(settings)
+    settings = with_sandbox(with_metrics_port(settings))
     check_ports(settings)
     env = as_environment(settings)
     return {
@@ -25,7 +37,8 @@ def make(settings: Settings) -> dict[str, Any]:
         "metrics_port": settings.metrics_port,
         "children": [
             _python("control", "moorage.platform.control", env),
-            _python("edge", "moorage.edge.main", env),
+            _python("invoker", "moorage.cells.main", lean(env)),
+            _python("edge", "moorage.edge.main", lean(env)),
             {
                 "name": "gateway",
                 "argv": caddy.command(settings),
@@ -35,6 +48,29 @@ def make(settings: Settings) -> dict[str, Any]:
             },
         ],
     }
+
+
+def make_edge(settings: Settings) -> dict[str, Any]:
+    """Return the plan of a machine that only runs functions; raises BadSettings."""
+    if not settings.uses_postgres:
+        raise BadSettings("MOORAGE_DATABASE_URL: is needed here; on one machine `moorage up` runs the gateway as well")
+    opening.make_folders(settings)
+    settings = with_sandbox(settings)
+    check_ports(settings, ("edge_port",))
+    env = as_environment(settings)
+    agent = _python("control", "moorage.platform.control", {**env, "MOORAGE_METRICS_PORT": "0"})
+    agent["argv"].append("agent")
+    children = [
+        agent,
+        _python("invoker", "moorage.cells.main", lean(env)),
+        _python("edge", "moorage.edge.main", lean(env)),
+    ]
+    return {"is_edge": True, "api_url": settings.functions_url, "metrics_port": 0, "children": children}
+
+
+def lean(env: dict[str, str]) -> dict[str, str]:
+    """Return what the processes next to users' code need of the settings: no keys, no credentials."""
+    return {name: value for name, value in env.items() if name in RUNTIME_SETTINGS}
 
 
 def execute(plan: dict[str, Any]) -> None:
@@ -47,6 +83,28 @@ def execute(plan: dict[str, Any]) -> None:
     os.execv(sys.executable, argv)  # noqa: S606 - an argv list, no shell
 
 
+def with_sandbox(settings: Settings) -> Settings:
+    """Look whether this machine can sandbox users' code; where it cannot, production refuses and development warns."""
+    if settings.sandbox is Sandbox.OFF:
+        warn("functions run without a sandbox (MOORAGE_SANDBOX=off): deploy nobody's code but your own")
+        return settings
+    report = capabilities.probe()
+    if report.can_sandbox:
+        return settings
+    why = "; ".join(report.missing)
+    if settings.is_production:
+        raise BadSettings(
+            f"MOORAGE_SANDBOX: users' code cannot be sandboxed on this machine: {why}. Fix that (see `moorage doctor`"
+            "), or set MOORAGE_SANDBOX=off on purpose"
+        )
+    warn(f"functions run without a sandbox, because this machine has none: {why}")
+    return settings.model_copy(update={"sandbox": Sandbox.OFF})
+
+
+def warn(text: str) -> None:
+    print(f"moorage: warning: {text}", file=sys.stderr, flush=True)
+
+
 def with_metrics_port(settings: Settings) -> Settings:
     """Move the metrics port where nobody chose it and something has it: a second platform must not fail for it."""
     port = settings.metrics_port
@@ -57,10 +115,13 @@ def with_metrics_port(settings: Settings) -> Settings:
         return settings.model_copy(update={"metrics_port": sock.getsockname()[1]})
 
 
-def check_ports(settings: Settings) -> None:
-    """Name the first port that something else listens on, and the setting that moves ours."""
+PORTS = ("api_port", "gateway_port", "edge_port", "metrics_port")
+
+
+def check_ports(settings: Settings, names: tuple[str, ...] = PORTS) -> None:
+    """Name the ports that something else listens on, and the setting that moves ours."""
     taken = []
-    for name in ("api_port", "gateway_port", "edge_port", "metrics_port"):
+    for name in names:
         port = getattr(settings, name)
         host = "127.0.0.1" if name == "metrics_port" else settings.host
         if port and not _is_free(host, port):

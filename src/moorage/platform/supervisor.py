@@ -194,6 +194,9 @@ def main() -> None:
 
     def on_ready(heard: dict[str, str]) -> None:
         url = plan["api_url"]
+        if plan.get("is_edge"):
+            print(f"ready: {url}", flush=True)
+            return
         said = dict(line.split(" ", 1) for line in heard["control"].splitlines() if " " in line)
         print(f"open:  {url}/docs")
         if "setup" in said:

@@ -1,0 +1,194 @@
+"""Installing the dependencies of functions, when they are deployed: `npm ci` or `pip`, in the build sandbox.
+
+Nothing is installed on a request. What was installed for a lock file is kept and used again, so a deployment that
+changes only code is quick, and gets the same dependencies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ensurepip
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import time
+from importlib import util
+from pathlib import Path
+
+from moorage.cells import zygotes
+from moorage.cells.runtimes import Runtime, installed
+from moorage.functions.packages import InstallFailed
+from moorage.sandbox import run as sandbox
+from moorage.settings import Settings
+
+AT_ONCE = 2
+TAIL_LINES = 30
+TAIL_BYTES = 3000
+KEPT_BYTES = 2 * 2**30
+BUILD_UIDS = 190_000  # first of the user ids that builds run under
+TIMEOUT_S = 300.0
+_PINNED = re.compile(r"\s*[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*==[^*,]+\Z")
+# The operator's choice of package index, and the way to it.
+_PASSED_ON = (
+    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT", "npm_config_registry",
+    "NPM_CONFIG_REGISTRY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+)  # fmt: skip
+
+
+class SandboxInstaller:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._kept = settings.folder("build-cache")
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._free_uids = list(range(BUILD_UIDS, BUILD_UIDS + AT_ONCE))
+
+    async def install(self, folder: Path, runtime: str) -> None:
+        """Add to a package what it depends on; raises InstallFailed. It may run again in a fresh folder."""
+        name = "node_modules" if runtime.startswith("nodejs") else "packages"
+        key = lock_key(folder, runtime)
+        if key is not None and await asyncio.to_thread(_take_kept, self._kept / key, folder / name):
+            return
+        async with self._slots:
+            uid = self._free_uids.pop()
+            try:
+                await self._run(folder, installed()[runtime], uid)
+            finally:
+                self._free_uids.append(uid)
+        if key is not None and (folder / name).is_dir():
+            await asyncio.to_thread(_keep, folder / name, self._kept, key)
+
+    async def _run(self, folder: Path, runtime: Runtime, uid: int) -> None:
+        is_root = os.getuid() == 0
+        if is_root:
+            await asyncio.to_thread(_give, folder, uid)
+        try:
+            done = await sandbox.run(self._job(folder, runtime, uid if is_root else 0))
+        finally:
+            if is_root:
+                await asyncio.to_thread(_give, folder, 0)
+        if done.code != 0:
+            raise InstallFailed(tail(done.output) + (f"\n({done.why})" if done.why else ""))
+
+    def _job(self, folder: Path, runtime: Runtime, uid: int) -> sandbox.Job:
+        settings = self._settings
+        binds = zygotes.binds({runtime.name: runtime})
+        env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        env |= {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
+        authorities = settings.extra_ca or os.environ.get("SSL_CERT_FILE", "")
+        if authorities and Path(authorities).is_file():
+            inside = "/opt/moorage/authorities.crt"
+            binds[inside] = authorities
+            env |= {"SSL_CERT_FILE": inside, "PIP_CERT": inside, "NODE_EXTRA_CA_CERTS": inside}
+        argv = _npm(folder, runtime, binds, env) if runtime.language == "nodejs" else _pip(runtime, binds, env)
+        return sandbox.Job(
+            argv=argv,
+            work=str(folder),
+            env=env,
+            binds=binds,
+            uid=uid,
+            timeout_s=TIMEOUT_S,
+            allow=list(settings.sandbox_allow),
+            block=list(settings.sandbox_block),
+        )
+
+
+def _npm(folder: Path, runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[str]:
+    """`npm ci` where there is a lock file; the npm that came with Node, else the one of the bundled Node."""
+    has_lock = any((folder / name).is_file() for name in ("package-lock.json", "npm-shrinkwrap.json"))
+    program = runtime.executable.parent.parent / "lib" / "node_modules" / "npm"
+    if not program.is_dir():
+        bundled = next(each for each in installed().values() if each.language == "nodejs")
+        program = bundled.executable.parent.parent / "lib" / "node_modules" / "npm"
+    binds["/opt/npm"] = str(program)
+    env |= {"npm_config_cache": "/tmp/npm", "npm_config_update_notifier": "false"}  # noqa: S108
+    # Links to programs are no files, and a function's package has only files.
+    flags = ["--omit=dev", "--no-audit", "--no-fund", "--no-bin-links", "--loglevel=error"]
+    node = zygotes.inside(runtime)
+    env["PATH"] = f"{Path(node).parent}:{env['PATH']}"
+    return [node, "/opt/npm/bin/npm-cli.js", "ci" if has_lock else "install", *flags]
+
+
+def _pip(runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[str]:
+    """pip with wheels only: building from source would run its authors' code for what is only a library."""
+    spec = util.find_spec("pip")
+    if spec is not None and spec.origin:
+        binds["/opt/pip/pip"] = str(Path(spec.origin).parent)
+        env["PYTHONPATH"] = "/opt/pip"
+    else:
+        wheel = next(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"), None)
+        if wheel is None:
+            raise InstallFailed("pip is not installed on this machine")
+        binds["/opt/pip.whl"] = str(wheel)
+        env["PYTHONPATH"] = "/opt/pip.whl"
+    flags = [
+        "--only-binary=:all:",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--no-cache-dir",
+        "--no-warn-conflicts",
+    ]
+    target = ["--target", f"{sandbox.WORK}/packages", "-r", f"{sandbox.WORK}/requirements.txt"]
+    return [str(runtime.executable), "-m", "pip", "install", *flags, *target]
+
+
+def lock_key(folder: Path, runtime: str) -> str | None:
+    """Return what names a set of dependencies exactly, or None where they are not pinned."""
+    digest = hashlib.sha256(f"{runtime}:{os.uname().machine}\n".encode())
+    if runtime.startswith("nodejs"):
+        locks = [folder / name for name in ("package-lock.json", "npm-shrinkwrap.json") if (folder / name).is_file()]
+        if not locks:
+            return None
+        names = [folder / "package.json", *locks]
+    else:
+        names = [folder / "requirements.txt"]
+        lines = (line.partition("#")[0].strip() for line in names[0].read_text("utf-8", "replace").splitlines())
+        if not all(_PINNED.match(line.partition(";")[0]) for line in lines if line):
+            return None
+    for name in names:
+        digest.update(name.read_bytes())
+    return digest.hexdigest()
+
+
+def tail(output: str) -> str:
+    """Return the end of what an installer printed, without the paths of the sandbox."""
+    lines = output.strip().splitlines()[-TAIL_LINES:]
+    return "\n".join(lines)[-TAIL_BYTES:].replace(f"{sandbox.WORK}/", "")
+
+
+def _give(folder: Path, uid: int) -> None:
+    """Make a folder and all in it a user's own. Links are changed themselves, never what they lead to."""
+    for where, folders, files in os.walk(folder):
+        os.chown(where, uid, uid, follow_symlinks=False)
+        for name in [*folders, *files]:
+            os.chown(os.path.join(where, name), uid, uid, follow_symlinks=False)
+
+
+def _take_kept(kept: Path, target: Path) -> bool:
+    if not kept.is_dir():
+        return False
+    os.utime(kept)
+    shutil.copytree(kept, target, symlinks=True)
+    return True
+
+
+def _keep(source: Path, folder: Path, key: str) -> None:
+    """Keep a copy for the next deployment, and let go of what was used longest ago."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = folder / f".{secrets.token_hex(8)}"
+    shutil.copytree(source, fresh, symlinks=True)
+    with contextlib.suppress(OSError):
+        fresh.rename(folder / key)
+    shutil.rmtree(fresh, ignore_errors=True)
+    _trim(folder)
+
+
+def _trim(folder: Path) -> None:
+    kept = sorted((each for each in folder.iterdir() if each.is_dir()), key=lambda each: -each.stat().st_mtime)
+    used = 0
+    for each in kept:
+        used += sum(path.lstat().st_size for path in each.rglob("*"))
+        if used > KEPT_BYTES and time.time() - each.stat().st_mtime > 60:
+            shutil.rmtree(each, ignore_errors=True)

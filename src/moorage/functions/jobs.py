@@ -1,0 +1,23 @@
+"""What is left to do when a function, or its organization, is deleted."""
+
+from __future__ import annotations
+
+from moorage.db.tx import Tx
+from moorage.functions import code, service
+from moorage.functions.publisher import Publisher
+from moorage.functions.service import ForgetFunction
+from moorage.identity.orgs import OrganizationDeleted
+from moorage.worker.run import Handlers, Run
+
+
+def register(handlers: Handlers, publisher: Publisher) -> None:
+    async def forget(run: Run, payload: ForgetFunction) -> None:
+        await publisher.settle(payload.org_id, payload.function_id)
+        await code.remove_unused(run.db, payload.digests)
+
+    handlers.add(ForgetFunction, forget)
+    handlers.listen(OrganizationDeleted, delete_functions)
+
+
+def delete_functions(tx: Tx, event: OrganizationDeleted) -> None:
+    service.delete_all(tx, event.org_id)

@@ -1,0 +1,45 @@
+"""Logs as they are stored, and as they are read back."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+from moorage.kit import spool
+from moorage.kit.spool import STDERR, STDOUT
+
+MOST = 10 * 2**20  # of one invocation, both streams together
+# Compressing a line or two costs more time than it saves room. A block starts with the number of a stream and a
+# compressed one with 0x78, so that the two are told apart by their first byte.
+WORTH_COMPRESSING = 512
+_RAW = (STDOUT, STDERR)
+
+
+class Texts(NamedTuple):
+    stdout: str
+    stderr: str
+    is_cut: bool  # there is more than is shown here
+
+
+def pack(block: bytes) -> bytes | None:
+    """Return a log block as it is stored; None where there is nothing in it."""
+    if not block:
+        return None
+    block = spool.cut_log(block, MOST)
+    return block if len(block) < WORTH_COMPRESSING and block[0] in _RAW else zlib.compress(block, 1)
+
+
+def unpack(stored: bytes | None, most: int = MOST) -> bytes:
+    """Return the log block that was stored, or the beginning of it where it is longer than `most`."""
+    if not stored:
+        return b""
+    if stored[0] in _RAW:
+        return stored[:most]
+    return zlib.decompressobj().decompress(stored, most) if most > 0 else b""
+
+
+def texts_of(stored: bytes | None, most: int = MOST) -> Texts:
+    """Return both streams as texts of at most so many bytes in all."""
+    block = unpack(stored, most + 1)
+    stdout, stderr = spool.log_texts(spool.cut_log(block, most))
+    return Texts(stdout, stderr, is_cut=len(block) > most)

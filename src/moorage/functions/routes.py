@@ -1,0 +1,199 @@
+"""The routes of functions, all but their records.
+
+What the function gateway has to know is answered only once it knows: a call right after the answer meets the change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar, cast
+from uuid import uuid4
+
+from moorage.cells import runtimes
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.errors import NotFound, RateLimited, bad_field
+from moorage.functions import code, service
+from moorage.functions.edge_client import Call, EdgeClient, Outcome
+from moorage.functions.packages import PACKED_BYTES, BadPackage, Packages
+from moorage.functions.publisher import Publisher
+from moorage.functions.schemas import (
+    FILES,
+    CreateFunctionForm,
+    FunctionDetail,
+    FunctionListItem,
+    FunctionToken,
+    FunctionVersion,
+    InvokeFunctionInput,
+    InvokeFunctionResult,
+    RollbackInput,
+    UpdateFunctionInput,
+    get_file,
+    read_create_form,
+)
+from moorage.functions.tables import Function
+from moorage.http.answer import failure
+from moorage.http.forms import Form
+from moorage.http.paging import Page, PageQuery
+from moorage.http.request import Request
+from moorage.http.route import Router, Upload
+from moorage.identity.caller import Caller
+from moorage.identity.roles import Role
+
+T = TypeVar("T")
+
+BUSY_S = 1  # When a full queue is worth another try: calls are short.
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the routes work with."""
+
+    db: Database
+    packages: Packages
+    publisher: Publisher
+    edge: EdgeClient
+    sandbox_state: Callable[[], str]  # `on`, or what a user should know about where functions run
+
+    def detail(self, function: Function) -> FunctionDetail:
+        return FunctionDetail.of(function, self.db.env.settings, self.sandbox_state())
+
+    async def change(self, request: Request, unit: Callable[[Tx], Function]) -> FunctionDetail:
+        """Change a function, and return it once the function gateway knows."""
+        changed = await self.write(request, unit)
+        await self.publisher.settle(changed.org_id, changed.id)
+        return self.detail(changed)
+
+    async def write(self, request: Request, unit: Callable[[Tx], T]) -> T:
+        def traced(tx: Tx) -> T:
+            tx.trace_id = request.trace_id
+            return unit(tx)
+
+        return await self.db.write(traced)
+
+
+def make_router(parts: Parts) -> Router:
+    router = Router("Functions")
+    _add_reads(router, parts)
+    _add_uploads(router, parts)
+    _add_changes(router, parts)
+    _add_calls(router, parts)
+    return router
+
+
+def _add_reads(router: Router, parts: Parts) -> None:
+    @router.get("/functions")
+    def list_functions(tx: Tx, caller: Caller, query: PageQuery) -> Page[FunctionListItem]:
+        """List the organization's functions, newest first."""
+        found = service.page(tx, caller.org_id, offset=query.offset, most=query.page_size)
+        return Page([FunctionListItem.of(function) for function in found], service.count(tx, caller.org_id))
+
+    @router.get("/functions/token", point=True)
+    def read_function_token(tx: Tx, caller: Caller) -> FunctionToken:
+        """Return the organization's function token, masked."""
+        return FunctionToken(service.masked_token(tx, caller.org_id))
+
+    @router.get("/functions/{name}", point=True)
+    def read_function(tx: Tx, caller: Caller, name: str) -> FunctionDetail:
+        """Return a function with its settings."""
+        return parts.detail(service.get(tx, caller.org_id, name))
+
+    @router.get("/functions/{name}/versions")
+    def list_function_versions(tx: Tx, caller: Caller, name: str) -> list[FunctionVersion]:
+        """List the versions of a function, newest first. All are kept until the function is deleted."""
+        function = service.get(tx, caller.org_id, name)
+        found = service.versions(tx, caller.org_id, function)
+        return [FunctionVersion.of(version, function) for version in found]
+
+
+def _add_uploads(router: Router, parts: Parts) -> None:
+    db, packages = parts.db, parts.packages
+
+    @router.post("/functions", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES, CreateFunctionForm))
+    async def create_function(caller: Caller, request: Request, form: Form) -> FunctionDetail:
+        """Make a function from a ZIP archive of its code, in the field `code` (or `file`).
+
+        The main file stands at the archive's root or in its only top folder. Dependencies that a package.json or a
+        requirements.txt names, and the archive does not bring, are installed.
+        """
+        await asyncio.to_thread(runtimes.installed)  # The first time it asks each runtime for its version.
+        fields, archive, sent_as = read_create_form(form)
+        org_id, standing, new = caller.org_id, caller.standing, fields.as_new()
+        assert standing is not None
+        await db.peek(lambda tx: service.check_may_create(tx, org_id, new.name, standing))
+        try:
+            async with packages.ready(org_id, archive.path, new.runtime) as package:
+                make = partial(service.create, org_id=org_id, actor=caller.as_actor, standing=standing)
+                return await parts.change(request, partial(make, new=new, package=package))
+        except BadPackage as error:
+            raise bad_field(sent_as, str(error)) from error
+
+    @router.post("/functions/{name}/deploy", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES))
+    async def deploy_function(caller: Caller, request: Request, name: str, form: Form) -> FunctionDetail:
+        """Deploy a ZIP archive as the function's next version.
+
+        Calls that are under way finish on the version they started on; every later one runs on the new one.
+        """
+        found = await db.peek(lambda tx: service.get(tx, caller.org_id, name))
+        archive, sent_as = get_file(form)
+        try:
+            async with packages.ready(caller.org_id, archive.path, found.runtime) as package:
+                add = partial(service.deploy, org_id=caller.org_id, actor=caller.as_actor)
+                return await parts.change(request, partial(add, function_id=found.id, package=package))
+        except BadPackage as error:
+            raise bad_field(sent_as, str(error)) from error
+
+
+def _add_changes(router: Router, parts: Parts) -> None:
+    @router.patch("/functions/{name}", floor=Role.MEMBER)
+    async def update_function(caller: Caller, request: Request, name: str, body: UpdateFunctionInput) -> FunctionDetail:
+        """Change settings of a function; `env` replaces all its variables. They count for calls that start after."""
+        change = partial(service.update, org_id=caller.org_id, actor=caller.as_actor)
+        return await parts.change(request, partial(change, name=name, changes=body.changes()))
+
+    @router.post("/functions/{name}/rollback", floor=Role.MEMBER)
+    async def roll_function_back(caller: Caller, request: Request, name: str, body: RollbackInput) -> FunctionDetail:
+        """Make an existing version of a function its current one."""
+        change = partial(service.rollback, org_id=caller.org_id, actor=caller.as_actor)
+        return await parts.change(request, partial(change, name=name, version=body.version))
+
+    @router.delete("/functions/{name}", floor=Role.MEMBER)
+    async def delete_function(caller: Caller, request: Request, name: str) -> None:
+        """Delete a function with its code, versions, schedules and records."""
+        remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
+        left = await parts.write(request, remove)
+        await parts.publisher.settle(left.org_id, left.function_id)
+        await code.remove_unused(parts.db, left.digests)
+
+
+def _add_calls(router: Router, parts: Parts) -> None:
+    @router.post("/functions/{name}/invoke", body_optional=True)
+    async def invoke_function(
+        caller: Caller, request: Request, name: str, body: InvokeFunctionInput
+    ) -> InvokeFunctionResult:
+        """Run a function with any JSON value and return what it returned.
+
+        The body is the payload, or an object whose only key is `params`. A function that fails is a success here,
+        whose `status` is `error`.
+        """
+        found = await parts.db.peek(lambda tx: service.get(tx, caller.org_id, name))
+        call = Call(found.id, uuid4().hex, "api", body.params)
+        try:
+            return InvokeFunctionResult.of(await _run(parts, caller.org_id, call))
+        except RateLimited as error:
+            busy = failure(error, request.trace_id)
+            busy.headers.append((b"retry-after", b"%d" % BUSY_S))
+            # A handler's type documents its success; the dispatcher passes a whole answer on as it is.
+            return cast(InvokeFunctionResult, busy)
+
+
+async def _run(parts: Parts, org_id: int, call: Call) -> Outcome:
+    try:
+        return await parts.edge.invoke(call)
+    except NotFound:
+        # The function is in the store, so a gateway without it has just started; a call it refused did not run.
+        await parts.publisher.settle(org_id, call.function_id)
+        return await parts.edge.invoke(call)

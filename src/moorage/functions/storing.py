@@ -1,0 +1,206 @@
+"""What a run of records comes to: rows, counters and news for schedules, stored in one unit with the file's position.
+
+Everything that can be worked out beforehand is, away from the transaction: the unit has only statements to run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from moorage.db.scope import across_organizations
+from moorage.db.tx import Tx
+from moorage.functions import loglines, records
+from moorage.functions.spool import Chunk
+from moorage.kit.clock import MINUTE_MS
+from moorage.kit.spool import DOORS, END, HEAD_SIZE, LATE, LENGTH_SIZE, SCHEDULE, START, Record
+
+RECORDS = 1_000  # of one unit
+BYTES = 8 * 2**20  # of one unit: what does not fit comes in the next one
+KEPT = 10_000  # invocations of one function
+LATE_AMONG = 2_000  # A late line belongs to one of so many newest invocations of its function.
+
+FUNCTION = records.ADDED.index("function_id")
+
+# Told of the calls that schedules made: those that are handed to an instance now, and those that came to an end.
+OnScheduled = Callable[[Tx, list[Record], list[Record]], None]
+
+
+class MovedOn(Exception):
+    """Somebody else stored records of this file: its position is not what it was."""
+
+
+@dataclass(slots=True)
+class Minute:
+    """What one function did in one minute."""
+
+    org_id: int
+    invocations: int = 0
+    errors: int = 0
+    cold_starts: int = 0
+    duration_us: int = 0
+    mb_ms: int = 0
+
+
+class Batch:
+    """Records that are stored in one unit, as what the unit will write."""
+
+    def __init__(self, was: int) -> None:
+        self.was = was  # the file's position before them
+        self.to = was  # and after them
+        self.rows: list[list[Any]] = []  # in the order of `records.ADDED`
+        self.minutes: dict[tuple[int, int], Minute] = {}  # by function and number of the minute
+        self.late: list[Record] = []
+        self.starts: list[Record] = []
+        self.ends: list[Record] = []
+        self._by_activation: dict[str, list[Any]] = {}
+
+    @property
+    def functions(self) -> set[int]:
+        counted = {function_id for function_id, _ in self.minutes}
+        return counted.union(record.function_id for record in (*self.late, *self.starts))
+
+    def fill(self, found: list[Record], surplus: Counter[int]) -> None:
+        """Take records in. Of a function with a surplus the next so many calls are counted, but get no row.
+
+        Every record comes through here, so that each is taken apart once and nothing is called for it.
+        """
+        rows, minutes, by_activation = self.rows, self.minutes, self._by_activation
+        for record in found:
+            if record[0] != END:
+                self._take_note(record, surplus)
+                continue
+            (_, door, ok, cold, function_id, org_id, version, memory_mb, started_ms, duration_us, wait_us, schedule_id,
+             activation, error, log) = record  # fmt: skip
+            key = (function_id, started_ms // MINUTE_MS)
+            minute = minutes.get(key)
+            if minute is None:
+                minute = minutes[key] = Minute(org_id)
+            minute.invocations += 1
+            minute.errors += not ok
+            minute.cold_starts += cold
+            minute.duration_us += duration_us
+            minute.mb_ms += memory_mb * duration_us // 1000
+            if door == SCHEDULE:
+                self.ends.append(record)
+            if surplus and surplus[function_id] > 0:
+                surplus[function_id] -= 1
+                continue
+            row = [DOORS[door], ok, cold, function_id, org_id, version, started_ms, duration_us, wait_us,
+                   schedule_id or None, activation, error, log or None]  # fmt: skip
+            rows.append(row)
+            by_activation[activation] = row
+
+    def pack(self) -> None:
+        """Bring what is to be stored into its final form and order.
+
+        Calls of one function stay in theirs. Beside each other they go to the same page of the index.
+        """
+        for row in self.rows:
+            if row[-1]:
+                row[-1] = loglines.pack(row[-1])
+        self.rows.sort(key=itemgetter(FUNCTION))
+
+    def _take_note(self, record: Record, surplus: Counter[int]) -> None:
+        if record.kind == START and record.door == SCHEDULE:
+            self.starts.append(record)
+        elif record.kind == LATE:
+            row = self._by_activation.get(record.activation)
+            if row is not None and row[FUNCTION] == record.function_id:
+                row[-1] = (row[-1] or b"") + record.log
+            elif not surplus[record.function_id] > 0:
+                self.late.append(record)
+
+
+def next_batch(chunk: Chunk, surplus: Counter[int]) -> Batch | None:
+    """Return the next batch of a chunk, or None at its end."""
+    batch = Batch(chunk.position)
+    found = chunk.take(RECORDS, BYTES)
+    if not found:
+        return None
+    batch.fill(found, surplus)
+    batch.pack()
+    batch.to = chunk.position
+    return batch
+
+
+def surplus_of(chunk: Chunk) -> Counter[int]:
+    """Return of which functions a chunk has more calls than are kept, and how many more.
+
+    The recorder fell behind then, and the older ones would be deleted as soon as they are written.
+    """
+    if len(chunk) <= KEPT * (HEAD_SIZE + LENGTH_SIZE):
+        return Counter()
+    return +Counter({function_id: count - KEPT for function_id, count in chunk.ends_of_functions().items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a unit did, for those who follow."""
+
+    added: dict[int, int]  # rows of each function
+    grown: dict[int, list[int]]  # rows of each function whose logs grew
+
+
+@across_organizations("one batch of records has calls of many")
+def store(tx: Tx, batch: Batch, file: str, path: Path, on_scheduled: OnScheduled | None) -> Stored:
+    """Store a batch and move its file's position, or raise MovedOn and leave nothing behind."""
+    _move_on(tx, batch, file, path)
+    alive = records.hold_functions(tx, batch.functions)
+    rows = [row for row in batch.rows if row[FUNCTION] in alive]
+    records.add(tx, rows)
+    _count(tx, batch, alive)
+    grown = _append_late(tx, [record for record in batch.late if record.function_id in alive])
+    starts = [record for record in batch.starts if record.function_id in alive]
+    ends = [record for record in batch.ends if record.function_id in alive]
+    if on_scheduled is not None and (starts or ends):
+        on_scheduled(tx, starts, ends)
+    return Stored(Counter(row[FUNCTION] for row in rows), grown)
+
+
+@across_organizations("spool files are the platform's")
+def _move_on(tx: Tx, batch: Batch, file: str, path: Path) -> None:
+    if batch.was == 0:
+        added = tx.find(records.ADD_FILE, name=file, position=0, updated_at=tx.now)
+        if added is not None and not path.exists():
+            # Its row is new only because another reader finished with the file and forgot it.
+            raise MovedOn
+    if tx.run(records.MOVE_ON, file=file, was=batch.was, to=batch.to, now=tx.now) == 0:
+        raise MovedOn
+
+
+@across_organizations("one batch of records has calls of many")
+def _count(tx: Tx, batch: Batch, alive: set[int]) -> None:
+    sums = [
+        {
+            "org_id": minute.org_id,
+            "function_id": function_id,
+            "minute": number * MINUTE_MS,
+            "invocations": minute.invocations,
+            "errors": minute.errors,
+            "cold_starts": minute.cold_starts,
+            "duration_us": minute.duration_us,
+            "mb_ms": minute.mb_ms,
+        }
+        for (function_id, number), minute in sorted(batch.minutes.items(), key=lambda item: item[0])
+        if function_id in alive
+    ]
+    if sums:
+        tx.run_many(records.ADD_TO_MINUTE, sums)
+
+
+@across_organizations("one batch of records has calls of many")
+def _append_late(tx: Tx, late: list[Record]) -> dict[int, list[int]]:
+    """Append what was printed after the answer to the rows it belongs to; return those rows of each function."""
+    grown: dict[int, list[int]] = {}
+    for record in late:
+        row = records.find_activation(tx, record.org_id, record.function_id, record.activation, among=LATE_AMONG)
+        if row is not None:
+            block = loglines.unpack(records.read_logs(tx, record.org_id, row)) + record.log
+            tx.run(records.SET_LOGS, id=row.id, new=loglines.pack(block))
+            grown.setdefault(record.function_id, []).append(row.id)
+    return grown

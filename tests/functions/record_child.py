@@ -1,0 +1,35 @@
+"""A process that records a spool folder into a store, for a test to kill."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from moorage.db.sqlite import SqliteDatabase
+from moorage.db.store import Database
+from moorage.env import Env
+from moorage.functions.recorder import Recorder
+from moorage.kit.clock import ManualClock
+from moorage.kit.crypto import KeyRing
+from moorage.settings import load
+from moorage.telemetry import Telemetry
+
+
+def open_store(place: str) -> Database:
+    env = Env.make(load(), ManualClock(), KeyRing((b"k" * 31 + b"1",)), b"s" * 32)
+    if place.startswith("postgresql:"):
+        from moorage.db.postgres import PostgresDatabase
+
+        return PostgresDatabase(place, env, connections=2)
+    return SqliteDatabase(Path(place), env)
+
+
+async def live(place: str, folder: Path) -> None:
+    recorder = Recorder(open_store(place), Telemetry(quiet=True), folder)
+    print("recording", flush=True)
+    await recorder.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(live(sys.argv[1], Path(sys.argv[2])))

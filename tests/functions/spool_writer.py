@@ -1,0 +1,121 @@
+"""Records for tests, and a process that writes them without a pause until somebody kills it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from moorage.db.query import Query, scalar
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.functions.records import function_minute, invocation, spool_file
+from moorage.functions.tables import function
+from moorage.kit import spool
+from moorage.kit.spool import END, STDERR, STDOUT, WEB, SpoolWriter
+
+SMALL_FILE = 64 * 2**10
+NOON = 1_767_225_600_000  # where the tests' clock stands
+_COLUMNS = ("org_id", "name", "runtime", "timeout_ms", "memory_mb", "env", "network", "raw_http", "own_options",
+            "current_version", "last_version", "revision", "created_at", "updated_at")  # fmt: skip
+_ADD: Query[int] = Query(insert(function).returning(function.c.id), scalar, sets=_COLUMNS)
+
+
+def activation(number: int) -> str:
+    return f"{number:032x}"
+
+
+def record(number: int = 1, function_id: int = 1, **changes: Any) -> bytes:
+    """Return a record of the call with this number; its duration in microseconds is the number too."""
+    fields: dict[str, Any] = {
+        "kind": END,
+        "door": WEB,
+        "ok": True,
+        "cold": False,
+        "function_id": function_id,
+        "org_id": 1,
+        "version": 3,
+        "memory_mb": 128,
+        "started_ms": NOON,
+        "duration_us": number,
+        "wait_us": 40,
+        "schedule_id": 0,
+        "activation": activation(number).encode(),
+        **changes,
+    }
+    return spool.encode(**fields)
+
+
+def log(*lines: str, at_ms: int = NOON) -> bytes:
+    """Return a log block; a line that starts with `!` went to standard error."""
+    return b"".join(
+        spool.log_entry(STDERR if line.startswith("!") else STDOUT, at_ms, line.encode() + b"\n") for line in lines
+    )
+
+
+@contextmanager
+def writing(folder: Path, capacity: int = SMALL_FILE) -> Iterator[SpoolWriter]:
+    writer = SpoolWriter(folder, capacity)
+    yield writer
+    writer.close()
+
+
+def write(folder: Path, *records: bytes) -> None:
+    """Write records as a gateway does that ends afterwards."""
+    with writing(folder) as writer:
+        for each in records:
+            writer.append(each)
+
+
+async def make_function(db: Database, org_id: int = 1, name: str = "hello") -> int:
+    values = {
+        **dict.fromkeys(_COLUMNS, 1),
+        "org_id": org_id,
+        "name": name,
+        "runtime": "python:3.11",
+        "env": "[]",
+        "network": "internet",
+        "raw_http": False,
+        "own_options": False,
+    }
+    return await db.write(lambda tx: tx.one(_ADD, **values))
+
+
+async def rows(db: Database, table: Any) -> list[dict[str, Any]]:
+    """Return everything in a table, in the order it was added."""
+    names = [column.name for column in table.c]
+
+    def unit(tx: Tx) -> list[dict[str, Any]]:
+        found = tx.all(Query(select(table).order_by(table.c.id), lambda *row: row))
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    return await db.read(unit)
+
+
+async def invocations(db: Database) -> list[dict[str, Any]]:
+    return await rows(db, invocation)
+
+
+async def minutes(db: Database) -> list[dict[str, Any]]:
+    return await rows(db, function_minute)
+
+
+async def spool_files(db: Database) -> list[dict[str, Any]]:
+    return await rows(db, spool_file)
+
+
+def main() -> None:
+    """Write numbered records for a function; each number is printed once its record is written."""
+    folder, function_id = Path(sys.argv[1]), int(sys.argv[2])
+    writer = SpoolWriter(folder, SMALL_FILE)
+    for number in range(10_000_000):
+        writer.append(record(number, function_id, log=log(f"call {number}") * (number % 3)))
+        print(number, flush=True)
+
+
+if __name__ == "__main__":
+    main()
