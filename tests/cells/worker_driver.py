@@ -87,7 +87,9 @@ def lines_of(block: bytes) -> list[Line]:
     while at < len(block):
         stream, size = block[at], int.from_bytes(block[at + 9 : at + 13], "little")
         text = block[at + 13 : at + 13 + size].decode()
-        lines.append(Line(("", "stdout", "stderr")[stream], int.from_bytes(block[at + 1 : at + 9], "little"), text))
+        at_ms = int.from_bytes(block[at + 1 : at + 9], "little")
+        # Lines of one moment share an entry.
+        lines += [Line(("", "stdout", "stderr")[stream], at_ms, line) for line in text.splitlines(keepends=True)]
         at += 13 + size
     assert at == len(block)
     return lines

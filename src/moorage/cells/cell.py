@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import signal
@@ -15,6 +16,7 @@ from moorage.cells.messages import close_all, receive
 
 PIDS = 64
 OUTPUT_BYTES = 256 * 1024  # of native output that is passed on when a cell dies
+JOURNAL_BYTES = 11 * 2**20
 
 
 class CellState(StrEnum):
@@ -30,7 +32,7 @@ class Cell:
     runtime: str
     uid: int
     socket: socket.socket  # the end that the gateway gets; ours until then
-    outputs: tuple[int, int]  # what the cell writes to its standard output and error natively
+    outputs: tuple[int, ...]  # what the cell writes natively to standard output and error, and its journal of logs
     group: Any = None
     pid: int = 0
     state: CellState = CellState.STARTING
@@ -43,6 +45,8 @@ class Cell:
     oom: bool = False
     asked: Any = None  # (gateway, request): the one it is made for; without it, it goes to whoever is next
     template: Any = None  # the template it was forked off
+    zygote: Any = None  # the zygote it was asked of
+    is_second_try: bool = False  # the first zygote that it was asked of died
     heard: bytes = b""
     network: list[int] = field(default_factory=list)  # for the supervisor of its connections
     outside: bool = True  # may connect to the internet
@@ -86,24 +90,34 @@ class Cell:
                 self.group.thaw()
             self.is_frozen = False
 
-    def output(self) -> tuple[str, str]:
-        """Return the end of what the cell wrote natively and nobody has read."""
-        return _tail(self.outputs[0]), _tail(self.outputs[1])
+    def output(self) -> dict[str, str]:
+        """Return what the cell printed and nobody has read: the end of native output, and the journal of its logs."""
+        out, err, journal = self.outputs
+        return {
+            "out": _tail(out, OUTPUT_BYTES).decode("utf-8", "replace"),
+            "err": _tail(err, OUTPUT_BYTES).decode("utf-8", "replace"),
+            "journal": base64.b64encode(_head(journal, JOURNAL_BYTES)).decode(),
+        }
 
     def close(self) -> None:
         self.socket.close()
         close_all(self.outputs)
         close_all(self.network)
-        self.outputs, self.network = (-1, -1), []
+        self.outputs, self.network = (-1, -1, -1), []
 
 
-def _tail(descriptor: int) -> str:
+def _tail(descriptor: int, most: int) -> bytes:
     try:
-        size = os.fstat(descriptor).st_size
-        data = os.pread(descriptor, OUTPUT_BYTES, max(0, size - OUTPUT_BYTES))
+        return os.pread(descriptor, most, max(0, os.fstat(descriptor).st_size - most))
     except OSError:
-        return ""
-    return data.decode("utf-8", "replace")
+        return b""
+
+
+def _head(descriptor: int, most: int) -> bytes:
+    try:
+        return os.pread(descriptor, most, 0)
+    except OSError:
+        return b""
 
 
 def weight_of(memory_mb: int) -> int:

@@ -29,11 +29,13 @@ from moorage.cells.outbound import Network
 from moorage.cells.runtimes import Runtime
 from moorage.cells.templates import Templates
 from moorage.cells.zygotes import Setup, Zygote
+from moorage.sandbox.hurry import hurry
 
 FIRST_UID = 200_000
 STARTING_MEMORY_MB = 512  # of a cell that has no code yet; its function's limit replaces it
 ORPHAN_GRACE_S = 5.0
 START_S = 20.0
+REFILL_S = 0.03
 
 
 class Gateway:
@@ -70,6 +72,7 @@ class Invoker:
         self._by_pid: dict[int, Cell] = {}
         self._pools: dict[str, deque[Cell]] = {}
         self._asked: dict[str, deque[tuple[Gateway, Message]]] = {}  # takes that wait for a cell to be made
+        self._refilling: set[str] = set()
         self._zygotes: dict[str, Zygote] = {}
         self._gateways: set[Gateway] = set()
         self._numbers = 0
@@ -109,7 +112,7 @@ class Invoker:
         pool = self._pools.get(runtime)
         if pool:
             self._give(gateway, asked, pool.popleft(), how="waiting")
-            self._refill(runtime)
+            self._refill_later(runtime)
         elif self.setup.sandbox:
             self._asked.setdefault(runtime, deque()).append((gateway, asked))
             self._start(runtime)
@@ -211,8 +214,15 @@ class Invoker:
         else:
             cell.kill()
 
+    def _refill_later(self, runtime: str) -> None:
+        """Fill the pool when whoever just took a cell has had its answer: making one keeps a processor busy."""
+        if runtime not in self._refilling:
+            self._refilling.add(runtime)
+            self._loop.call_later(REFILL_S, self._refill, runtime)
+
     def _refill(self, runtime: str) -> None:
         """Keep the pool at the size that gateways want. Without a sandbox a cell has its code from the start."""
+        self._refilling.discard(runtime)
         if not self.setup.sandbox or self.memory.is_low:
             return
         wanted = max((gateway.wanted.get(runtime, 0) for gateway in self._gateways), default=0)
@@ -227,7 +237,7 @@ class Invoker:
         self._numbers += 1
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        cell = Cell(self._numbers, runtime, uid, ours, (append_only("out"), append_only("err")))
+        cell = Cell(self._numbers, runtime, uid, ours, tuple(append_only(name) for name in ("out", "err", "journal")))
         self._cells[cell.number] = cell
         self._loop.call_later(START_S, self._check_started, cell)
         try:
@@ -239,13 +249,15 @@ class Invoker:
             raise
         return cell, theirs
 
-    def _start(self, runtime_name: str, *, asked: tuple[Gateway, Message] | None = None) -> None:
+    def _start(
+        self, runtime_name: str, *, asked: tuple[Gateway, Message] | None = None, is_second_try: bool = False
+    ) -> None:
         runtime = self.setup.runtimes[runtime_name]
         try:
             cell, theirs = self.new_cell(runtime_name, self._take_uid())
         except OSError:
             return
-        cell.asked = asked
+        cell.asked, cell.is_second_try = asked, is_second_try
         descriptors = [theirs.detach()]
         try:
             if self.mounts is not None:
@@ -258,7 +270,8 @@ class Invoker:
         self._loop.add_reader(cell.socket, self._listen, cell)
         code = self.code / asked[1]["digest"] if asked else None
         request = zygotes.request(self.setup, cell.number, runtime, cell.uid, code=code)
-        self._zygote_for(runtime).ask(request, tuple(descriptors))
+        cell.zygote = self._zygote_for(runtime)
+        cell.zygote.ask(request, tuple(descriptors))
 
     def _zygote_for(self, runtime: Runtime) -> Zygote:
         """Return the zygote of a Python; Node's cells are made by the default one, which then executes Node."""
@@ -281,6 +294,17 @@ class Invoker:
                 self.failed(cell, message["failed"])
         elif message.get("zygote") == "gone":
             self._zygotes = {name: each for name, each in self._zygotes.items() if each is not message["of"]}
+            self._ask_again(message["of"])
+
+    def _ask_again(self, zygote: Zygote) -> None:
+        """A zygote is gone: ask another one for the cells that it has not made."""
+        for cell in [each for each in self._cells.values() if each.zygote is zygote]:
+            if cell.state is CellState.STARTING and not cell.pid:
+                if cell.is_second_try:
+                    self.failed(cell, "zygotes die before they have made a cell")
+                else:
+                    self._forget(cell)
+                    self._start(cell.runtime, asked=cell.asked, is_second_try=True)
 
     def _born(self, number: int, pid: int) -> None:
         cell = self._cells.get(number)
@@ -290,7 +314,8 @@ class Invoker:
             return
         cell.pid = pid
         self._by_pid[pid] = cell
-        with contextlib.suppress(OSError):
+        is_awaited = cell.asked is not None or bool(self._asked.get(cell.runtime))
+        with contextlib.suppress(OSError), hurry() if is_awaited else contextlib.nullcontext():
             cell.group.attach(pid)
         if pid in self._early_ends:
             self.ended(cell, self._early_ends.pop(pid))
@@ -336,9 +361,9 @@ class Invoker:
     def failed(self, cell: Cell, why: str) -> None:
         """A cell could not be made. Whoever waits for one of its kind is told."""
         print(f"moorage invoker: {why}", file=sys.stderr, flush=True)
-        out, err = cell.output()
-        if err or out:
-            print(f"moorage invoker: it said: {(err or out).strip()}", file=sys.stderr, flush=True)
+        said = cell.output()
+        if said["err"] or said["out"]:
+            print(f"moorage invoker: it said: {(said['err'] or said['out']).strip()}", file=sys.stderr, flush=True)
         cell.kill()
         self._forget(cell)
         asked = self._next_asked(cell)
@@ -381,12 +406,11 @@ class Invoker:
         if cell.state is CellState.STARTING:
             self.failed(cell, f"a cell ended while it started ({describe(status)})")
             return
-        out, err = cell.output()
         oom = cell.oom or (cell.group is not None and _oom_kills(cell.group) > 0)
         if cell.owner is not None:
             cell.owner.cells.pop(cell.number, None)
             code = None if status is None else os.waitstatus_to_exitcode(status)
-            told = {"cell": cell.number, "code": code, "oom": oom, "out": out, "err": err, "memory_mb": cell.memory_mb}
+            told = {"cell": cell.number, "code": code, "oom": oom, "memory_mb": cell.memory_mb, **cell.output()}
             cell.owner.channel.send({"ended": told})
         self._forget(cell)
         if cell.state is CellState.WAITING:

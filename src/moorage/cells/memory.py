@@ -42,9 +42,12 @@ class Memory:
             self._tell(is_low)
 
     def _watch(self, cells: Iterable[Cell]) -> None:
-        for cell in list(cells):
+        cells = list(cells)
+        # Forks are children of their template, so what is counted for it would be theirs.
+        forked_off = {cell.template.cell for cell in cells if cell.template is not None}
+        for cell in cells:
             is_running = cell.state is CellState.TAKEN and not cell.is_frozen and cell.group is not None
-            if is_running and cell.group.memory_bytes() > cell.memory_mb << 20:
+            if is_running and cell not in forked_off and cell.group.memory_bytes() > cell.memory_mb << 20:
                 cell.oom = True
                 cell.kill()
 

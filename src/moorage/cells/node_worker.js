@@ -16,6 +16,7 @@ const util = require('util');
 const vm = require('vm');
 
 const CHANNEL = 3;
+const JOURNAL = 4;
 const LOAD = 1;
 const LOADED = 17;
 const REPLY = 18;
@@ -75,16 +76,42 @@ let blockSize = 0;
 const pending = [null, [], []]; // Pieces of a line that has no end yet, by stream.
 const since = [0, 0, 0];
 let lateScheduled = false;
+let lastEntry = -1; // Where the last entry of the block starts.
+let journal = -1; // A file that outlives this process: what was printed by a call that never ends is in it.
+let isJournaled = false;
 
 function addLog(number, text) {
   if (logsCut || text === '') return;
   const size = Buffer.byteLength(text);
   logUsed += size;
+  if (journal >= 0 && (active || loading)) writeJournal(number, text, size);
   if (logUsed > logLimit) addLastLog(number, text, logLimit - logUsed + size);
   else addLines(number, text);
   if (!active && !loading && !lateScheduled) {
     lateScheduled = true;
     setImmediate(sendLate);
+  }
+}
+
+function writeJournal(number, text, size) {
+  const entry = Buffer.allocUnsafe(ENTRY_HEAD + size);
+  entry[0] = number;
+  entry.writeBigInt64LE(BigInt(Date.now()), 1);
+  entry.writeUInt32LE(size, 9);
+  entry.write(text, ENTRY_HEAD);
+  try {
+    writeSync(journal, entry, 0, entry.length);
+    isJournaled = true;
+  } catch {
+    journal = -1; // It is full; what is printed is still in the answer.
+  }
+}
+
+function openJournal() {
+  try {
+    if (fstatSync(JOURNAL).isFile()) journal = JOURNAL;
+  } catch {
+    journal = -1; // This worker was started without one.
   }
 }
 
@@ -122,9 +149,17 @@ function endLine(number) {
     block.copy(larger, 0, 0, blockSize);
     block = larger;
   }
+  const moment = BigInt(since[number]);
+  if (lastEntry >= 0 && block[lastEntry] === number && block.readBigInt64LE(lastEntry + 1) === moment) {
+    // Lines of the same moment share an entry: a million short ones must not weigh more than their text.
+    blockSize += block.write(text, blockSize);
+    block.writeUInt32LE(blockSize - lastEntry - ENTRY_HEAD, lastEntry + 9);
+    return;
+  }
+  lastEntry = blockSize;
   const size = block.write(text, blockSize + ENTRY_HEAD);
   block[blockSize] = number;
-  block.writeBigInt64LE(BigInt(since[number]), blockSize + 1);
+  block.writeBigInt64LE(moment, blockSize + 1);
   block.writeUInt32LE(size, blockSize + 9);
   blockSize += ENTRY_HEAD + size;
 }
@@ -133,6 +168,10 @@ function endLine(number) {
 function takeLogs() {
   endLine(1);
   endLine(2);
+  if (isJournaled) {
+    isJournaled = false;
+    ftruncateSync(JOURNAL, 0);
+  }
   return takeLines();
 }
 
@@ -140,6 +179,7 @@ function takeLines() {
   const taken = block.subarray(0, blockSize);
   if (block.length > 1 << 20) block = Buffer.allocUnsafeSlow(4096);
   blockSize = 0;
+  lastEntry = -1;
   return taken;
 }
 
@@ -946,6 +986,7 @@ function start() {
   loading = true; // Nothing is late before the first call.
   pretouch();
   watchNativeOutput();
+  openJournal();
   process.exit = exit;
   process.reallyExit = exit;
   process.on('uncaughtException', onUncaught);

@@ -9,11 +9,26 @@ import array
 import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable
 
 FORK = 3
-_DESCRIPTORS = 3
+JOURNAL = 4  # where a cell finds the file that its logs are written to as they come
+HIGH_JOURNAL = 901
+_DESCRIPTORS = 4
+
+
+def high_journal() -> int:
+    """Move the journal out of the way of the function's own descriptors; -1 where there is none."""
+    try:
+        if not stat.S_ISREG(os.fstat(JOURNAL).st_mode):
+            return -1
+        os.dup2(JOURNAL, HIGH_JOURNAL, inheritable=False)
+    except OSError:
+        return -1
+    os.close(JOURNAL)
+    return HIGH_JOURNAL
 
 
 def can_fork(own: int) -> bool:
@@ -52,15 +67,18 @@ def serve(channel: socket.socket, enter: Callable[[bool], None]) -> socket.socke
             os.close(descriptor)
 
 
-def _settle(channel: socket.socket, own: int, out: int, err: int) -> socket.socket:
+def _settle(channel: socket.socket, own: int, out: int, err: int, journal: int) -> socket.socket:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     number = channel.fileno()
     channel.close()
     os.dup2(own, number, inheritable=False)
     os.dup2(out, 1)
     os.dup2(err, 2)
-    for descriptor in (own, out, err):
-        os.close(descriptor)
+    if journal != JOURNAL:
+        os.dup2(journal, JOURNAL)
+    for descriptor in (own, out, err, journal):
+        if descriptor != JOURNAL:
+            os.close(descriptor)
     sys.stdout.flush()
     taken = socket.socket(fileno=number)
     taken.settimeout(None)

@@ -38,6 +38,9 @@ class Logs:
         self.late: Callable[[], None] | None = None  # set while no call runs
         self.closed = ""
         self.dirty = self.cut = self.forked = False
+        self.journal = -1  # a file that outlives this process: what was printed by a call that never ends is in it
+        self._is_journaled = False
+        self._last = -1  # where the last entry of the block starts
         self._used = 0
         self._block = bytearray()
         self._pending: tuple[list[str], ...] = ([], [], [])
@@ -53,6 +56,8 @@ class Logs:
                 self.dirty = True
                 size = len(text) if text.isascii() else len(text.encode("utf-8", "backslashreplace"))
                 self._used += size
+                if self.journal >= 0 and self.late is None:
+                    self._write_journal(number, text)
                 if self._used > self.limit:
                     self._add_last(number, text, self.limit - self._used + size)
                 else:
@@ -61,14 +66,20 @@ class Logs:
                     self.late()
         return len(text)
 
+    def _write_journal(self, number: int, text: str) -> None:
+        data = text[: self.limit].encode("utf-8", "backslashreplace")
+        with contextlib.suppress(OSError):
+            os.write(self.journal, ENTRY.pack(number, time.time_ns() // 1_000_000, len(data)) + data)
+            self._is_journaled = True
+
     def _add(self, number: int, text: str) -> None:
         pending = self._pending[number]
         if not pending:
             self._since[number] = time.time_ns() // 1_000_000
         lines = text.split("\n")
         rest = lines.pop()
-        for line in lines:
-            pending.append(line + "\n")
+        if lines:
+            pending.append("\n".join(lines) + "\n")
             self._end_line(number)
         if rest:
             pending.append(rest)
@@ -84,9 +95,15 @@ class Logs:
         pending = self._pending[number]
         if pending:
             line = "".join(pending).encode("utf-8", "backslashreplace")
-            self._block += ENTRY.pack(number, self._since[number], len(line))
-            self._block += line
             pending.clear()
+            since, last = self._since[number], self._last
+            if last >= 0 and ENTRY.unpack_from(self._block, last)[:2] == (number, since):
+                # Lines of the same moment share an entry: a million short ones must not weigh more than their text.
+                ENTRY.pack_into(self._block, last, number, since, len(self._block) - last - ENTRY.size + len(line))
+            else:
+                self._last = len(self._block)
+                self._block += ENTRY.pack(number, since, len(line))
+            self._block += line
 
     def take(self) -> bytes:
         """Return and forget what was printed."""
@@ -94,12 +111,16 @@ class Logs:
             self._end_line(1)
             self._end_line(2)
             self.dirty = False
+            if self._is_journaled:
+                self._is_journaled = False
+                os.ftruncate(self.journal, 0)
             return self.take_lines()
 
     def take_lines(self) -> bytes:
         """Return and forget the lines that have their end."""
         block = bytes(self._block)
         self._block = bytearray()
+        self._last = -1
         return block
 
     def restart(self) -> None:

@@ -11,8 +11,6 @@ import builtins
 import contextlib
 import fcntl
 import gc
-import importlib.util
-import inspect
 import json
 import keyword
 import os
@@ -25,8 +23,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-with contextlib.suppress(ImportError):  # Some builds of Python lack it; then `putenv` has to do.
+with contextlib.suppress(ImportError, AttributeError, OSError):  # Some builds lack it; then `os.putenv` has to do.
     import ctypes
+
+    _putenv = ctypes.CDLL(None).putenv
 
 _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 if __name__ == "__main__":
@@ -34,6 +34,7 @@ if __name__ == "__main__":
 
 from moorage.cells import python_forks  # noqa: E402
 from moorage.cells.python_answers import JSON, MESSAGE_CHARACTERS, Json, Refused, Responses, json_bytes  # noqa: E402
+from moorage.cells.python_loading import find_main, library_folders, load_module, parameters_of  # noqa: E402
 from moorage.cells.python_logs import Logs, NativeOutput, Stream, size_text  # noqa: E402
 
 LENGTH = struct.Struct("<I")
@@ -45,13 +46,18 @@ READY_FRAME = b"\x01\x00\x00\x00\x10"
 LOAD = 1
 DONE, FAILED, ENDED = 0, 1, 2
 
-BUFFER = 65536  # Holds a few dozen usual calls; a larger frame gets a buffer of its own for as long as it is read.
+BUFFER = 32768  # Holds a few dozen usual calls; a larger frame gets a buffer of its own for as long as it is read.
 HIGH_DESCRIPTOR = 900
 CLEAN_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
 
-_HIDDEN_FRAMES = (__file__, "<frozen importlib", os.path.join(os.path.dirname(os.__file__), "asyncio", ""))
+_HIDDEN_FRAMES = (
+    os.path.join(os.path.dirname(__file__), "python_"),
+    "<frozen importlib",
+    os.path.join(os.path.dirname(os.__file__), "asyncio", ""),
+)
 _parse = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _end_process = os._exit
+_OWN_MODULES: list[str] = []
 
 
 class Context:
@@ -81,9 +87,9 @@ class PinnedVariable:
         self._name = name.encode()
         self._room: memoryview | None = None
         self._known: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
-        with contextlib.suppress(NameError, AttributeError, OSError):
+        with contextlib.suppress(NameError):
             self._text = ctypes.create_string_buffer(self._name + b"=" + b"0" * width)
-            if ctypes.CDLL(None).putenv(self._text) == 0:
+            if _putenv(self._text) == 0:
                 self._room = memoryview(self._text).cast("B")[len(name) + 1 : -1]
 
     def set(self, value: bytes) -> None:
@@ -119,6 +125,7 @@ class Worker:
         self._began = self._pid = 0
         self._exit_code = 1
         self._is_fork = self._is_forking = False
+        self._hidden: list[Any] = []
 
     def serve(self) -> NoReturn:
         self._out.append(READY_FRAME)
@@ -286,6 +293,7 @@ class Worker:
         """Make this process the function's: its streams, its input, its forks."""
         self._pid = os.getpid()
         self._native = NativeOutput((1, 2))
+        self.logs.journal = python_forks.high_journal()
         sys.stdout = sys.__stdout__ = self._stdout = Stream(self.logs, 1)  # type: ignore[misc, assignment]
         sys.stderr = sys.__stderr__ = self._stderr = Stream(self.logs, 2)  # type: ignore[misc, assignment]
         os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
@@ -342,6 +350,7 @@ class Worker:
         self._channel, self._pid, self._is_fork = channel, os.getpid(), True
         self._start = self._end = 0
         self._native = NativeOutput((1, 2))
+        self.logs.journal = python_forks.high_journal()
         self._activation = b""
         self._out.append(READY_FRAME)
 
@@ -361,14 +370,14 @@ class Worker:
         self._set_activation = PinnedVariable("__OW_ACTIVATION_ID", 32).set
         self._set_deadline = PinnedVariable("__OW_DEADLINE", 13).set
         os.chdir(self._code)
-        ours = ("", _PACKAGE_FOLDER, os.path.dirname(os.path.abspath(__file__)))
+        own_paths = ("", _PACKAGE_FOLDER, os.path.dirname(os.path.abspath(__file__)))
         code, *libraries = library_folders(self._code)
-        sys.path[:] = [code, *(path for path in sys.path if path not in ours), *libraries]
+        sys.path[:] = [code, *(path for path in sys.path if path not in own_paths), *libraries]
         sys.argv = [os.path.join(self._code, given["main"])]
         for path in (code, *libraries):  # They may have been missing when they were last looked at.
             sys.path_importer_cache.pop(path, None)
-        for name in [name for name in sys.modules if name.partition(".")[0] == "moorage"]:
-            del sys.modules[name]
+        # They leave the function's sight, but stay in memory: taking them apart would cost pages of our own.
+        self._hidden = [sys.modules.pop(name, None) for name in _OWN_MODULES]
 
     def _bind(self, main: Callable[..., Json]) -> None:
         count = parameters_of(main)
@@ -396,46 +405,6 @@ def show_error(logs: Logs, error: BaseException) -> str:
     return text.splitlines()[0][:MESSAGE_CHARACTERS]
 
 
-def parameters_of(main: Callable[..., Json]) -> int:
-    """Return how many of (params, context) a handler takes; an optional second one is its own, unless named context."""
-    try:
-        parameters = list(inspect.signature(main).parameters.values())
-    except (TypeError, ValueError):
-        return 1
-    plain = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    if not plain:
-        return 1 if any(one.kind == one.VAR_POSITIONAL for one in parameters) else 0
-    return 2 if len(plain) > 1 and (plain[1].default is plain[1].empty or plain[1].name == "context") else 1
-
-
-def library_folders(code: str) -> list[str]:
-    """Return the code's own folder, then those of the libraries that came with it."""
-    folders = [os.path.join(code, "packages")]
-    for root in ("virtualenv/lib", ".venv/lib", "lib"):
-        with contextlib.suppress(OSError):
-            names = sorted(name for name in os.listdir(os.path.join(code, root)) if name.startswith("python"))
-            folders += [os.path.join(code, root, name, "site-packages") for name in names]
-    return [code, *(folder for folder in folders if os.path.isdir(folder))]
-
-
-def load_module(path: str, names: tuple[str, ...]) -> Any:
-    spec = importlib.util.spec_from_file_location(names[0], path)
-    if spec is None or spec.loader is None or not os.path.isfile(path):
-        raise Refused(f"{os.path.basename(path)} is not a Python file of the function")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.update(dict.fromkeys(names, module))
-    spec.loader.exec_module(module)
-    return module
-
-
-def find_main(path: str) -> Callable[..., Json]:
-    """Import the function's file as `main`, which is what `__main__` means to its code too."""
-    main = getattr(load_module(path, ("main", "__main__")), "main", None)
-    if not callable(main):
-        raise Refused(f"{os.path.basename(path)} does not define main")
-    return main  # type: ignore[no-any-return]
-
-
 def pretouch() -> None:
     """Load a small module and answer a few calls in memory, so that the first real ones find everything warm."""
     near, far = socket.socketpair()
@@ -458,6 +427,8 @@ def pretouch() -> None:
     with contextlib.suppress(OSError, Refused):
         load_module(keyword.__file__, ("keyword",))
     parameters_of(pretouch)
+    # Looking through all modules writes to the pages of all their names, so it is done here and not in each cell.
+    _OWN_MODULES[:] = [name for name in sys.modules if name.partition(".")[0] == "moorage"]
 
 
 def run(sock_fd: int = 3, code: str = "/code") -> NoReturn:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from moorage.cells.cell import Cell, CellState
 from moorage.cells.template import UNUSED_S, Key, Template, sender_of, watch_end
+from moorage.sandbox.hurry import hurry
 
 if TYPE_CHECKING:
     from moorage.cells.invoker import Invoker
@@ -98,7 +99,7 @@ class Templates:
             return
         with contextlib.suppress(OSError):
             cell.socket.setsockopt(1, 16, 0)  # SO_PASSCRED off: the gateway needs nobody's identity
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), hurry():
             cell.group.attach(pid)
         cell.pid = pid
         try:

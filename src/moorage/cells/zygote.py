@@ -3,8 +3,8 @@
 It runs as `python -I -S zygote.py FD` under the interpreter whose functions it serves, so it uses the standard library
 and a few modules of ours that do the same. It never runs users' code: a cell seals itself off right after the fork.
 
-    zygote ── fork ── intermediate: new namespaces ── fork ── cell: process 1 of its own world
-                         └ exits, so that the cell becomes the invoker's child
+    invoker ── zygote
+       └────── cell: process 1 of its own world; forked by the zygote, but the invoker's child
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import gc
 import json
 import os
 import resource
-import select
 import signal
 import socket
 import sys
@@ -48,7 +47,7 @@ NAMESPACES = (
     | sys_.CLONE_NEWCGROUP
 )
 SEALED = 15  # the frame that carries a cell's network descriptors up; see `frames.py`
-FIRST_FREE_FD = 4
+FIRST_FREE_FD = 5
 MOST_DESCRIPTORS = 1024
 COUNTS_BY_NAMESPACE = (5, 14)  # Before, a user's processes were counted together, whatever namespace they were in.
 
@@ -64,9 +63,13 @@ def main() -> None:
     if setup["sandbox"]:
         sys_.unshare(sys_.CLONE_NEWNS)
         root.enter(setup["root"])
-    # Forked-off cells must not be waited for here: they become children of the invoker.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # What every cell would do alike is done once here: each page a cell writes to is memory of its own.
+    os.environ.clear()
+    os.environ.update(setup["env"])
+    if setup["own_users"]:
+        sys_.drop_bounding_set()
     programs = {notify: seccomp.build(notify=notify) for notify in (True, False)}
+    flags = sys_.CLONE_PARENT | (NAMESPACES if setup["sandbox"] else 0)
     gc.collect()
     gc.freeze()
     channel.send(b'{"zygote": "ready"}')
@@ -75,12 +78,12 @@ def main() -> None:
         if message is None:
             return
         try:
-            child = os.fork()
+            said: dict[str, Any] = {"pid": sys_.fork_into(flags)}
         except OSError as error:
-            channel.send(json.dumps({"cell": message["cell"], "failed": str(error)}).encode())
-            child = -1
-        if child == 0:
-            _become(channel, message, descriptors, setup, programs)
+            said = {"failed": f"cannot make a cell: {error}"}
+        if said.get("pid") == 0:
+            _cell(message, descriptors, setup, programs)
+        channel.send(json.dumps({"cell": message["cell"], **said}).encode())
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -94,45 +97,19 @@ def _receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     return (json.loads(data) if data else None), list(descriptors)
 
 
-def _become(
-    channel: socket.socket,
-    message: dict[str, Any],
-    descriptors: list[int],
-    setup: dict[str, Any],
-    programs: dict[bool, bytes],
-) -> NoReturn:
-    """The intermediate: make the namespaces, fork the cell into them, say who it is, go."""
-    try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        if setup["sandbox"]:
-            sys_.unshare(NAMESPACES)
-        parent = os.pidfd_open(os.getpid())
-        cell = os.fork()
-        if cell == 0:
-            _cell(message, descriptors, setup, programs, parent)
-        channel.send(json.dumps({"cell": message["cell"], "pid": cell}).encode())
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            channel.send(json.dumps({"cell": message["cell"], "failed": f"cannot make a cell: {error}"}).encode())
-    finally:
-        os._exit(0)
-
-
 def _cell(
     message: dict[str, Any],
     descriptors: list[int],
     setup: dict[str, Any],
     programs: dict[bool, bytes],
-    parent: int,
 ) -> NoReturn:
     """The cell: take up its place, give up every right, then run the worker."""
     try:
-        data, code, out, err = descriptors if setup["sandbox"] else (descriptors[0], -1, *descriptors[1:])
-        _wait_for_end(parent)  # From then on the invoker is our parent, and we die with it.
+        data, code, *outputs = descriptors if setup["sandbox"] else [descriptors[0], -1, *descriptors[1:]]
         os.setsid()  # A signal to one's own process group reaches its members in other namespaces too.
         if setup["sandbox"]:
             _furnish(message, code)
-        _arrange_descriptors(data, out, err)
+        _arrange_descriptors(data, outputs)
         _limit(message)
         network_sockets = network.make_resolver_sockets() if setup["notify"] else None
         _give_up_rights(message, setup)
@@ -144,21 +121,12 @@ def _cell(
         resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_DESCRIPTORS, MOST_DESCRIPTORS))
         if message["argv"]:
             os.execve(message["argv"][0], message["argv"], message["env"])  # noqa: S606 - an argv list, no shell
-        os.environ.clear()
-        os.environ.update(message["env"])
         python_worker.run(3, "/code" if setup["sandbox"] else message["code"])
     except BaseException as error:  # noqa: BLE001 - whatever it is, it must not run on in the zygote's place
         with contextlib.suppress(OSError):
             os.write(2, f"the cell could not be made: {error!r}\n".encode())
     finally:
         os._exit(71)
-
-
-def _wait_for_end(process: int) -> None:
-    """Wait until a process has gone and its children have a new parent; its closed files would tell too early."""
-    poll = select.poll()
-    poll.register(process, select.POLLIN)
-    poll.poll()
 
 
 def _furnish(message: dict[str, Any], code: int) -> None:
@@ -171,10 +139,11 @@ def _furnish(message: dict[str, Any], code: int) -> None:
     network.prepare_namespace()
 
 
-def _arrange_descriptors(data: int, out: int, err: int) -> None:
-    """Leave 0 to 3: nothing in, the two outputs, the socket; close everything else."""
+def _arrange_descriptors(data: int, outputs: list[int]) -> None:
+    """Leave 0 to 4: nothing in, the two outputs, the socket, the journal of logs; close everything else."""
+    out, err, journal = outputs
     null = os.open("/dev/null", os.O_RDONLY)
-    high = [os.dup(descriptor) for descriptor in (null, out, err, data)]
+    high = [os.dup(descriptor) for descriptor in (null, out, err, data, journal)]
     safe = [_above(descriptor, 10) for descriptor in high]
     for target, source in enumerate(safe):
         os.dup2(source, target, inheritable=True)
@@ -198,7 +167,6 @@ def _give_up_rights(message: dict[str, Any], setup: dict[str, Any]) -> None:
     if uid:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
-        sys_.drop_bounding_set()
         os.setresuid(uid, uid, uid)
     elif setup["sandbox"]:
         # Without root there is one user only: a namespace of its own hides that it is the platform's.

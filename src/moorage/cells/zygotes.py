@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.cells.cell import PIDS
+from moorage.cells.messages import close_all
 from moorage.cells.runtimes import Runtime
 
 SCRIPT = Path(__file__).parent / "zygote.py"
@@ -58,7 +59,13 @@ class Zygote:
         theirs.close()
         ours.setblocking(False)
         self._channel = ours
-        said = {"sandbox": setup.sandbox, "notify": setup.notify, "root": setup.root}
+        said = {
+            "sandbox": setup.sandbox,
+            "notify": setup.notify,
+            "own_users": setup.own_users and setup.sandbox,
+            "root": setup.root,
+            "env": {**CELL_ENV, **setup.env},
+        }
         ours.send(json.dumps(said).encode())
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(ours, self._readable)
@@ -74,20 +81,27 @@ class Zygote:
 
     def stop(self) -> None:
         """Let it go; its cells live on."""
-        self._loop.remove_reader(self._channel)
-        self._channel.close()
+        self._close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
 
+    def _close(self) -> None:
+        """Let go of the channel, and of what was never sent through it; safe to repeat."""
+        if self._channel.fileno() >= 0:
+            self._loop.remove_reader(self._channel)
+            self._channel.close()
+        waiting, self._waiting = self._waiting or [], None
+        for _, descriptors in waiting:
+            close_all(descriptors)
+
     def _send(self, message: bytes, descriptors: tuple[int, ...]) -> None:
-        self._channel.setblocking(True)
-        try:
-            rights = array.array("i", descriptors)
+        rights = array.array("i", descriptors)
+        # Where it has died, the end of its channel says so, and what was asked of it is asked again.
+        with contextlib.suppress(OSError):
+            self._channel.setblocking(True)
             self._channel.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        finally:
             self._channel.setblocking(False)
-            for descriptor in descriptors:
-                os.close(descriptor)
+        close_all(descriptors)
 
     def _readable(self) -> None:
         while True:
@@ -98,7 +112,7 @@ class Zygote:
             except OSError:
                 data = b""
             if not data:
-                self._loop.remove_reader(self._channel)
+                self._close()
                 self._on_message({"zygote": "gone", "of": self})
                 return
             message = json.loads(data)

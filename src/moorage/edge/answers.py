@@ -8,6 +8,7 @@ import re
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -29,7 +30,7 @@ _USUAL_HEADERS = b"Authorization, Origin, X-Requested-With, Content-Type, Accept
 class Request:
     """A request whose head and body have arrived; header names are lower case."""
 
-    __slots__ = ("body", "headers", "is_old", "keep_alive", "method", "sent_id", "target", "upgrades")
+    __slots__ = ("body", "headers", "is_old", "keep_alive", "known", "method", "sent_id", "target", "upgrades")
 
     def __init__(self, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self.method = method
@@ -40,6 +41,7 @@ class Request:
         self.keep_alive = True
         self.is_old = False  # HTTP/1.0
         self.upgrades = False
+        self.known: Any = None  # what the handler found out about it, should it come again
 
     def find_header(self, name: bytes) -> bytes | None:
         return next((value for key, value in self.headers if key == name), None)

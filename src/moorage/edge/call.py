@@ -18,9 +18,8 @@ from moorage.kit import spool
 if TYPE_CHECKING:
     from moorage.edge.function import Function
 
-_bits = random.SystemRandom().getrandbits(128)
-_random = random.Random(_bits)  # noqa: S311 - activation ids have to be unique, not secret
-_next_bits = _random.getrandbits
+# Activation ids have to be unique, not secret; the system's randomness would cost a system call each.
+random_bits = random.Random(random.SystemRandom().getrandbits(256)).getrandbits  # noqa: S311
 
 _CONTENT_TYPES = {
     frames.NO_BODY: b"",
@@ -30,10 +29,6 @@ _CONTENT_TYPES = {
 }
 
 _PLAIN: dict[tuple[int, int], bytes] = {}
-
-
-def activation_id() -> bytes:
-    return b"%032x" % _next_bits(128)
 
 
 class Call:

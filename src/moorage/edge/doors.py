@@ -9,7 +9,7 @@ import msgspec
 
 from moorage.edge import answers, web
 from moorage.edge.answers import Answer, Failure, Request
-from moorage.edge.call import DoorCall, WebCall, activation_id
+from moorage.edge.call import DoorCall, WebCall, random_bits
 from moorage.edge.function import Route
 from moorage.edge.pool import Pool
 from moorage.edge.protocol import Connection, Refused
@@ -44,28 +44,27 @@ class PublicDoor:
     """Calls from outside, at `/api/v1/web/…`."""
 
     def __init__(self, table: Table, pool: Pool) -> None:
-        self._find = table.find
+        self._table = table
         self._submit = pool.submit
         self._targets = web.Targets()
 
     def __call__(self, connection: Connection, request: Request) -> Answer | None:
+        known = request.known
+        if known is not None and known[0] == self._table.generation:
+            self._submit(WebCall(known[1], b"%032x" % random_bits(128), known[2], connection, request))
+            return None
         target = self._targets.find(request.target)
-        function = None if target is None else self._find(target.org, target.name)
+        function = None if target is None else self._table.find(target.org, target.name)
         if request.method == b"OPTIONS" and (function is None or not function.own_options):
             return answers.preflight(request)
         if function is None or target is None:
             return answers.NOT_FOUND.answer(request.request_id or answers.fresh_id())
-        seen = connection.seen_headers
-        if seen is not None and seen[0] == request.headers:
-            headers = seen[1]
-        else:
-            headers = web.headers_json(request.headers)
-            connection.seen_headers = (request.headers, headers)
         try:
-            params = web.params_of(request, target, headers, raw=function.raw_http)
+            params = web.params_of(request, target, web.headers_json(request.headers), raw=function.raw_http)
         except Refused as refused:
             return refused.failure.answer(request.request_id or answers.fresh_id())
-        self._submit(WebCall(function, activation_id(), params, connection, request))
+        request.known = (self._table.generation, function, params)
+        self._submit(WebCall(function, b"%032x" % random_bits(128), params, connection, request))
         return None
 
 

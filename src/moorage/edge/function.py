@@ -115,12 +115,14 @@ class Function:
         """
         if not self.learned and not self._is_slow():
             return 1 - self.starting - len(self.instances)
+        # What loads its code is as good as there: without this, a slow load would bring more with every look.
+        coming = self.starting + sum(not instance.is_loaded for instance in self.instances)
         if self.depth == 1:
-            return min(len(self.queue), STARTING_AT_ONCE) - self.starting
+            return min(len(self.queue), STARTING_AT_ONCE) - coming
         held = min(len(instance.calls) for instance in self.instances) if self.instances else 0
         if self.instances and (held + len(self.queue)) * self.usual_us < WORTH_US:
             return 0
-        return 1 - self.starting
+        return 1 - coming
 
     def _is_slow(self) -> bool:
         """Tell whether a first call is still at work after a time that short ones never take."""
@@ -128,16 +130,19 @@ class Function:
         return any(instance.calls and instance.calls[0].started < long_ago for instance in self.instances)
 
     def find_instance(self, call: Call) -> Instance | None:
-        """Return an instance that can take a call now: one that does nothing, else one whose calls are short."""
-        best, fewest = None, self.depth
+        """Return an instance that can take a call now.
+
+        Where calls are short they go to the first instance that is not held up: together they cost fewer wake-ups than
+        spread over many. Where they are not, only an instance that does nothing will do.
+        """
+        depth = 1 if call.is_alone else self.depth
+        held_up = call.arrived - WORTH_US / 1e6
         for instance in self.instances:
             if instance.is_open:
-                held = len(instance.calls)
-                if held == 0:
+                calls = instance.calls
+                if not calls or (len(calls) < depth and calls[0].started > held_up):
                     return instance
-                if held < fewest:
-                    best, fewest = instance, held
-        return None if call.is_alone else best
+        return None
 
 
 def _load(route: Route, api_host: str) -> dict[str, Any]:

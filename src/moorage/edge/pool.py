@@ -7,6 +7,7 @@ never lost, whatever is killed.
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from moorage.cells.frames import DONE, ENDING
 from moorage.edge import answers, web
 from moorage.edge.call import Call
 from moorage.edge.caps import Caps
-from moorage.edge.function import Function
+from moorage.edge.function import SHORT_US, Function
 from moorage.edge.instance import MOST_MESSAGE, Instance, entries
 from moorage.edge.supply import Link, Supply
 from moorage.kit import spool
@@ -42,6 +43,7 @@ class Pool:
         self._ended: dict[int, dict[str, Any]] = {}
         self._queued: set[Function] = set()
         self._loop = asyncio.get_running_loop()
+        self.soon = self._loop.call_soon
         self._looked_at = self._counted_at = time.perf_counter()
         self.calls = 0
 
@@ -144,7 +146,9 @@ class Pool:
             call.reply(status, kind, body, run_us)
         else:
             call.fail(error, run_us)
-        function.learn(run_us)
+        # What calls take changes slowly, so not each of many has to be looked at; a slow one always has.
+        if run_us >= SHORT_US or function.learned < 100 or not call.number & 7:
+            function.learn(run_us)
         if instance.is_watched:
             instance.is_watched = False
             self._link.tell({"unwatch": instance.cell})
@@ -215,6 +219,17 @@ class Pool:
         elif not instance.is_open and instance.function.queue:
             self._fail_waiting(instance.function, message)
 
+    def _end_overdue(self, instance: Instance, message: str) -> None:
+        """Kill an instance that is past its time; what its call printed comes with the news of its end."""
+        instance.verdict = message
+        instance.is_open = False
+        others = list(instance.calls)[1:]
+        for _ in others:
+            instance.calls.pop()
+        self._link.tell({"kill": instance.cell})
+        self._loop.call_later(ENDED_S, self._finish, instance, {})
+        self._send_elsewhere(others)
+
     def _send_elsewhere(self, calls: list[Call]) -> None:
         """Calls that an instance held without having started them run again from the front of the queue."""
         for call in reversed(calls):
@@ -222,6 +237,8 @@ class Pool:
             if function is None:
                 call.refuse(answers.NOT_FOUND)
                 continue
+            if call.number:  # An instance held it: the time it spent behind another call is not its own.
+                call.number, call.arrived = 0, time.perf_counter()
             call.function = function
             call.started = 0.0
             function.queue.appendleft(call)
@@ -258,8 +275,9 @@ class Pool:
         calls = list(instance.calls)
         instance.calls.clear()
         self._drop(instance)
-        message = reason(ended)
-        log = entries(ended.get("out", ""), ended.get("err", ""), int(time.time() * 1000))
+        message = instance.verdict or reason(ended)
+        native = entries(ended.get("out", ""), ended.get("err", ""), int(time.time() * 1000))
+        log = base64.b64decode(ended.get("journal", "")) + native
         if calls:
             self._fail(calls[0], message, log=instance.load_log + log)
             self._send_elsewhere(calls[1:])
@@ -336,7 +354,8 @@ class Pool:
         if instance.is_over:
             return
         instance.close()
-        self._link.tell({"kill": instance.cell})
+        if not instance.verdict:
+            self._link.tell({"kill": instance.cell})
         if instance in instance.function.instances:
             instance.function.instances.remove(instance)
         self._send_elsewhere(list(instance.calls))
@@ -384,18 +403,19 @@ class Pool:
 
     def _check_deadlines(self, now: float) -> None:
         for instance in list(self._cells.values()):
-            if instance.is_over:
+            if instance.is_over or instance.verdict:
                 continue
             function = instance.function
             if instance.calls:
                 running_s = now - instance.calls[0].started
                 if running_s > function.timeout_s:
-                    self.broke(instance, timeout_message(function))
+                    function.learn(int(running_s * 1e6))  # What waited behind it must not wait behind the next.
+                    self._end_overdue(instance, timeout_message(function))
                 elif running_s > WATCH_S and not instance.is_watched:
                     instance.is_watched = True
                     self._link.tell({"watch": instance.cell})
             elif not instance.is_loaded and now - instance.born > function.timeout_s:
-                self.broke(instance, load_message(function))
+                self._end_overdue(instance, load_message(function))
         for function in list(self._queued):
             while function.queue and now - function.queue[0].arrived > function.timeout_s:
                 call = function.queue.popleft()

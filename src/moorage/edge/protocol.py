@@ -24,6 +24,7 @@ Handler = Callable[["Connection", Request], Answer | None]
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CLOSE = b"connection: close\r\n"
 KEEP_ALIVE = b"connection: keep-alive\r\n"  # HTTP/1.0 clients close without it; in 1.1 it goes without saying.
+_USUAL_BYTES = 4096
 _MOST_WAITING = 32  # requests that a client may send ahead of our answers
 _NOTED = frozenset((b"content-length", b"x-request-id", b"expect"))
 
@@ -112,10 +113,13 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[Request] = deque()  # sent ahead of our answers
         self._current: Request | None = None  # a function works on it
         self._unfinished_bytes = 0
+        self._usual = b""  # the last request as it came, and as it was understood: clients repeat themselves
+        self._understood: Request | None = None
+        self._complete: Request | None = None  # in this piece of data
+        self._begun = 0  # requests, in this piece of data
         self._reset()
         self._phase = IDLE
         self._deadline = self._all.now + self._limits.header_s
-        self.seen_headers: tuple[list[tuple[bytes, bytes]], bytes] | None = None  # the last ones, and their JSON
 
     def _reset(self) -> None:
         self._target = b""
@@ -146,13 +150,22 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self._phase == CLOSING:
+        phase = self._phase
+        if phase == IDLE and data == self._usual and self._understood is not None:
+            self._handle(self._understood)
+            return
+        if phase == CLOSING:
             return
         self._unfinished_bytes += len(data)
+        self._understood = self._complete = None
+        self._begun = 0
         try:
             self._parser.feed_data(data)
             if self._phase == HEADERS:
                 self._check_unfinished_headers()
+            elif phase == IDLE and self._begun == 1 and len(data) <= _USUAL_BYTES:
+                # It came alone and whole, so it means the same whenever the same bytes come again.
+                self._usual, self._understood = data, self._complete
         except Refused as refused:
             self._refuse(refused.failure)
         except httptools.HttpParserCallbackError as error:
@@ -163,6 +176,7 @@ class Connection(asyncio.Protocol):
             pass  # It was answered as the plain request it also is, and the connection is closing.
 
     def on_message_begin(self) -> None:
+        self._begun += 1
         if self._current is None:
             self._phase = HEADERS
             self._deadline = self._all.now + self._limits.header_s
@@ -220,6 +234,8 @@ class Connection(asyncio.Protocol):
         request.upgrades = parser.should_upgrade()
         request.keep_alive = parser.should_keep_alive() and not request.upgrades
         request.is_old = parser.get_http_version() == "1.0"
+        if request.keep_alive and not self._expects_continue:
+            self._complete = request
         self._unfinished_bytes = 0
         self._reset()
         if self._current is not None:

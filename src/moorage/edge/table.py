@@ -22,6 +22,7 @@ class Table:
         self._by_name: dict[tuple[str, str], Function] = {}
         self._revisions: dict[int, int] = {}  # also of functions that are gone: an old route must not bring them back
         self.is_changed = False
+        self.generation = 0  # changes whenever an address may lead to something else
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -55,7 +56,9 @@ class Table:
         self._by_id[route.id] = new
         self._by_name[route.org, route.name] = new
         self.is_changed = True
+        self.generation += 1
         if old is not None:
+            self._forget_name(old)
             self._retire(old, new)
 
     def drop(self, function_ids: Iterable[int]) -> None:
@@ -67,9 +70,13 @@ class Table:
         if old is None:
             return
         self.is_changed = True
+        self.generation += 1
+        self._forget_name(old)
+        self._retire(old, None)
+
+    def _forget_name(self, old: Function) -> None:
         if self._by_name.get((old.org, old.name)) is old:
             del self._by_name[old.org, old.name]
-        self._retire(old, None)
 
     def save(self) -> None:
         """Write the routes down, readable by us alone: they hold the functions' variables."""

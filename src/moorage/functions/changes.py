@@ -32,6 +32,10 @@ class Changes:
     def __init__(self) -> None:
         self._followers: dict[int, set[Follower]] = {}
 
+    @property
+    def is_followed(self) -> bool:
+        return bool(self._followers)
+
     @contextlib.contextmanager
     def following(self, function_id: int) -> Iterator[Follower]:
         follower = Follower()

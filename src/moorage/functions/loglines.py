@@ -8,7 +8,7 @@ from typing import NamedTuple
 from moorage.kit import spool
 from moorage.kit.spool import STDERR, STDOUT
 
-MOST = 10 * 2**20  # of one invocation, both streams together
+MOST = 11 * 2**20  # of one invocation: 10 MB of text, the notice that it was cut there, and what entries add
 # Compressing a line or two costs more time than it saves room. A block starts with the number of a stream and a
 # compressed one with 0x78, so that the two are told apart by their first byte.
 WORTH_COMPRESSING = 512

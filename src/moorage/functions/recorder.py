@@ -21,6 +21,8 @@ from moorage.functions.storing import KEPT, Batch, MovedOn, OnScheduled, Stored,
 from moorage.telemetry import Telemetry
 
 POLL_S = 0.2
+BUSY = 1_000  # records in one pass; while there are more, few large passes cost less than many small ones
+BUSY_S = 3.0
 PAUSE_S = 2.0  # after a pass that failed: the store may be away for a while
 CATCH_UP_S = 2.0  # Whoever asks for records gets what there is after this.
 TRIM_EVERY = 2_000  # A busy function would write millions of rows between two runs of the retention job.
@@ -41,6 +43,7 @@ class Recorder:
         self._known: dict[str, int] = {}  # the positions that the store has
         self._files: dict[str, SpoolFile] = {}
         self._untrimmed: Counter[int] = Counter()
+        self._stored = 0  # since the last pass began
         self._passing: asyncio.Task[bool] | None = None
         self._next: asyncio.Task[bool] | None = None
 
@@ -48,11 +51,16 @@ class Recorder:
         """Record until cancelled; a pass that is under way is waited for."""
         try:
             while True:
+                self._stored = 0
                 is_well = await self._share_pass()
-                await asyncio.sleep(POLL_S if is_well else PAUSE_S)
+                await asyncio.sleep(self._pause_s() if is_well else PAUSE_S)
         finally:
             if running := {task for task in (self._passing, self._next) if task is not None}:
                 await asyncio.wait(running, timeout=CATCH_UP_S)
+
+    def _pause_s(self) -> float:
+        """Return how long to wait for more. Whoever reads records has them caught up first, and nobody else waits."""
+        return BUSY_S if self._stored > BUSY and not self.changed.is_followed else POLL_S
 
     async def catch_up(self) -> bool:
         """Store everything that was written before the call. Return False where that failed or takes too long."""
@@ -158,6 +166,7 @@ class Recorder:
         key = self._key(file.name)
         stored = await self._db.write(lambda tx: storing.store(tx, batch, key, file.path, self.on_scheduled))
         file.position = self._known[file.name] = batch.to
+        self._stored += batch.count
         await self._follow_up(stored)
 
     async def _follow_up(self, stored: Stored) -> None:

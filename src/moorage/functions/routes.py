@@ -15,7 +15,7 @@ from uuid import uuid4
 from moorage.cells import runtimes
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.errors import NotFound, RateLimited, bad_field
+from moorage.errors import BadRequest, NotFound, RateLimited
 from moorage.functions import code, service
 from moorage.functions.edge_client import Call, EdgeClient, Outcome
 from moorage.functions.packages import PACKED_BYTES, BadPackage, Packages
@@ -129,7 +129,7 @@ def _add_uploads(router: Router, parts: Parts) -> None:
                 make = partial(service.create, org_id=org_id, actor=caller.as_actor, standing=standing)
                 return await parts.change(request, partial(make, new=new, package=package))
         except BadPackage as error:
-            raise bad_field(sent_as, str(error)) from error
+            raise bad_package(sent_as, error) from error
 
     @router.post("/functions/{name}/deploy", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES))
     async def deploy_function(caller: Caller, request: Request, name: str, form: Form) -> FunctionDetail:
@@ -144,7 +144,12 @@ def _add_uploads(router: Router, parts: Parts) -> None:
                 add = partial(service.deploy, org_id=caller.org_id, actor=caller.as_actor)
                 return await parts.change(request, partial(add, function_id=found.id, package=package))
         except BadPackage as error:
-            raise bad_field(sent_as, str(error)) from error
+            raise bad_package(sent_as, error) from error
+
+
+def bad_package(sent_as: str, error: BadPackage) -> BadRequest:
+    """Say what is wrong with an archive, under its field's own name and under the one that it was sent as."""
+    return BadRequest("The request is not valid", fields={name: str(error) for name in ("code", sent_as)})
 
 
 def _add_changes(router: Router, parts: Parts) -> None:

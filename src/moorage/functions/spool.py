@@ -14,7 +14,7 @@ from moorage.kit.spool import END, HEAD_SIZE, LENGTH_SIZE, SUFFIX, UNBORN, Recor
 
 # Most of the time a handful of records is new, so that little is read at first; then a lot at once.
 FIRST = 64 * 2**10
-CHUNK = 2 * spool.MB
+CHUNK = 8 * spool.MB
 ID_FILE = "spool.id"
 TORN = ".torn"  # what a file that cannot be read on is renamed to, for somebody to look at
 

@@ -60,6 +60,11 @@ class Batch:
         self._by_activation: dict[str, list[Any]] = {}
 
     @property
+    def count(self) -> int:
+        """Return how many calls came to an end in it."""
+        return sum(minute.invocations for minute in self.minutes.values())
+
+    @property
     def functions(self) -> set[int]:
         counted = {function_id for function_id, _ in self.minutes}
         return counted.union(record.function_id for record in (*self.late, *self.starts))

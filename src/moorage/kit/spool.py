@@ -185,14 +185,19 @@ def log_entry(stream: int, at_ms: int, text: bytes) -> bytes:
 
 
 def log_entries(block: bytes) -> Iterator[Entry]:
-    """Yield the entries of a log block, up to the first that is cut off."""
+    """Yield the lines of a log block, up to the first entry that is cut off. Lines of one moment share an entry."""
     at = 0
     while len(block) - at >= ENTRY_SIZE:
         stream, at_ms, length = _ENTRY.unpack_from(block, at)
         at += ENTRY_SIZE
         if length > len(block) - at:
             return
-        yield Entry(stream, min(max(at_ms, 0), _MOST_MS), block[at : at + length].decode("utf-8", "replace"))
+        moment = min(max(at_ms, 0), _MOST_MS)
+        *lines, rest = block[at : at + length].decode("utf-8", "replace").split("\n")
+        for line in lines:
+            yield Entry(stream, moment, line + "\n")
+        if rest or not lines:
+            yield Entry(stream, moment, rest)
         at += length
 
 

@@ -173,7 +173,7 @@ def _become(
         os.closerange(3, 1024)
         os.execve(job.argv[0], job.argv, job.env)  # noqa: S606 - an argv list, no shell
     except OSError as error:
-        os.write(writing, f"the sandbox could not be made: {error}\n".encode())
+        os.write(2, f"the sandbox could not be made: {error}\n".encode())
     finally:
         os._exit(NO_SANDBOX)
 
