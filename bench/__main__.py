@@ -1,7 +1,8 @@
 """`python -m bench [names]`: runs the named benchmarks, or all, and prints one table.
 
-The exit code is 1 where a bar was missed. `--fault-seconds` shortens the fault loop; `--quick` makes everything tiny,
-to see that it runs: its figures mean nothing.
+The exit code is 1 where a bar was missed. `--fault-seconds` shortens the fault loop, `--soak-seconds` (or the variable
+MOORAGE_BENCH_SOAK_S) lengthens the soak of functions; `--quick` makes everything tiny, to see that it runs: its figures
+mean nothing.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bench import create, faults, figures, idle, jobs, machine, read
+from bench import create, faults, figures, functions, idle, jobs, machine, read
 from bench.figures import Figure
 
-NAMES = ("read", "create", "jobs", "idle", "faults")
+NAMES = ("read", "create", "jobs", "idle", "faults", *functions.NAMES)
+GROUPS = {"functions": functions.NAMES}
 
 
 def main() -> int:
     given = _arguments()
-    names = given.names or NAMES
+    names = [name for each in given.names or NAMES for name in GROUPS.get(each, (each,))]
     for variable in [name for name in os.environ if name.startswith("MOORAGE_")]:
         del os.environ[variable]  # The settings of whoever runs this are not what is measured.
     # In the current folder, not in /tmp: that is often a memory file system, on which durability costs nothing.
@@ -40,8 +42,11 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the bars that Moorage has to clear.")
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="name", help=", ".join(NAMES))
+    names = [*NAMES, *GROUPS]
+    parser.add_argument("names", nargs="*", choices=[*names, []], metavar="name", help=", ".join(names))
     parser.add_argument("--fault-seconds", type=float, default=faults.FULL.seconds, help="how long faults goes on")
+    soak = float(os.environ.get("MOORAGE_BENCH_SOAK_S") or functions.SOAK_S)
+    parser.add_argument("--soak-seconds", type=float, default=soak, help="how long the soak of functions goes on")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
     return parser.parse_args()
 
@@ -64,6 +69,8 @@ def _measure(name: str, folder: Path, given: argparse.Namespace) -> list[Figure]
         return jobs.run(folder, jobs.TINY if quick else jobs.FULL)
     if name == "idle":
         return idle.run(folder, idle.TINY if quick else idle.FULL)
+    if name in functions.NAMES:
+        return functions.run(name, folder, quick=quick, soak_s=given.soak_seconds)
     return faults.run(folder, faults.TINY if quick else replace(faults.FULL, seconds=given.fault_seconds))
 
 

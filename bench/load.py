@@ -57,6 +57,8 @@ def split_reply(buffer: bytes) -> tuple[Reply, int] | None:
         return None
     at = buffer.find(b"content-length: ", 0, head)
     if at < 0:
+        at = buffer.find(b"Content-Length: ", 0, head)
+    if at < 0:
         raise BadAnswer(f"no content-length in {buffer[:head]!r}")
     end = head + 4 + int(buffer[at + 16 : buffer.find(b"\r", at)])
     if len(buffer) < end:

@@ -7,7 +7,7 @@ import platform
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,15 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime(((~pid) << 3) | 2)
 
 
+def tree_cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process and of all its descendants that are alive."""
+    used = 0.0
+    for each in tree_of(pid):
+        with suppress(OSError):  # It ended since it was found.
+            used += cpu_seconds(each)
+    return used
+
+
 @dataclass(frozen=True)
 class Memory:
     rss_mb: float  # what is in memory, shared pages counted in every process
@@ -70,6 +79,16 @@ def memory_of(pids: list[int]) -> Memory:
             elif name == "Pss":
                 pss += int(rest.split()[0])
     return Memory(rss / 1024, pss / 1024)
+
+
+def memory_of_tree(pid: int) -> Memory:
+    """Return the memory of a process and of all its descendants that are alive."""
+    rss = pss = 0.0
+    for each in tree_of(pid):
+        with suppress(OSError):  # It ended since it was found.
+            found = memory_of([each])
+            rss, pss = rss + found.rss_mb, pss + found.pss_mb
+    return Memory(rss, pss)
 
 
 def tree_of(pid: int) -> list[int]:

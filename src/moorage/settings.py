@@ -144,7 +144,11 @@ class Settings(BaseSettings):
     sandbox_block: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Networks that sandboxed code may not connect to although they are public, comma-separated."
     )
-    extra_ca: str = Field("", description="File with CA certificates that builds trust beside the usual ones.")
+    extra_ca: str = Field(
+        "",
+        description="File with CA certificates for builds. pip and others trust it instead of the usual bundle, so it "
+        "should contain that and yours.",
+    )
     edge_socket: str = Field(
         "",
         description="Socket of the function gateway on this machine, for an API or worker process with a data folder "

@@ -10,10 +10,12 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from moorage.cells.cell import Cell
 
 COMPUTES = 0.3  # of one core: a watched call that uses more than this is a computation, not a wait
+WANTS = 0.6  # of the time: so is one that would use a processor, if the others let it
 SAVED_S = 1.0  # computing time an organization can save up
 OWED_S = -2.0  # and owe
 GREED = 1.5  # times the fair share an organization may use before it gets into debt
@@ -23,8 +25,17 @@ FORGET_S = 10.0
 class Watched:
     def __init__(self, cell: Cell, now: float) -> None:
         self.cell = cell
-        self.cpu_us = used(cell)
         self.at = now
+        self.cpu_us = used(cell)
+        self.wanted_us = wanted(cell)
+
+    def computes(self, now: float) -> bool:
+        """Tell whether it has computed since the last look, or stood in line for a processor most of the time."""
+        elapsed_us = (now - self.at) * 1e6
+        cpu_us, wanted_us = used(self.cell), wanted(self.cell)
+        does = cpu_us - self.cpu_us > COMPUTES * elapsed_us or wanted_us - self.wanted_us > WANTS * elapsed_us
+        self.at, self.cpu_us, self.wanted_us = now, cpu_us, wanted_us
+        return does
 
 
 class Organization:
@@ -72,11 +83,8 @@ class Fairness:
         """Judge what was used since the last look."""
         now = time.monotonic()
         for watched in self._watched.values():
-            cpu_us, elapsed = used(watched.cell), now - watched.at
-            if elapsed > 0.05:
-                if (cpu_us - watched.cpu_us) / 1e6 > COMPUTES * elapsed:
-                    step_back(watched.cell, True)
-                watched.cpu_us, watched.at = cpu_us, now
+            if now - watched.at > 0.05 and watched.computes(now):
+                step_back(watched.cell, True)
         self._settle(now)
 
     def _settle(self, now: float) -> None:
@@ -116,6 +124,15 @@ def used(cell: Cell) -> int:
         return int(cell.group.cpu_us())
     except OSError:
         return 0
+
+
+def wanted(cell: Cell) -> int:
+    """Return how long the cell's first process has run or been ready to, in microseconds."""
+    try:
+        ran, waited, _ = Path(f"/proc/{cell.pid}/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return 0
+    return (int(ran) + int(waited)) // 1000
 
 
 def step_back(cell: Cell, on: bool) -> None:

@@ -146,21 +146,27 @@ def request(setup: Setup, cell: int, runtime: Runtime, uid: int, *, code: Path |
 
 def inside(runtime: Runtime) -> str:
     """Return where a runtime's executable is inside the sandbox."""
-    if runtime.language == "nodejs" and not str(runtime.executable).startswith("/usr/"):
-        return f"/opt/{runtime.name.replace(':', '-')}/bin/node"
-    return str(runtime.executable)
+    return f"{_folder_inside(runtime).rstrip('/')}/bin/{runtime.executable.name}"
 
 
 def binds(runtimes: dict[str, Runtime]) -> dict[str, str]:
     """Return what has to be mounted for the runtimes, beyond the system's folders: path inside -> path outside."""
-    found: dict[str, str] = {}
-    for runtime in runtimes.values():
-        folder = runtime.executable.parent.parent
-        if str(folder) in ("/usr", "/"):
-            continue
-        if runtime.language == "nodejs":
-            found[f"/opt/{runtime.name.replace(':', '-')}"] = str(folder)
-        else:
-            found[str(folder)] = str(folder)
+    found = {_folder_inside(each): str(_folder(each)) for each in runtimes.values() if not _is_of_system(each)}
     found["/opt/moorage/node_worker.js"] = str(NODE_WORKER)
     return found
+
+
+def _folder_inside(runtime: Runtime) -> str:
+    """Return where a runtime's folder is inside. A Python has its own path in its settings, so that stays the same."""
+    if runtime.language == "nodejs" and not _is_of_system(runtime):
+        return f"/opt/{runtime.name.replace(':', '-')}"
+    return str(_folder(runtime))
+
+
+def _is_of_system(runtime: Runtime) -> bool:
+    """Tell whether a runtime is in the folders of the system that every sandbox has; `/usr/local` is not among them."""
+    return str(_folder(runtime)) in ("/usr", "/")
+
+
+def _folder(runtime: Runtime) -> Path:
+    return runtime.executable.parent.parent

@@ -47,6 +47,9 @@ class SandboxInstaller:
 
     async def install(self, folder: Path, runtime: str) -> None:
         """Add to a package what it depends on; raises InstallFailed. It may run again in a fresh folder."""
+        found = installed().get(runtime)
+        if found is None:
+            raise InstallFailed(f"{runtime} is not installed here any more")
         name = "node_modules" if runtime.startswith("nodejs") else "packages"
         key = lock_key(folder, runtime)
         if key is not None and await asyncio.to_thread(_take_kept, self._kept / key, folder / name):
@@ -54,7 +57,7 @@ class SandboxInstaller:
         async with self._slots:
             uid = self._free_uids.pop()
             try:
-                await self._run(folder, installed()[runtime], uid)
+                await self._run(folder, found, uid)
             finally:
                 self._free_uids.append(uid)
         if key is not None and (folder / name).is_dir():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +15,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from moorage.errors import BadRequest, bad_field
-from moorage.http.request import Request, size_text
+from moorage.http.request import BodyTooLarge, Request, size_text
 from moorage.http.route import Upload
 from moorage.http.strictjson import unusable
 from moorage.settings import Settings
@@ -59,7 +60,7 @@ async def read(request: Request, upload: Upload, settings: Settings) -> Form:
     reader = _Reader(upload, folder)
     try:
         parser = MultipartParser(boundary, reader.callbacks())
-        async for chunk in request.chunks(upload.max_bytes + MAX_FIELD_BYTES):
+        async for chunk in _chunks(request, upload):
             parser.write(chunk)
         parser.finalize()
         return reader.finished()
@@ -69,6 +70,19 @@ async def read(request: Request, upload: Upload, settings: Settings) -> Form:
     except BaseException:
         reader.abandon()
         raise
+
+
+async def _chunks(request: Request, upload: Upload) -> AsyncIterator[bytes]:
+    """Yield the body; one that is too large is answered as the file that it most likely is."""
+    try:
+        async for chunk in request.chunks(upload.max_bytes + MAX_FIELD_BYTES):
+            yield chunk
+    except BodyTooLarge:
+        raise _too_large(upload.files[0], upload) from None
+
+
+def _too_large(name: str, upload: Upload) -> BadRequest:
+    return bad_field(name, f"is larger than {size_text(upload.max_bytes)}")
 
 
 class _Reader:
@@ -129,7 +143,7 @@ class _Reader:
             uploaded = self.form.files[self.name]
             uploaded.size += len(chunk)
             if uploaded.size > self.upload.max_bytes:
-                raise bad_field(self.name, f"is larger than {size_text(self.upload.max_bytes)}")
+                raise _too_large(self.name, self.upload)
             self.hash.update(chunk)
             self.file.write(chunk)
             return

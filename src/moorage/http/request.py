@@ -118,7 +118,7 @@ class Request:
         """Yield the body as it comes, counting what really comes and not what was announced."""
         announced = self.headers.get(b"content-length", "")
         if announced.isdigit() and int(announced) > limit:
-            raise too_large(limit)
+            raise BodyTooLarge(limit)
         left = limit
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -135,7 +135,7 @@ class Request:
             # Noted before anything can raise: what has all come must not be waited for again.
             self.consumed = not message.get("more_body", False)
             if left < 0:
-                raise too_large(limit)
+                raise BodyTooLarge(limit)
             waited = loop.time() - began
             if not self.consumed and waited > self.body_timeout_s and limit - left < waited * SLOWEST_BYTES_S:
                 raise BadRequest("The body came too slowly")
@@ -171,8 +171,9 @@ class ClientGone(Exception):
     """The client went away in the middle of its request: nobody is left to answer."""
 
 
-def too_large(limit: int) -> BadRequest:
-    return BadRequest(f"The body is larger than {size_text(limit)}")
+class BodyTooLarge(BadRequest):
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The body is larger than {size_text(limit)}")
 
 
 def size_text(size: int) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 
 from moorage.db.sqlite import OLDEST_SQLITE
 from moorage.gateway.caddy import LONGEST_SOCKET_PATH, MissingCaddy, find_caddy
-from moorage.platform import doctor_functions, doctor_sandbox
+from moorage.platform import doctor_functions
 from moorage.platform.findings import Check as Check
 from moorage.platform.findings import State as State
 from moorage.platform.findings import in_package, program
@@ -219,19 +219,6 @@ def check_files(limits: tuple[int, int] | None = None) -> Check:
     return Check("open files", State.WARN if soft >= FEWEST_FILES else State.FAIL, found, fix)
 
 
-def check_outbound(tun: Path = Path("/dev/net/tun")) -> Check:
-    """Only informs: without these, builds of an unprivileged platform cannot call out."""
-    helper = shutil.which("pasta") or shutil.which("slirp4netns")
-    can_open = os.access(tun, os.R_OK | os.W_OK)
-    found = f"{helper or 'neither pasta nor slirp4netns'}; {tun} {'opens' if can_open else 'does not open'}"
-    if helper and can_open:
-        return Check("outbound", State.OK, found)
-    if os.geteuid() == 0:
-        return Check("outbound", State.OK, f"{found}; not needed as root")
-    fix = f"apt install passt (or slirp4netns), modprobe tun, chmod 0666 {tun}: sandboxes cannot call out without"
-    return Check("outbound", State.WARN, found, fix)
-
-
 def check_mode(settings: Settings) -> Check:
     """Judge what the settings allow together; each by itself was judged when they were read."""
     if not settings.is_production:
@@ -255,9 +242,6 @@ CHECKS: tuple[Finding, ...] = (
     lambda settings, running: check_git(),
     lambda settings, running: check_caddy(),
     lambda settings, running: check_node(),
-    lambda settings, running: doctor_sandbox.check_bwrap(settings),
-    lambda settings, running: doctor_sandbox.check_sandbox(settings),
-    lambda settings, running: check_outbound(),
     lambda settings, running: check_disk(settings),
     lambda settings, running: check_memory(),
     lambda settings, running: check_ports(settings, running),

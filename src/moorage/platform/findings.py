@@ -9,8 +9,6 @@ from enum import StrEnum
 from importlib import util
 from pathlib import Path
 
-from moorage.settings import Engine, Settings
-
 PROBE_S = 20
 
 
@@ -26,11 +24,6 @@ class Check:
     state: State
     found: str
     fix: str | None = None
-
-
-def needed(settings: Settings) -> State:
-    """What a missing sandbox means: only the local engine runs users' code in one."""
-    return State.FAIL if settings.engine is Engine.LOCAL else State.WARN
 
 
 def program(name: str, path: str | None, otherwise: State, fix: str, *, flag: str = "--version") -> Check:

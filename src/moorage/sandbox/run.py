@@ -20,6 +20,7 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from moorage.sandbox import cgroup_files as files
 from moorage.sandbox import cgroups, network, root, seccomp
 from moorage.sandbox import syscalls as sys_
 from moorage.sandbox.cgroups_none import NoCgroups
@@ -29,6 +30,8 @@ TIMED_OUT = 124
 TOO_MUCH_OUTPUT = 125
 NO_SANDBOX = 126
 WORK = "/work"
+CLEAR_UP_S = 5.0
+COUNTS_BY_NAMESPACE = (5, 14)  # Before, a user's processes were counted together, whatever namespace they were in.
 
 
 @dataclass(frozen=True)
@@ -79,15 +82,25 @@ async def run(job: Job) -> Finished:
         output, _ = await process.communicate(json.dumps(asdict(job)).encode())
     finally:
         if process.returncode is None:
-            process.kill()
-            await process.wait()
+            await _end(process)
     assert process.returncode is not None
     return Finished(process.returncode, output.decode("utf-8", "replace"))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a runner. It clears up after itself, unless that takes too long."""
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), CLEAR_UP_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 def main() -> None:
     job = Job(**json.load(sys.stdin))
     sys_.set_pdeathsig(signal.SIGKILL)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     tree = Path(tempfile.mkdtemp(prefix="moorage-run-"))
     try:
         sys.exit(_supervise(job, tree))
@@ -106,15 +119,46 @@ def _supervise(job: Job, tree: Path) -> int:
     netd, channel = _start_netd() if job.network else (None, None)
     _enter_namespaces()
     groups = cgroups.find("run") if cgroups.look()[0] == "v1" else NoCgroups()
+    bounds = _bounds(job, groups.controllers, is_root=is_root)
     group = groups.create(f"run-{os.getpid()}")
-    group.limit(memory_mb=job.memory_mb, pids=job.pids, weight=50)
-    root.build(tree, binds=job.binds, files={})
+    try:
+        group.limit(memory_mb=job.memory_mb, pids=job.pids, weight=50)
+        root.build(tree, binds=job.binds, files={})
+        return _run_in(group, job, tree, channel, bounds, is_root=is_root)
+    finally:
+        with contextlib.suppress(OSError):
+            group.kill()
+            group.remove()
+        if netd is not None:
+            netd.kill()
+
+
+def _bounds(job: Job, controllers: frozenset[str], *, is_root: bool) -> dict[int, int]:
+    """Return the limits of each process that stand in for those of the group, where it cannot have them."""
+    bounds = {}
+    if "memory" not in controllers:
+        bounds[resource.RLIMIT_DATA] = job.memory_mb << 20
+    if "pids" not in controllers and (job.uid if is_root else files.kernel() >= COUNTS_BY_NAMESPACE):
+        bounds[resource.RLIMIT_NPROC] = job.pids
+    return bounds
+
+
+def _run_in(
+    group: cgroups.Group,
+    job: Job,
+    tree: Path,
+    channel: socket.socket | None,
+    bounds: dict[int, int],
+    *,
+    is_root: bool,
+) -> int:
+    """Start the program in its group and see it through."""
     (up, down), (reading, writing) = socket.socketpair(), os.pipe()
     waiting, going = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(going)
-        _become(job, tree, down, writing, waiting, is_root=is_root)
+        _become(job, tree, down, writing, waiting, bounds, is_root=is_root)
     for descriptor in (writing, waiting):
         os.close(descriptor)
     down.close()
@@ -122,13 +166,7 @@ def _supervise(job: Job, tree: Path) -> int:
     os.close(going)  # Only now does it go on: everything it starts is inside its limits.
     if channel is not None:
         _pass_on_network(up, channel, job)
-    try:
-        return _watch(job, child, reading)
-    finally:
-        group.kill()
-        group.remove()
-        if netd is not None:
-            netd.kill()
+    return _watch(job, child, reading)
 
 
 def _enter_namespaces() -> None:
@@ -144,7 +182,14 @@ def _enter_namespaces() -> None:
 
 
 def _become(
-    job: Job, tree: Path, down: socket.socket, writing: int, waiting: int, *, is_root: bool
+    job: Job,
+    tree: Path,
+    down: socket.socket,
+    writing: int,
+    waiting: int,
+    bounds: dict[int, int],
+    *,
+    is_root: bool,
 ) -> None:  # pragma: no cover - runs in the child
     """Turn this fork into the program, by way of one more fork that is process 1 of its own world."""
     try:
@@ -164,7 +209,8 @@ def _become(
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         os.dup2(writing, 1)
         os.dup2(writing, 2)
-        _limit(job, is_root=is_root)
+        _limit(job, bounds)
+        _give_up_rights(job, is_root=is_root)
         listener = seccomp.install(seccomp.build(notify=job.network), listener=job.network)
         if listener is not None and sockets is not None:
             socket.send_fds(down, [b"n"], [listener, sockets[0].fileno(), sockets[1].fileno()])
@@ -191,11 +237,21 @@ def _furnish(job: Job, tree: Path, work: int) -> None:
         network.prepare_namespace()
 
 
-def _limit(job: Job, *, is_root: bool) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (job.file_mb << 20, job.file_mb << 20))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(job.timeout_s) + 1, int(job.timeout_s) + 1))
+def _limit(job: Job, bounds: dict[int, int]) -> None:
+    given = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: 4096,
+        resource.RLIMIT_FSIZE: job.file_mb << 20,
+        resource.RLIMIT_CPU: int(job.timeout_s) + 1,
+        **bounds,
+    }
+    for limit, most in given.items():
+        hard = resource.getrlimit(limit)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)  # Only root could raise it.
+        resource.setrlimit(limit, (most, most))
+
+
+def _give_up_rights(job: Job, *, is_root: bool) -> None:
     if is_root and job.uid:
         os.setgroups([])
         os.setresgid(job.uid, job.uid, job.uid)
@@ -203,6 +259,7 @@ def _limit(job: Job, *, is_root: bool) -> None:
         os.setresuid(job.uid, job.uid, job.uid)
     sys_.drop_capabilities(bounding=not (is_root and job.uid))
     sys_.no_new_privs()
+    sys_.set_pdeathsig(signal.SIGKILL)  # The kernel forgets it when rights change.
     os.umask(0o022)
 
 

@@ -8,6 +8,7 @@ sent again), or it was not started (then it is sent, under the same activation i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -69,6 +70,7 @@ class ScheduleRunner:
         self._in_flight: dict[str, asyncio.Task[Any]] = {}
         self._by_hand: set[str] = set()
         self._answered: dict[str, Outcome] = {}  # since the last look; their records are on the way
+        self._gateway = GatewayStart(edge, again_s)
 
     def take(self, run: Run) -> None:
         """Start a run that has just been recorded; called in the event loop."""
@@ -155,7 +157,7 @@ class ScheduleRunner:
         while run := run or await self._find(activation_id, may_be_sent):
             now = self.db.env.clock.now()
             if run.started_at is not None:
-                if now >= run.started_at + (run.timeout_ms or 0) + AFTER_TIMEOUT_MS:
+                if await self._is_cut_short(run, run.started_at, now):
                     return await self._finish(run, run.started_at, CUT_SHORT)
             elif now - run.due_at >= PATIENCE_MS or (unknown_since and now - unknown_since >= UNKNOWN_MS):
                 return await self._finish(run, run.due_at, why)
@@ -180,6 +182,19 @@ class ScheduleRunner:
             await asyncio.sleep(self._again_s)
         run = await self.db.peek(partial(service.find_run, activation_id=activation_id))
         return None if run is None or run.function_id is None else run
+
+    async def _is_cut_short(self, run: Run, started_at: int, now: int) -> bool:
+        """Tell whether no end of a run can come any more: its time is up, or the gateway that had it is gone.
+
+        Only that gateway could write the end. So once another one runs, and all that was written is recorded, a run
+        that still has its row has none.
+        """
+        if now >= started_at + (run.timeout_ms or 0) + AFTER_TIMEOUT_MS:
+            return True
+        # A gateway with a data folder of its own leaves its records to another process.
+        if self.db.env.settings.edge_socket or started_at >= await self._gateway.find_ms():
+            return False
+        return await self._catch_up()
 
     async def _end_stranded(self, run: Run, now: int) -> None:
         if now - run.due_at >= STRANDED_MS:
@@ -229,6 +244,25 @@ class ScheduleRunner:
             self._start(activation_id, self._see_through(activation_id, may_be_sent=True))
         else:
             await self.db.write(partial(service.forget_run, activation_id=activation_id))
+
+
+class GatewayStart:
+    """When the gateway that runs now started, asked for once in a while, however many want to know."""
+
+    def __init__(self, edge: EdgeClient, again_s: float) -> None:
+        self._edge = edge
+        self._again_s = again_s
+        self._asked_at = float("-inf")
+        self._known_ms = 0
+
+    async def find_ms(self) -> int:
+        """Return the latest start that is known of, or 0. What was known stays true: starts only get later."""
+        now = asyncio.get_running_loop().time()
+        if now - self._asked_at >= self._again_s:
+            self._asked_at = now
+            with contextlib.suppress(MoorageError, TypeError, ValueError):
+                self._known_ms = int(float((await self._edge.health()).started) * 1000)
+        return self._known_ms
 
 
 def _call(run: Run) -> Call:
