@@ -181,8 +181,9 @@ def _keep(source: Path, folder: Path, key: str) -> None:
     """Keep a copy for the next deployment, and let go of what was used longest ago."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = folder / f".{secrets.token_hex(8)}"
-    shutil.copytree(source, fresh, symlinks=True)
+    # What cannot be copied (an install script may leave pipes behind, or folders that nobody may read) is not kept.
     with contextlib.suppress(OSError):
+        shutil.copytree(source, fresh, symlinks=True)
         fresh.rename(folder / key)
     shutil.rmtree(fresh, ignore_errors=True)
     _trim(folder)
