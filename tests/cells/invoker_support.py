@@ -360,8 +360,10 @@ def _environment(mode: str, data: Path) -> dict[str, str]:
 
 
 def path_of(mode: str) -> dict[str, str]:
-    """Return what another user's interpreter has to know to find the platform's modules."""
-    return {"PYTHONPATH": f"{SOURCE}:{site_packages()}"} if is_another(mode) else {}
+    """Return what the interpreter has to know to find the platform's modules."""
+    if is_another(mode):
+        return {"PYTHONPATH": f"{SOURCE}:{site_packages()}"}
+    return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 
 
 def give(folder: Path, mode: str) -> None:
