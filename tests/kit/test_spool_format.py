@@ -140,13 +140,19 @@ def test_noise_is_a_record_or_torn_and_nothing_else(noise: bytes) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from((STDOUT, STDERR)), st.integers(0, 2**46), st.text(max_size=20)), max_size=8))
 def test_a_log_block_has_its_lines_in_order(lines: list[tuple[int, int, str]]) -> None:
-    lines = [(stream, at, text.encode("utf-8", "ignore").decode()) for stream, at, text in lines]
+    lines = [(stream, at, text.encode("utf-8", "ignore").decode().replace("\n", " ")) for stream, at, text in lines]
     block = b"".join(spool.log_entry(stream, at, text.encode()) for stream, at, text in lines)
 
     assert list(spool.log_entries(block)) == [Entry(*line) for line in lines]
     stdout = "".join(text for stream, _, text in lines if stream == STDOUT)
     stderr = "".join(text for stream, _, text in lines if stream == STDERR)
     assert spool.log_texts(block) == (stdout, stderr)
+
+
+def test_lines_that_share_an_entry_come_one_by_one() -> None:
+    block = spool.log_entry(STDOUT, 5, b"one\ntwo\nrest")
+
+    assert list(spool.log_entries(block)) == [Entry(STDOUT, 5, text) for text in ("one\n", "two\n", "rest")]
 
 
 @given(st.lists(st.text("aé☃", max_size=12), max_size=8), st.integers(0, 200))

@@ -90,7 +90,7 @@ def test_it_stops_on_a_signal_with_everything_it_started(tmp_path: Path) -> None
         code = platform.stop()
         took = time.monotonic() - started
 
-    assert len(pids) == 4
+    assert len(pids) == 5
     assert code == 0
     assert took < 10
     assert [pid for pid in pids if is_alive(pid)] == []
@@ -102,7 +102,7 @@ def test_when_the_supervisor_is_killed_its_children_go_with_it(tmp_path: Path) -
         os.kill(platform.process.pid, signal.SIGKILL)
         platform.wait_until(lambda: not any(is_alive(pid) for pid in pids))
 
-    assert len(pids) == 3
+    assert len(pids) == 4
 
 
 def test_a_request_in_flight_finishes_when_the_platform_stops(tmp_path: Path) -> None:

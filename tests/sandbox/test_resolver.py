@@ -15,6 +15,9 @@ from tests.sandbox.sandbox_support import outside_address, python_inside, runnin
 from moorage.sandbox.policy import NetworkPolicy
 from moorage.sandbox.resolver import Upstream, failure, question_end
 
+# They share one address and port, which two workers cannot have at once.
+pytestmark = pytest.mark.xdist_group("resolver")
+
 LOOKUP = """
 def look(name):
     try:

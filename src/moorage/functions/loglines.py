@@ -8,7 +8,8 @@ from typing import NamedTuple
 from moorage.kit import spool
 from moorage.kit.spool import STDERR, STDOUT
 
-MOST = 11 * 2**20  # of one invocation: 10 MB of text, the notice that it was cut there, and what entries add
+TEXT = 10 * 2**20 + 1024  # of one invocation, both streams together: 10 MB, and the notice that more was cut
+MOST = 12 * 2**20  # of a block: its text, and what the heads of entries add
 # Compressing a line or two costs more time than it saves room. A block starts with the number of a stream and a
 # compressed one with 0x78, so that the two are told apart by their first byte.
 WORTH_COMPRESSING = 512
@@ -25,7 +26,7 @@ def pack(block: bytes) -> bytes | None:
     """Return a log block as it is stored; None where there is nothing in it."""
     if not block:
         return None
-    block = spool.cut_log(block, MOST)
+    block = spool.cut_log(spool.cut_text(block, TEXT), MOST)
     return block if len(block) < WORTH_COMPRESSING and block[0] in _RAW else zlib.compress(block, 1)
 
 

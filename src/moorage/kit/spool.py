@@ -215,6 +215,21 @@ def log_texts(block: bytes) -> tuple[str, str]:
     return b"".join(out).decode("utf-8", "replace"), b"".join(err).decode("utf-8", "replace")
 
 
+def cut_text(block: bytes, most: int) -> bytes:
+    """Return as much of a log block as has a number of bytes of text in it."""
+    if len(block) <= most:
+        return block
+    at, left = 0, most
+    while len(block) - at >= ENTRY_SIZE:
+        stream, at_ms, length = _ENTRY.unpack_from(block, at)
+        if length > left:
+            text = block[at + ENTRY_SIZE : at + ENTRY_SIZE + left].decode("utf-8", "ignore").encode()
+            return block[:at] + log_entry(stream, at_ms, text)
+        left -= length
+        at += ENTRY_SIZE + length
+    return block
+
+
 def cut_log(block: bytes, most: int) -> bytes:
     """Return what of a log block fits into a number of bytes: whole entries, and the beginning of one."""
     if len(block) <= most:
