@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import subprocess
-import sys
 
 from moorage.cells.cell import Cell
 from moorage.cells.messages import Channel
@@ -38,14 +35,7 @@ class Network:
         channel.send({"add": cell.number, "policy": {**self._rules, "outside": cell.outside}}, *handed)
 
     def _start(self) -> Channel:
-        ours, theirs = socket.socketpair()
-        subprocess.Popen(
-            [sys.executable, "-m", "moorage.sandbox.netd", str(theirs.fileno())],
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            env=network.environment(),
-        )
-        theirs.close()
+        _, ours = network.start_supervisor()
         return Channel(ours, lambda _message, _descriptors: None, self._lost)
 
     def _lost(self) -> None:

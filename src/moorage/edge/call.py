@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ _CONTENT_TYPES = {
 _PLAIN: dict[tuple[int, int], bytes] = {}
 
 
-class Call:
+class Call(ABC):
     """One invocation. `params` is JSON text; the reply comes to `reply` or `fail`, exactly once."""
 
     __slots__ = (
@@ -43,7 +44,6 @@ class Call:
         "is_alone",
         "number",
         "params",
-        "sent",
         "started",
     )
     door = spool.API
@@ -60,19 +60,21 @@ class Call:
         self.flags = 0
         self.is_alone = False  # may not wait behind another call in an instance's socket
 
+    @abstractmethod
     def check(self, status: int, head: bytes, body: bytes) -> None:
         """Raise BadReply where the reply cannot be passed on: a function's process may send anything."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reply(self, status: int, kind: int, body: bytes, run_us: int) -> None:
         """Answer with a reply that was checked."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fail(self, message: str, run_us: int) -> None:
-        raise NotImplementedError
+        """Answer that it failed, and why."""
 
+    @abstractmethod
     def refuse(self, failure: Failure) -> None:
-        raise NotImplementedError
+        """Answer that it does not run at all."""
 
 
 class WebCall(Call):

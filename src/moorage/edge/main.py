@@ -11,7 +11,6 @@ import contextlib
 import gc
 import os
 import signal
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from moorage.edge.invoker_link import InvokerLink
 from moorage.edge.pool import Pool
 from moorage.edge.protocol import Connections, Limits
 from moorage.edge.table import Table
-from moorage.kit.limits import open_many
+from moorage.kit.process import bind_locally, open_many, say_ready
 from moorage.kit.spool import SpoolWriter
 
 DRAIN_S = 8.0
@@ -95,7 +94,7 @@ async def serve(place: Place) -> None:
     on_routes()
     public = Connections(PublicDoor(table, pool), Limits(body_s=place.body_timeout_s))
     local = Connections(LocalDoor(table, pool, on_routes), Limits(body_bytes=DOOR_BODY_BYTES))
-    door = listen_locally(run / "edge.sock")
+    door = bind_locally(run / "edge.sock")
     servers = [
         await loop.create_unix_server(local, sock=door, backlog=BACKLOG),
         await loop.create_server(public, place.host, place.port, backlog=BACKLOG),
@@ -124,24 +123,6 @@ async def keep_saved(table: Table, every_s: float = 1.0) -> None:
     while True:
         await asyncio.sleep(every_s)
         table.save()
-
-
-def listen_locally(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)
-    sock = socket.socket(socket.AF_UNIX)
-    sock.bind(str(path))
-    path.chmod(0o600)
-    return sock
-
-
-def say_ready(environment: Mapping[str, str]) -> None:
-    """Tell who started this process that it listens: on the descriptor it named, else on standard output."""
-    descriptor = environment.get("MOORAGE_READY_FD")
-    if not descriptor:
-        print("listening", flush=True)
-        return
-    with open(int(descriptor), "wb", buffering=0) as pipe:
-        pipe.write(b"ready\n")
 
 
 def main() -> None:

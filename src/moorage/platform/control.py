@@ -22,7 +22,7 @@ from moorage.functions import retention
 from moorage.functions.installer import SandboxInstaller
 from moorage.http.server import Server, listen, make_server, settle_memory
 from moorage.identity import logins
-from moorage.kit.limits import open_many
+from moorage.kit.process import open_many
 from moorage.platform import admin, chores, opening
 from moorage.platform.listener import listen_for_jobs
 from moorage.reconciler.loop import Reconciler

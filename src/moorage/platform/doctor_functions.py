@@ -63,7 +63,7 @@ def check_network(settings: Settings, report: Report) -> Check:
     if settings.sandbox is Sandbox.OFF or not report.can_sandbox:
         return Check(name, State.WARN, "the machine's own, without rules", "see the fix for functions: sandbox")
     if not report.can_notify:
-        fix = "use Linux 5.9 or newer; in a container, allow pidfd_getfd and seccomp: --security-opt seccomp=unconfined"
+        fix = "use Linux 5.14 or newer; in a container, allow pidfd_getfd: --security-opt seccomp=unconfined"
         return Check(name, State.WARN, "none: their connections cannot be supervised here", fix)
     return Check(name, State.OK, "the internet, each connection by rule")
 

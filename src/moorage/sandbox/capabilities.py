@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.sandbox import cgroups, seccomp, syscalls
+from moorage.sandbox import callers, cgroups, seccomp, syscalls
 from moorage.sandbox.notify import Listener
 
 NAMESPACES = {
@@ -217,6 +217,7 @@ def _can_notify() -> bool:
                 os._exit(0)
         theirs.close()
         try:
+            callers.namespace_of(standing_in)  # The supervisor tells sockets of the host from a sandbox's by this.
             return _supervise(child, ours, standing_in)
         except OSError:
             return False

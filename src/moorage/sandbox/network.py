@@ -12,6 +12,8 @@ import json
 import os
 import socket
 import struct
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,6 +39,21 @@ def environment() -> dict[str, str]:
     """Return the environment of the supervisor's own process: what it takes to find our modules, and no more."""
     env = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"}
     return env | {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+
+
+def start_supervisor(*, is_quiet: bool = False) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a supervisor; return its process, and the socket over which sandboxes are handed to it."""
+    ours, theirs = socket.socketpair()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moorage.sandbox.netd", str(theirs.fileno())],
+        pass_fds=(theirs.fileno(),),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL if is_quiet else None,
+        stderr=subprocess.DEVNULL if is_quiet else None,
+        env=environment(),
+    )
+    theirs.close()
+    return process, ours
 
 
 def prepare_namespace() -> None:

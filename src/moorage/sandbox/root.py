@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 
 from moorage.sandbox import syscalls as sys_
@@ -34,6 +35,25 @@ DEVICES = ("null", "zero", "full", "random", "urandom")
 USER_ID = 1000  # what a sandboxed process is called in its own /etc/passwd
 
 READ_ONLY = sys_.MOUNT_ATTR_RDONLY | sys_.MOUNT_ATTR_NOSUID
+
+
+def take_own_mounts(within_s: float = 2.0) -> None:
+    """Give this process a mount namespace of its own, and without root a user namespace in which it may mount.
+
+    Only a process of one thread may change its user, and one that was joined may not have left the kernel yet.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    if uid == 0:
+        sys_.unshare(sys_.CLONE_NEWNS)
+    else:
+        deadline = time.monotonic() + within_s
+        while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        sys_.unshare(sys_.CLONE_NEWUSER | sys_.CLONE_NEWNS)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+    sys_.mount(None, "/", None, sys_.MS_REC | sys_.MS_PRIVATE, None)
 
 
 def build(root: Path, *, binds: dict[str, str], files: dict[str, str]) -> None:

@@ -14,7 +14,6 @@ import resource
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, field
@@ -116,8 +115,8 @@ def main() -> None:
 def _supervise(job: Job, tree: Path) -> int:
     """Start the program, pass its output on, and end it when it goes over its time or its output."""
     is_root = os.getuid() == 0
-    netd, channel = _start_netd() if job.network else (None, None)
-    _enter_namespaces()
+    netd, channel = network.start_supervisor(is_quiet=True) if job.network else (None, None)
+    root.take_own_mounts()
     groups = cgroups.find("run") if cgroups.look()[0] == "v1" else NoCgroups()
     bounds = _bounds(job, groups.controllers, is_root=is_root)
     group = groups.create(f"run-{os.getpid()}")
@@ -167,18 +166,6 @@ def _run_in(
     if channel is not None:
         _pass_on_network(up, channel, job)
     return _watch(job, child, reading)
-
-
-def _enter_namespaces() -> None:
-    uid, gid = os.getuid(), os.getgid()
-    if uid == 0:
-        sys_.unshare(sys_.CLONE_NEWNS)
-    else:
-        sys_.unshare(sys_.CLONE_NEWUSER | sys_.CLONE_NEWNS)
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
-    sys_.mount(None, "/", None, sys_.MS_REC | sys_.MS_PRIVATE, None)
 
 
 def _become(
@@ -261,20 +248,6 @@ def _give_up_rights(job: Job, *, is_root: bool) -> None:
     sys_.no_new_privs()
     sys_.set_pdeathsig(signal.SIGKILL)  # The kernel forgets it when rights change.
     os.umask(0o022)
-
-
-def _start_netd() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair()
-    netd = subprocess.Popen(
-        [sys.executable, "-m", "moorage.sandbox.netd", str(theirs.fileno())],
-        pass_fds=(theirs.fileno(),),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=network.environment(),
-    )
-    theirs.close()
-    return netd, ours
 
 
 def _pass_on_network(up: socket.socket, channel: socket.socket, job: Job) -> None:
