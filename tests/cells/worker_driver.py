@@ -22,6 +22,8 @@ WAIT_S = 60.0
 ACTIVATION = "0123456789abcdef0123456789abcdef"
 LANGUAGES = ("python", "nodejs")
 MAIN = {"python": "main.py", "nodejs": "index.js"}
+ECHO = {"python": "def main(params):\n    return params\n", "nodejs": "exports.main = (params) => params;\n"}
+DONE, FAILED, ENDED = 0, 1, 2
 
 
 class Gone(Exception):
@@ -240,3 +242,12 @@ def write_code(folder: Path, files: dict[str, str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder
+
+
+@contextlib.contextmanager
+def running(language: str, folder: Path, sources: dict[str, str], **load: Any) -> Iterator[Worker]:
+    """Start a worker with the code of its language, and wait until that is loaded."""
+    with started(language, write_code(folder, {MAIN[language]: sources[language]})) as worker:
+        loaded = worker.load(MAIN[language], **load)
+        assert loaded.ok, loaded
+        yield worker

@@ -23,6 +23,7 @@ from moorage.edge.pool import Pool
 from moorage.kit import spool
 
 WAIT_S = 30.0
+ENTRY = spool.log_entry(spool.STDOUT, 5, b"said\n")
 _numbers = count(1)
 
 

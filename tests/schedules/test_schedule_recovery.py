@@ -120,10 +120,8 @@ async def test_a_run_whose_gateway_restarts_is_an_error_at_once_and_is_never_sen
     assert found.last_run_at == started
 
 
-async def test_after_a_restart_of_everything_a_run_that_had_started_is_an_error_at_once(
-    db: Database, clock: ManualClock, edge: EdgeStandIn, nightly: Schedule
-) -> None:
-    edge.fate = once(Fate(ends=False))
+async def everything_restarted(db: Database, clock: ManualClock, edge: EdgeStandIn) -> Control:
+    """Let a run be sent, end both processes, start the gateway, and return the next control process."""
     dead = Control(db)
     due(clock)
     await dead.tick()
@@ -132,8 +130,15 @@ async def test_after_a_restart_of_everything_a_run_that_had_started_is_an_error_
     await edge.stop()
     clock.advance(10 * SECOND_MS)
     await edge.start()
+    return Control(db)
 
-    control = Control(db)
+
+async def test_after_a_restart_of_everything_a_run_that_had_started_is_an_error_at_once(
+    db: Database, clock: ManualClock, edge: EdgeStandIn, nightly: Schedule
+) -> None:
+    edge.fate = once(Fate(ends=False))
+    control = await everything_restarted(db, clock, edge)
+
     await control.recover()
     await control.finish()
 
@@ -147,16 +152,8 @@ async def test_an_end_that_a_gateway_wrote_before_it_restarted_counts(
     db: Database, clock: ManualClock, edge: EdgeStandIn, nightly: Schedule
 ) -> None:
     edge.fate = once(Fate(answers=False))
-    dead = Control(db)
-    due(clock)
-    await dead.tick()
-    await until(lambda: edge.calls)
-    await dead.die()
-    await edge.stop()
-    clock.advance(10 * SECOND_MS)
-    await edge.start()
+    control = await everything_restarted(db, clock, edge)
 
-    control = Control(db)
     await control.recover()
     await control.finish()
 

@@ -1,0 +1,38 @@
+"""Each language of a worker, and a host with functions that run what a test sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.cells.invoker_support import MODES, Host, Lab, lab_on, node_lab_on, running
+from tests.cells.worker_driver import LANGUAGES
+
+
+@pytest.fixture(params=LANGUAGES)
+def language(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=MODES)
+def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+    with running(request.param) as running_host:
+        yield running_host
+
+
+@pytest.fixture(scope="module")
+def lab(host: Host) -> Lab:
+    return lab_on(host)
+
+
+@pytest.fixture(scope="module")
+def node(host: Host) -> Lab:
+    return node_lab_on(host)
+
+
+@pytest.fixture
+def is_healthy(host: Host, lab: Lab) -> Iterator[None]:
+    """Whatever a test does, both processes live on and the next call is answered."""
+    yield
+    assert (host.invoker.poll(), host.edge.poll()) == (None, None)
+    assert lab.run("answer = 'fine'") == "fine"

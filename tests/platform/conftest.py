@@ -1,0 +1,30 @@
+"""A data folder with something of everything in it, and a backup of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.command import fill, in_store
+from tests.platform.backup_support import ARTIFACT, quiet, settings_for, write
+
+from moorage.platform import backup
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with a user, a secret, an artifact and the files of a stopped database server."""
+    folder = tmp_path / "data"
+    in_store(folder, fill)
+    write(folder / ARTIFACT, b"\0artifact" * 1000, 0o644)
+    write(folder / "databases/7/base/1", b"rows", 0o600)
+    (folder / "databases/7/pg_notify").mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def file(tmp_path: Path, data: Path) -> Path:
+    """A good backup of `data`."""
+    target = tmp_path / "good.tar.gz"
+    backup.back_up(settings_for(data), target, snapshot=None, say=quiet)
+    return target
