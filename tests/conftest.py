@@ -117,9 +117,7 @@ async def db(request: pytest.FixtureRequest, env: Env, tmp_path: Path) -> AsyncI
 async def app(db: Database) -> AsyncIterator[App]:
     built = application.build(db, Telemetry(quiet=True))
     yield built
-    await built.asgi.close()
-    await built.functions.edge.close()
-    built.functions.recorder.close()
+    await built.close()
 
 
 @pytest.fixture

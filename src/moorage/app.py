@@ -109,6 +109,13 @@ class App:
     github: GithubEvents  # features that deploy listen here
     document: dict[str, Any] = field(repr=False)
 
+    async def close(self) -> None:
+        """Bring what runs beside requests to its end; after this the store may be closed."""
+        await self.functions.runner.stop()
+        await self.asgi.close()
+        await self.functions.edge.close()
+        self.functions.recorder.close()
+
 
 def sandbox_is_on() -> str:
     return "on"

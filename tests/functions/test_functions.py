@@ -409,6 +409,6 @@ async def test_what_a_user_should_know_about_the_sandbox_stands_in_the_detail(
     team = await make_team(built.asgi, db)
 
     made = await team.create()
-    await built.functions.edge.close()
+    await built.close()
 
     assert made.data["sandbox"] == "off: this machine cannot sandbox"

@@ -227,6 +227,7 @@ def live_platform(folder: Path, template: Path, *, header_s: float = HEADER_S, *
     token, session, org_id = asyncio.run(_somebody(db))
     with live_server(app.asgi, header_s=header_s) as server:
         yield Platform(server, app, db, token, session, org_id)
+        asyncio.run_coroutine_threadsafe(app.close(), server.loop).result(PATIENCE_S)
     db.close()
 
 

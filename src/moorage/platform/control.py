@@ -161,9 +161,7 @@ class Control:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
                 await asyncio.gather(*self._serving, *self._parts, return_exceptions=True)
-        await self.app.asgi.close()
-        await self.app.functions.edge.close()
-        self.app.functions.recorder.close()
+        await self.app.close()
         self.opened.close()
 
     async def ready(self) -> str | None:
