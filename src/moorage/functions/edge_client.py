@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import aiohttp
 import msgspec
 
 from moorage.errors import Conflict, Internal, MoorageError, NotFound, RateLimited
+from moorage.kit.local_http import BrokenOff, LocalHttp, NotConnected, Reply
 
 CONNECT_S = 2.0  # A restart of the gateway takes less; a caller should not see one.
 AGAIN_S = 0.05
-BASE = "http://edge"
 
 
 class EdgeUnreachable(Internal):
@@ -84,7 +83,6 @@ class Health(msgspec.Struct, frozen=True):
 _encode = msgspec.json.Encoder().encode
 _read_outcome = msgspec.json.Decoder(Outcome).decode
 _read_health = msgspec.json.Decoder(Health).decode
-_JSON = {"content-type": "application/json"}
 
 
 class EdgeClient:
@@ -93,7 +91,7 @@ class EdgeClient:
     def __init__(self, socket_path: Path) -> None:
         self.socket_path = socket_path
         self.is_expected = True  # whether this machine runs a gateway: an API process alone need not wait for one
-        self._session: aiohttp.ClientSession | None = None
+        self._http = LocalHttp(socket_path)
 
     async def invoke(self, call: Call) -> Outcome:
         """Run a function and return what came of it.
@@ -118,52 +116,34 @@ class EdgeClient:
         await self._ask("PATCH", "/routes", _encode({"set": routes, "drop": drop}))
 
     async def health(self) -> Health:
-        body = await self._ask("GET", "/health", None)
+        body = await self._ask("GET", "/health", b"")
         try:
             return _read_health(body)
         except msgspec.DecodeError as error:
             raise EdgeLost from error
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._http.close()
 
-    async def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
+    async def _ask(self, method: str, path: str, body: bytes) -> bytes:
         status, answer = await self._send(method, path, body)
         if status != 200:
             raise _refusal(status)
         return answer
 
-    async def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    async def _send(self, method: str, path: str, body: bytes) -> Reply:
         """Send one request, trying to connect for a while. Nothing is ever sent twice."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + CONNECT_S
         while True:
             try:
-                return await self._exchange(method, path, body)
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                return await self._http.send(method, path, body)
+            except NotConnected as error:
                 if loop.time() + AGAIN_S >= give_up_at:
                     raise EdgeUnreachable from error
                 await asyncio.sleep(AGAIN_S)
-            except (aiohttp.ClientError, OSError) as error:
+            except BrokenOff as error:
                 raise EdgeLost from error
-
-    async def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        if self._session is None:
-            self._session = _make_session(self.socket_path)
-        async with self._session.request(method, BASE + path, data=body, headers=_JSON) as response:
-            return response.status, await response.read()
-
-
-def _make_session(socket_path: Path) -> aiohttp.ClientSession:
-    # A function may run for a quarter of an hour, so only connecting is timed, and every call in flight has its own
-    # connection: a limit would let long calls hold back short ones.
-    return aiohttp.ClientSession(
-        connector=aiohttp.UnixConnector(str(socket_path), limit=0),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
 
 
 def _refusal(status: int) -> MoorageError:
