@@ -19,7 +19,7 @@ setup: $(VENV)/.runtime ## make the environment in .venv, so that .venv/bin/moor
 up: $(VENV)/.runtime ## start the whole platform on this machine (Ctrl-C stops it)
 	@exec $(BIN)/moorage up
 
-test: $(VENV)/.dev tests/npm/node_modules/.installed ## run every test, on SQLite and on PostgreSQL
+test: $(VENV)/.dev $(VENV)/.system tests/npm/node_modules/.installed ## run every test, on SQLite and on PostgreSQL
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
@@ -64,6 +64,11 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 	@echo "setup: installing what the benchmarks compare with"
 	@$(INSTALL) -r requirements/bench.txt
+	@touch $@
+
+# The ACME server and the git client that the tests speak with come with the system, not with Python.
+$(VENV)/.system: | $(VENV)/bin/python
+	@./tests/system-packages
 	@touch $@
 
 # npm as it comes with the Node.js of the environment.

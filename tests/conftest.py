@@ -27,6 +27,8 @@ from moorage.settings import Settings
 from moorage.telemetry import Telemetry
 from moorage.worker.pool import Worker
 
+NOBODY = "http://127.0.0.1:9"  # a code host that is not there: no test may ask the real one
+
 try:
     from _pytest.nodeid import NodeId
 except ImportError:  # An older pytest reads `_nodeid` itself.
@@ -56,7 +58,8 @@ def clock() -> ManualClock:
 def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
     """Settings of a test. Mark a test with `@pytest.mark.settings(billing="manual")` to change some."""
     marker = request.node.get_closest_marker("settings")
-    given: dict[str, Any] = {"data": tmp_path / "data", "rate_limit": 1_000_000, **(marker.kwargs if marker else {})}
+    usual = {"data": tmp_path / "data", "rate_limit": 1_000_000, "codehost_url": NOBODY}
+    given: dict[str, Any] = {**usual, **(marker.kwargs if marker else {})}
     return Settings(_env_file=None, **given)  # type: ignore[call-arg]
 
 

@@ -7,8 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import moorage
+from moorage.analytics import retention as analytics_retention
+from moorage.analytics import routes as analytics_routes
+from moorage.analytics import service as analytics_service
+from moorage.analytics.ingest import Ingest, find_own_host
 from moorage.artifacts.store import ArtifactStore
+from moorage.artifacts.unpacked import Unpacked
+from moorage.builds.builder import Builder
+from moorage.db.scope import across_organizations
 from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.domains import jobs as domain_jobs
+from moorage.domains import routes as domain_routes
+from moorage.domains import service as domain_service
+from moorage.domains.dns import Resolver
+from moorage.domains.service import ServedDomainsChanged
+from moorage.domains.verifying import Verifier, ask
 from moorage.functions import jobs as function_jobs
 from moorage.functions import record_routes, retention
 from moorage.functions import routes as function_routes
@@ -17,11 +31,16 @@ from moorage.functions.edge_client import EdgeClient
 from moorage.functions.packages import Installer, Packages
 from moorage.functions.publisher import Publisher
 from moorage.functions.recorder import Recorder
+from moorage.gateway.keeper import Keeper
+from moorage.gateway.releases import prepare as prepare_release
+from moorage.gateway.routes import Routes
+from moorage.gateway.tls import ASK_PATH, GatewayCertificates
 from moorage.http import openapi
 from moorage.http.answer import Answer, plain_json
-from moorage.http.dispatch import Dispatcher
+from moorage.http.dispatch import Dispatcher, Mount
 from moorage.http.models import Output
 from moorage.http.pages import Pages
+from moorage.http.request import Request
 from moorage.http.route import Route, Router, Scope
 from moorage.identity import jobs as identity_jobs
 from moorage.identity import org_routes
@@ -32,10 +51,28 @@ from moorage.identity.sessions import Sessions
 from moorage.jobs.timetable import TickHandler
 from moorage.mail.sender import Mailer
 from moorage.platform import chores
+from moorage.projects import deployment_routes, deployments, pipeline, settling
+from moorage.projects import github as project_github
+from moorage.projects import jobs as project_jobs
+from moorage.projects import routes as project_routes
+from moorage.projects import service as project_service
+from moorage.projects import uploads as project_uploads
+from moorage.projects.building import ProjectSources, building_with
+from moorage.projects.followers import Followers
+from moorage.projects.pipeline import Pipeline
+from moorage.projects.pushes import Pushes
+from moorage.projects.uploads import Uploads
+from moorage.repositories import jobs as repository_jobs
+from moorage.repositories.fetch import Sources
+from moorage.repositories.server import GitServer
+from moorage.rules import routes as rule_routes
+from moorage.rules import service as rule_service
+from moorage.scan.service import Scanner
 from moorage.schedules import jobs as schedule_jobs
 from moorage.schedules import routes as schedule_routes
 from moorage.schedules import service as schedule_service
 from moorage.schedules.runner import ScheduleRunner
+from moorage.settings import Settings
 from moorage.telemetry import Telemetry
 from moorage.webhooks import jobs as webhook_jobs
 from moorage.webhooks import routes as webhook_routes
@@ -95,6 +132,100 @@ class Functions:
         schedule_jobs.register(handlers, ticks, self.runner)
 
 
+@dataclass(frozen=True)
+class Projects:
+    """The parts of projects that live beside the requests; whoever runs the platform starts and closes them."""
+
+    pipeline: Pipeline
+    keeper: Keeper
+    uploads: Uploads
+    git: GitServer
+    verifier: Verifier
+    ingest: Ingest
+
+    @classmethod
+    def make(
+        cls,
+        db: Database,
+        telemetry: Telemetry,
+        artifacts: ArtifactStore,
+        gate: IdentityGate,
+        *,
+        is_sandboxed: bool,
+        has_gateway: bool,
+    ) -> Projects:
+        settings = db.env.settings
+        releases = make_releases(settings)
+        keeper = Keeper(db, Routes(settings, telemetry), releases, artifacts, telemetry)
+        followers = Followers()
+        made = Pipeline(
+            db=db,
+            artifacts=artifacts,
+            releases=releases,
+            sources=ProjectSources(Sources(db)),
+            build=building_with(Builder(settings, is_sandboxed=is_sandboxed)),
+            followers=followers,
+            # On a machine without the gateway there is nothing to settle: the one that has it looks by itself.
+            settle=keeper.settle if has_gateway else _nothing,
+        )
+        return cls(
+            pipeline=made,
+            keeper=keeper,
+            uploads=Uploads(db, artifacts, releases, Scanner(settings)),
+            git=GitServer(db, gate, Pushes(db, followers), telemetry=telemetry),
+            verifier=Verifier(db, Resolver(settings), GatewayCertificates(settings)),
+            ingest=Ingest(db, settings, telemetry, find_host),
+        )
+
+    def routers(self, db: Database) -> list[Router]:
+        parts = project_routes.Parts(db, self.pipeline.releases, self.pipeline.settle)
+        return [
+            project_routes.make_router(parts),
+            project_uploads.make_router(db, self.uploads),
+            deployment_routes.make_router(db, self.pipeline.followers),
+            domain_routes.make_router(self.verifier),
+            rule_routes.make_router(db, parts.settle),
+            analytics_routes.make_router(),
+        ]
+
+    def register(self, handlers: Handlers, ticks: dict[str, TickHandler], github: GithubEvents) -> None:
+        project_jobs.register(handlers, self.pipeline)
+        domain_jobs.register(handlers, ticks, self.verifier)
+        handlers.listen(ServedDomainsChanged, _settle_domains)
+        repository_jobs.register(handlers, ticks, github)
+        analytics_retention.register(handlers, ticks)
+        project_service.dependents["rules"] = rule_service.remove_of_project
+        rule_service.other_hosts["domains"] = domain_service.hosts_of
+        project_service.dependents["analytics"] = analytics_service.remove_of_project
+        project_github.listen(github)
+
+
+async def _nothing() -> None:
+    return None
+
+
+@across_organizations("one gateway serves everybody")
+def _settle_domains(tx: Tx, _: ServedDomainsChanged) -> None:
+    settling.ask(tx)
+
+
+@across_organizations("a host leads to whoever has it")
+def find_host(tx: Tx, host: str) -> tuple[int, int] | None:
+    """Return whose a host is: the organization's id and the project's."""
+    return find_own_host(tx, host) or domain_service.find_owner(tx, host)
+
+
+def make_releases(settings: Settings) -> Unpacked:
+    """The folders that the gateway serves sites from; it may run as another user, so they can be read by all."""
+    return Unpacked(
+        settings.folder("releases"),
+        pipeline.SITES,
+        is_used=deployments.is_published,
+        finish=prepare_release,
+        mode=0o755,
+    )
+
+
 @dataclass
 class App:
     """Everything that one process serves and runs."""
@@ -106,6 +237,7 @@ class App:
     sessions: Sessions
     artifacts: ArtifactStore
     functions: Functions
+    projects: Projects
     github: GithubEvents  # features that deploy listen here
     document: dict[str, Any] = field(repr=False)
 
@@ -127,16 +259,20 @@ def build(
     *,
     installer: Installer | None = None,
     sandbox_state: Callable[[], str] = sandbox_is_on,
+    has_gateway: bool = True,
 ) -> App:
     """Build the application.
 
     `installer` gets the dependencies of functions, which are refused without one. `sandbox_state` says `on`, or what
-    a user should know about where functions run.
+    a user should know about where functions run. `has_gateway` says whether this machine has the public gateway.
     """
     settings = db.env.settings
     artifacts = ArtifactStore(db)
     functions = Functions.make(db, telemetry, artifacts, installer, sandbox_state)
     sessions = Sessions(db.env)
+    gate = IdentityGate(sessions)
+    is_sandboxed = sandbox_state() == "on"
+    projects = Projects.make(db, telemetry, artifacts, gate, is_sandboxed=is_sandboxed, has_gateway=has_gateway)
     verifier = OidcVerifier(settings.oidc_issuers, settings.oidc_audience, db.env.clock)
     routers = [
         identity_routes.login_router(db, sessions, verifier),
@@ -144,6 +280,7 @@ def build(
         org_routes.router,
         org_routes.stream_router(db),
         *functions.routers(db),
+        *projects.routers(db),
         webhook_routes.make_router(db),
     ]
     document: dict[str, Any] = {}
@@ -155,9 +292,23 @@ def build(
     identity_jobs.register(handlers, Mailer(settings))
     github = webhook_jobs.register(handlers)
     functions.register(handlers, ticks)
-    chores.register(handlers, ticks, artifacts)
-    asgi = Dispatcher(routes, db, IdentityGate(sessions), telemetry, fallback=pages.find)
-    return App(asgi, routes, handlers, ticks, sessions, artifacts, functions, github, document)
+    projects.register(handlers, ticks, github)
+    chores.register(handlers, ticks, artifacts, projects.pipeline.releases)
+    mounts = [Mount("/git/", projects.git.handle), asking(db)]
+    asgi = Dispatcher(routes, db, gate, telemetry, fallback=pages.find, mounts=mounts)
+    return App(asgi, routes, handlers, ticks, sessions, artifacts, functions, projects, github, document)
+
+
+def asking(db: Database) -> Mount:
+    """What the public gateway asks before it gets a certificate for a name. It tells no more than a request would."""
+
+    async def may_have_certificate(request: Request) -> Answer | None:
+        if request.path != ASK_PATH or request.method != "GET":
+            return None
+        is_served = await ask(db, db.env.settings, request.from_query("domain") or "")
+        return plain_json({"served": is_served}, 200 if is_served else 404)
+
+    return Mount(ASK_PATH.rpartition("/")[0] + "/", may_have_certificate, is_counted=False)
 
 
 def platform_router(document: dict[str, Any]) -> Router:

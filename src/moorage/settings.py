@@ -113,6 +113,9 @@ class Settings(BaseSettings):
     base_url: str = Field("", description="Public address of the API. Default: `http://localhost:<api port>`.")
     edge_url: str = Field("", description="Public address of functions. Default: `http://localhost:<edge port>`.")
     apps_domain: str = Field("", description="Domain that projects are subdomains of. Default: `localhost`.")
+    https_port: int = Field(
+        0, ge=0, le=65535, description="Port on which the public gateway speaks TLS; 0 where a proxy in front does."
+    )
 
     # What it stores in.
     database_url: SecretStr = Field(SecretStr(""), description="`postgresql://…`. Default: SQLite in the data folder.")
@@ -164,6 +167,12 @@ class Settings(BaseSettings):
     function_queue: int = Field(
         1000, ge=0, le=100_000, description="Calls of one function that may wait for an instance; more are refused."
     )
+    builds: int = Field(0, ge=0, le=256, description="Builds that run at once. Default: by cores and free memory.")
+    build_memory_mb: int = Field(2048, ge=128, description="Memory that one build may use.")
+    build_minutes: int = Field(15, ge=1, le=240, description="Minutes that one build may take.")
+    releases_to_keep: int = Field(10, ge=1, le=1000, description="Releases of a project that can be rolled back to.")
+    git_push_mb: int = Field(256, ge=1, description="Largest push to the built-in git server.")
+    repository_mb: int = Field(1024, ge=1, description="Largest repository, here or at the code host.")
     workers: int = Field(4, ge=1, le=256, description="Jobs that run at once in each lane of a process.")
 
     # Who may do what.
@@ -205,6 +214,18 @@ class Settings(BaseSettings):
     stripe_portal_url: str = Field("", description="Link to Stripe's customer portal, shown under `/v1/billing`.")
     github_webhook_secret: SecretStr = Field(SecretStr(""), description="Signing secret of the GitHub app's webhook.")
     codehost_url: str = Field("https://github.com", description="Code host that repositories are looked up at.")
+    codehost_api_url: str = Field("https://api.github.com", description="Address of the code host's API.")
+    github_app_id: str = Field("", description="Id of the GitHub app that reads private repositories.")
+    github_app_key: SecretStr = Field(SecretStr(""), description="Private key of that app, as PEM text.")
+    resolver: str = Field(
+        "", description="DNS resolver that domains are verified with, `host:port`. Default: the system's."
+    )
+    acme_directory: str = Field(
+        "https://acme-v02.api.letsencrypt.org/directory", description="ACME directory that certificates come from."
+    )
+    acme_email: str = Field("", description="Address that the certificate authority writes to.")
+    acme_ca: str = Field("", description="File with the CA certificate of the ACME server itself, where it is private.")
+    clamd: str = Field("", description="Socket or `host:port` of a ClamAV daemon that uploads are scanned with too.")
     smtp_url: SecretStr = Field(
         SecretStr(""), description="Mail server: `smtp://user:password@host:587` or `smtps://…`."
     )

@@ -19,12 +19,16 @@ from tests.identity.support import HangsUp, House, in_organization, make_house, 
 
 from moorage.app import App
 from moorage.db.store import Database
+from moorage.db.tx import Tx
 from moorage.http.route import Route, Scope
 from moorage.identity import notifications, tokens
 from moorage.identity.roles import Role
 from moorage.identity.users import User
 from moorage.kit.clock import ManualClock
 from moorage.kit.spool import SpoolWriter
+from moorage.projects import deployments, previews
+from moorage.projects import service as projects
+from moorage.projects.previews import PullRequest
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -89,6 +93,38 @@ async def schedule_of(api: Client, db: Database, victim: Victim) -> dict[str, An
     return {"schedule_id": made.data["id"]}
 
 
+async def project_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    """Return a project that has a secret, a pull request and something live; its name is no secret."""
+    token, org_id = victim.house.tokens[Role.OWNER], victim.house.org.id
+    name = f"pier-{org_id}"
+    sent = form(zip_of({"index.html": MARK}), sent_as="staticFiles", name=name)
+    made = (await api.post("/v1/projects/static-upload", token=token, **sent)).data
+    secrets = {"secrets": [{"name": "KEY", "value": MARK}], "env": [{"name": "A", "value": MARK}]}
+    await api.patch(f"/v1/projects/{name}", token=token, json=secrets)
+    pull = PullRequest(1, MARK, f"{MARK}/fork", "topic", "a" * 40, is_fork=True)
+
+    def finish(tx: Tx) -> None:
+        its = deployments.get_by_uuid(tx, org_id, made["uploadId"])
+        deployments.begin(tx, org_id, its)
+        deployments.go_live(tx, org_id, its)
+        deployments.succeed(tx, org_id, its, MARK)
+        previews.update(tx, org_id, projects.get(tx, org_id, name), pull)
+
+    await db.write(finish)
+    return {"name": name, "number": 1, "uuid": made["uploadId"]}
+
+
+async def deployment_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    return {"uuid": victim.values["projects"]["uuid"]}
+
+
+async def domain_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    body = {"domain": f"{MARK}-{victim.house.org.id}.example.com"}
+    path = f"/v1/projects/{victim.values['projects']['name']}/domains"
+    made = await api.post(path, token=victim.house.tokens[Role.OWNER], json=body)
+    return {"domain_id": made.data["id"]}
+
+
 # First segment of a path after /v1, and what makes something of the victim's for its parameters.
 VICTIM: dict[str, Builder] = {
     "orgs": identity_of,
@@ -97,13 +133,25 @@ VICTIM: dict[str, Builder] = {
     "notifications": notification_of,
     "functions": function_of,
     "scheduled-functions": schedule_of,
+    "projects": project_of,
+    "deployments": deployment_of,
+    "domains": domain_of,
 }
-# Bodies that hold, where a route would otherwise refuse the body before it looks for the resource.
+# Bodies that hold, where a route would otherwise refuse the body before it looks for the resource; or what makes one.
 BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", "/v1/orgs/{org_id}/members/{user_id}"): {"role": "viewer"},
     ("PATCH", "/v1/orgs/{org_id}"): {"name": "Taken over"},
     ("POST", "/v1/orgs/{org_id}/invitations"): {"email": "eve@example.com", "role": "owner"},
     ("POST", "/v1/functions/{name}/rollback"): {"version": 1},
+    ("PATCH", "/v1/projects/{name}/name"): lambda victim: {"name": f"taken-over-{victim.house.org.id}"},
+    ("PATCH", "/v1/projects/{name}"): {"buildCmd": "taken over"},
+    ("POST", "/v1/projects/{name}/toggle"): {"enable": False},
+    ("POST", "/v1/projects/{name}/rollback"): lambda victim: {"deploymentUuid": victim.values["projects"]["uuid"]},
+    ("POST", "/v1/projects/{name}/deploy"): {},
+    ("POST", "/v1/projects/{name}/secrets/reveal"): {"name": "KEY"},
+    ("POST", "/v1/projects/{name}/domains"): {"domain": "taken.example.com"},
+    ("PUT", "/v1/projects/{name}/headers"): {"headers": []},
+    ("PUT", "/v1/projects/{name}/redirects"): {"redirects": []},
 }
 UPLOADS: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/functions/{name}/deploy"): form(zip_of({"main.py": "taken = 'over'"})),
@@ -164,9 +212,12 @@ async def of_victim(db: Database, victim: Victim) -> dict[str, list[dict[str, An
     }
 
 
-def call(client: Client, route: Route, path: str, token: str, org: int | None = None) -> Awaitable[Reply]:
+def call(
+    client: Client, route: Route, victim: Victim, path: str, token: str, org: int | None = None
+) -> Awaitable[Reply]:
     where = (route.method, route.path)
-    sent = UPLOADS.get(where) or {"json": BODIES.get(where, {} if route.body else None)}
+    body = BODIES.get(where, {} if route.body else None)
+    sent = UPLOADS.get(where) or {"json": body(victim) if callable(body) else body}
     return client.request(route.method, path, token=token, org=org, **sent)
 
 
@@ -177,7 +228,7 @@ async def test_who_names_anothers_organization_finds_nothing(app: App, api: Clie
 
     for route in in_organization(app.routes):
         for token in stranger.credentials:
-            reply = await call(client, route, victim.path(route), token, victim.house.org.id)
+            reply = await call(client, route, victim, victim.path(route), token, victim.house.org.id)
 
             assert (reply.status, reply.error["code"]) == (404, "not_found"), (route.method, route.path)
             assert MARK not in reply.body.decode()
@@ -200,7 +251,7 @@ async def test_who_acts_in_their_own_organization_finds_nothing_of_anothers(
             stranger = await make_stranger(db)
             path = victim.path(route, org_id=stranger.org_id)
 
-            reply = await call(client, route, path, stranger.credentials[which])
+            reply = await call(client, route, victim, path, stranger.credentials[which])
 
             assert reply.status < 500, (route.method, route.path)
             assert MARK not in reply.body.decode(), (route.method, route.path)
@@ -220,6 +271,6 @@ async def test_the_victims_values_are_real(app: App, api: Client, db: Database) 
         victim = await make_victim(api, db)
         owner = victim.guest if segment(route) == "invitations" else victim.house.people[Role.OWNER]
 
-        reply = await call(client, route, victim.path(route), session_for(db, owner))
+        reply = await call(client, route, victim, victim.path(route), session_for(db, owner))
 
         assert reply.status < 300, (route.method, route.path, reply.body)

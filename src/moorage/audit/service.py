@@ -31,6 +31,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class Actor:
     user_id: int | None
     name: str
+    address: str | None = None  # where the request came from
 
 
 THE_PLATFORM = Actor(None, "Moorage")
@@ -56,6 +57,8 @@ def record(tx: Tx, org_id: int, actor: Actor, action: str, target: Target, **det
     if head is None:
         tx.find(tables.START, org_id=org_id, seq=0, seal="")
         head = tx.one(tables.TAKE_NEXT, org_id=org_id)
+    if actor.address is not None:
+        details["address"] = actor.address
     row: dict[str, Any] = {
         "org_id": org_id,
         "seq": head.seq,

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ensurepip
 import hashlib
 import os
 import re
 import secrets
 import shutil
 import time
-from importlib import util
 from pathlib import Path
 
-from moorage.cells import zygotes
+from moorage.cells import toolchain, zygotes
 from moorage.cells.runtimes import Runtime, installed
 from moorage.functions.packages import InstallFailed
+from moorage.kit import folders
 from moorage.sandbox import run as sandbox
 from moorage.settings import Settings
 
@@ -30,12 +29,8 @@ TAIL_BYTES = 3000
 KEPT_BYTES = 2 * 2**30
 BUILD_UIDS = 190_000  # first of the user ids that builds run under
 TIMEOUT_S = 300.0
+_KEY = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{16}")  # kept, or about to be
 _PINNED = re.compile(r"\s*[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*==[^*,]+\Z")
-# The operator's choice of package index, and the way to it.
-_PASSED_ON = (
-    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT", "npm_config_registry",
-    "NPM_CONFIG_REGISTRY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-)  # fmt: skip
 
 
 class SandboxInstaller:
@@ -66,25 +61,22 @@ class SandboxInstaller:
     async def _run(self, folder: Path, runtime: Runtime, uid: int) -> None:
         is_root = os.getuid() == 0
         if is_root:
-            await asyncio.to_thread(_give, folder, uid)
+            await asyncio.to_thread(folders.give, folder, uid)
         try:
             done = await sandbox.run(self._job(folder, runtime, uid if is_root else 0))
         finally:
             if is_root:
-                await asyncio.to_thread(_give, folder, 0)
+                await asyncio.to_thread(folders.give, folder, 0)
         if done.code != 0:
             raise InstallFailed(tail(done.output) + (f"\n({done.why})" if done.why else ""))
 
     def _job(self, folder: Path, runtime: Runtime, uid: int) -> sandbox.Job:
         settings = self._settings
         binds = zygotes.binds({runtime.name: runtime})
-        env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        env |= {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
-        authorities = settings.extra_ca or os.environ.get("SSL_CERT_FILE", "")
-        if authorities and Path(authorities).is_file():
-            inside = "/opt/moorage/authorities.crt"
-            binds[inside] = authorities
-            env |= {"SSL_CERT_FILE": inside, "PIP_CERT": inside, "NODE_EXTRA_CA_CERTS": inside}
+        env = {**toolchain.environment(), "HOME": "/tmp"}  # noqa: S108
+        if authorities := toolchain.authorities(settings.extra_ca):
+            binds[toolchain.AUTHORITIES] = authorities
+            env |= toolchain.trusting(toolchain.AUTHORITIES)
         argv = _npm(folder, runtime, binds, env) if runtime.language == "nodejs" else _pip(runtime, binds, env)
         return sandbox.Job(
             argv=argv,
@@ -99,33 +91,24 @@ class SandboxInstaller:
 
 
 def _npm(folder: Path, runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[str]:
-    """`npm ci` where there is a lock file; the npm that came with Node, else the one of the bundled Node."""
+    """`npm ci` where there is a lock file."""
     has_lock = any((folder / name).is_file() for name in ("package-lock.json", "npm-shrinkwrap.json"))
-    program = runtime.executable.parent.parent / "lib" / "node_modules" / "npm"
-    if not program.is_dir():
-        bundled = next(each for each in installed().values() if each.language == "nodejs")
-        program = bundled.executable.parent.parent / "lib" / "node_modules" / "npm"
-    binds["/opt/npm"] = str(program)
-    env |= {"npm_config_cache": "/tmp/npm", "npm_config_update_notifier": "false"}  # noqa: S108
+    binds[toolchain.NPM] = str(toolchain.npm_folder(runtime))
+    env["npm_config_cache"] = "/tmp/npm"  # noqa: S108
     # Links to programs are no files, and a function's package has only files.
     flags = ["--omit=dev", "--no-audit", "--no-fund", "--no-bin-links", "--loglevel=error"]
     node = zygotes.inside(runtime)
     env["PATH"] = f"{Path(node).parent}:{env['PATH']}"
-    return [node, "/opt/npm/bin/npm-cli.js", "ci" if has_lock else "install", *flags]
+    return [node, f"{toolchain.NPM}/bin/npm-cli.js", "ci" if has_lock else "install", *flags]
 
 
 def _pip(runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[str]:
     """pip with wheels only: building from source would run its authors' code for what is only a library."""
-    spec = util.find_spec("pip")
-    if spec is not None and spec.origin:
-        binds["/opt/pip/pip"] = str(Path(spec.origin).parent)
-        env["PYTHONPATH"] = "/opt/pip"
-    else:
-        wheel = next(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"), None)
-        if wheel is None:
-            raise InstallFailed("pip is not installed on this machine")
-        binds["/opt/pip.whl"] = str(wheel)
-        env["PYTHONPATH"] = "/opt/pip.whl"
+    found = toolchain.find_pip()
+    if found is None:
+        raise InstallFailed("pip is not installed on this machine")
+    binds[str(Path(toolchain.PIP, found[0]))] = str(found[1])
+    env["PYTHONPATH"] = toolchain.PIP
     flags = [
         "--only-binary=:all:",
         "--no-input",
@@ -161,14 +144,6 @@ def tail(output: str) -> str:
     return "\n".join(lines)[-TAIL_BYTES:].replace(f"{sandbox.WORK}/", "")
 
 
-def _give(folder: Path, uid: int) -> None:
-    """Make a folder and all in it a user's own. Links are changed themselves, never what they lead to."""
-    for where, folders, files in os.walk(folder):
-        os.chown(where, uid, uid, follow_symlinks=False)
-        for name in [*folders, *files]:
-            os.chown(os.path.join(where, name), uid, uid, follow_symlinks=False)
-
-
 def _take_kept(kept: Path, target: Path) -> bool:
     if not kept.is_dir():
         return False
@@ -190,7 +165,8 @@ def _keep(source: Path, folder: Path, key: str) -> None:
 
 
 def _trim(folder: Path) -> None:
-    kept = sorted((each for each in folder.iterdir() if each.is_dir()), key=lambda each: -each.stat().st_mtime)
+    own = (each for each in folder.iterdir() if _KEY.fullmatch(each.name))  # Builds have theirs here too.
+    kept = sorted(own, key=lambda each: -each.stat().st_mtime)
     used = 0
     for each in kept:
         used += sum(path.lstat().st_size for path in each.rglob("*"))

@@ -13,9 +13,6 @@ import json
 import os
 import re
 import secrets
-import shutil
-import stat
-import zipfile
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +25,7 @@ from moorage.artifacts.store import ArtifactStore
 from moorage.cells.runtimes import LANGUAGES, MAIN_FILES
 from moorage.db.store import Database
 from moorage.functions import code
-from moorage.kit import zips
+from moorage.kit import zips, zips_writer
 
 T = TypeVar("T")
 
@@ -36,8 +33,6 @@ MB = 2**20
 PACKED_BYTES = 10 * MB
 UPLOADED = zips.Caps(packed_bytes=PACKED_BYTES, unpacked_bytes=100 * MB, entries=20_000)
 AT_ONCE = 2  # Packing and unpacking keep a core busy, and functions need the others.
-# No time of an archive is kept, and no tool can write an earlier one.
-MOMENT = (1980, 1, 1, 0, 0, 0)
 LABELS = {"nodejs": "Node.js", "python": "Python"}
 # Where a Python package may bring its dependencies, other than beside its main file.
 VENDORED = ("packages", "virtualenv", ".venv", "lib/python*")
@@ -144,28 +139,10 @@ def needs_install(folder: Path, runtime: str) -> bool:
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write a folder as an archive that depends on nothing but names, bytes and executable bits."""
-    names = {path.relative_to(folder).as_posix(): path for path in code.walk(folder)}
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, path in sorted(names.items()):
-            if path.is_dir():
-                if not any(path.iterdir()):
-                    archive.writestr(_entry(name + "/", stat.S_IFDIR | 0o755), b"")
-                continue
-            is_program = path.stat().st_mode & stat.S_IXUSR
-            entry = _entry(name, stat.S_IFREG | (0o755 if is_program else 0o644))
-            with path.open("rb") as source, archive.open(entry, "w") as out:
-                shutil.copyfileobj(source, out, MB)
+    """Write a folder as an archive that depends on nothing but names, bytes and executable bits, and seal it."""
+    zips_writer.pack(folder, target)
     _refuse_bad(zips.inspect, target, code.STORED)
     code.harden(folder)
-
-
-def _entry(name: str, mode: int) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, MOMENT)
-    entry.create_system = 3  # Unix, wherever this runs: it is what the mode is written for.
-    entry.external_attr = mode << 16
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    return entry
 
 
 def _unpacked_size(archive: Path) -> int:

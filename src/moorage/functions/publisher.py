@@ -11,7 +11,6 @@ import asyncio
 import time
 from typing import Any, Final
 
-import msgspec
 from sqlalchemy import select
 
 from moorage.artifacts.store import ArtifactStore
@@ -23,6 +22,7 @@ from moorage.errors import MoorageError
 from moorage.functions import code, tables
 from moorage.functions.edge_client import EdgeClient, EdgeRoute
 from moorage.functions.tables import Deployed, function
+from moorage.http.envvars import read_env
 from moorage.settings import Settings
 from moorage.telemetry import Telemetry
 
@@ -38,14 +38,6 @@ _f = function.c
 REVISIONS: Query[tuple[int, int, int]] = Query(
     select(_f.id, _f.org_id, _f.revision), lambda *row: (row[0], row[1], row[2])
 )
-
-
-class _EnvVar(msgspec.Struct, frozen=True):
-    name: str
-    value: str
-
-
-_read_env = msgspec.json.Decoder(list[_EnvVar]).decode
 
 
 class Publisher:
@@ -202,7 +194,7 @@ def _route(deployed: Deployed) -> EdgeRoute:
         main=deployed.main,
         timeout_ms=its.timeout_ms,
         memory_mb=its.memory_mb,
-        env=[(each.name, each.value) for each in _read_env(its.env)],
+        env=[(each.name, each.value) for each in read_env(its.env)],
         network=its.network,
         raw_http=its.raw_http,
         own_options=its.own_options,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import AfterValidator, BeforeValidator, Field, RootModel, ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, RootModel
 
 from moorage.cells import runtimes
 from moorage.errors import BadRequest
@@ -14,6 +13,7 @@ from moorage.functions.edge_client import Outcome
 from moorage.functions.service import NewFunction
 from moorage.functions.tables import Function, Version
 from moorage.http import strictjson
+from moorage.http.envvars import EnvName, EnvOut, EnvVar, check_env, env_text, read_env
 from moorage.http.forms import Form, UploadedFile
 from moorage.http.models import Input, Output, QueryInput, QueryInt, optional, validate
 from moorage.kit.clock import to_wire
@@ -21,38 +21,18 @@ from moorage.settings import Settings
 
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DEFAULT_RUNTIME = "nodejs"
-ENV_BYTES = 64 * 1024
 FILES = ("code", "file")
 _SWITCHES = {"true": True, "1": True, "false": False, "0": False}
 
 
 def _env_name(name: str) -> str:
-    if "=" in name or "\x00" in name:
-        raise ValueError("must not contain `=` or a NUL character")
     if name.upper().startswith("__OW_"):
         raise ValueError("is reserved: names that start with __OW_ are set by the platform")
     return name
 
 
-class EnvVar(Input):
-    name: Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_env_name)]
-    value: str
-
-
-def _env(env: list[EnvVar]) -> list[EnvVar]:
-    seen: set[str] = set()
-    wrong: list[InitErrorDetails] = []
-    for index, item in enumerate(env):
-        if item.name in seen:
-            text = PydanticCustomError("value_error", "is there twice")
-            wrong.append(InitErrorDetails(type=text, loc=(index, "name"), input=item.name))
-        seen.add(item.name)
-    if wrong:
-        # The list itself is fine: the error belongs to the name that comes second.
-        raise ValidationError.from_exception_data("env", wrong)
-    if sum(len(item.name.encode()) + len(item.value.encode()) for item in env) > ENV_BYTES:
-        raise ValueError(f"should have at most {ENV_BYTES // 1024} KB in all")
-    return env
+class FunctionEnvVar(EnvVar):
+    name: Annotated[EnvName, AfterValidator(_env_name)]
 
 
 def _runtime(asked: str) -> str:
@@ -75,7 +55,7 @@ FormTimeout = Annotated[QueryInt, Field(ge=1000, le=900_000, description="Millis
 Memory = Annotated[int, Field(ge=128, le=2048, description="MB.")]
 FormMemory = Annotated[QueryInt, Field(ge=128, le=2048, description="MB.")]
 Description = Annotated[str, Field(max_length=500)]
-Env = Annotated[list[EnvVar], AfterValidator(_env)]
+Env = Annotated[list[FunctionEnvVar], AfterValidator(check_env)]
 Network = Literal["internet", "none"]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
@@ -180,18 +160,6 @@ def find_file(form: Form) -> str | None:
     return next((name for name in FILES if name in form.files), None)
 
 
-def env_text(env: list[EnvVar]) -> str:
-    return msgspec.json.encode([{"name": item.name, "value": item.value} for item in env]).decode()
-
-
-class EnvOut(Output, frozen=True):
-    name: str
-    value: str
-
-
-_read_env = msgspec.json.Decoder(list[EnvOut]).decode
-
-
 class FunctionListItem(Output, frozen=True):
     id: int
     name: str
@@ -247,7 +215,7 @@ class FunctionDetail(Output, frozen=True):
             description=function.description,
             namespace=f"org-{function.org_id}",
             endpoint=_endpoint(function),
-            env=_read_env(function.env),
+            env=read_env(function.env),
             created_at=to_wire(function.created_at),
             updated_at=to_wire(function.updated_at),
             network="none" if function.network == "none" else "internet",

@@ -19,15 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from moorage.errors import CannotStart
+from moorage.gateway import access_log, admin, pages, static
+from moorage.gateway import hosts as host_configs
+from moorage.gateway.hosts import HostConfig
+from moorage.gateway.pages import NOTHING_HERE, Route, subroute
 from moorage.gateway.sites import HOST_PATTERN
+from moorage.gateway.static import literal
+from moorage.gateway.tls import apply_tls
 from moorage.settings import BadSettings, Settings
 
 OLDEST_CADDY = (2, 8)  # The first with permission bits in the address of a unix socket.
 LONGEST_SOCKET_PATH = 107  # What `sockaddr_un` holds on Linux, without its closing zero byte.
 MAX_HEADER_BYTES = 64 * 1024
 READY_TIMEOUT_S = 2.0
-NOTHING_HERE = "Nothing is published at this address"
+LAST_HOSTS = "gateway-hosts.json"
 
+_NO_HOSTS = HostConfig()
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - these are looked up, not bound
 _PASSED_ON = ("GOMAXPROCS", "SSL_CERT_FILE", "SSL_CERT_DIR")  # The operator's tuning and trust; nothing else.
 
@@ -87,21 +94,60 @@ def environment(settings: Settings) -> dict[str, str]:
     """Return the whole environment of the Caddy process: no variable of ours reaches it, secrets least of all."""
     home = str(settings.folder("run") / "caddy")
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    # Caddy uses what memory it is given; a soft limit makes it collect earlier and stay small while idle.
-    return env | {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home, "GOMEMLIMIT": "64MiB"}
+    # A gateway has little that lives long: looking for garbage less often costs some megabytes under load, and saves a
+    # request more than our own routes cost it. Near the soft limit it looks as often as it has to.
+    tuned = {"GOGC": "400", "GOMEMLIMIT": "64MiB"}
+    return env | tuned | {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}
 
 
-def write_config(settings: Settings) -> Path:
-    """Put the configuration where Caddy reads it, readable by this user alone; safe to repeat."""
+def write_config(settings: Settings, hosts: HostConfig | None = None) -> Path:
+    """Put the configuration where Caddy reads it, readable by this user alone; safe to repeat.
+
+    Without `hosts`, those of the last time are used: a gateway that is started again serves what it served before.
+    """
     run = settings.folder("run")
-    socket = run / "caddy.sock"
-    if len(os.fsencode(socket)) > LONGEST_SOCKET_PATH:
+    if len(os.fsencode(admin_socket(settings))) > LONGEST_SOCKET_PATH:
         raise BadSettings(f"MOORAGE_DATA: is too long a path for unix sockets: {settings.data}")
     (run / "caddy").mkdir(mode=0o700, parents=True, exist_ok=True)
     run.chmod(0o700)
-    path = run / "caddy.json"
-    fresh = run / f".caddy.{secrets.token_hex(8)}.json"
-    text = json.dumps(config(settings, admin_socket=socket), indent=2)
+    if hosts is None:
+        hosts = _last_hosts(settings)
+    else:
+        _write(run / LAST_HOSTS, host_configs.to_text(hosts))
+    return _write(run / "caddy.json", config_text(settings, hosts))
+
+
+async def check(settings: Settings, text: str) -> None:
+    """Ask Caddy whether it would start with a configuration; raises Refused."""
+    process = await asyncio.create_subprocess_exec(
+        *(str(find_caddy()), "validate", "--config", "-"),
+        env=environment(settings),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await process.communicate(text.encode())
+    if process.returncode != 0:
+        raise admin.Refused(said.decode(errors="replace").strip().rpartition("\n")[2])
+
+
+def admin_socket(settings: Settings) -> Path:
+    return settings.folder("run") / "caddy.sock"
+
+
+def config_text(settings: Settings, hosts: HostConfig) -> str:
+    return json.dumps(config(settings, admin_socket=admin_socket(settings), hosts=hosts))
+
+
+def _last_hosts(settings: Settings) -> HostConfig:
+    try:
+        return host_configs.from_text((settings.folder("run") / LAST_HOSTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return HostConfig()
+
+
+def _write(path: Path, text: str) -> Path:
+    fresh = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
     return fresh.replace(path)
@@ -128,30 +174,35 @@ async def _exchange(host: str, port: int, request: bytes) -> bytes:
         writer.close()
 
 
-def config(settings: Settings, *, admin_socket: Path) -> dict[str, Any]:
-    """Return Caddy's configuration as JSON values; its size does not depend on what is published."""
-    return {
-        "admin": {"listen": f"unix/{_literal(admin_socket)}|0600", "config": {"persist": False}},
+def config(settings: Settings, *, admin_socket: Path, hosts: HostConfig = _NO_HOSTS) -> dict[str, Any]:
+    """Return Caddy's configuration as JSON values; its size depends on `hosts`, and not on what is published."""
+    made: dict[str, Any] = {
+        "admin": {
+            "listen": f"unix/{literal(admin_socket)}|0600",
+            "origins": [admin.HOST],
+            "config": {"persist": False},
+        },
         # Warnings are left out: Caddy warns of every unix admin socket, and at every stop.
         "logging": {"logs": {"default": {"level": "ERROR"}}},
         # Certificates come with private keys, so they live with the other keys and are backed up with them.
         "storage": {"module": "file_system", "root": str(settings.folder("keys") / "caddy")},
-        "apps": {"http": {"grace_period": "5s", "servers": {"public": _server(settings)}}},
+        "apps": {"http": {"grace_period": "5s", "servers": {"public": _server(settings, hosts)}}},
     }
+    access_log.add_to(made, settings, hosts)
+    return apply_tls(made, settings)
 
 
-def _server(settings: Settings) -> dict[str, Any]:
+def _server(settings: Settings, hosts: HostConfig) -> dict[str, Any]:
     server: dict[str, Any] = {
         "listen": [_address(settings.host, settings.gateway_port)],
         "protocols": ["h1"],
-        # Names are looked up, not configured, so there is no list to get certificates for ahead of time: TLS is for the
-        # on-demand policy of verified domains to switch on. Until then production stands behind a proxy that ends TLS.
+        # Names are looked up, not configured, so there is no list to get certificates for ahead of time.
         "automatic_https": {"disable": True},
         "read_header_timeout": "10s",
         "idle_timeout": "120s",
         "max_header_bytes": MAX_HEADER_BYTES,
-        "routes": _routes(settings),
-        "errors": {"routes": _error_routes()},
+        "routes": _routes(settings, hosts),
+        "errors": {"routes": _error_routes(settings)},
     }
     if settings.trusted_proxies:
         server["trusted_proxies"] = {"source": "static", "ranges": list(settings.trusted_proxies)}
@@ -160,33 +211,29 @@ def _server(settings: Settings) -> dict[str, Any]:
     return server
 
 
-def _routes(settings: Settings) -> list[dict[str, Any]]:
+def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
     """Return the routes in the order they are tried."""
-    is_host = {"vars_regexp": {"{http.request.host}": {"pattern": HOST_PATTERN}}}
     bare_hosts = sorted({settings.domain, f"edge.{settings.domain}", "127.0.0.1", "localhost"})
+    functions = {
+        "match": [{"path": ["/api/v1/web/*"]}],
+        "handle": [subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _edge_proxy(settings)]}])],
+        "terminal": True,
+    }
     return [
-        *_preamble(),
-        # The host becomes a path below: without this guard `Host: ..` would serve the folder above the sites.
-        {"match": [{"not": [is_host]}], "handle": [_NOT_FOUND], "terminal": True},
-        {
-            "match": [{"host": bare_hosts, "path": ["/api/v1/web/*"]}],
-            "handle": [_WITHOUT_VIA, _edge_proxy(settings)],
-            "terminal": True,
-        },
-        {"match": [_HIDDEN_FILES], "handle": [_NOT_FOUND], "terminal": True},
-        {"handle": [_static_files(settings), _NOT_FOUND]},
+        {"match": _UNSAFE_HOSTS, "handle": [pages.not_found()], "terminal": True},
+        *host_configs.host_routes(settings, hosts),
+        {"match": [{"host": bare_hosts}], "handle": [subroute([functions])]},
+        *static.site_routes(settings),
     ]
 
 
-def _preamble() -> list[dict[str, Any]]:
-    """Name no server software; keep a safe request id the client sent, else make one."""
-    sent = {"header_regexp": {"X-Request-Id": {"name": "sent_id", "pattern": "^[A-Za-z0-9._-]{1,64}$"}}}
-    # The part that matched is kept, not the header: of a header sent twice the other value may be anything.
-    return [
-        {"handle": [{"handler": "headers", "response": {"delete": ["Server"]}}]},
-        {"handle": [{"handler": "vars", "request_id": "{http.request.uuid}"}]},
-        {"match": [sent], "handle": [{"handler": "vars", "request_id": "{http.regexp.sent_id.0}"}]},
-    ]
+# The host becomes a name below the folder of sites. A name that is empty, `.` or `..`, or that has a slash in it, would
+# be another folder: without this guard `Host: ..` would serve the one above. These look at the header as it was sent,
+# with its port and brackets; a regular expression would cost each request as much as everything else we do here.
+_UNSAFE_HOSTS: list[dict[str, Any]] = [
+    {"header": {"Host": [".*", ":*", "[*", "*..*", "*/*"]}},
+    {"header": {"Host": None}},
+]
 
 
 def _edge_proxy(settings: Settings) -> dict[str, Any]:
@@ -201,59 +248,29 @@ def _edge_proxy(settings: Settings) -> dict[str, Any]:
 
 
 # The proxy names itself as it writes the answer, so this has to wait until then.
-_WITHOUT_VIA = {"handler": "headers", "response": {"deferred": True, "delete": ["Via"]}}
+_WITHOUT_NAMES = {"handler": "headers", "response": {"deferred": True, "delete": ["Server", "Via"]}}
 
 
-def _static_files(settings: Settings) -> dict[str, Any]:
-    return {
-        "handler": "file_server",
-        "root": f"{_literal(settings.folder('sites'))}/{{http.request.host}}",
-        "precompressed": {"zstd": {}, "br": {}, "gzip": {}},
-        "precompressed_order": ["zstd", "br", "gzip"],
-        "pass_thru": True,
-    }
-
-
-# The file server's own `hide` looks at the whole path on disk, where the data folder `.moorage` would hide every site.
-_HIDDEN_FILES = {
-    "path_regexp": {"pattern": r"/\."},
-    "not": [{"path_regexp": {"pattern": r"^/\.well-known(?:/[^./][^/]*)*/?$"}}],
-}
-
-
-def _failure(status: int, code: str, message: str) -> dict[str, Any]:
-    envelope = {"success": False, "error": {"code": code, "message": message, "traceId": "{http.vars.request_id}"}}
-    return {
-        "handler": "static_response",
-        "status_code": status,
-        "headers": {"Content-Type": ["application/json"], "X-Request-Id": ["{http.vars.request_id}"]},
-        "body": json.dumps(envelope, separators=(",", ":")),
-    }
-
-
-_NOT_FOUND = _failure(404, "not_found", NOTHING_HERE)
-_BAD_REQUEST = _failure(400, "bad_request", "The request is malformed")
-_NO_ANSWER = _failure(502, "internal", "What serves this address does not answer")
-
-
-def _error_routes() -> list[dict[str, Any]]:
+def _error_routes(settings: Settings) -> list[Route]:
     """Answer what a handler gave up on: a broken request, a file or method that is not there, else our own fault."""
-    # Caddy refuses some requests before it tries any route, so the preamble has to stand here too.
+    # To the file server a name that is too long for any file is an error, but to an application it may be an address.
+    is_site = {"vars_regexp": {"{http.request.host}": {"pattern": HOST_PATTERN}}}
+    reading = {"method": ["GET", "HEAD"]}
+    fallback = subroute([*static.fallback_routes(settings, after_error=True), *static.closing_routes(settings)])
+    broken: list[Route] = [
+        {"match": [{**is_site, **reading}], "handle": [fallback], "terminal": True},
+        {"match": [{"header": {"Host": ["*"]}}], "handle": [pages.not_found()], "terminal": True},
+        {"handle": [pages.bad_request()]},
+    ]
     return [
-        *_preamble(),
-        {"match": [_status_is("^400$")], "handle": [_BAD_REQUEST], "terminal": True},
-        {"match": [_status_is("^4")], "handle": [_NOT_FOUND], "terminal": True},
-        {"handle": [_NO_ANSWER]},
+        {"match": [_status_is("^400$")], "handle": [subroute(broken)], "terminal": True},
+        {"match": [_status_is("^4")], "handle": [pages.not_found()], "terminal": True},
+        {"handle": [pages.no_answer()]},
     ]
 
 
 def _status_is(pattern: str) -> dict[str, Any]:
     return {"vars_regexp": {"{http.error.status_code}": {"pattern": pattern}}}
-
-
-def _literal(path: Path) -> str:
-    """Return the path so that Caddy takes no part of it for a placeholder."""
-    return str(path).replace("{", r"\{").replace("}", r"\}")
 
 
 def _address(host: str, port: int) -> str:

@@ -1,7 +1,8 @@
 """The folder of routes: `sites/<host>` is a link to the release that host serves.
 
 The gateway looks a host up in this folder at each request, so swapping a link is a deployment, a rollback or a new
-domain, and needs no reload at any number of hosts. The rule for host names stands here once: the gateway's guard is
+domain, and needs no reload at any number of hosts. Only where a host has no such file, it looks for a marker
+`disabled/<host>`. The rule for host names stands here once: the gateway's guard is
 made from the same pattern, because a name that passes it becomes a path.
 """
 
@@ -61,6 +62,24 @@ def find(settings: Settings, host: str) -> Path | None:
         return Path(os.readlink(_link(settings, host)))
     except FileNotFoundError:
         return None
+
+
+def mark_disabled(settings: Settings, host: str) -> None:
+    """Let the host say that it is switched off, wherever it has no file to serve. Safe to repeat."""
+    marker = _marker(settings, host)
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+
+
+def unmark_disabled(settings: Settings, host: str) -> None:
+    """Let the host be unknown again, where it has nothing to serve. Safe to repeat."""
+    _marker(settings, host).unlink(missing_ok=True)
+
+
+def _marker(settings: Settings, host: str) -> Path:
+    if not is_host(host):
+        raise BadHost(host)
+    return settings.folder("disabled") / host
 
 
 def _link(settings: Settings, host: str) -> Path:

@@ -34,6 +34,7 @@ SECURITY: Headers = [
 ]
 HSTS = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
 JSON = (b"content-type", b"application/json")
+TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 @dataclass(slots=True)
@@ -62,6 +63,11 @@ def success(data: Any, status: int = 200) -> Answer:
 
 def plain_json(data: Any, status: int = 200) -> Answer:
     return Answer(status, encode(data), [JSON])
+
+
+def plain_text(text: str, status: int = 200, headers: Headers | None = None) -> Answer:
+    """Return a text for programs that show what they get to a person, such as git."""
+    return Answer(status, f"{text}\n".encode(), [TEXT, *(headers or [])])
 
 
 def failure(error: MoorageError, trace_id: str) -> Answer:

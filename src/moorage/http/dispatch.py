@@ -23,7 +23,7 @@ from moorage.http.cors import Cors
 from moorage.http.match import RouteTree
 from moorage.http.models import validate
 from moorage.http.ratelimit import RateLimiter, key_of
-from moorage.http.request import ClientGone, Counted, Request
+from moorage.http.request import ClientGone, Counted, Request, basic_password
 from moorage.http.route import Route, Scope
 from moorage.http.sending import Send, Sender
 from moorage.telemetry import Telemetry
@@ -35,6 +35,7 @@ class Ask(NamedTuple):
     token: str | None
     organization: str | None  # header, else query
     path_organization: str | None
+    client: str | None = None  # the address that the request came from
 
 
 class Gate(Protocol):
@@ -49,6 +50,18 @@ class Gate(Protocol):
         ...
 
 
+class Mount(NamedTuple):
+    """Everything below a path, whatever the method, answered by one handler in its own way.
+
+    It reads the body itself before it answers, decides itself who may, and sets the request's caller. Its clients may
+    send the token as the password of Basic credentials. None means that there is nothing at the path.
+    """
+
+    path: str  # ends with a slash
+    handle: Callable[[Request], Awaitable[Answer | Stream | None]]
+    is_counted: bool = True  # against the rate limit
+
+
 class Dispatcher:
     """The ASGI application of the API."""
 
@@ -60,6 +73,7 @@ class Dispatcher:
         telemetry: Telemetry,
         *,
         fallback: Callable[[Request], Awaitable[Answer | None]] | None = None,
+        mounts: Iterable[Mount] = (),
     ) -> None:
         self.tree = RouteTree(routes)
         self.db = db
@@ -70,6 +84,7 @@ class Dispatcher:
         self.cors = Cors.of(settings)
         self.sender = Sender(settings, self.cors, telemetry)
         self.fallback = fallback
+        self.mounts = tuple(mounts)
         self._timeout_s = settings.body_timeout_s
         self._trusted = proxies.networks(settings.trusted_proxies)
         # Stores that can read within the event loop offer this; others read in a thread.
@@ -85,15 +100,16 @@ class Dispatcher:
         request = Request(scope, receive, self._timeout_s)
         found = None if "\x00" in request.path else self.tree.find(request.method, request.path)
         route = found[0] if found else None
+        mount = None if found else self._mount(request.path)
         try:
-            self._count(request, route)
-            answer = await self._answer(request, *found) if found else await self._unknown(request)
+            self._count(request, route, mount)
+            answer = await self._answer(request, *found) if found else await self._unknown(request, mount)
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - the HTTP edge: whatever it is, the client gets the envelope
             answer = self._refusal(request, error)
         await self.sender.send(send, request, answer)
-        self.telemetry.request(request, route, answer.status, time.perf_counter() - started)
+        self.telemetry.request(request, route or mount, answer.status, time.perf_counter() - started)
 
     def answer_now(self, scope: dict[str, Any]) -> bool:
         """Answer a point read within this call, without a task of its own; the server asks here first.
@@ -127,20 +143,28 @@ class Dispatcher:
         """Let what runs beside requests come to its end; after this the store may be closed."""
         await asyncio.gather(*self._background, return_exceptions=True)
 
-    def _count(self, request: Request, route: Route | None) -> None:
+    def _mount(self, path: str) -> Mount | None:
+        return next((mount for mount in self.mounts if path.startswith(mount.path)), None)
+
+    def _count(self, request: Request, route: Route | None, mount: Mount | None = None) -> None:
         """Count a request against its token or address; raises RateLimited."""
         if self._trusted:
             request.client = proxies.client_of(request.client, request.header(b"x-forwarded-for"), self._trusted)
-        request.token = _token(request, route)
-        if route is None or not route.raw:
+        request.token = _token(request, route, mount)
+        if mount.is_counted if mount is not None else route is None or not route.raw:
             may, left, reset = self.limiter.count(key_of(request.token, request.client))
             request.counted = Counted(self.limiter.limit, left, reset, may)
             if not may:
                 raise RateLimited("Too many requests")
 
-    async def _unknown(self, request: Request) -> Answer:
-        if request.method == "OPTIONS" and (answer := self.cors.preflight(request, self.tree.methods(request.path))):
-            return answer
+    async def _unknown(self, request: Request, mount: Mount | None) -> Answer | Stream:
+        if mount is not None and "\x00" not in request.path:
+            answer = await mount.handle(request)
+            self._note(request.caller)
+            if answer is not None:
+                return answer
+        if request.method == "OPTIONS" and (allowed := self.cors.preflight(request, self.tree.methods(request.path))):
+            return allowed
         if self.fallback and request.method in ("GET", "HEAD"):
             page = await self.fallback(request)
             if page is not None:
@@ -298,7 +322,7 @@ class Dispatcher:
         if organization is None and b"organization_id=" in request.query_string and route.scope is not Scope.PUBLIC:
             organization = request.from_query("organization_id")
         path_org = values[0] if route.scope is Scope.PATH_ORG else None
-        return Ask(request.token, organization, path_org)
+        return Ask(request.token, organization, path_org, request.client)
 
     def _arguments(
         self, request: Request, route: Route, values: list[str], *, tx: Tx | None = None, body: bytes = b""
@@ -324,9 +348,11 @@ class Dispatcher:
         return given
 
 
-def _token(request: Request, route: Route | None) -> str | None:
+def _token(request: Request, route: Route | None, mount: Mount | None) -> str | None:
     header = request.headers.get(b"authorization")
     if header is not None:
+        if mount is not None and (password := basic_password(header)):
+            return password
         scheme, _, token = header.partition(" ")
         return token.strip() or None if scheme.lower() == "bearer" else None
     if route is not None and route.events:

@@ -77,7 +77,11 @@ def field_messages(error: ValidationError, value: Any) -> dict[str, str]:
     """Return a message for each bad field of what the client sent."""
     fields: dict[str, str] = {}
     for item in error.errors(include_url=False, include_input=False):
-        fields.setdefault(field_name(_as_sent(item["loc"], value, item["type"])), _message(item))
+        location = _as_sent(item["loc"], value, item["type"])
+        if item["type"] in _TAGS:
+            # Which of several objects it is, is said by one of their fields: that one is wrong or missing.
+            location = (*location, item["ctx"]["discriminator"].strip("'"))
+        fields.setdefault(field_name(location), _message(item))
     return fields
 
 
@@ -103,7 +107,9 @@ def field_name(location: tuple[str | int, ...]) -> str:
     return name or "body"
 
 
+_TAGS = frozenset(("union_tag_invalid", "union_tag_not_found"))
 _MESSAGES = {
+    "union_tag_not_found": "is required",
     "missing": "is required",
     "string_type": "should be a string",
     "int_type": "should be a whole number",
@@ -121,6 +127,8 @@ _MESSAGES = {
 def _message(item: Any) -> str:
     if known := _MESSAGES.get(item["type"]):
         return known
+    if item["type"] == "union_tag_invalid":
+        return f"should be one of {item['ctx']['expected_tags']}"
     text = str(item["msg"]).removeprefix("Value error, ")
     text = text.replace("Input should", "should").replace("String should", "should").replace("List should", "should")
     return text[:1].lower() + text[1:]

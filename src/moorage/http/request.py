@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import re
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ _WANTED = frozenset(
         b"authorization",
         b"content-type",
         b"content-length",
+        b"content-encoding",
         b"transfer-encoding",
         b"x-request-id",
         b"x-organization-id",
@@ -31,6 +34,7 @@ _WANTED = frozenset(
         b"x-hub-signature-256",
         b"x-github-event",
         b"x-github-delivery",
+        b"git-protocol",
         b"access-control-request-method",
     )
 )
@@ -165,6 +169,18 @@ class Request:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 return
+
+
+def basic_password(header: str) -> str | None:
+    """Return the password of a Basic `Authorization` header, whoever the user is; None where it has none."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        pair = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return pair.partition(":")[2] or None
 
 
 class ClientGone(Exception):

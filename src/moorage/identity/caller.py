@@ -22,6 +22,7 @@ class Caller(NamedTuple):
     found_role: Role | None
     standing: Standing | None
     is_first_use: bool = False  # of the API token within the last minute
+    address: str | None = None  # where the request came from, on writes
 
     @property
     def org_id(self) -> OrgId:
@@ -40,7 +41,7 @@ class Caller(NamedTuple):
 
     @property
     def as_actor(self) -> Actor:
-        return Actor(self.user_id, self.name or self.email)
+        return Actor(self.user_id, self.name or self.email, self.address)
 
     def check_may_act_for_user(self) -> None:
         """Refuse an API token that could not do everything its user can: what follows reaches past its organization."""

@@ -117,7 +117,7 @@ class IdentityGate:
         else:
             caller = self._by_session(tx, route, ask)
         _check_standing(tx, route, caller)
-        return caller
+        return caller._replace(address=ask.client) if route.is_write else caller
 
     async def passed(self, db: Database, caller: Caller) -> None:
         """Note that a token was used: many tokens in one write, a moment later."""

@@ -330,6 +330,7 @@ class MarkedRead(Output, frozen=True):
 class ActivityActor(Output, frozen=True):
     user_id: int | None
     name: str
+    address: str | None
 
 
 class ActivityTarget(Output, frozen=True):
@@ -348,5 +349,6 @@ class ActivityOut(Output, frozen=True):
     @classmethod
     def of(cls, row: Activity) -> ActivityOut:
         details: dict[str, Any] = msgspec.json.decode(row.details)
-        actor, target = ActivityActor(row.user_id, row.actor), ActivityTarget(row.target_kind, row.target)
+        actor = ActivityActor(row.user_id, row.actor, details.pop("address", None))
+        target = ActivityTarget(row.target_kind, row.target)
         return cls(row.id, row.action, actor, target, details, to_wire(row.at))

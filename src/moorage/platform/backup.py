@@ -217,6 +217,9 @@ def _is_unfinished(path: str) -> bool:
     """Tell what is still being written, under a name that it will not keep."""
     if path.startswith("databases/"):
         return False  # A database server names its files as it likes.
+    if path.startswith("git/"):
+        name = path.rpartition("/")[2]
+        return name.endswith(".lock") or name.startswith(("tmp_", "incoming-", "tmp-", "."))
     return path.endswith(".partial") or (path.startswith("artifacts/") and "#" in path)
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from moorage import jobs
 from moorage.artifacts.store import ArtifactStore
+from moorage.artifacts.unpacked import Unpacked
 from moorage.db import migrate
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
@@ -23,6 +24,7 @@ from moorage.jobs.timetable import Tick, TickHandler
 from moorage.kit.clock import DAY_MS
 from moorage.kit.cron import Cron
 from moorage.platform.opening import store_path
+from moorage.projects import jobs as project_jobs
 from moorage.settings import Settings
 from moorage.webhooks import service as webhooks
 from moorage.worker.run import Handlers, Run
@@ -41,7 +43,7 @@ class Sweep(msgspec.Struct, frozen=True, tag="platform.sweep"):
 
 
 class CollectArtifacts(msgspec.Struct, frozen=True, tag="platform.collect_artifacts"):
-    """Delete the artifacts that nothing refers to, and the unpacked code of functions that are gone."""
+    """Delete the artifacts that nothing refers to, and the unpacked code and releases that nobody uses."""
 
 
 SCHEDULE: dict[str, tuple[str, msgspec.Struct]] = {
@@ -51,7 +53,7 @@ SCHEDULE: dict[str, tuple[str, msgspec.Struct]] = {
 }
 
 
-def register(handlers: Handlers, ticks: dict[str, TickHandler], artifacts: ArtifactStore) -> None:
+def register(handlers: Handlers, ticks: dict[str, TickHandler], artifacts: ArtifactStore, releases: Unpacked) -> None:
     async def snapshot(run: Run, _: SnapshotStore) -> None:
         if run.db.dialect == "sqlite":
             await asyncio.to_thread(snapshot_store, run.db.env.settings, run.db.env.clock.now())
@@ -59,6 +61,7 @@ def register(handlers: Handlers, ticks: dict[str, TickHandler], artifacts: Artif
     async def collect(run: Run, _: CollectArtifacts) -> None:
         await artifacts.collect()
         await code.collect(run.db, run.db.env.settings)
+        await releases.collect(run.db)
 
     handlers.add(SnapshotStore, snapshot)
     handlers.add(CollectArtifacts, collect)
@@ -90,6 +93,7 @@ def sweep(tx: Tx, _: Sweep) -> None:
     idempotency.sweep(tx)
     invitations.expire(tx)
     webhooks.sweep(tx)
+    project_jobs.sweep(tx)
 
 
 def snapshot_store(settings: Settings, now_ms: int) -> Path:

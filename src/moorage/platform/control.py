@@ -15,8 +15,10 @@ from typing import Any
 
 from moorage import app as application
 from moorage import settings as settings_module
+from moorage.analytics import retention as analytics_retention
 from moorage.app import App
 from moorage.db.store import Database
+from moorage.domains import jobs as domain_jobs
 from moorage.errors import CannotStart
 from moorage.functions import retention
 from moorage.functions.installer import SandboxInstaller
@@ -26,6 +28,7 @@ from moorage.kit.process import open_many
 from moorage.platform import admin, chores, opening
 from moorage.platform.listener import listen_for_jobs
 from moorage.reconciler.loop import Reconciler
+from moorage.repositories import jobs as repository_jobs
 from moorage.settings import Sandbox, Settings
 from moorage.telemetry import Telemetry, logs, metrics
 from moorage.worker.pool import Worker
@@ -51,6 +54,7 @@ class Control:
             self.telemetry,
             installer=SandboxInstaller(settings) if is_sandboxed else None,
             sandbox_state=lambda: "on" if is_sandboxed else NO_SANDBOX,
+            has_gateway=self.has_sites,
         )
         owns = not settings.uses_postgres
         self.worker = Worker(self.db, self.app.handlers, self.telemetry, slots=settings.workers, owns_store=owns)
@@ -60,6 +64,9 @@ class Control:
         self.reconciler = Reconciler(self.db, self.telemetry)
         self.reconciler.add("chores", chores.ensure, every_s=60)
         self.reconciler.add("records", retention.ensure, every_s=3600)
+        self.reconciler.add("domains", domain_jobs.ensure, every_s=3600)
+        self.reconciler.add("repositories", repository_jobs.ensure, every_s=3600)
+        self.reconciler.add("analytics", analytics_retention.ensure, every_s=3600)
         self.reconciler.add("schedules", self.app.functions.runner.ensure, every_s=2)
         self.app.functions.edge.is_expected = self.has_gateway
         self._servers: list[Server] = []
@@ -70,6 +77,11 @@ class Control:
     def has_gateway(self) -> bool:
         """Whether a function gateway was started along with us; `edge_socket` names one that was started by itself."""
         return "MOORAGE_READY_FD" in os.environ
+
+    @property
+    def has_sites(self) -> bool:
+        """Whether the public gateway was started along with us: not where functions alone are run."""
+        return self.has_gateway and self.serves
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then stop in order: no new requests, no new jobs, close the store."""
@@ -91,6 +103,11 @@ class Control:
             self._part(self.reconciler.run())
             if self.settings.uses_postgres:
                 self._part(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
+        if self.has_sites:
+            # Routes are back before anybody is told that we are ready.
+            await self.app.projects.keeper.ready(GATEWAY_S)
+            self._part(self._keep_gateway())
+            self._part(self.app.projects.ingest.run())
         if self.has_gateway:
             self._part(self.app.functions.publisher.run())
             self._part(self.app.functions.recorder.run())
@@ -104,6 +121,16 @@ class Control:
             await self.app.functions.publisher.ready(GATEWAY_S)
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers no event
             await asyncio.sleep(0.005)
+
+    async def _keep_gateway(self) -> None:
+        """Look at the gateway every so often: sooner where other processes share the store."""
+        every_s = 1.0 if self.settings.uses_postgres else 15.0
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await self.app.projects.keeper.settle()
+            except Exception as error:  # noqa: BLE001 - the loop outlives whatever one look meets
+                self.telemetry.crashed(None, error, where="gateway")
 
     def _serve_metrics(self, asgi: Any) -> None:
         try:

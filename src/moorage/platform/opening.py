@@ -22,7 +22,11 @@ from moorage.settings import Settings
 FOLDERS = (
     "store",
     "artifacts",
+    "git",
     "sites",
+    "disabled",
+    "releases",
+    "builds",
     "code",
     "spool",
     "run",
@@ -33,7 +37,11 @@ FOLDERS = (
     "keys",
     "uploads",
 )
-READABLE = ("sites",)  # by the gateway, which may run as another user; everything else is ours alone
+READABLE = (
+    "sites",
+    "disabled",
+    "releases",
+)  # by the gateway, which may run as another user; everything else is ours alone
 STORE = "moorage.db"
 
 
@@ -81,7 +89,7 @@ def check_store_is_there(settings: Settings) -> None:
     if path.exists() and path.stat().st_size > 0:
         return
     marked = (settings.data / "instance").exists()
-    held = any(next(settings.folder(name).iterdir(), None) for name in ("artifacts", "databases"))
+    held = any(next(settings.folder(name).iterdir(), None) for name in ("artifacts", "databases", "git"))
     if marked or held:
         raise MissingStore(settings.data)
 

@@ -148,4 +148,6 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _python(name: str, module: str, env: dict[str, str]) -> dict[str, Any]:
+    # Threads that allocate by turns would each keep an arena of their own: under load a third more memory, for nothing.
+    env = {"MALLOC_ARENA_MAX": "1", **env}
     return {"name": name, "argv": [sys.executable, "-m", module], "env": env, "says_ready": True}

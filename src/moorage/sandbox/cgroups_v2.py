@@ -195,7 +195,7 @@ def open_v2(token: str, tree: files.Hierarchy) -> V2Cgroups | None:
     """Make our group ready to have cells below it; None where that is not possible, and nothing has changed then."""
     home = files.level(tree.folder)
     base = home
-    if _belongs_to_systemd(home):
+    if belongs_to_systemd(home):
         base = f"{tree.mount}/moorage-{token}"
         if not _make_base(tree.mount, base):
             return None
@@ -212,7 +212,7 @@ def open_v2(token: str, tree: files.Hierarchy) -> V2Cgroups | None:
 def could_open_v2(tree: files.Hierarchy) -> frozenset[str]:
     """Say which controllers `open_v2` would find, without moving anybody: for those that only want to know."""
     home = files.level(tree.folder)
-    base = tree.mount if _belongs_to_systemd(home) else home
+    base = tree.mount if belongs_to_systemd(home) else home
     handed = frozenset(files.words(f"{base}/cgroup.controllers")).intersection(HANDED_ON)
     if not handed or not os.access(f"{base}/cgroup.subtree_control", os.W_OK):
         return frozenset()
@@ -224,7 +224,7 @@ def could_open_v2(tree: files.Hierarchy) -> frozenset[str]:
     return found.controllers | handed | idle
 
 
-def _belongs_to_systemd(folder: str) -> bool:
+def belongs_to_systemd(folder: str) -> bool:
     """Tell whether systemd keeps this group for itself; it marks those it leaves to us (Delegate=yes).
 
     An ordinary user has no other place, and may have been given this one.

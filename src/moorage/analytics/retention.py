@@ -1,0 +1,72 @@
+"""Forgetting: figures after 90 days, visitors after two days, a day's salt an hour after the day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from moorage import jobs
+from moorage.analytics import tables
+from moorage.analytics.counting import KEPT_MS, PLATFORM, SALTS
+from moorage.db.query import Command
+from moorage.db.scope import across_organizations
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.jobs import Lane, timetable
+from moorage.jobs.timetable import Tick, TickHandler
+from moorage.kit.clock import DAY_MS, HOUR_MS
+from moorage.kit.cron import Cron
+from moorage.vault import service as vault
+from moorage.worker.run import Handlers, Run
+
+KIND = "analytics.trim"
+EVERY = Cron.parse("7 * * * *")
+SALT_GRACE_MS = HOUR_MS  # The last lines of a day may be read a little later.
+AT_ONCE = 500  # Others wait to write meanwhile, so no unit takes long.
+
+
+class TrimAnalytics(msgspec.Struct, frozen=True, tag="analytics.trim"):
+    """Forget what is too old."""
+
+
+def register(handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
+    handlers.add(TrimAnalytics, trim)
+    ticks[KIND] = _on_tick
+
+
+async def ensure(db: Database, _now: int) -> None:
+    """Make sure the timetable holds the chore; for the reconciler."""
+    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
+
+
+@across_organizations("the platform's own timetable")
+def _on_tick(tx: Tx, tick: Tick) -> None:
+    jobs.add(tx, TrimAnalytics(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
+
+
+async def trim(run: Run, _: TrimAnalytics) -> None:
+    """Delete in small units until nothing is left to delete."""
+    await run.write(_forget_salts)
+    today = run.db.env.clock.now() // DAY_MS * DAY_MS
+    await _until_done(run, _trimming(tables.TRIM_HOURS, today - KEPT_MS))
+    await _until_done(run, _trimming(tables.TRIM_TOP, today - KEPT_MS))
+    # Those of yesterday are still needed to say how many came in the last 24 hours.
+    await _until_done(run, _trimming(tables.TRIM_VISITORS, today - DAY_MS))
+
+
+async def _until_done(run: Run, delete: Callable[[Tx], int]) -> None:
+    while await run.write(delete) == AT_ONCE:
+        continue
+
+
+def _trimming(command: Command, before: int) -> Callable[[Tx], int]:
+    return lambda tx: tx.run(command, before=before, most=AT_ONCE)
+
+
+@across_organizations("the salts of days are the platform's")
+def _forget_salts(tx: Tx) -> None:
+    oldest = (tx.now - SALT_GRACE_MS) // DAY_MS
+    for day in vault.names(tx, PLATFORM, SALTS):
+        if int(day) < oldest:
+            vault.remove(tx, PLATFORM, SALTS, day)

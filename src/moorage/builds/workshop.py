@@ -1,0 +1,213 @@
+"""Where a build takes place: the tools, folders and environment that its commands find, inside a sandbox or without.
+
+Commands are made for a layout, which says where things are as they see them; a job is made for the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from moorage.builds.detect import GO_PATH
+from moorage.builds.managers import PNPM_PACKAGE, YARN_PACKAGE, NodeManager
+from moorage.builds.ports import BuildFailed
+from moorage.cells import toolchain, zygotes
+from moorage.cells.runtimes import Runtime, installed, resolve
+from moorage.sandbox.run_job import WORK, Job
+from moorage.settings import Settings
+
+CACHE = "/cache"
+TMP = "/tmp"  # noqa: S108
+BIN = "/opt/moorage/bin"
+PIDS = 1024
+FILE_MB = 1024
+DISK_MB = 10 * 1024
+OUTPUT_BYTES = 32 * 2**20
+# A build that nobody watches may not ask questions, nor report home.
+QUIET = {
+    "CI": "true",
+    "NEXT_TELEMETRY_DISABLED": "1",
+    "GATSBY_TELEMETRY_DISABLED": "1",
+    "ASTRO_TELEMETRY_DISABLED": "1",
+    "NUXT_TELEMETRY_DISABLED": "1",
+    "YARN_ENABLE_TELEMETRY": "0",
+    "NG_CLI_ANALYTICS": "false",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_INPUT": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things are, as the commands of a build see them."""
+
+    base: str
+    cache: str
+    tmp: str
+    bin: str
+    node: str
+    npm: str
+    python: str
+    pip: str  # for PYTHONPATH
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a build."""
+
+    what: str  # names it in a sentence, such as "npm ci"
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()  # variables of the user that would mislead it
+
+
+@dataclass(frozen=True)
+class Room:
+    """The folders of one build on this machine."""
+
+    source: Path
+    base: str
+    cache: Path
+    scratch: Path
+
+    @property
+    def tmp(self) -> Path:
+        return self.scratch / "tmp"
+
+    @property
+    def bin(self) -> Path:
+        return self.scratch / "bin"
+
+    @property
+    def pip(self) -> Path:
+        return self.scratch / "pip"
+
+    def make(self) -> None:
+        for folder in (self.scratch, self.tmp, self.bin, self.pip):
+            folder.mkdir(parents=True, mode=0o755)
+        self.tmp.chmod(0o700)
+
+
+class Workshop:
+    def __init__(self, settings: Settings, *, is_sandboxed: bool) -> None:
+        self._settings = settings
+        self._is_sandboxed = is_sandboxed
+        self._node = _runtime("nodejs")
+        self._python = _runtime("python")
+
+    def layout(self, room: Room) -> Layout:
+        pip = toolchain.find_pip()
+        if pip is None:
+            raise BuildFailed("pip is not installed on this machine")
+        if not self._is_sandboxed:
+            return Layout(
+                base=str(room.source / room.base),
+                cache=str(room.cache),
+                tmp=str(room.tmp),
+                bin=str(room.bin),
+                node=str(self._node.executable),
+                npm=str(toolchain.npm_folder(self._node)),
+                python=str(self._python.executable),
+                pip=str(room.pip if pip[0] else room.pip / "pip.whl"),
+            )
+        return Layout(
+            base=str(Path(WORK, room.base)),
+            cache=CACHE,
+            tmp=TMP,
+            bin=BIN,
+            node=zygotes.inside(self._node),
+            npm=toolchain.NPM,
+            python=str(self._python.executable),
+            pip=toolchain.PIP,
+        )
+
+    def write_tools(self, room: Room, layout: Layout, manager: NodeManager | None) -> None:
+        """Write the programs that commands call by name: npm's own start relative to a folder that is elsewhere."""
+        node, npm, npx = map(shlex.quote, (layout.node, f"{layout.npm}/bin/npm-cli.js", f"{layout.npm}/bin/npx-cli.js"))
+        tools = {"npm": f'{node} {npm} "$@"', "npx": f'{node} {npx} "$@"'}
+        packages = {"pnpm": PNPM_PACKAGE, "yarn": YARN_PACKAGE} | ({manager.name: manager.package} if manager else {})
+        for name in ("pnpm", "yarn"):
+            tools[name] = f'{node} {npm} exec --yes --loglevel=error --package={packages[name]} -- {name} "$@"'
+        for name, line in tools.items():
+            (room.bin / name).write_text(f"#!/bin/sh\nexec {line}\n")
+            (room.bin / name).chmod(0o755)
+        if not self._is_sandboxed and (pip := toolchain.find_pip()) is not None:
+            # Alone in its folder: beside it stand the platform's own packages, which no app has installed.
+            (room.pip / (pip[0] or "pip.whl")).symlink_to(pip[1])
+
+    def job(self, room: Room, step: Step, given: Mapping[str, str], *, uid: int, timeout_s: float) -> Job:
+        """Return what is run for a step."""
+        layout, settings = self.layout(room), self._settings
+        file = toolchain.authorities(settings.extra_ca)
+        trusted = toolchain.AUTHORITIES if self._is_sandboxed else file
+        own = {name: value for name, value in given.items() if name not in step.without}
+        env = self._environment(layout) | (toolchain.trusting(trusted) if file and trusted else {})
+        env |= {**own, "PATH": _path(layout, own.get("PATH")), **step.env}
+        return Job(
+            argv=step.argv,
+            work=str(room.source),
+            cwd=room.base,
+            env=env,
+            binds=self._binds(room, file) if self._is_sandboxed else {},
+            writable={CACHE: str(room.cache), TMP: str(room.tmp)},
+            uid=uid,
+            memory_mb=settings.build_memory_mb,
+            pids=PIDS,
+            file_mb=FILE_MB,
+            disk_mb=DISK_MB,
+            reserve_mb=settings.disk_reserve_mb,
+            timeout_s=timeout_s,
+            output_bytes=OUTPUT_BYTES,
+            allow=list(settings.sandbox_allow),
+            block=list(settings.sandbox_block),
+            is_boxed=self._is_sandboxed,
+        )
+
+    def _binds(self, room: Room, authorities: str | None) -> dict[str, str]:
+        binds = zygotes.binds({each.name: each for each in (self._node, self._python)})
+        binds |= {toolchain.NPM: str(toolchain.npm_folder(self._node)), BIN: str(room.bin)}
+        if (pip := toolchain.find_pip()) is not None:
+            binds[str(Path(toolchain.PIP, pip[0]))] = str(pip[1])
+        if (go := shutil.which("go", path=GO_PATH)) is not None:
+            root = Path(os.path.realpath(go)).parents[1]
+            binds |= {str(root): str(root)} if not str(root).startswith("/usr/lib") else {}
+        return binds | ({toolchain.AUTHORITIES: authorities} if authorities else {})
+
+    def _environment(self, layout: Layout) -> dict[str, str]:
+        env = toolchain.environment() | QUIET
+        registry = env.get("npm_config_registry") or env.get("NPM_CONFIG_REGISTRY")
+        index = env.get("PIP_INDEX_URL")
+        return env | {
+            "HOME": layout.tmp,
+            "TMPDIR": layout.tmp,
+            # Node would go by the machine's memory, and be killed before it cleans up after itself.
+            "NODE_OPTIONS": f"--max-old-space-size={self._settings.build_memory_mb * 3 // 4}",
+            "npm_config_cache": f"{layout.cache}/npm",
+            "YARN_CACHE_FOLDER": f"{layout.cache}/yarn",
+            "YARN_GLOBAL_FOLDER": f"{layout.cache}/yarn",
+            "YARN_NODE_LINKER": "node-modules",
+            "PIP_CACHE_DIR": f"{layout.cache}/pip",
+            "UV_CACHE_DIR": f"{layout.cache}/uv",
+            "UV_LINK_MODE": "copy",
+            "GOCACHE": f"{layout.cache}/go-build",
+            "GOMODCACHE": f"{layout.cache}/go-mod",
+            **({"YARN_NPM_REGISTRY_SERVER": registry} if registry else {}),
+            **({"UV_DEFAULT_INDEX": index} if index else {}),
+        }
+
+
+def _path(layout: Layout, given: str | None) -> str:
+    own = [f"{layout.base}/node_modules/.bin", f"{layout.base}/.venv/bin", layout.bin, str(Path(layout.node).parent)]
+    return ":".join([*own, *([given] if given else []), GO_PATH])
+
+
+def _runtime(language: str) -> Runtime:
+    name = resolve(language)
+    if name is None:
+        raise BuildFailed(f"{language} is not installed on this machine")
+    return installed()[name]

@@ -1,0 +1,68 @@
+"""The custom domains of projects."""
+
+from __future__ import annotations
+
+from moorage.db.tx import Tx
+from moorage.domains import service
+from moorage.domains.dns import Addresses
+from moorage.domains.names import is_apex
+from moorage.domains.schemas import AddCustomDomainInput, CustomDomain
+from moorage.domains.tables import Domain
+from moorage.domains.verifying import Verifier
+from moorage.http.models import Output
+from moorage.http.request import Request
+from moorage.http.route import Router
+from moorage.identity.caller import Caller
+from moorage.identity.roles import Role
+from moorage.projects import service as projects
+
+
+class DomainDeleted(Output, frozen=True):
+    deleted: bool
+
+
+def make_router(verifier: Verifier) -> Router:
+    router = Router("Domains")
+    db = verifier.db
+    addresses = Addresses(db.env.settings, verifier.resolver)
+
+    async def show(found: Domain) -> CustomDomain:
+        host = projects.host_of(db.env.settings, found.project_name)
+        return CustomDomain.of(found, host, await addresses.of(host) if is_apex(found.domain) else ())
+
+    @router.get("/projects/{name}/domains")
+    async def list_domains(caller: Caller, name: str) -> list[CustomDomain]:
+        """List the custom domains of a project, oldest first."""
+        found = await db.read(lambda tx: service.all_of(tx, caller.org_id, name))
+        return [await show(domain) for domain in found]
+
+    @router.post("/projects/{name}/domains", floor=Role.MEMBER)
+    async def add_domain(caller: Caller, request: Request, name: str, body: AddCustomDomainInput) -> CustomDomain:
+        """Add a custom domain to a project.
+
+        `records` lists what to set in DNS. The domain is served once `verify` found the TXT record, or a CNAME record
+        from the domain to the project. Keep the record: it is looked for again every day.
+        """
+
+        def unit(tx: Tx) -> Domain:
+            tx.trace_id = request.trace_id
+            return service.add(tx, caller.org_id, caller.as_actor, name, body.domain)
+
+        return await show(await db.write(unit))
+
+    @router.post("/domains/{domain_id}/verify")
+    async def verify_domain(caller: Caller, request: Request, domain_id: int) -> CustomDomain:
+        """Look at a domain's DNS records now, and return the domain with what came of it.
+
+        It takes as long as DNS does, at most 5 seconds. `lastError` says what was found in place of the record.
+        """
+        actor, trace_id = caller.as_actor, request.trace_id
+        return await show(await verifier.verify(caller.org_id, actor, domain_id, trace_id=trace_id))
+
+    @router.delete("/domains/{domain_id}", floor=Role.MEMBER)
+    def delete_domain(tx: Tx, caller: Caller, domain_id: int) -> DomainDeleted:
+        """Release a domain. It is served no more, and others may verify it."""
+        service.delete(tx, caller.org_id, caller.as_actor, domain_id)
+        return DomainDeleted(deleted=True)
+
+    return router

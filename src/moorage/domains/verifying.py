@@ -1,0 +1,87 @@
+"""Looking at DNS and drawing the consequences: the waiting is done here, outside of any transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Protocol
+
+from moorage.audit.service import THE_PLATFORM, Actor
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.domains import service
+from moorage.domains.dns import Finding, Resolver, Wanted
+from moorage.domains.names import own_hosts
+from moorage.domains.service import Look, NoSuchDomain
+from moorage.domains.states import CertificateStatus
+from moorage.domains.tables import Domain
+from moorage.projects import service as projects
+from moorage.settings import Settings
+
+AT_ONCE = 20
+Write = Callable[[Callable[[Tx], Domain]], Awaitable[Domain]]
+
+
+class Certificates(Protocol):
+    """What the gateway knows of certificates."""
+
+    def status(self, host: str) -> Literal["none", "pending", "issued", "failed"]: ...
+
+    async def ensure(self, host: str) -> Literal["none", "pending", "issued", "failed"]: ...
+
+
+@dataclass(frozen=True)
+class Verifier:
+    db: Database
+    resolver: Resolver
+    certificates: Certificates
+
+    async def verify(self, org_id: int, actor: Actor, domain_id: int, *, trace_id: str | None = None) -> Domain:
+        """Look at a domain's records, and return it as it is after that. Whoever else holds it is looked at too."""
+        found, holder = await self.db.read(lambda tx: service.get_with_holder(tx, org_id, domain_id))
+        mine, theirs = await asyncio.gather(self._look(found), self._look_if(holder))
+        look = Look(mine, await self._certificate(found), holder.id if holder else None, theirs)
+
+        def unit(tx: Tx) -> Domain:
+            tx.trace_id = trace_id
+            return service.settle(tx, org_id, actor, domain_id, look)
+
+        return await self.db.write(unit)
+
+    async def recheck_due(self, write: Write) -> None:
+        """Look again at every verified domain whose time has come."""
+        while due := await self.db.read(lambda tx: service.due(tx, AT_ONCE)):
+            findings = await asyncio.gather(*map(self._look, due))
+            for found, finding in zip(due, findings, strict=True):
+                look = Look(finding, await self._certificate(found))
+                # Its owner may have released it while we looked.
+                with contextlib.suppress(NoSuchDomain):
+                    settle = partial(service.settle, org_id=found.org_id, actor=THE_PLATFORM, domain_id=found.id)
+                    await write(partial(settle, look=look))
+
+    async def _look(self, found: Domain) -> Finding:
+        target = projects.host_of(self.db.env.settings, found.project_name)
+        return await self.resolver.look(Wanted(found.domain, found.token, target))
+
+    async def _look_if(self, found: Domain | None) -> Finding | None:
+        return None if found is None else await self._look(found)
+
+    async def _certificate(self, found: Domain) -> CertificateStatus:
+        return CertificateStatus(await asyncio.to_thread(self.certificates.status, found.domain))
+
+
+async def ask(db: Database, settings: Settings, domain: str) -> bool:
+    """Tell whether the gateway may get a certificate for a name: whether it is one that the platform serves."""
+    host = domain.lower()
+    if host in own_hosts(settings):
+        return True
+
+    def unit(tx: Tx) -> bool:
+        name = host.removesuffix(f".{settings.domain}")
+        is_project = name != host and service.is_subdomain(tx, name)
+        return is_project or service.is_served(tx, host)
+
+    return host.isascii() and host.isprintable() and await db.peek(unit)

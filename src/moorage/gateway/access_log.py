@@ -1,0 +1,67 @@
+"""The access log: what is counted for the hosts that asked to be, and nothing that would identify a visitor for long.
+
+One line of JSON for each request, in `logs/access.log` of the data folder:
+
+    ts          when it was answered, in epoch seconds
+    request     remote_ip, client_ip (behind trusted proxies the visitor's), proto, method, host, uri (the path alone)
+    status, size, bytes_read, duration (in seconds)
+    referer     without its query; empty where there was none
+    user_agent  empty where there was none
+
+Caddy starts a new file at 10 MB, and keeps two beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from moorage.gateway.hosts import HostConfig
+from moorage.settings import Settings
+
+NAME = "access"
+ROLL_MB = 10
+FILES_KEPT = 2
+
+_WITHOUT_QUERY = {"filter": "regexp", "regexp": r"[?#].*$", "value": ""}
+_LEFT_OUT = ("level", "logger", "msg", "user_id", "resp_headers")
+_LEFT_OUT_OF_REQUEST = ("headers", "tls", "remote_port")
+
+
+def path_of(settings: Settings) -> Path:
+    return settings.folder("logs") / f"{NAME}.log"
+
+
+def add_to(config: dict[str, Any], settings: Settings, hosts: HostConfig) -> None:
+    """Let Caddy write the log, where any host is counted. Without one it does not even look."""
+    if not hosts.logged:
+        return
+    for server in config["apps"]["http"]["servers"].values():
+        names = {host: [NAME] for host in sorted(hosts.logged)}
+        server["logs"] = {"logger_names": names, "skip_unmapped_hosts": True}
+    logs = config["logging"]["logs"]
+    logs["default"]["exclude"] = ["http.log.access"]
+    logs[NAME] = {
+        "include": [f"http.log.access.{NAME}"],
+        "level": "INFO",
+        "writer": {
+            "output": "file",
+            "filename": str(path_of(settings)),
+            "mode": "0600",
+            "roll_size_mb": ROLL_MB,
+            "roll_keep": FILES_KEPT,
+            # Whoever reads along finds the rest of a file that was rolled as it was.
+            "roll_gzip": False,
+        },
+        "encoder": {"format": "filter", "wrap": {"format": "json"}, "fields": _fields()},
+    }
+
+
+def _fields() -> dict[str, Any]:
+    # Everything that is not named stays, so what could hold a secret goes as a whole: all headers, to and fro.
+    removed = [*_LEFT_OUT, *(f"request>{name}" for name in _LEFT_OUT_OF_REQUEST)]
+    return {
+        **{name: {"filter": "delete"} for name in removed},
+        "request>uri": _WITHOUT_QUERY,
+        "referer": _WITHOUT_QUERY,
+    }

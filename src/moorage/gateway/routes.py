@@ -1,0 +1,127 @@
+"""Makes the gateway serve exactly what is wanted: links on disk, and one load of Caddy where configuration differs.
+
+Level-triggered: what is wanted comes whole each time, so a call that failed half-way is made good by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+from moorage.gateway import admin, caddy
+from moorage.gateway import hosts as host_configs
+from moorage.gateway.hosts import HostConfig
+from moorage.gateway.links import Links
+from moorage.gateway.wanted import Wanted
+from moorage.rules.patterns import HostRules
+from moorage.settings import Settings
+from moorage.telemetry import Telemetry
+
+LOOK_AGAIN_S = 60.0
+
+
+class Routes:
+    """One per machine: it takes the folders of links and Caddy's configuration for its own."""
+
+    def __init__(self, settings: Settings, telemetry: Telemetry) -> None:
+        self._settings = settings
+        self._log = telemetry.log
+        self._turn = asyncio.Lock()
+        self._links = Links(settings, self._complain)
+        self._looked_at: float | None = None
+        self._complaints: dict[str, str] = {}
+        self._written: HostConfig | None = None  # what Caddy will start with
+        self._loaded: HostConfig | None = None  # what Caddy runs with
+        self._refused: dict[str, HostRules] = {}  # rules that Caddy would not take
+        self._is_unreachable = False
+
+    async def apply(self, wanted: Wanted) -> None:
+        """Return when the gateway serves what is wanted; calls take their turns. Safe to repeat.
+
+        While Caddy is down, its configuration waits for it on disk, and each call tries to reach it.
+        """
+        async with self._turn:
+            # A host that moved keeps its files until visitors are sent on.
+            await asyncio.to_thread(self._bring_in_line, wanted)
+            await self._configure(host_configs.of(wanted))
+            if wanted.moved:
+                await asyncio.to_thread(self._links.clear, wanted)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether Caddy runs with what was wanted last."""
+        return self._loaded is not None and not self._is_unreachable
+
+    def _bring_in_line(self, wanted: Wanted) -> None:
+        now = time.monotonic()
+        if self._looked_at is None or now - self._looked_at >= LOOK_AGAIN_S:
+            self._links.look()
+            self._looked_at = now
+        self._links.put(wanted)
+        self._links.clear(wanted, keep=wanted.moved)
+
+    def _complain(self, host: str, error: Exception) -> None:
+        if self._complaints.get(host) != str(error):
+            self._complaints[host] = str(error)
+            self._log.error("cannot route a host", host=host, why=str(error))
+
+    async def _configure(self, wanted: HostConfig) -> None:
+        config = self._without_refused(wanted)
+        if config == self._loaded:
+            return
+        try:
+            await self._load(config)
+        except admin.Refused as error:
+            await self._leave_out(config, str(error))
+
+    async def _load(self, config: HostConfig) -> None:
+        """Write the configuration for a Caddy that starts, and give it to the one that runs; raises Refused."""
+        text = await asyncio.to_thread(caddy.config_text, self._settings, config)
+        if config != self._written:
+            await asyncio.to_thread(caddy.write_config, self._settings, config)
+        try:
+            await admin.load(caddy.admin_socket(self._settings), text.encode())
+        except admin.Unreachable as error:
+            if not self._is_unreachable:
+                self._log.warning("the gateway does not take its configuration; it will be tried again", why=str(error))
+            self._is_unreachable = True
+            if config.rules and config != self._written:  # Nobody else will tell whether Caddy can start with it.
+                await caddy.check(self._settings, text)
+            self._written = config
+            return
+        self._is_unreachable = False
+        self._written = self._loaded = config
+
+    async def _leave_out(self, config: HostConfig, why: str) -> None:
+        """Go on without the rules that Caddy refuses: one host's must not keep the others from changing."""
+        found = await self._find_refused(config, sorted(config.rules))
+        self._log.error("the gateway refuses its configuration", why=why, without_rules_of=found)
+        self._refused |= {host: config.rules[host] for host in found}
+        try:
+            await self._load(self._without_refused(config))
+        except admin.Refused as error:
+            # It is not for any host's rules. Caddy goes on with what it has, and must be able to start with it too.
+            self._log.error("the gateway refuses its configuration", why=str(error))
+            self._written = None
+            await asyncio.to_thread(caddy.write_config, self._settings, self._loaded or HostConfig())
+
+    async def _find_refused(self, config: HostConfig, hosts: list[str]) -> list[str]:
+        """Halve the hosts until those are found that Caddy does not start with."""
+        alone = HostConfig(rules={host: config.rules[host] for host in hosts})
+        try:
+            text = await asyncio.to_thread(caddy.config_text, self._settings, alone)
+            await caddy.check(self._settings, text)
+        except admin.Refused:
+            middle = len(hosts) // 2
+            if middle == 0:
+                return hosts
+            first = await self._find_refused(config, hosts[:middle])
+            return [*first, *await self._find_refused(config, hosts[middle:])]
+        return []
+
+    def _without_refused(self, config: HostConfig) -> HostConfig:
+        if not self._refused:
+            return config
+        kept = {host: its for host, its in config.rules.items() if self._refused.get(host) != its}
+        return replace(config, rules=kept)

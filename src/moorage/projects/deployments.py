@@ -1,0 +1,296 @@
+"""Deployments: asked for, started, finished, failed; and which one is live.
+
+A deployment is a row and a job in one transaction. What is live is one column of the project: the row decides, and the
+gateway's links follow. Only then is the deployment said to have succeeded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from moorage import jobs
+from moorage.artifacts import service as artifacts
+from moorage.audit import service as audit
+from moorage.audit.service import Actor
+from moorage.db.scope import across_organizations
+from moorage.db.tx import Tx, move
+from moorage.errors import Conflict, NotFound
+from moorage.jobs import Lane
+from moorage.kit.ids import new_uuid
+from moorage.projects import deployment_tables as rows
+from moorage.projects import followers, service, tables
+from moorage.projects.deployment_tables import Deployment, Line, Shown
+from moorage.projects.states import DEPLOYMENT, DeploymentStatus
+from moorage.projects.tables import Preview, Project
+
+Kind = Literal["deploy", "rebuild", "restart", "rollback", "upload"]
+# They publish what is stored already, so they do not wait behind a build.
+WITHOUT_BUILD = frozenset(("rollback", "restart", "upload"))
+TRIES = 3  # of a deployment whose process died
+SUPERSEDED = "A newer deployment of this project was asked for before this one started"
+OVERTAKEN = "A newer deployment went live before this one was ready"
+
+
+class BuildDeployment(msgspec.Struct, frozen=True, tag="projects.build"):
+    """Fetch, build and publish."""
+
+    org_id: int
+    deployment_id: int
+
+
+class PublishDeployment(msgspec.Struct, frozen=True, tag="projects.publish"):
+    """Publish an artifact that is there already."""
+
+    org_id: int
+    deployment_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a deployment is to be made of."""
+
+    kind: Kind = "deploy"
+    commit_sha: str | None = None
+    branch: str | None = None
+    user_id: int | None = None  # null for a push by webhook
+    digest: str | None = None  # of an artifact, where nothing is built
+    file_count: int | None = None
+    preview: Preview | None = None
+
+
+def start(tx: Tx, org_id: int, project: Project, asked: Asked) -> Deployment:
+    """Record a deployment and ask for its job. One of the same project that still waits is superseded."""
+    if not project.enabled:
+        raise Conflict(f"The project {project.name!r} is disabled; enable it first")
+    preview = asked.preview
+    for waiting in tx.all(rows.QUEUED, org_id=org_id, project_id=project.id, preview_id=preview.id if preview else 0):
+        fail(tx, org_id, waiting, SUPERSEDED)
+    deployment_id = tx.one(
+        rows.ADD,
+        uuid=new_uuid(),
+        org_id=org_id,
+        project_id=project.id,
+        preview_id=preview.id if preview else None,
+        status=DeploymentStatus.QUEUED,
+        kind=asked.kind,
+        repository_name=preview.repository_name if preview else project.repository_name,
+        branch=asked.branch,
+        commit_sha=asked.commit_sha,
+        actor_user_id=asked.user_id,
+        digest=asked.digest,
+        file_count=asked.file_count,
+        plan=None,
+        reason=None,
+        started_at=None,
+        ended_at=None,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+    if asked.digest is not None:
+        artifacts.refer(tx, org_id, asked.digest, service.owner_of(deployment_id))
+    tx.run(tables.COUNT_NEW, org_id=org_id, id=project.id, deployment_id=deployment_id, now=tx.now)
+    if asked.kind in WITHOUT_BUILD:
+        jobs.add(tx, PublishDeployment(org_id, deployment_id), key=f"publish:{project.id}")
+    else:
+        key = f"build:{project.id}:{preview.number if preview else 0}"
+        jobs.add(tx, BuildDeployment(org_id, deployment_id), key=key, lane=Lane.HEAVY, max_attempts=TRIES)
+    return _get(tx, org_id, deployment_id)
+
+
+def deploy(
+    tx: Tx, org_id: int, actor: Actor, name: str, operation: Literal["deploy", "rebuild", "restart"], commit: str | None
+) -> Deployment:
+    """Deploy what was asked for: a commit or the head of the branch, anew without caches, or what is live once more."""
+    project = service.lock(tx, org_id, name)
+    live = _live(tx, org_id, project)
+    if operation == "restart" or project.source == "upload":
+        if live is None or live.digest is None:
+            raise Conflict("Nothing of this project is live yet, so there is nothing to start again")
+        asked = _again(live, "restart", actor)
+    else:
+        asked = Asked(operation, commit, project.branch, actor.user_id)
+    made = start(tx, org_id, project, asked)
+    audit.record(
+        tx, org_id, actor, "project.deployed", service.target_of(project), deployment=made.uuid, kind=made.kind
+    )
+    return made
+
+
+def redeploy(tx: Tx, org_id: int, actor: Actor, name: str) -> Deployment:
+    """Build the commit of the live release again; before there is one, the head of the branch."""
+    project = service.lock(tx, org_id, name)
+    live = _live(tx, org_id, project)
+    if project.source == "upload":
+        if live is None or live.digest is None:
+            raise Conflict("Nothing of this project is live yet, so there is nothing to deploy again")
+        asked = _again(live, "restart", actor)
+    else:
+        branch = (live.branch if live else None) or project.branch
+        asked = Asked("deploy", live.commit_sha if live else None, branch, actor.user_id)
+    made = start(tx, org_id, project, asked)
+    audit.record(tx, org_id, actor, "project.redeployed", service.target_of(project), deployment=made.uuid)
+    return made
+
+
+def rollback(tx: Tx, org_id: int, actor: Actor, name: str, uuid: str) -> Deployment:
+    """Make a new deployment of what an earlier one published."""
+    project = service.lock(tx, org_id, name)
+    target = tx.find(rows.FIND_BY_UUID, org_id=org_id, uuid=uuid)
+    if target is None or target.project_id != project.id:
+        raise NotFound("This project has no such deployment")
+    if target.status != DeploymentStatus.SUCCEEDED or target.preview_id is not None:
+        raise Conflict("Only a deployment of this project that succeeded can be rolled back to")
+    if target.digest is None:
+        raise Conflict("The release of this deployment is not kept any more; deploy its commit instead")
+    made = start(tx, org_id, project, _again(target, "rollback", actor))
+    audit.record(
+        tx, org_id, actor, "project.rolled_back", service.target_of(project), deployment=made.uuid, to=target.uuid
+    )
+    return made
+
+
+def find(tx: Tx, org_id: int, deployment_id: int) -> Deployment | None:
+    return tx.find(rows.FIND, org_id=org_id, id=deployment_id)
+
+
+def get_by_uuid(tx: Tx, org_id: int, uuid: str) -> Deployment:
+    found = tx.find(rows.FIND_BY_UUID, org_id=org_id, uuid=uuid)
+    if found is None:
+        raise NotFound("There is no such deployment")
+    return found
+
+
+def page(tx: Tx, org_id: int, project: Project, *, before: int, most: int) -> list[Shown]:
+    return tx.all(rows.PAGE, org_id=org_id, project_id=project.id, before=before, most=most)
+
+
+@across_organizations("equal sites have one folder, whoever publishes them")
+def is_published(tx: Tx, digest: str) -> bool:
+    """Tell whether any deployment publishes a release, or could again."""
+    return tx.find(rows.IS_PUBLISHED, digest=digest) is not None
+
+
+@across_organizations("builds of all organizations wait in one line")
+def position(tx: Tx, deployment: Deployment) -> int | None:
+    """Return how many deployments are ahead of one that waits, plus one; None for any other."""
+    return tx.one(rows.AHEAD, id=deployment.id) + 1 if deployment.status == DeploymentStatus.QUEUED else None
+
+
+def begin(tx: Tx, org_id: int, deployment: Deployment) -> None:
+    move(tx, DEPLOYMENT, deployment, to=DeploymentStatus.RUNNING, started_at=tx.now)
+    followers.tell_after(tx, deployment.id)
+
+
+def set_source(tx: Tx, org_id: int, deployment: Deployment, sha: str, branch: str) -> None:
+    tx.run(rows.SET_SOURCE, org_id=org_id, id=deployment.id, commit_sha=sha, branch=branch, now=tx.now)
+
+
+def set_built(tx: Tx, org_id: int, deployment: Deployment, *, digest: str, file_count: int, plan: str | None) -> None:
+    """Note what a deployment will publish, and hold on to it."""
+    artifacts.refer(tx, org_id, digest, service.owner_of(deployment.id))
+    tx.run(rows.SET_BUILT, org_id=org_id, id=deployment.id, digest=digest, file_count=file_count, plan=plan, now=tx.now)
+
+
+def go_live(tx: Tx, org_id: int, deployment: Deployment) -> bool:
+    """Make a deployment the live one; return False where a newer one is."""
+    project = tx.find(tables.LOCK_BY_ID, org_id=org_id, id=deployment.project_id)
+    if project is None:
+        raise service.no_project()
+    if deployment.preview_id is not None:
+        preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=deployment.preview_id)
+        if preview is None or (preview.current_deployment_id or 0) > deployment.id:
+            return False
+        tx.run(tables.PREVIEW_LIVE, org_id=org_id, id=preview.id, deployment_id=deployment.id, now=tx.now)
+        return True
+    if (project.current_deployment_id or 0) > deployment.id:
+        return False
+    tx.run(tables.GO_LIVE, org_id=org_id, id=project.id, deployment_id=deployment.id, now=tx.now)
+    return True
+
+
+def succeed(tx: Tx, org_id: int, deployment: Deployment, said: str) -> None:
+    add_line(tx, org_id, deployment.id, said)
+    move(tx, DEPLOYMENT, deployment, to=DeploymentStatus.SUCCEEDED, ended_at=tx.now)
+    _count(tx, org_id, deployment, succeeded=1)
+
+
+def fail(tx: Tx, org_id: int, deployment: Deployment, reason: str) -> None:
+    """End a deployment that did not work out. What is live stays."""
+    add_line(tx, org_id, deployment.id, reason)
+    move(tx, DEPLOYMENT, deployment, to=DeploymentStatus.FAILED, reason=reason, ended_at=tx.now)
+    let_go(tx, org_id, deployment)
+    _count(tx, org_id, deployment, failed=1)
+
+
+def let_go(tx: Tx, org_id: int, deployment: Deployment) -> None:
+    """Do not keep what a deployment published."""
+    artifacts.unrefer(tx, org_id, service.owner_of(deployment.id))
+    tx.run(rows.DROP_DIGEST, org_id=org_id, id=deployment.id, now=tx.now)
+
+
+def fail_if_open(tx: Tx, org_id: int, deployment_id: int, reason: str) -> None:
+    """End a deployment as failed, unless it has ended or gone."""
+    found = find(tx, org_id, deployment_id)
+    if found is not None and found.status not in DEPLOYMENT.terminal:
+        fail(tx, org_id, found, reason)
+
+
+def trim(tx: Tx, org_id: int, project: Project) -> list[str]:
+    """Let go of the releases that are too old to roll back to; return their digests."""
+    kept = tx.env.settings.releases_to_keep
+    stored = [each for each in tx.all(rows.SUCCEEDED, org_id=org_id, project_id=project.id) if each.digest]
+    dropped = [each for each in stored[kept:] if each.id != project.current_deployment_id]
+    for each in dropped:
+        let_go(tx, org_id, each)
+    return [each.digest for each in dropped if each.digest]
+
+
+def add_line(tx: Tx, org_id: int, deployment_id: int, message: str) -> None:
+    """Add a line of the platform's own to a log that nobody else writes to at this moment."""
+    seq = tx.one(rows.LAST_SEQ, org_id=org_id, deployment_id=deployment_id) + 1
+    add_lines(tx, org_id, deployment_id, [Line(seq, tx.now, "system", message)])
+
+
+def add_lines(tx: Tx, org_id: int, deployment_id: int, lines: list[Line]) -> None:
+    tx.run_many(
+        rows.ADD_LINE,
+        [
+            {
+                "org_id": org_id,
+                "deployment_id": deployment_id,
+                "seq": line.seq,
+                "at": line.at,
+                "stream": line.stream,
+                "message": line.message,
+            }
+            for line in lines
+        ],
+    )
+
+
+def lines_after(tx: Tx, org_id: int, deployment_id: int, seq: int, most: int) -> list[Line]:
+    return tx.all(rows.LINES, org_id=org_id, deployment_id=deployment_id, after=seq, most=most)
+
+
+def _again(target: Deployment, kind: Kind, actor: Actor) -> Asked:
+    return Asked(kind, target.commit_sha, target.branch, actor.user_id, target.digest, target.file_count)
+
+
+def _live(tx: Tx, org_id: int, project: Project) -> Deployment | None:
+    if project.current_deployment_id is None:
+        return None
+    return find(tx, org_id, project.current_deployment_id)
+
+
+def _count(tx: Tx, org_id: int, deployment: Deployment, *, succeeded: int = 0, failed: int = 0) -> None:
+    followers.tell_after(tx, deployment.id)
+    tx.run(tables.COUNT_ENDED, org_id=org_id, id=deployment.project_id, succeeded=succeeded, failed=failed, now=tx.now)
+
+
+def _get(tx: Tx, org_id: int, deployment_id: int) -> Deployment:
+    found = find(tx, org_id, deployment_id)
+    assert found is not None
+    return found

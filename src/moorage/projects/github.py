@@ -1,0 +1,104 @@
+"""What GitHub's events mean for projects: a push deploys, a pull request has a preview.
+
+The receiver has checked the signature and drops what it has seen before. A payload's texts are still the world's: they
+are looked at here as if anybody had written them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from moorage.db.scope import across_organizations
+from moorage.db.tx import Tx
+from moorage.projects import deployments, previews, tables
+from moorage.projects.deployments import Asked
+from moorage.projects.previews import PullRequest
+from moorage.projects.tables import Project
+from moorage.repositories import service as repositories
+from moorage.repositories.names import is_branch, is_full_commit, parse_name
+from moorage.webhooks.service import GithubEvent, GithubEvents
+
+UPDATES = frozenset(("opened", "reopened", "synchronize", "ready_for_review"))
+TITLE_CHARS = 200
+MOST_NUMBER = 2**31 - 1
+
+
+def listen(events: GithubEvents) -> None:
+    events.listen("push", on_push)
+    events.listen("pull_request", on_pull_request)
+    events.listen("ping", _on_ping)
+
+
+@across_organizations("the repository decides whose project it is")
+def on_push(tx: Tx, event: GithubEvent) -> None:
+    """Deploy the commit that was pushed, where a project tracks its branch and wants that."""
+    name = _text(event.payload, "repository", "full_name", check=_is_name)
+    ref, sha = _text(event.payload, "ref"), _text(event.payload, "after", check=is_full_commit)
+    if name is None or ref is None or sha is None or not ref.startswith("refs/heads/") or event.payload.get("deleted"):
+        return
+    branch = ref.removeprefix("refs/heads/")
+    for project in _projects(tx, name):
+        if project.auto_deploy and project.enabled and project.branch == branch:
+            deployments.start(tx, project.org_id, project, Asked(commit_sha=sha, branch=branch))
+
+
+@across_organizations("the repository decides whose project it is")
+def on_pull_request(tx: Tx, event: GithubEvent) -> None:
+    """Keep the previews of a repository's pull requests."""
+    name = _text(event.payload, "repository", "full_name", check=_is_name)
+    pull = _pull_request(event.payload, name)
+    if name is None or pull is None:
+        return
+    for project in _projects(tx, name):
+        if event.action == "closed":
+            previews.close(tx, project.org_id, project, pull.number)
+        elif event.action in UPDATES and project.pr_preview:
+            previews.update(tx, project.org_id, project, pull)
+
+
+@across_organizations("nobody's: GitHub tries whether we are there")
+def _on_ping(tx: Tx, event: GithubEvent) -> None:
+    return None
+
+
+@across_organizations("the repository decides whose project it is")
+def _projects(tx: Tx, name: str) -> list[Project]:
+    """Return the projects that are built from a repository at the code host.
+
+    A repository of that name in the built-in git server comes first, so its projects are not GitHub's business.
+    """
+    parsed = parse_name(name)
+    if parsed is None:
+        return []
+    found = tx.all(tables.OF_REPOSITORY, repository=name.lower())
+    return [each for each in found if repositories.find(tx, each.org_id, parsed) is None]
+
+
+def _pull_request(payload: dict[str, Any], base: str | None) -> PullRequest | None:
+    number = _at(payload, "pull_request", "number")
+    sha = _text(payload, "pull_request", "head", "sha", check=is_full_commit)
+    branch = _text(payload, "pull_request", "head", "ref", check=is_branch)
+    # The repository of a fork that was deleted is null.
+    head = _text(payload, "pull_request", "head", "repo", "full_name", check=_is_name) or ""
+    if type(number) is not int or not 0 < number <= MOST_NUMBER or sha is None or branch is None:
+        return None
+    title = re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", " ", _text(payload, "pull_request", "title") or "")[:TITLE_CHARS]
+    return PullRequest(number, title, head or base or "", branch, sha, is_fork=head.lower() != (base or "").lower())
+
+
+def _at(payload: dict[str, Any], *path: str) -> Any:
+    value: Any = payload
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _text(payload: dict[str, Any], *path: str, check: Callable[[str], bool] | None = None) -> str | None:
+    value = _at(payload, *path)
+    return value if isinstance(value, str) and (check is None or check(value)) else None
+
+
+def _is_name(text: str) -> bool:
+    return parse_name(text) is not None

@@ -1,0 +1,57 @@
+"""The jobs of projects: deployments, what is left of deleted ones, and forgetting old logs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from moorage import jobs
+from moorage.db.scope import across_organizations
+from moorage.db.tx import Tx
+from moorage.identity.orgs import OrganizationDeleted
+from moorage.kit.clock import DAY_MS
+from moorage.projects import deployment_tables as rows
+from moorage.projects import deployments, pipeline, service
+from moorage.projects.deployments import BuildDeployment, PublishDeployment
+from moorage.projects.pipeline import Pipeline
+from moorage.projects.settling import SettleGateway
+from moorage.worker.run import Handlers, Run
+
+LOGS_KEPT_MS = 90 * DAY_MS
+
+
+class ForgetReleases(msgspec.Struct, frozen=True, tag="projects.forget_releases"):
+    """Take down what a deleted organization published."""
+
+    digests: list[str]
+
+
+def register(handlers: Handlers, pipeline_: Pipeline) -> None:
+    async def forget(run: Run, job: ForgetReleases) -> None:
+        await pipeline_.settle()
+        await pipeline_.releases.remove_unused(run.db, job.digests)
+
+    async def settle(run: Run, _: SettleGateway) -> None:
+        await pipeline_.settle()
+
+    handlers.add(BuildDeployment, pipeline_.run_build, on_failure=_give_up)
+    handlers.add(PublishDeployment, pipeline_.run_publish, on_failure=_give_up)
+    handlers.add(ForgetReleases, forget)
+    handlers.add(SettleGateway, settle)
+    handlers.listen(OrganizationDeleted, delete_projects)
+
+
+@across_organizations("the event names the organization")
+def delete_projects(tx: Tx, event: OrganizationDeleted) -> None:
+    digests = service.delete_all(tx, event.org_id)
+    if digests:
+        jobs.add(tx, ForgetReleases(sorted(set(digests))))
+
+
+@across_organizations("the job names the organization")
+def _give_up(tx: Tx, job: BuildDeployment | PublishDeployment) -> None:
+    deployments.fail_if_open(tx, job.org_id, job.deployment_id, pipeline.OURS)
+
+
+@across_organizations("what is old is old in every organization")
+def sweep(tx: Tx) -> None:
+    tx.run(rows.FORGET_LINES, before=tx.now - LOGS_KEPT_MS)

@@ -1,0 +1,205 @@
+"""Deployment logs: written as they happen, masked, capped, and followed without loss or duplicates."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Literal
+from urllib.parse import quote
+
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.http.models import Output
+from moorage.http.sse import Event
+from moorage.kit.clock import to_wire
+from moorage.projects import deployment_tables as rows
+from moorage.projects import deployments
+from moorage.projects.deployment_tables import Line
+from moorage.projects.followers import Followers
+from moorage.projects.states import DEPLOYMENT
+
+FLUSH_S = 0.03
+MOST_LINES = 20_000
+MOST_BYTES = 8 * 2**20
+LINE_CHARS = 8_192
+SHORTEST_SECRET = 3  # A shorter value would blot out half of every log.
+MASK = "****"
+CUT = f"The log is cut here: it has more than {MOST_LINES:,} lines or {MOST_BYTES // 2**20} MB"
+AT_ONCE = 500
+# Where processes share a store another one may write, and then nobody tells this one.
+POLL_S = {"postgresql": 0.08, "sqlite": 5.0}
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
+
+Stream = Literal["stdout", "stderr", "system"]
+
+
+class Masker:
+    """Replaces the values of secrets, also as they look in JSON, in a URL and in base64."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        shapes: set[str] = set()
+        for value in secrets:
+            for part in {value, *value.splitlines()}:
+                part = part.strip()
+                if len(part) >= SHORTEST_SECRET:
+                    shapes |= {part, quote(part, safe=""), part.replace("\\", "\\\\").replace('"', '\\"')}
+                    shapes.add(base64.b64encode(part.encode()).decode().rstrip("="))
+        # The longest first: one secret may contain another.
+        ordered = sorted(shapes, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def __call__(self, text: str) -> str:
+        return self._pattern.sub(MASK, text) if self._pattern else text
+
+
+class LogWriter:
+    """Writes the log of one deployment, in the background; used as a context.
+
+    `write_unit` is the job's own fenced write: a late job cannot add to the log of one that took over.
+    """
+
+    def __init__(
+        self,
+        write_unit: Callable[[Callable[[Tx], Any]], Awaitable[Any]],
+        org_id: int,
+        deployment_id: int,
+        followers: Followers,
+        now: Callable[[], int],
+    ) -> None:
+        self._write_unit = write_unit
+        self._org_id = org_id
+        self._deployment_id = deployment_id
+        self._followers = followers
+        self._now = now
+        self._mask = Masker(())
+        self._seq = 0
+        self._bytes = 0
+        self._is_cut = False
+        self._pending: list[Line] = []
+        self._partial: dict[str, str] = {}
+        self._wake = asyncio.Event()
+        self._flushing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> LogWriter:
+        find = partial(_last_seq, org_id=self._org_id, deployment_id=self._deployment_id)
+        self._seq = await self._write_unit(find)
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Mask these values from now on."""
+        self._mask = Masker(secrets)
+
+    def say(self, text: str) -> None:
+        self.write("system", text if text.endswith("\n") else text + "\n")
+
+    def write(self, stream: Stream, text: str) -> None:
+        """Take what was printed: any number of lines, the last of which may not have ended yet."""
+        *lines, rest = (self._partial.pop(stream, "") + text.replace("\r\n", "\n")).split("\n")
+        for line in lines:
+            self._add(stream, line)
+        while len(rest) > LINE_CHARS:
+            self._add(stream, rest[:LINE_CHARS])
+            rest = rest[LINE_CHARS:]
+        if rest:
+            self._partial[stream] = rest
+
+    async def flush(self) -> None:
+        """Return when everything that was taken is stored."""
+        async with self._flushing:
+            lines, self._pending = self._pending, []
+            if not lines:
+                return
+            add = partial(deployments.add_lines, org_id=self._org_id, deployment_id=self._deployment_id, lines=lines)
+            await self._write_unit(add)
+        self._followers.tell(self._deployment_id)
+
+    async def finish(self) -> None:
+        """Store what is left, lines that never ended included."""
+        for stream, rest in list(self._partial.items()):
+            self._add(stream, rest)
+        self._partial.clear()
+        await self.flush()
+
+    def _add(self, stream: str, line: str) -> None:
+        # A progress bar overwrites its line; what stood there last is what a reader would have seen.
+        line = _ESCAPES.sub("", self._mask(line.rstrip("\r").rpartition("\r")[2]))[:LINE_CHARS]
+        if stream != "system":
+            if self._is_cut:
+                return
+            self._bytes += len(line)
+            if self._seq >= MOST_LINES or self._bytes > MOST_BYTES:
+                self._is_cut = True
+                stream, line = "system", CUT
+        self._seq += 1
+        self._pending.append(Line(self._seq, self._now(), stream, line))
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self.flush()
+            await asyncio.sleep(FLUSH_S)
+
+
+class LogLine(Output, frozen=True):
+    message: str
+    timestamp: str
+    stream: str
+
+    @classmethod
+    def of(cls, line: Line) -> LogLine:
+        return cls(line.message, to_wire(line.at), line.stream)
+
+
+class StatusNow(Output, frozen=True):
+    status: str
+
+
+async def follow(
+    db: Database, followers: Followers, org_id: int, deployment_id: int, seen: int = 0
+) -> AsyncIterator[Event]:
+    """Yield the lines of a deployment after one, its status when that changes, and `done` when it has ended."""
+    status = ""
+    with followers.following(deployment_id) as news:
+        while True:
+            news.clear()
+            # The status is read before the lines: what was written before an end comes before it.
+            found = await db.read(partial(deployments.find, org_id=org_id, deployment_id=deployment_id))
+            lines = await _lines(db, org_id, deployment_id, seen)
+            while lines:
+                for line in lines:
+                    yield Event("log", LogLine.of(line), id=str(line.seq))
+                seen = lines[-1].seq
+                lines = await _lines(db, org_id, deployment_id, seen) if len(lines) == AT_ONCE else []
+            now = found.status if found is not None else "failed"
+            if now != status:
+                status = now
+                yield Event("status", StatusNow(status))
+            if found is None or found.status in DEPLOYMENT.terminal:
+                yield Event("done", StatusNow(status))
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S[db.dialect]):
+                    await news.wait()
+
+
+async def _lines(db: Database, org_id: int, deployment_id: int, seen: int) -> list[Line]:
+    ask = partial(deployments.lines_after, org_id=org_id, deployment_id=deployment_id, seq=seen, most=AT_ONCE)
+    return await db.read(ask)
+
+
+def _last_seq(tx: Tx, org_id: int, deployment_id: int) -> int:
+    return tx.one(rows.LAST_SEQ, org_id=org_id, deployment_id=deployment_id)

@@ -1,0 +1,250 @@
+"""From a deployment's row to a live release: fetch, build, store, publish.
+
+Every step can be repeated. A process that dies leaves a row that says `running` and a job whose lease runs out; the
+next attempt starts over, or, where the artifact is stored already, goes on from there. What is live changes only in
+the transaction of `go_live`, and the gateway's links follow that row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets as random
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from moorage.artifacts.store import ArtifactStore
+from moorage.artifacts.unpacked import Unpacked, walk
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.errors import NotFound, QuotaExceeded
+from moorage.http.envvars import read_env
+from moorage.kit import zips, zips_writer
+from moorage.kit.crypto import CannotDecrypt
+from moorage.projects import deployments, service, tables
+from moorage.projects.deployment_tables import Deployment
+from moorage.projects.deployments import BuildDeployment, PublishDeployment
+from moorage.projects.followers import Followers
+from moorage.projects.logs import LogWriter
+from moorage.projects.ports import Build, DeploymentFailed, Made, Order, Settle, Sources
+from moorage.projects.states import DEPLOYMENT, DeploymentStatus
+from moorage.projects.tables import Preview, Project
+from moorage.vault import service as vault
+from moorage.worker.run import Run
+
+MB = 2**20
+# What a site may be, as `builds` collects it: nothing larger is stored.
+SITES = zips.Caps(packed_bytes=1024 * MB, unpacked_bytes=1024 * MB, entries=60_000, path_chars=1024, depth=64)
+STARTED_OVER = "The platform was restarted while this deployment was under way; it starts over"
+NO_SANDBOX_YET = "The app was built; this version of the platform cannot run container apps yet"
+UNDECRYPTABLE = "A secret of this project cannot be decrypted with the keys this platform has; nothing was changed"
+OURS = "The platform could not finish this deployment; try again"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    db: Database
+    artifacts: ArtifactStore
+    releases: Unpacked
+    sources: Sources
+    build: Build
+    followers: Followers
+    settle: Settle  # returns when the gateway serves what the store says
+
+    async def run_build(self, run: Run, job: BuildDeployment) -> None:
+        found = await self._begin(run, job.org_id, job.deployment_id)
+        if found is None:
+            return
+        async with self._log(run, found) as log:
+            try:
+                if found.digest is None:
+                    found = await self._make(run, found, log)
+                await self._publish(run, found, log)
+            except (DeploymentFailed, QuotaExceeded) as error:
+                await log.finish()
+                await run.write(partial(_fail, org_id=found.org_id, deployment=found, reason=str(error)))
+
+    async def run_publish(self, run: Run, job: PublishDeployment) -> None:
+        found = await self._begin(run, job.org_id, job.deployment_id)
+        if found is None:
+            return
+        async with self._log(run, found) as log:
+            try:
+                await self._publish(run, found, log)
+            except DeploymentFailed as error:
+                await log.finish()
+                await run.write(partial(_fail, org_id=found.org_id, deployment=found, reason=str(error)))
+
+    async def _begin(self, run: Run, org_id: int, deployment_id: int) -> Deployment | None:
+        """Take a deployment up; None where it has ended, or gone with its project."""
+
+        def begin(tx: Tx) -> Deployment | None:
+            found = deployments.find(tx, org_id, deployment_id)
+            if found is None or found.status in DEPLOYMENT.terminal:
+                return None
+            if found.status == DeploymentStatus.QUEUED:
+                deployments.begin(tx, org_id, found)
+            else:
+                deployments.add_line(tx, org_id, deployment_id, STARTED_OVER)
+            return deployments.find(tx, org_id, deployment_id)
+
+        return await run.write(begin)
+
+    def _log(self, run: Run, found: Deployment) -> LogWriter:
+        return LogWriter(run.write, found.org_id, found.id, self.followers, self.db.env.clock.now)
+
+    async def _make(self, run: Run, found: Deployment, log: LogWriter) -> Deployment:
+        """Fetch and build, and store what came of it."""
+        project, preview, env = await self._read(run, found, log)
+        scratch = self._scratch(found)
+        try:
+            await asyncio.to_thread(scratch.mkdir, parents=True, mode=0o700)
+            sha, branch = await self._fetch(found, scratch / "source", log)
+            note = partial(deployments.set_source, org_id=found.org_id, deployment=found, sha=sha, branch=branch)
+            await run.write(note)
+            made = await self.build(_order(project, preview, found, scratch / "source", env), log)
+            await log.finish()
+            if made.kind == "container":
+                await run.write(partial(_note_kind, org_id=found.org_id, project_id=project.id, made=made))
+                raise DeploymentFailed(NO_SANDBOX_YET)
+            return await self._store(run, found, project, made, scratch)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+
+    async def _read(
+        self, run: Run, found: Deployment, log: LogWriter
+    ) -> tuple[Project, Preview | None, dict[str, str]]:
+        """Return what is to be deployed, with its variables. A fork's code gets no secrets."""
+
+        def read(tx: Tx) -> tuple[Project, Preview | None, dict[str, str], dict[str, str]]:
+            project = service.get_by_id(tx, found.org_id, found.project_id)
+            preview = (
+                tx.find(tables.FIND_PREVIEW_BY_ID, org_id=found.org_id, id=found.preview_id)
+                if found.preview_id is not None
+                else None
+            )
+            hidden = vault.values(tx, found.org_id, service.resource_of(project.id))
+            given = {} if preview is not None and preview.is_fork else hidden
+            return project, preview, {each.name: each.value for each in read_env(project.env)} | given, hidden
+
+        try:
+            project, preview, env, hidden = await run.read(read)
+        except CannotDecrypt:
+            raise DeploymentFailed(UNDECRYPTABLE) from None
+        except NotFound:
+            raise DeploymentFailed("The project was deleted") from None
+        log.hide(hidden.values())
+        return project, preview, env
+
+    async def _fetch(self, found: Deployment, target: Path, log: LogWriter) -> tuple[str, str]:
+        target.mkdir()
+        if found.repository_name is None:
+            raise DeploymentFailed("This project has no repository")
+        fetched = await self.sources.fetch(
+            found.org_id,
+            found.repository_name,
+            branch=found.branch or "main",
+            commit=found.commit_sha,
+            target=target,
+            say=log.say,
+        )
+        return fetched.sha, fetched.branch
+
+    async def _store(self, run: Run, found: Deployment, project: Project, made: Made, scratch: Path) -> Deployment:
+        """Keep a built site as an artifact, and put it where the gateway will look."""
+        files = await asyncio.to_thread(_count_files, made.folder)
+        packed = scratch / "site.zip"
+        await asyncio.to_thread(zips_writer.pack, made.folder, packed)
+        stored = await self.artifacts.put_file(found.org_id, packed, owner=service.owner_of(found.id))
+        await place(self.releases, stored.digest, made.folder)
+
+        def note(tx: Tx) -> Deployment | None:
+            _note_kind(tx, found.org_id, project.id, made)
+            plan = msgspec.json.encode(made.plan).decode()
+            deployments.set_built(tx, found.org_id, found, digest=stored.digest, file_count=files, plan=plan)
+            return deployments.find(tx, found.org_id, found.id)
+
+        built = await run.write(note)
+        assert built is not None
+        return built
+
+    async def _publish(self, run: Run, found: Deployment, log: LogWriter) -> None:
+        assert found.digest is not None
+        log.say(f"Publishing {found.file_count} files" if found.file_count else "Publishing")
+        await log.finish()
+        await self.releases.ensure(self.artifacts, found.org_id, found.digest)
+        if not await run.write(partial(deployments.go_live, org_id=found.org_id, deployment=found)):
+            raise DeploymentFailed(deployments.OVERTAKEN)
+        await self.settle()
+        dropped = await run.write(partial(_succeed, org_id=found.org_id, deployment=found))
+        await self.releases.remove_unused(self.db, dropped)
+
+    def _scratch(self, found: Deployment) -> Path:
+        return self.db.env.settings.folder("builds") / f"{found.id}-{random.token_hex(4)}"
+
+
+async def place(releases: Unpacked, digest: str, folder: Path) -> None:
+    """Move a folder to where its release belongs, as if it had been unpacked from the artifact."""
+    fresh = releases.new_folder()
+    try:
+        await asyncio.to_thread(_move_in, folder, fresh / "package")
+        await asyncio.to_thread(releases.finish, fresh / "package")
+        await releases.place(digest, fresh / "package")
+    finally:
+        await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
+
+
+def _move_in(folder: Path, target: Path) -> None:
+    # A rename where it can be one: both are in the data folder.
+    shutil.move(folder, target)
+
+
+def _count_files(folder: Path) -> int:
+    return sum(path.is_file() for path in walk(folder))
+
+
+def _order(project: Project, preview: Preview | None, found: Deployment, source: Path, env: dict[str, str]) -> Order:
+    # A fork's build could leave something in the cache for the next one, which has secrets.
+    is_fork = preview is not None and preview.is_fork
+    return Order(
+        cache=f"project-{project.id}" + (f"-pr-{preview.number}" if is_fork and preview else ""),
+        source=source,
+        wanted="auto" if project.is_auto else project.slug or "auto",
+        language=project.language or "auto",
+        base_dir=project.base_dir,
+        build_dir=project.build_dir or service.DEFAULT_OUTPUT,
+        build_cmd=project.build_cmd if project.build_cmd is not None else service.DEFAULT_BUILD,
+        start_cmd=project.start_cmd or "",
+        entry_point=project.entry_point or "",
+        is_default_build=project.build_cmd in (None, service.DEFAULT_BUILD)
+        and project.build_dir in (None, service.DEFAULT_OUTPUT),
+        env=env,
+        use_caches=found.kind != "rebuild",
+    )
+
+
+def _fail(tx: Tx, org_id: int, deployment: Deployment, reason: str) -> None:
+    deployments.fail_if_open(tx, org_id, deployment.id, reason)
+
+
+def _succeed(tx: Tx, org_id: int, deployment: Deployment) -> list[str]:
+    project = service.get_by_id(tx, org_id, deployment.project_id)
+    name = project.name
+    if deployment.preview_id is not None:
+        preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=deployment.preview_id)
+        name = preview.name if preview is not None else name
+    settings = tx.env.settings
+    deployments.succeed(tx, org_id, deployment, f"Live at {service.url_of(settings, service.host_of(settings, name))}")
+    return deployments.trim(tx, org_id, project)
+
+
+def _note_kind(tx: Tx, org_id: int, project_id: int, made: Made) -> None:
+    """Remember what an `auto` project turned out to be."""
+    project = service.get_by_id(tx, org_id, project_id)
+    if project.is_auto and (project.slug, project.language) != (made.kind, made.language):
+        wanted = {f"new_{column}": getattr(project, column) for column in tables.SETTINGS}
+        wanted |= {"new_slug": made.kind, "new_language": made.language}
+        tx.run(tables.UPDATE, org_id=org_id, id=project.id, now=tx.now, **wanted)

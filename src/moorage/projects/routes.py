@@ -1,0 +1,211 @@
+"""The routes of projects. Those of their deployments are in `deployment_routes`, uploads in `uploads`.
+
+Whatever changes what an address serves is answered only once the gateway serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from moorage.artifacts.unpacked import Unpacked
+from moorage.audit import service as audit
+from moorage.audit.service import Target
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.http.paging import CursorPage, CursorQuery, make_cursor, read_cursor
+from moorage.http.request import Request
+from moorage.http.route import Router
+from moorage.identity.caller import Caller
+from moorage.identity.roles import Role
+from moorage.identity.schemas import ActivityOut
+from moorage.kit.ids import MAX_ID
+from moorage.projects import deployments, service
+from moorage.projects.deployment_schemas import latest_of
+from moorage.projects.deployments import Asked
+from moorage.projects.ports import Settle
+from moorage.projects.schemas import (
+    CreateProjectInput,
+    CreateProjectResult,
+    DeletedProject,
+    NameAvailability,
+    NameQuery,
+    ProjectDetail,
+    ProjectListItem,
+    ProjectsQuery,
+    RenameInput,
+    RevealedSecret,
+    RevealInput,
+    SecretName,
+    ToggleInput,
+    UpdateProjectInput,
+)
+from moorage.projects.tables import Project
+from moorage.vault import service as vault
+
+T = TypeVar("T")
+COMPUTE = frozenset(("env", "tier", "disk", "auto_scaling"))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the routes work with."""
+
+    db: Database
+    releases: Unpacked
+    settle: Settle  # returns when the gateway serves what the store says
+
+    async def write(self, request: Request, unit: Callable[[Tx], T]) -> T:
+        def traced(tx: Tx) -> T:
+            tx.trace_id = request.trace_id
+            return unit(tx)
+
+        return await self.db.write(traced)
+
+
+def make_router(parts: Parts) -> Router:
+    router = Router("Projects")
+    _add_reads(router)
+    _add_writes(router, parts)
+    _add_secrets(router)
+    return router
+
+
+def detail(tx: Tx, org_id: int, project: Project, triggered: str | None = None) -> ProjectDetail:
+    latest = deployments.find(tx, org_id, project.latest_deployment_id or 0)
+    return ProjectDetail.of(project, tx.env.settings, latest_of(latest), triggered)
+
+
+def _add_reads(router: Router) -> None:
+    @router.get("/projects")
+    def list_projects(tx: Tx, caller: Caller, query: ProjectsQuery) -> CursorPage[ProjectListItem]:
+        """List the organization's projects, newest first."""
+        place, key = f"projects:{caller.org_id}:{query.slug}", tx.env.cursor_key
+        position = read_cursor(key, place, query.cursor)
+        before = position[0] if position else MAX_ID
+        found = service.page(tx, caller.org_id, before=before, most=query.limit + 1, slug=query.slug)
+        page = found[: query.limit]
+        more = make_cursor(key, place, [page[-1].id]) if len(found) > query.limit else None
+        latest = [deployments.find(tx, caller.org_id, each.latest_deployment_id or 0) for each in page]
+        items = [
+            ProjectListItem.of(each, tx.env.settings, latest_of(newest))
+            for each, newest in zip(page, latest, strict=True)
+        ]
+        return CursorPage(items, more)
+
+    @router.get("/projects/check-name", point=True)
+    def check_name(tx: Tx, caller: Caller, query: NameQuery) -> NameAvailability:
+        """Tell whether a name is free; it is a subdomain, so there is one of each on the whole platform."""
+        return NameAvailability(query.name, service.is_available(tx, query.name))
+
+    @router.get("/projects/{name}", point=True)
+    def read_project(tx: Tx, caller: Caller, name: str) -> ProjectDetail:
+        """Return a project with its settings; secrets are never part of it."""
+        return detail(tx, caller.org_id, service.get(tx, caller.org_id, name))
+
+    @router.get("/projects/{name}/audit-log")
+    def read_audit_log(tx: Tx, caller: Caller, name: str, query: CursorQuery) -> CursorPage[ActivityOut]:
+        """Return what happened to a project, newest first, also under names it had before."""
+        project = service.get(tx, caller.org_id, name)
+        place, key = f"audit:{caller.org_id}:{project.id}", tx.env.cursor_key
+        position = read_cursor(key, place, query.cursor)
+        rows = []
+        for former in service.names_of(tx, caller.org_id, project):
+            target = Target("project", former.name)
+            before = position[0] if position else None
+            for row in audit.latest_of(tx, caller.org_id, target, before=before, most=query.limit + 1):
+                if former.since <= row.at and (former.until is None or row.at <= former.until):
+                    rows.append(row)
+        rows.sort(key=lambda row: -row.seq)
+        page = rows[: query.limit]
+        more = make_cursor(key, place, [page[-1].seq]) if len(rows) > query.limit else None
+        return CursorPage([ActivityOut.of(row) for row in page], more)
+
+
+def _add_writes(router: Router, parts: Parts) -> None:
+    @router.post("/projects", floor=Role.MEMBER)
+    def create_project(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
+        """Make a project from a repository, and deploy it for the first time."""
+        asked = body.root
+        assert caller.standing is not None
+        actor = caller.as_actor
+        made = service.create(tx, caller.org_id, actor, caller.standing, asked.as_new(), asked.hidden())
+        first = deployments.start(tx, caller.org_id, made, Asked(branch=made.branch, user_id=caller.user_id))
+        return CreateProjectResult(made.id, made.name, first.id, first.uuid)
+
+    @router.patch("/projects/{name}/name", floor=Role.MEMBER)
+    async def rename_project(caller: Caller, request: Request, name: str, body: RenameInput) -> ProjectDetail:
+        """Give a project another name. The old address leads to the new one for a day, unless somebody takes it."""
+
+        def unit(tx: Tx) -> ProjectDetail:
+            renamed = service.rename(tx, caller.org_id, caller.as_actor, name, body.name)
+            return detail(tx, caller.org_id, renamed)
+
+        renamed = await parts.write(request, unit)
+        await parts.settle()
+        return renamed
+
+    @router.patch("/projects/{name}", floor=Role.MEMBER)
+    async def update_project(caller: Caller, request: Request, name: str, body: UpdateProjectInput) -> ProjectDetail:
+        """Change settings of a project.
+
+        `env` replaces all variables and `secrets` all secrets; a secret without a value keeps the one it has. A running
+        container app is deployed again where its variables, secrets or compute change; everything else counts from the
+        next deployment on.
+        """
+        updated = await parts.write(request, partial(_update, caller=caller, name=name, body=body))
+        if "enable_analytics" in body.model_fields_set:
+            await parts.settle()
+        return updated
+
+    @router.post("/projects/{name}/toggle", floor=Role.MEMBER)
+    async def toggle_project(caller: Caller, request: Request, name: str, body: ToggleInput) -> ProjectDetail:
+        """Switch a project off or on. While it is off its address answers 503."""
+
+        def unit(tx: Tx) -> ProjectDetail:
+            toggled = service.toggle(tx, caller.org_id, caller.as_actor, name, enable=body.enable)
+            return detail(tx, caller.org_id, toggled)
+
+        toggled = await parts.write(request, unit)
+        await parts.settle()
+        return toggled
+
+    @router.delete("/projects/{name}", floor=Role.ADMIN)
+    async def delete_project(caller: Caller, request: Request, name: str) -> DeletedProject:
+        """Delete a project with its deployments, domains, rules and secrets."""
+        remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
+        deleted, digests = await parts.write(request, remove)
+        await parts.settle()
+        await parts.releases.remove_unused(parts.db, digests)
+        return DeletedProject(True, deleted.slug, deleted.slug == "container")
+
+
+def _update(tx: Tx, caller: Caller, name: str, body: UpdateProjectInput) -> ProjectDetail:
+    org_id, actor = caller.org_id, caller.as_actor
+    found = service.lock(tx, org_id, name)
+    changes = body.changes()
+    assert caller.standing is not None
+    service.check_tier(tx, org_id, caller.standing, changes.get("tier"))
+    secrets = body.wanted_secrets()
+    has_new_secrets = secrets is not None and service.set_secrets(tx, org_id, actor, found, secrets)
+    updated = service.update(tx, org_id, actor, found, changes)
+    is_due = has_new_secrets or any(getattr(updated, column) != getattr(found, column) for column in COMPUTE)
+    if not (is_due and updated.slug == "container" and updated.enabled):
+        return detail(tx, org_id, updated)
+    started = deployments.start(tx, org_id, updated, Asked(branch=updated.branch, user_id=caller.user_id))
+    return detail(tx, org_id, service.get_by_id(tx, org_id, updated.id), started.uuid)
+
+
+def _add_secrets(router: Router) -> None:
+    @router.get("/projects/{name}/secrets", floor=Role.MEMBER)
+    def list_secrets(tx: Tx, caller: Caller, name: str) -> list[SecretName]:
+        """List the names of a project's secrets."""
+        project = service.get(tx, caller.org_id, name)
+        return [SecretName(each) for each in vault.names(tx, caller.org_id, service.resource_of(project.id))]
+
+    @router.post("/projects/{name}/secrets/reveal", floor=Role.MEMBER, secret=True)
+    def reveal_secret(tx: Tx, caller: Caller, name: str, body: RevealInput) -> RevealedSecret:
+        """Show one secret. Who asked is recorded in the project's audit log."""
+        return RevealedSecret(body.name, service.reveal(tx, caller.org_id, caller.as_actor, name, body.name))

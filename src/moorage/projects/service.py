@@ -1,0 +1,310 @@
+"""Projects: made, found, renamed, changed, switched off and on, deleted; and their secrets.
+
+What happens to a project's releases is in `deployments`; here is what a project is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.artifacts import service as artifacts
+from moorage.audit import service as audit
+from moorage.audit.service import Actor, Target
+from moorage.db.scope import across_organizations
+from moorage.db.tx import Tx
+from moorage.errors import Conflict, NotFound, QuotaExceeded, bad_field
+from moorage.kit.clock import DAY_MS
+from moorage.kit.crypto import CannotDecrypt
+from moorage.plans import service as plans
+from moorage.plans import tiers
+from moorage.plans.service import Standing
+from moorage.projects import deployment_tables, tables
+from moorage.projects.tables import FormerName, Project
+from moorage.settings import Settings
+from moorage.vault import service as vault
+
+RESERVED = frozenset(("www", "api", "edge", "console", "admin", "git", "check-name", "static-upload"))
+MOVED_MS = DAY_MS  # An old address leads to the new one for so long.
+DEFAULT_BUILD = "npm run build"
+DEFAULT_OUTPUT = "dist"
+
+# What belongs to a project goes with it, in the same transaction: features above this one say how, by their name.
+Remover = Callable[[Tx, int, int], None]
+dependents: dict[str, Remover] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class NewProject:
+    """A project as it is asked for."""
+
+    name: str
+    slug: str | None
+    is_auto: bool = False
+    source: str = "git"
+    repository_name: str | None = None
+    branch: str | None = None
+    region: str | None = None
+    language: str | None = None
+    base_dir: str = "./"
+    build_dir: str | None = None
+    build_cmd: str | None = None
+    start_cmd: str | None = None
+    entry_point: str | None = None
+    health_check_path: str | None = None
+    docker_file_path: str | None = None
+    docker_build_context_dir: str | None = None
+    tier: str | None = None
+    disk: int | None = None
+    auto_scaling: str | None = None
+    is_public: bool = True
+    enable_analytics: bool = False
+    auto_deploy: bool = False
+    pr_preview: bool = False
+    env: str = "[]"
+
+
+def host_of(settings: Settings, name: str) -> str:
+    return f"{name}.{settings.domain}"
+
+
+def url_of(settings: Settings, host: str) -> str:
+    """Return the public address of a host of this platform."""
+    if settings.is_production or settings.https_port:
+        port = settings.https_port or 443
+        return f"https://{host}" if port == 443 else f"https://{host}:{port}"
+    port = settings.gateway_port
+    return f"http://{host}" if port == 80 else f"http://{host}:{port}"
+
+
+def resource_of(project_id: int) -> str:
+    """Return what the vault calls a project."""
+    return f"project:{project_id}"
+
+
+def target_of(project: Project) -> Target:
+    return Target("project", project.name)
+
+
+def find(tx: Tx, org_id: int, name: str) -> Project | None:
+    return tx.find(tables.FIND, org_id=org_id, name=name)
+
+
+def get(tx: Tx, org_id: int, name: str) -> Project:
+    found = find(tx, org_id, name)
+    if found is None:
+        raise no_project()
+    return found
+
+
+def find_by_id(tx: Tx, org_id: int, project_id: int) -> Project | None:
+    return tx.find(tables.FIND_BY_ID, org_id=org_id, id=project_id)
+
+
+def get_by_id(tx: Tx, org_id: int, project_id: int) -> Project:
+    found = find_by_id(tx, org_id, project_id)
+    if found is None:
+        raise no_project()
+    return found
+
+
+def lock(tx: Tx, org_id: int, name: str) -> Project:
+    """Return a project for who is about to change it."""
+    found = tx.find(tables.LOCK, org_id=org_id, name=name)
+    if found is None:
+        raise no_project()
+    return found
+
+
+def page(tx: Tx, org_id: int, *, before: int, most: int, slug: str | None) -> list[Project]:
+    """Return the projects that were made before one, newest first."""
+    if slug is None:
+        return tx.all(tables.PAGE, org_id=org_id, before=before, most=most)
+    return tx.all(tables.PAGE_OF_SLUG, org_id=org_id, before=before, most=most, slug=slug)
+
+
+def count(tx: Tx, org_id: int) -> int:
+    return tx.one(tables.COUNT, org_id=org_id)
+
+
+@across_organizations("a name is a subdomain, and there is one of each")
+def is_available(tx: Tx, name: str) -> bool:
+    return name not in RESERVED and tx.find(tables.IS_TAKEN, name=name) is None
+
+
+def check_may_create(tx: Tx, org_id: int, name: str, standing: Standing) -> None:
+    """Raise what keeps a project from being made."""
+    if not is_available(tx, name):
+        raise _taken(name)
+    plans.check_room(tx, org_id, standing, "projects")
+
+
+def check_tier(tx: Tx, org_id: int, standing: Standing, key: str | None) -> None:
+    """Raise where there is no such tier, or the organization's plan has none of its kind."""
+    if key is None:
+        return
+    tier = tiers.find_tier(key)
+    if tier is None:
+        known = ", ".join(each.key for each in tiers.CATALOG)
+        raise bad_field("tier.key", f"is not a tier; there is {known}")
+    if tier.paid and not plans.counts_as_paid(tx.env.settings, standing):
+        raise QuotaExceeded(f"The tier {tier.key} needs a paid plan")
+
+
+def create(
+    tx: Tx, org_id: int, actor: Actor, standing: Standing, new: NewProject, secrets: Mapping[str, str] = {}
+) -> Project:
+    """Make a project. Its first deployment is asked for by whoever calls this, in the same transaction."""
+    check_may_create(tx, org_id, new.name, standing)
+    check_tier(tx, org_id, standing, new.tier)
+    project_id = tx.find(
+        tables.ADD,
+        org_id=org_id,
+        **{name: getattr(new, name) for name in NewProject.__slots__},
+        repository_key=new.repository_name.lower() if new.repository_name else None,
+        runtime=None,
+        enabled=True,
+        current_deployment_id=None,
+        latest_deployment_id=None,
+        total_deployments=0,
+        success_deployments=0,
+        failed_deployments=0,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+    if project_id is None:
+        raise _taken(new.name)
+    tx.one(tables.ADD_NAME, org_id=org_id, project_id=project_id, name=new.name, since=tx.now, until=None)
+    for name, value in secrets.items():
+        vault.put(tx, org_id, resource_of(project_id), name, value)
+    made = get_by_id(tx, org_id, project_id)
+    audit.record(
+        tx, org_id, actor, "project.created", target_of(made), slug=new.slug or "auto", secrets=sorted(secrets)
+    )
+    return made
+
+
+def rename(tx: Tx, org_id: int, actor: Actor, name: str, new_name: str) -> Project:
+    """Give a project another name. Its old address leads to the new one for a day, unless somebody takes it."""
+    found = lock(tx, org_id, name)
+    if new_name == name:
+        return found
+    if not is_available(tx, new_name):
+        raise _taken(new_name)
+    tx.run(tables.RENAME, org_id=org_id, id=found.id, new_name=new_name, now=tx.now)
+    tx.run(tables.END_NAME, org_id=org_id, project_id=found.id, now=tx.now)
+    tx.one(tables.ADD_NAME, org_id=org_id, project_id=found.id, name=new_name, since=tx.now, until=None)
+    for each in tx.all(tables.PREVIEWS, org_id=org_id, project_id=found.id):
+        tx.run(tables.RENAME_PREVIEW, org_id=org_id, id=each.id, new_name=f"{new_name}-pr-{each.number}", now=tx.now)
+    renamed = get_by_id(tx, org_id, found.id)
+    audit.record(tx, org_id, actor, "project.renamed", target_of(renamed), before=name)
+    return renamed
+
+
+def update(tx: Tx, org_id: int, actor: Actor, found: Project, changes: dict[str, Any]) -> Project:
+    """Change columns of a project that was locked; without any, nothing happens."""
+    changed = {name: value for name, value in changes.items() if getattr(found, name) != value}
+    if not changed:
+        return found
+    wanted = {f"new_{column}": changed.get(column, getattr(found, column)) for column in tables.SETTINGS}
+    tx.run(tables.UPDATE, org_id=org_id, id=found.id, now=tx.now, **wanted)
+    audit.record(tx, org_id, actor, "project.updated", target_of(found), changed=sorted(changed))
+    return get_by_id(tx, org_id, found.id)
+
+
+def toggle(tx: Tx, org_id: int, actor: Actor, name: str, *, enable: bool) -> Project:
+    found = lock(tx, org_id, name)
+    if found.enabled == enable:
+        return found
+    wanted = {f"new_{column}": getattr(found, column) for column in tables.SETTINGS} | {"new_enabled": enable}
+    tx.run(tables.UPDATE, org_id=org_id, id=found.id, now=tx.now, **wanted)
+    audit.record(tx, org_id, actor, "project.enabled" if enable else "project.disabled", target_of(found))
+    return get_by_id(tx, org_id, found.id)
+
+
+def set_secrets(tx: Tx, org_id: int, actor: Actor, project: Project, wanted: Sequence[tuple[str, str | None]]) -> bool:
+    """Replace all secrets; one without a value keeps the one that is stored. Return whether anything changed."""
+    resource = resource_of(project.id)
+    stored = set(vault.names(tx, org_id, resource))
+    for index, (name, value) in enumerate(wanted):
+        if value is None and name not in stored:
+            raise bad_field(f"secrets[{index}].value", "is required: there is no secret of that name yet")
+    removed = sorted(stored - {name for name, _ in wanted})
+    given = {name: value for name, value in wanted if value is not None}
+    put = sorted(
+        name for name, value in given.items() if name not in stored or _differs(tx, org_id, resource, name, value)
+    )
+    for name in removed:
+        vault.remove(tx, org_id, resource, name)
+    for name in put:
+        vault.put(tx, org_id, resource, name, given[name])
+    if removed or put:
+        audit.record(tx, org_id, actor, "project.secrets_changed", target_of(project), set=put, removed=removed)
+    return bool(removed or put)
+
+
+def _differs(tx: Tx, org_id: int, resource: str, name: str, value: str) -> bool:
+    try:
+        return vault.find(tx, org_id, resource, name) != value
+    except CannotDecrypt:  # It cannot be decrypted any more: a new value is what heals it.
+        return True
+
+
+def reveal(tx: Tx, org_id: int, actor: Actor, name: str, secret: str) -> str:
+    """Return a secret's value, and write down who asked."""
+    found = get(tx, org_id, name)
+    value = vault.find(tx, org_id, resource_of(found.id), secret)
+    if value is None:
+        raise NotFound("There is no secret of that name")
+    audit.record(tx, org_id, actor, "project.secret_revealed", target_of(found), secret=secret)
+    return value
+
+
+def delete(tx: Tx, org_id: int, actor: Actor, name: str) -> tuple[Project, list[str]]:
+    """Delete a project with everything it has. Return it, and the releases that it had."""
+    found = lock(tx, org_id, name)
+    audit.record(tx, org_id, actor, "project.deleted", target_of(found))
+    return found, remove(tx, org_id, found)
+
+
+def remove(tx: Tx, org_id: int, project: Project) -> list[str]:
+    for dependent in dependents.values():
+        dependent(tx, org_id, project.id)
+    its: dict[str, Any] = {"org_id": org_id, "project_id": project.id}
+    digests = sorted(tx.all(deployment_tables.DIGESTS_OF, **its))
+    for deployment in tx.all(deployment_tables.ALL_OF, **its):
+        artifacts.unrefer(tx, org_id, owner_of(deployment.id))
+    vault.remove_all(tx, org_id, resource_of(project.id))
+    tx.run(deployment_tables.DELETE_LINES_OF, **its)
+    tx.run(deployment_tables.DELETE_OF, **its)
+    tx.run(tables.DELETE_PREVIEWS, **its)
+    tx.run(tables.DELETE_NAMES, **its)
+    tx.run(tables.DELETE, org_id=org_id, id=project.id)
+    return digests
+
+
+def delete_all(tx: Tx, org_id: int) -> list[str]:
+    """Delete every project of an organization that is gone itself."""
+    return [digest for each in tx.all(tables.ALL_OF, org_id=org_id) for digest in remove(tx, org_id, each)]
+
+
+def names_of(tx: Tx, org_id: int, project: Project) -> list[FormerName]:
+    """Return every name a project had, with when, newest first."""
+    return tx.all(tables.NAMES, org_id=org_id, project_id=project.id)
+
+
+def owner_of(deployment_id: int) -> str:
+    """Return what holds the reference to a deployment's artifact."""
+    return f"deployment:{deployment_id}"
+
+
+def no_project() -> NotFound:
+    return NotFound("There is no such project")
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(f"The name {name!r} is taken or reserved")
+
+
+plans.counters["projects"] = count

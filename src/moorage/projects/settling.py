@@ -1,0 +1,18 @@
+"""Asking for the gateway to be brought in line, from inside a transaction that changes what an address serves."""
+
+from __future__ import annotations
+
+import msgspec
+
+from moorage import jobs
+from moorage.db.scope import across_organizations
+from moorage.db.tx import Tx
+
+
+class SettleGateway(msgspec.Struct, frozen=True, tag="projects.settle_gateway"):
+    """Let the gateway serve what the store says."""
+
+
+@across_organizations("one gateway serves everybody")
+def ask(tx: Tx) -> None:
+    jobs.add(tx, SettleGateway(), key="gateway", dedupe_key="gateway")

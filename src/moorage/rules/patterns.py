@@ -1,0 +1,207 @@
+"""What the rules of a project say: which paths a source stands for, and where a redirect leads from there.
+
+A source is read into parts, and so is a path. Nobody's text ever becomes a regular expression here or at the gateway:
+that makes its own from these parts. Paths are compared decoded, so `/caf%C3%A9` and `/café` are one source, and a
+visitor who writes `%61` for `a` is at the same address.
+
+    /about            this path, and no other: `/about/` is another path
+    /blog/:slug       `:slug` is one whole part, not empty; `/blog/:slug.html` asks for an ending
+    /docs/*/edit      before the last part, `*` is one whole part too, or what follows a text in it
+    /docs/*           in the last part, `*` is all the rest, slashes and all, or nothing; `/*.css` asks for an ending
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
+
+MAX_SOURCE = 2_000
+MAX_PARTS = 100
+MAX_WILDCARDS = 16
+STAR = "*"
+SPLAT = "splat"  # `:splat` in a destination is the last `*` of the source, as other platforms write it
+
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+# After a wildcard there is at most a file's ending: it begins with a dot and has few, so that a gateway reading from
+# left to right never has more than a handful of places at which the wildcard might have ended.
+_ENDING = r"(?:\.[A-Za-z0-9_-]+){0,3}"
+_NAMED_PART = re.compile(rf":({_NAME})({_ENDING})")
+_BROKEN_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class BadPattern(ValueError):
+    """A source or destination that means nothing; the message continues `redirects[0].source …`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRule:
+    source: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedirectRule:
+    source: str
+    destination: str
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostRules:
+    """The rules of one host, in their order."""
+
+    redirects: tuple[RedirectRule, ...] = ()
+    headers: tuple[HeaderRule, ...] = ()
+
+
+class Wild(Enum):
+    ONE = "one"  # within one part, at least one character
+    REST = "rest"  # all the rest of the path
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What stands between two slashes: text, or text with one wildcard in it."""
+
+    before: str  # the whole text, where there is no wildcard
+    wild: Wild | None = None
+    name: str = ""  # of the wildcard: a word, or `*`
+    after: str = ""
+
+    def find(self, text: str) -> str | None:
+        """Return what the wildcard stands for in a part (or in the rest of a path), or None where it does not fit."""
+        if self.wild is Wild.REST and not self.before:
+            # The slashes before it belong to the source, however many: else a visitor could make the destination `/*`
+            # begin with two of them, and those lead to another host.
+            text = text.lstrip("/")
+        least = 1 if self.wild is Wild.ONE else 0
+        fits = text.startswith(self.before) and text.endswith(self.after)
+        if not fits or len(text) < len(self.before) + len(self.after) + least:
+            return None
+        return text[len(self.before) : len(text) - len(self.after)]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """Return it decoded, with the names of its wildcards."""
+        return self.path(*(part.name for part in self.wildcards))
+
+    @property
+    def wildcards(self) -> tuple[Part, ...]:
+        return tuple(part for part in self.parts if part.wild)
+
+    @property
+    def is_literal(self) -> bool:
+        return not any(part.wild for part in self.parts)
+
+    @property
+    def ends_open(self) -> bool:
+        return self.parts[-1].wild is Wild.REST
+
+    def path(self, *values: str) -> str:
+        """Return the path in which the wildcards are these values."""
+        left = list(reversed(values))
+        texts = [part.before + left.pop() + part.after if part.wild else part.before for part in self.parts]
+        return "/" + "/".join(texts)
+
+    def match(self, path: str) -> tuple[str, ...] | None:
+        """Return what each wildcard stands for in a decoded path, or None where the path is not meant."""
+        found = path.split("/")[1:]
+        if len(found) < len(self.parts) or (len(found) > len(self.parts) and not self.ends_open):
+            return None
+        if self.ends_open:
+            found[len(self.parts) - 1 :] = ["/".join(found[len(self.parts) - 1 :])]
+        values = []
+        for part, text in zip(self.parts, found, strict=True):
+            if part.wild is None:
+                if part.before != text:
+                    return None
+                continue
+            value = part.find(text)
+            if value is None:
+                return None
+            values.append(value)
+        return tuple(values)
+
+
+@lru_cache(maxsize=4096)
+def parse_source(text: str) -> Source:
+    """Read a source; raises BadPattern."""
+    if len(text) > MAX_SOURCE:
+        raise BadPattern(f"should have at most {MAX_SOURCE:,} characters")
+    if not text.startswith("/"):
+        raise BadPattern("should be a path that starts with /")
+    check_text(text)
+    if "?" in text or "#" in text:
+        raise BadPattern("should be a path alone: what follows ? or # takes no part in matching")
+    texts = text[1:].split("/")
+    if len(texts) > MAX_PARTS:
+        raise BadPattern(f"should have at most {MAX_PARTS} parts")
+    source = Source(tuple(_part(each, is_last=at == len(texts) - 1) for at, each in enumerate(texts)))
+    _check_names(source)
+    return source
+
+
+def _part(text: str, *, is_last: bool) -> Part:
+    if text.startswith(":"):
+        found = _NAMED_PART.fullmatch(text)
+        if found is None:
+            raise BadPattern(f"should name a part as :name or :name.html, with letters, digits and _: {text[:50]!r}")
+        return Part("", Wild.ONE, found[1], found[2])
+    before, star, after = text.partition(STAR)
+    if not star:
+        return Part(_plain_part(text, is_last=is_last))
+    if not re.fullmatch(_ENDING, after):
+        raise BadPattern(f"may have after * only the end of a part, or a file's ending such as .html: {text[:50]!r}")
+    return Part(decode(before), Wild.REST if is_last else Wild.ONE, STAR, after)
+
+
+def _plain_part(text: str, *, is_last: bool) -> str:
+    decoded = decode(text)
+    if decoded in (".", ".."):
+        raise BadPattern("must not have the parts . and ..")
+    if not decoded and not is_last:
+        raise BadPattern("must not have two slashes in a row")
+    return decoded
+
+
+def _check_names(source: Source) -> None:
+    names = [part.name for part in source.wildcards if part.name != STAR]
+    if len(source.wildcards) > MAX_WILDCARDS:
+        raise BadPattern(f"should have at most {MAX_WILDCARDS} of * and :name")
+    if SPLAT in names:
+        raise BadPattern(f"must not name a part :{SPLAT}: in a destination, that is what * stands for")
+    if len(set(names)) != len(names):
+        raise BadPattern("must not use a name twice")
+
+
+def check_text(text: str) -> None:
+    """Raise BadPattern for what cannot stand in any address."""
+    if _CONTROL.search(text):
+        raise BadPattern("must not contain control characters, such as line breaks")
+    if "\\" in text:
+        raise BadPattern("must not contain \\: browsers read it as /")
+    if _BROKEN_ESCAPE.search(text):
+        raise BadPattern("should have two hexadecimal digits after each %; the character itself is %25")
+
+
+def decode(text: str) -> str:
+    """Return a part of a path with its escapes resolved; raises BadPattern."""
+    if "%" not in text:
+        return text
+    try:
+        decoded = unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        raise BadPattern("should be UTF-8 where its escapes are resolved") from None
+    if "/" in decoded or _CONTROL.search(decoded):
+        raise BadPattern("must not have %2F or control characters as escapes")
+    return decoded

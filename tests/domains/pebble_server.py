@@ -1,0 +1,112 @@
+"""Pebble, the certificate authority for tests, with a certificate of its own that is made here."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+
+@dataclass(frozen=True)
+class Pebble:
+    port: int
+    management_port: int
+    ca_file: Path  # who signed the certificate of the server itself
+    _context: ssl.SSLContext
+
+    @property
+    def directory(self) -> str:
+        return f"https://127.0.0.1:{self.port}/dir"
+
+    def root(self) -> str:
+        """Return the root of the certificates that it issues; it makes a new one at each start."""
+        return self._get(f"https://127.0.0.1:{self.management_port}/roots/0")
+
+    def is_up(self) -> bool:
+        try:
+            return "newOrder" in self._get(self.directory)
+        except OSError:
+            return False
+
+    def _get(self, url: str) -> str:
+        with urllib.request.urlopen(url, context=self._context, timeout=5) as answer:
+            text: str = answer.read().decode()
+            return text
+
+
+@contextmanager
+def running_pebble(folder: Path, *, dns: str, http_port: int, tls_port: int) -> Iterator[Pebble]:
+    binary = shutil.which("pebble")
+    assert binary is not None, "the tests of certificates need Debian's package pebble"
+    certificate, key = make_own_certificate(folder)
+    port, management_port = free_port(), free_port()
+    config = {
+        "listenAddress": f"127.0.0.1:{port}",
+        "managementListenAddress": f"127.0.0.1:{management_port}",
+        "certificate": str(certificate),
+        "privateKey": str(key),
+        "httpPort": http_port,
+        "tlsPort": tls_port,
+    }
+    (folder / "pebble.json").write_text(json.dumps({"pebble": config}))
+    # It would wait, refuse and repeat at random, to harden its clients; here only the outcome counts.
+    env = {**os.environ, "PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0"}
+    command = [binary, "-config", str(folder / "pebble.json"), "-dnsserver", dns]
+    pebble = Pebble(port, management_port, certificate, ssl.create_default_context(cafile=str(certificate)))
+    with (folder / "pebble.log").open("wb") as log, subprocess.Popen(command, env=env, stdout=log, stderr=log) as child:
+        try:
+            while not pebble.is_up():
+                assert child.poll() is None, (folder / "pebble.log").read_text()
+                time.sleep(0.02)
+            yield pebble
+        finally:
+            child.kill()
+
+
+def make_own_certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for loopback that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "pebble")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "own.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "own.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+    )
+    return folder / "own.crt", folder / "own.key"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

