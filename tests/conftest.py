@@ -107,13 +107,13 @@ async def db(request: pytest.FixtureRequest, env: Env, tmp_path: Path) -> AsyncI
         from moorage.db.postgres import PostgresDatabase
 
         server: PostgresServer = request.getfixturevalue("postgres")
-        url = server.create_database(request.getfixturevalue("postgres_template"))
+        url = server.borrow_database(request.getfixturevalue("postgres_template"))
         store = PostgresDatabase(url, env)
     await store.write(audit.ensure_key)
     yield store
     store.close()
     if request.param == "postgres":
-        server.drop_database(url)
+        server.return_database(url)
 
 
 @pytest.fixture

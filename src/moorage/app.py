@@ -13,6 +13,7 @@ from moorage.analytics import service as analytics_service
 from moorage.analytics.ingest import Ingest, find_own_host
 from moorage.artifacts.store import ArtifactStore
 from moorage.artifacts.unpacked import Unpacked
+from moorage.builds import collect
 from moorage.builds.builder import Builder
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
@@ -51,7 +52,7 @@ from moorage.identity.sessions import Sessions
 from moorage.jobs.timetable import TickHandler
 from moorage.mail.sender import Mailer
 from moorage.platform import chores
-from moorage.projects import deployment_routes, deployments, pipeline, settling
+from moorage.projects import deployment_routes, deployments, settling
 from moorage.projects import github as project_github
 from moorage.projects import jobs as project_jobs
 from moorage.projects import routes as project_routes
@@ -219,7 +220,7 @@ def make_releases(settings: Settings) -> Unpacked:
     """The folders that the gateway serves sites from; it may run as another user, so they can be read by all."""
     return Unpacked(
         settings.folder("releases"),
-        pipeline.SITES,
+        collect.CAPS,
         is_used=deployments.is_published,
         finish=prepare_release,
         mode=0o755,
@@ -244,6 +245,7 @@ class App:
     async def close(self) -> None:
         """Bring what runs beside requests to its end; after this the store may be closed."""
         await self.functions.runner.stop()
+        await self.projects.git.close()
         await self.asgi.close()
         await self.functions.edge.close()
         self.functions.recorder.close()

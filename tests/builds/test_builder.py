@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -129,17 +130,17 @@ fs.writeFileSync('dist/index.html', [process.env.NODE_ENV, process.env.CI, proce
 
 
 async def test_pip_fills_an_environment_that_holds_no_links(settings: Settings, tmp_path: Path) -> None:
-    backend = """
-import zipfile
-def build_wheel(folder, config_settings=None, metadata_directory=None):
-    info = "made-1.0.dist-info"
-    with zipfile.ZipFile(f"{folder}/made-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("made.py", "said = 'made from source'")
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: made\\nVersion: 1.0\\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        wheel.writestr(f"{info}/RECORD", "")
-    return "made-1.0-py3-none-any.whl"
-"""
+    backend = textwrap.dedent("""
+        import zipfile
+        def build_wheel(folder, config_settings=None, metadata_directory=None):
+            info = "made-1.0.dist-info"
+            with zipfile.ZipFile(f"{folder}/made-1.0-py3-none-any.whl", "w") as wheel:
+                wheel.writestr("made.py", "said = 'made from source'")
+                wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: made\\nVersion: 1.0\\n")
+                wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+                wheel.writestr(f"{info}/RECORD", "")
+            return "made-1.0-py3-none-any.whl"
+    """)
     files = {
         "requirements.txt": "./made\n",
         "main.py": "import made",

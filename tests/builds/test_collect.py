@@ -14,7 +14,7 @@ from tests.builds.build_support import write_files
 from moorage.builds import collect
 from moorage.builds.ports import BuildFailed
 from moorage.cells.runtimes import installed, resolve
-from moorage.kit import folders, zips, zips_writer
+from moorage.kit import zips, zips_writer
 
 
 @pytest.fixture
@@ -143,9 +143,9 @@ def test_names_that_no_archive_can_hold_are_refused(site: Path, name: bytes, why
         collect.collect(site, "static")
 
 
-def test_a_folder_deeper_than_any_path_is_refused(site: Path) -> None:
+def test_a_folder_that_is_far_too_deep_is_refused(site: Path) -> None:
     inner = os.open(site, os.O_RDONLY)
-    for _ in range(2100):
+    for _ in range(300):
         os.mkdir("d", dir_fd=inner)
         deeper = os.open("d", os.O_RDONLY, dir_fd=inner)
         os.close(inner)
@@ -154,8 +154,6 @@ def test_a_folder_deeper_than_any_path_is_refused(site: Path) -> None:
 
     with pytest.raises(BuildFailed, match="folders deep"):
         collect.collect(site, "static")
-
-    folders.remove(site)  # Nobody after this test could.
 
 
 def test_names_that_are_one_on_other_machines_are_refused(site: Path) -> None:

@@ -28,7 +28,7 @@ LAYOUT = Layout("/work", "/cache", "/tmp", "/bin", "/node", "/npm", "/python3", 
         ({"yarn.lock": "# yarn lockfile v1"}, "yarn@1", "yarn install --frozen-lockfile"),
         ({"yarn.lock": "__metadata:\n  version: 8"}, "@yarnpkg/cli-dist@4", "yarn install --immutable"),
         ({"package.json": {"packageManager": "pnpm@9.1.2+sha1.a"}}, "pnpm@9.1.2", "pnpm install --no-frozen-lockfile"),
-        ({"package.json": {"packageManager": "yarn@4.2.0"}}, "@yarnpkg/cli-dist@4.2.0", "yarn install"),
+        ({"package.json": {"packageManager": "yarn@4.2.0"}}, "@yarnpkg/cli-dist@4.2.0", "yarn install --no-immutable"),
         ({"package.json": {"packageManager": "pnpm@$(id)"}}, "", "npm install"),
     ],
 )  # fmt: skip

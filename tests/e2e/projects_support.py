@@ -29,6 +29,7 @@ NOBODY = "http://127.0.0.1:9"  # a code host that is not there: no test may ask 
 GITHUB_SECRET = "between the code host and us"
 GITHUB_PATH = "/api/v1/webhook/github-events"
 ENDED_S = 60.0
+CRASHED = '"where":"job projects.'  # in the log of a platform that met what it did not expect
 
 _numbers = itertools.count(1)
 
@@ -73,7 +74,7 @@ class Sites(Platform):
         body = None if payload is None else json.dumps(payload)
         answer = self.send(method, path, body, {"Content-Type": "application/json"})
         assert answer.status == status, answer.body
-        return answer.json.get("data") or answer.json.get("error")
+        return answer.json["data" if answer.json["success"] else "error"]
 
     def create_project(self, name: str, repository: str, slug: str = "static", **fields: Any) -> str:
         """Make a project of a repository, and return the uuid of its first deployment."""
@@ -155,12 +156,20 @@ class Sites(Platform):
 
     # Its processes.
 
-    def kill_all(self) -> None:
-        """End every process of the platform at once, as a power cut does."""
-        for pid in tree_of(self.running.process.pid):
+    def kill_all(self, control: int) -> None:
+        """End every process of the platform, as a power cut does.
+
+        Finding them all takes a moment, in which the control process and who would start it again must not go on.
+        """
+        supervisor = self.running.process.pid
+        for pid in (control, supervisor):
+            os.kill(pid, signal.SIGSTOP)
+        doomed = tree_of(supervisor)
+        for pid in doomed:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.running.process.wait(ENDED_S)
+        wait_until(lambda: not any(is_alive(pid) for pid in doomed))
 
     def printed(self) -> str:
         """Return what the platform has written to its standard error, and at its start to its standard output."""
@@ -169,13 +178,25 @@ class Sites(Platform):
 
 
 def visit(
-    port: int, name: str, path: str = "/", headers: Mapping[str, str] | None = None, timeout_s: float = 20
+    port: int,
+    name: str,
+    path: str = "/",
+    headers: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float = 20,
+    source: str = "127.0.0.1",
 ) -> Answer:
     """Ask a gateway for a page of a project, on a connection of its own."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    connection = HTTPConnection("127.0.0.1", port, timeout=timeout_s, source_address=(source, 0))
     with contextlib.closing(connection):
         connection.request("GET", path, headers={"Host": f"{name}.localhost:{port}", **(headers or {})})
         return read_answer(connection.getresponse())
+
+
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def read_events(lines: Any) -> Iterator[Event]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from tests.builds.build_support import write_files
-from tests.e2e.projects_support import Sites, new_name, page
+from tests.e2e.functions_support import wait_until
+from tests.e2e.projects_support import CRASHED, Sites, new_name, page
 from tests.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
@@ -29,6 +30,11 @@ NODE = {
     "greeting/package.json": {"name": "greeting", "version": "1.0.0", "main": "index.js"},
     "greeting/index.js": "module.exports = (whom) => `ahoy ${whom}`;\n",
 }
+
+
+def scratch(sites: Sites) -> list[Path]:
+    """Return the folders in which something is being built."""
+    return list((sites.running.data / "builds").iterdir())
 
 
 def make_tracked(sites: Sites, name: str, **fields: Any) -> None:
@@ -210,3 +216,19 @@ def test_a_deleted_project_is_unknown_to_the_gateway(sites: Sites) -> None:
 
     assert (answer.status, page("gone") in answer.body.decode()) == (404, False)
     assert sites.call("GET", f"/v1/projects/check-name?name={name}")["available"] is True
+
+
+def test_a_project_that_is_deleted_while_it_is_built_leaves_nothing_behind(sites: Sites, work: Checkout) -> None:
+    name = new_name("dropped")
+    sites.push(work, f"acme/{name}")
+    uuid = sites.create_project(name, f"acme/{name}", buildCmd="echo begun; sleep 1; mkdir dist; echo > dist/a.html")
+    next(event for event in sites.follow(uuid) if event.data.get("message") == "begun")
+    before = scratch(sites)
+
+    sites.call("DELETE", f"/v1/projects/{name}")
+    wait_until(lambda: not scratch(sites))
+    sites.publish(new_name("next"), {"index.html": page("next")})
+
+    assert len(before) == 1
+    assert sites.visit(name).status == 404
+    assert CRASHED not in sites.printed()

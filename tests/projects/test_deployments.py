@@ -295,3 +295,24 @@ async def test_a_log_is_followed_live_and_a_secret_never_shows(
 
 async def _work(db: Database, app: App) -> None:
     await Worker(db, app.handlers, Telemetry(quiet=True), slots=2).run_due(turns=5)
+
+
+async def test_a_site_cannot_bring_the_platforms_own_folder(team: Team, settings: Settings, run_jobs: RunJobs) -> None:
+    files: dict[str, str | bytes] = {"index.html": "mine", "about.html": "x", ".moorage/spa.html": "theirs"}
+
+    made = (await team.upload(files=files)).data
+    await run_jobs()
+
+    release = sites.find(settings, "site.localhost")
+    assert release is not None
+    assert made["fileCount"] == 2
+    assert not (release / ".moorage" / "spa.html").exists()
+
+
+async def test_what_a_build_left_behind_is_cleared_up(app: App, settings: Settings) -> None:
+    left = settings.folder("builds") / "7-abc" / "source"
+    left.mkdir(parents=True)
+
+    await app.projects.pipeline.clear_up()
+
+    assert list(settings.folder("builds").iterdir()) == []

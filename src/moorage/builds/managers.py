@@ -67,7 +67,7 @@ def _yarn(folder: Folder, version: str) -> NodeManager:
     if is_classic:
         how = ("install", "--frozen-lockfile") if lock is not None else ("install",)
         return NodeManager("yarn", f"yarn@{version or YARN_CLASSIC}", how, ("--non-interactive", "--production=false"))
-    how = ("install", "--immutable") if lock is not None else ("install",)
+    how = ("install", "--no-immutable" if lock is None else "--immutable")
     return NodeManager("yarn", f"@yarnpkg/cli-dist@{version or YARN}", how)
 
 

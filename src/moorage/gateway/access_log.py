@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.gateway.hosts import HostConfig
+from moorage.gateway.static import literal
 from moorage.settings import Settings
 
 NAME = "access"
@@ -24,7 +25,8 @@ ROLL_MB = 10
 FILES_KEPT = 2
 
 _WITHOUT_QUERY = {"filter": "regexp", "regexp": r"[?#].*$", "value": ""}
-_LEFT_OUT = ("level", "logger", "msg", "user_id", "resp_headers")
+_JSON = {"format": "json", "level_key": "", "name_key": "", "message_key": ""}
+_LEFT_OUT = ("user_id", "resp_headers")
 _LEFT_OUT_OF_REQUEST = ("headers", "tls", "remote_port")
 
 
@@ -46,14 +48,14 @@ def add_to(config: dict[str, Any], settings: Settings, hosts: HostConfig) -> Non
         "level": "INFO",
         "writer": {
             "output": "file",
-            "filename": str(path_of(settings)),
+            "filename": literal(path_of(settings)),
             "mode": "0600",
             "roll_size_mb": ROLL_MB,
             "roll_keep": FILES_KEPT,
             # Whoever reads along finds the rest of a file that was rolled as it was.
             "roll_gzip": False,
         },
-        "encoder": {"format": "filter", "wrap": {"format": "json"}, "fields": _fields()},
+        "encoder": {"format": "filter", "wrap": _JSON, "fields": _fields()},
     }
 
 

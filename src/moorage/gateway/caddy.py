@@ -213,27 +213,26 @@ def _server(settings: Settings, hosts: HostConfig) -> dict[str, Any]:
 
 def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
     """Return the routes in the order they are tried."""
-    bare_hosts = sorted({settings.domain, f"edge.{settings.domain}", "127.0.0.1", "localhost"})
+    own_hosts = sorted({settings.domain, f"edge.{settings.domain}", "127.0.0.1", "localhost"})
     functions = {
         "match": [{"path": ["/api/v1/web/*"]}],
         "handle": [subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _edge_proxy(settings)]}])],
         "terminal": True,
     }
+    nameless = {"match": [{"header": {"Host": None}}], "handle": [pages.not_found()], "terminal": True}
     return [
-        {"match": _UNSAFE_HOSTS, "handle": [pages.not_found()], "terminal": True},
+        {"match": [{"header": {"Host": _UNSAFE_HOSTS}}], "handle": [pages.not_found()], "terminal": True},
         *host_configs.host_routes(settings, hosts),
-        {"match": [{"host": bare_hosts}], "handle": [subroute([functions])]},
+        {"match": [{"host": ["", *own_hosts]}], "handle": [subroute([nameless, functions])]},
         *static.site_routes(settings),
     ]
 
 
 # The host becomes a name below the folder of sites. A name that is empty, `.` or `..`, or that has a slash in it, would
 # be another folder: without this guard `Host: ..` would serve the one above. These look at the header as it was sent,
-# with its port and brackets; a regular expression would cost each request as much as everything else we do here.
-_UNSAFE_HOSTS: list[dict[str, Any]] = [
-    {"header": {"Host": [".*", ":*", "[*", "*..*", "*/*"]}},
-    {"header": {"Host": None}},
-]
+# with its port and brackets; a regular expression would cost each request as much as everything else we do here. No
+# host at all, which HTTP/1.0 allows, is caught with our own names.
+_UNSAFE_HOSTS = [".*", ":*", "[*", "*..*", "*/*"]
 
 
 def _edge_proxy(settings: Settings) -> dict[str, Any]:

@@ -8,6 +8,7 @@ found nothing.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _READING = {"method": ["GET", "HEAD"]}
 _EXTENSION = "{http.request.uri.path.file.ext}"
 _TYPE = "{moorage.type}"
 
-PAGES = ("", ".html")  # the endings of addresses that are pages
+PAGES = (".html", "/")  # what the addresses of pages end with, as long as they are not clean
 # These have the right type in every build of Caddy, the most frequent first.
 KNOWN_TO_CADDY = (".js", ".css", ".png", ".svg", ".jpg", ".webp", ".json", ".gif", ".jpeg", ".wasm", ".avif", ".pdf")
 
@@ -107,7 +108,7 @@ def _file_routes(settings: Settings) -> list[Route]:
 
 
 def _has_ending(*endings: str) -> dict[str, Any]:
-    return {"vars": {_EXTENSION: list(endings)}}
+    return {"path": [f"*{ending}" for ending in endings]}
 
 
 def _asset_handlers(settings: Settings) -> list[dict[str, Any]]:
@@ -179,7 +180,9 @@ def _root(settings: Settings) -> str:
 
 
 def _file_is(root: str, path: str) -> dict[str, Any]:
-    return {"file": {"root": root, "try_files": [path]}}
+    # To this matcher a path is a pattern; what comes from the request it quotes by itself.
+    quoted = re.sub(r"[*?[]", lambda found: f"\\{found[0]}", root)
+    return {"file": {"root": quoted, "try_files": [path]}}
 
 
 _PLAIN_HOST = {
@@ -198,10 +201,10 @@ _PLAIN_HOST = {
 def _missing_routes(settings: Settings) -> list[Route]:
     """Return what is tried where there is no such file."""
     is_host = {"vars_regexp": {"{http.request.host}": {"pattern": HOST_PATTERN}}}
-    page_routes = [*_clean_routes(settings), *fallback_routes(settings)]
+    page_routes = [{"handle": [_FOR_A_PAGE]}, *_clean_routes(settings), *fallback_routes(settings)]
     return [
         {"match": [{"not": [is_host]}], "handle": [pages.not_found()], "terminal": True},
-        {"match": [_READING], "handle": [_FOR_A_PAGE, subroute(page_routes)]},
+        {"match": [_READING], "handle": [subroute(page_routes)]},
         *closing_routes(settings),
     ]
 
@@ -228,21 +231,19 @@ def _clean_routes(settings: Settings) -> list[Route]:
     The file server does the same for `about/index.html`, the other way around: links in it are relative to `/about/`.
     """
     page = _file_is(_root(settings), "{http.request.uri.path}.html")
-    ends_in_slash = {"path": ["*/"]}
+    # Without a name there is no page; and in a pattern a backslash would make another name of what follows it.
+    nameless = {"path": ["*/", r"*\*"]}
     # Two slashes at the start of a `Location` would be another host.
     is_ours = {"vars_regexp": {"{http.request.uri}": {"pattern": "^/[^/]"}}}
     there = {"handler": "static_response", "status_code": 308, "headers": {"Location": ["{http.request.uri}"]}}
+    with_ending = {"handler": "rewrite", "path_regexp": [{"find": "$", "replace": ".html"}]}
     without_slash: list[Route] = [
         {"handle": [{"handler": "rewrite", "strip_path_suffix": "/"}]},
-        {"match": [{"not": [ends_in_slash], **is_ours, **page}], "handle": [there], "terminal": True},
+        {"match": [{"not": [nameless], **is_ours, **page}], "handle": [there], "terminal": True},
     ]
     return [
         {"match": [{"path": ["*/"], "not": [{"path": ["/"]}]}], "handle": [subroute(without_slash)]},
-        {
-            "match": [{"not": [ends_in_slash], **page}],
-            "handle": [{"handler": "rewrite", "uri": "{http.matchers.file.relative}"}, _files(_root(settings))],
-            "terminal": True,
-        },
+        {"match": [{"not": [nameless], **page}], "handle": [with_ending, _files(_root(settings))], "terminal": True},
     ]
 
 
@@ -253,6 +254,7 @@ def fallback_routes(settings: Settings, *, after_error: bool = False) -> list[Ro
     """
     single = {"status_code": 200} if after_error else {}
     return [
+        {"handle": [_FOR_A_PAGE]},
         _fallback(settings, OWN_404, [_WHOLE, _files(_root(settings), status_code=404)]),
         _fallback(settings, SINGLE_PAGE, [*([_WHOLE] if after_error else []), _files(_root(settings), **single)]),
     ]

@@ -98,6 +98,7 @@ class Control:
 
     async def _start(self) -> None:
         if self.works:
+            await self.app.projects.pipeline.clear_up()
             self._part(self.worker.run())
             self._part(self.scheduler.run())
             self._part(self.reconciler.run())

@@ -28,7 +28,6 @@ MOST_NUMBER = 2**31 - 1
 def listen(events: GithubEvents) -> None:
     events.listen("push", on_push)
     events.listen("pull_request", on_pull_request)
-    events.listen("ping", _on_ping)
 
 
 @across_organizations("the repository decides whose project it is")
@@ -56,11 +55,6 @@ def on_pull_request(tx: Tx, event: GithubEvent) -> None:
             previews.close(tx, project.org_id, project, pull.number)
         elif event.action in UPDATES and project.pr_preview:
             previews.update(tx, project.org_id, project, pull)
-
-
-@across_organizations("nobody's: GitHub tries whether we are there")
-def _on_ping(tx: Tx, event: GithubEvent) -> None:
-    return None
 
 
 @across_organizations("the repository decides whose project it is")

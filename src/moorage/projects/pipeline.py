@@ -22,7 +22,7 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import NotFound, QuotaExceeded
 from moorage.http.envvars import read_env
-from moorage.kit import zips, zips_writer
+from moorage.kit import folders, zips_writer
 from moorage.kit.crypto import CannotDecrypt
 from moorage.projects import deployments, service, tables
 from moorage.projects.deployment_tables import Deployment
@@ -35,9 +35,6 @@ from moorage.projects.tables import Preview, Project
 from moorage.vault import service as vault
 from moorage.worker.run import Run
 
-MB = 2**20
-# What a site may be, as `builds` collects it: nothing larger is stored.
-SITES = zips.Caps(packed_bytes=1024 * MB, unpacked_bytes=1024 * MB, entries=60_000, path_chars=1024, depth=64)
 STARTED_OVER = "The platform was restarted while this deployment was under way; it starts over"
 NO_SANDBOX_YET = "The app was built; this version of the platform cannot run container apps yet"
 UNDECRYPTABLE = "A secret of this project cannot be decrypted with the keys this platform has; nothing was changed"
@@ -53,6 +50,13 @@ class Pipeline:
     build: Build
     followers: Followers
     settle: Settle  # returns when the gateway serves what the store says
+
+    async def clear_up(self) -> None:
+        """Remove what builds left behind whose process died; called before any build of this process starts."""
+        root = self.db.env.settings.folder("builds")
+        left = list(root.iterdir()) if root.is_dir() else []
+        for folder in left:
+            await asyncio.to_thread(folders.remove, folder)
 
     async def run_build(self, run: Run, job: BuildDeployment) -> None:
         found = await self._begin(run, job.org_id, job.deployment_id)
@@ -112,7 +116,7 @@ class Pipeline:
                 raise DeploymentFailed(NO_SANDBOX_YET)
             return await self._store(run, found, project, made, scratch)
         finally:
-            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+            await asyncio.to_thread(folders.remove, scratch)
 
     async def _read(
         self, run: Run, found: Deployment, log: LogWriter

@@ -8,10 +8,10 @@ from moorage.kit.machine import Machine
 
 
 class DeploymentStatus(StrEnum):
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
+    QUEUED = "queued"  # waits for its turn; a newer one of the same project supersedes it
+    RUNNING = "running"  # is fetched, built or published
+    SUCCEEDED = "succeeded"  # went live
+    FAILED = "failed"  # changed nothing that is live; `reason` says why
 
 
 S = DeploymentStatus

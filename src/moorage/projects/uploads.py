@@ -16,6 +16,7 @@ from moorage.artifacts import service as artifact_service
 from moorage.artifacts.store import ArtifactStore
 from moorage.artifacts.unpacked import Unpacked
 from moorage.audit import service as audit
+from moorage.builds.collect import OWN
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import Conflict, bad_field
@@ -25,7 +26,7 @@ from moorage.http.request import Request
 from moorage.http.route import Router, Upload
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
-from moorage.kit import zips, zips_writer
+from moorage.kit import folders, zips, zips_writer
 from moorage.projects import deployments, pipeline, service
 from moorage.projects.deployments import Asked
 from moorage.projects.schemas import UploadForm, UploadResult
@@ -149,7 +150,9 @@ def _unpack(archive: Path, folder: Path) -> int:
         entries = zips.extract(archive, folder, UPLOADED, strip_top=True)
     except zips.BadArchive as error:
         raise bad_field(FIELD, str(error)) from error
-    files = sum(not entry.is_folder for entry in entries)
+    # The platform's own place in a release; what lies there decides how a site is served.
+    folders.remove(folder / OWN)
+    files = sum(not entry.is_folder and not entry.name.startswith(f"{OWN}/") for entry in entries)
     if not files:
         raise bad_field(FIELD, "the archive has no file in it")
     return files

@@ -230,6 +230,8 @@ class Sources:
             return
         if _TOO_LARGE.search(done.complaint):
             raise self._too_large(wanted)
+        if "ut of memory" in done.complaint:
+            raise FetchFailed(f"{wanted.name} cannot be checked out: it has too many files, or too large ones")
         raise FetchFailed(f"{wanted.name} cannot be checked out: {_first_complaint(done.complaint, bench)}")
 
     async def _watched(self, wanted: _Wanted, bench: _Bench, within_s: float, *words: str) -> Done:

@@ -1,0 +1,112 @@
+"""A real Caddy with the gateway's configuration, and a client that sends exactly what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moorage.gateway import caddy
+from moorage.settings import Settings, as_environment, load
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> dict[str, Any]:
+        envelope = json.loads(self.body)
+        assert envelope["success"] is False
+        error: dict[str, Any] = envelope["error"]
+        return error
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def make_settings(data: Path, **fields: Any) -> Settings:
+    return load(data=data, gateway_port=free_port(), edge_port=free_port(), **fields)
+
+
+@contextmanager
+def running_caddy(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
+    command, env = caddy.command(settings), caddy.environment(settings)
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE) as process:
+        try:
+            while not asyncio.run(caddy.is_ready(settings)):
+                assert process.poll() is None
+                time.sleep(0.02)
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def running_edge(settings: Settings) -> Iterator[None]:
+    command = [sys.executable, "-m", "moorage.edge.main"]
+    with subprocess.Popen(command, env=as_environment(settings), stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"listening\n"
+            yield
+        finally:
+            process.kill()
+
+
+def exchange(settings: Settings, sent: bytes) -> bytes:
+    received = b""
+    with socket.create_connection(("127.0.0.1", settings.gateway_port), timeout=10) as client:
+        client.sendall(sent)
+        while piece := client.recv(65536):
+            received += piece
+    return received
+
+
+def fetch(settings: Settings, host: str, path: str = "/", *, method: str = "GET", headers: str = "") -> Reply:
+    """Send one request with exactly this host and path, which a client library would tidy up."""
+    request = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n"
+    return read_reply(exchange(settings, request.encode()))
+
+
+def read_reply(answer: bytes) -> Reply:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    if headers.get("transfer-encoding") == "chunked":
+        body = b"".join(_chunks(body))
+    return Reply(int(status.split()[1]), headers, body)
+
+
+def _chunks(body: bytes) -> Iterator[bytes]:
+    """Yield the pieces of a body that was sent in chunks; raises where it ends too early."""
+    while True:
+        size, _, rest = body.partition(b"\r\n")
+        length = int(size, 16)
+        assert rest[length : length + 2] == b"\r\n"
+        if length == 0:
+            return
+        yield rest[:length]
+        body = rest[length + 2 :]
+
+
+def make_release(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder

@@ -1,0 +1,130 @@
+"""What stands in a deployment's log: masked, cut, in order."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from tests.projects.support import Team
+
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.projects import deployments, logs
+from moorage.projects.deployment_tables import Line
+from moorage.projects.followers import Followers
+from moorage.projects.logs import CUT, LINE_CHARS, MOST_LINES, LogWriter, Masker
+
+pytestmark = pytest.mark.anyio
+
+SECRET = 'p"ss/w0rd +x'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SECRET,
+        "p%22ss%2Fw0rd%20%2Bx",
+        'p\\"ss/w0rd +x',
+        base64.b64encode(SECRET.encode()).decode(),
+        f"before{SECRET}after",
+    ],
+)
+async def test_a_secret_is_masked_however_it_is_written(text: str) -> None:
+    masked = Masker([SECRET])(f"value: {text}")
+
+    assert "w0rd" not in masked
+    assert "****" in masked
+
+
+async def test_each_line_of_a_secret_of_many_lines_is_masked() -> None:
+    mask = Masker(["-----BEGIN KEY-----\nabcdef\nghijkl\n-----END KEY-----"])
+
+    assert mask("x abcdef y") == "x **** y"
+    assert mask("ghijkl") == "****"
+
+
+async def test_a_secret_inside_another_does_not_uncover_it() -> None:
+    assert Masker(["abc", "abcdef"])("abcdef") == "****"
+
+
+async def test_a_value_too_short_to_be_a_secret_is_left_alone() -> None:
+    assert Masker(["", "1", "no"])("10 of no importance") == "10 of no importance"
+
+
+async def lines_of(team: Team, db: Database, write: Any) -> list[Line]:
+    """Let somebody write to the log of a deployment, and return what is stored."""
+    uuid = (await team.create()).data["deploymentUuid"]
+    its = await db.read(lambda tx: deployments.get_by_uuid(tx, team.org_id, uuid))
+    async with LogWriter(db.write, team.org_id, its.id, Followers(), db.env.clock.now) as log:
+        write(log)
+        await log.finish()
+
+    def read(tx: Tx) -> list[Line]:
+        return deployments.lines_after(tx, team.org_id, its.id, 0, MOST_LINES * 2)
+
+    return await db.read(read)
+
+
+async def test_lines_are_put_together_from_pieces_and_keep_their_order(team: Team, db: Database) -> None:
+    def write(log: LogWriter) -> None:
+        log.write("stdout", "one\ntw")
+        log.write("stderr", "oops\n")
+        log.write("stdout", "o\r\nthree")
+        log.say("done")
+
+    found = await lines_of(team, db, write)
+
+    assert [(line.stream, line.message) for line in found] == [
+        ("stdout", "one"),
+        ("stderr", "oops"),
+        ("stdout", "two"),
+        ("system", "done"),
+        ("stdout", "three"),
+    ]
+    assert [line.seq for line in found] == [1, 2, 3, 4, 5]
+
+
+async def test_colours_and_overwritten_progress_are_not_kept(team: Team, db: Database) -> None:
+    def write(log: LogWriter) -> None:
+        log.write("stdout", "\x1b[32mgreen\x1b[0m\n10%\r50%\r100%\nnul\x00byte\n")
+
+    found = await lines_of(team, db, write)
+
+    assert [line.message for line in found] == ["green", "100%", "nulbyte"]
+
+
+async def test_a_secret_in_two_pieces_of_one_line_is_masked(team: Team, db: Database) -> None:
+    def write(log: LogWriter) -> None:
+        log.hide(["hunter22"])
+        log.write("stdout", "the password is hun")
+        log.write("stdout", "ter22!\n")
+
+    found = await lines_of(team, db, write)
+
+    assert [line.message for line in found] == ["the password is ****!"]
+
+
+async def test_a_log_that_is_too_long_is_cut_with_a_notice_and_the_platform_still_speaks(
+    team: Team, db: Database
+) -> None:
+    def write(log: LogWriter) -> None:
+        log.write("stdout", "x\n" * (MOST_LINES + 50))
+        log.say("failed")
+
+    found = await lines_of(team, db, write)
+
+    assert len(found) == MOST_LINES + 2
+    assert [line.message for line in found[-2:]] == [CUT, "failed"]
+
+
+async def test_a_line_without_an_end_is_stored_in_pieces(team: Team, db: Database) -> None:
+    found = await lines_of(team, db, lambda log: log.write("stdout", "x" * (LINE_CHARS + 10)))
+
+    assert [len(line.message) for line in found] == [LINE_CHARS, 10]
+
+
+async def test_a_deployment_that_is_gone_ends_its_streams(team: Team, db: Database) -> None:
+    events = [event async for event in logs.follow(db, Followers(), team.org_id, 12345)]
+
+    assert [event.name for event in events] == ["status", "done"]
