@@ -15,10 +15,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bench import create, faults, figures, functions, idle, jobs, machine, projects, read
+from bench import create, faults, figures, functions, idle, jobs, machine, projects, read, static
 from bench.figures import Figure
 
-NAMES = ("read", "create", "jobs", "idle", "faults", "projects", *functions.NAMES)
+NAMES = ("read", "create", "jobs", "idle", "faults", "static", "projects", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}
 
 
@@ -69,6 +69,8 @@ def _measure(name: str, folder: Path, given: argparse.Namespace) -> list[Figure]
         return jobs.run(folder, jobs.TINY if quick else jobs.FULL)
     if name == "idle":
         return idle.run(folder, idle.TINY if quick else idle.FULL)
+    if name == "static":
+        return static.run(folder, static.TINY if quick else static.FULL)
     if name == "projects":
         return projects.run(folder, projects.TINY if quick else projects.FULL)
     if name in functions.NAMES:

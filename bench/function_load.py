@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bench.figures import percentile
-from bench.function_sockets import Sockets, expect_all, get
+from bench.function_sockets import HOST, Sockets, expect_all, get
 from bench.load import BadAnswer
 from bench.machine import CLIENT_CORE, on_core
 
@@ -54,7 +54,7 @@ class Measured:
 class Generator(Protocol):
     name: str
 
-    def drive(self, port: int, paths: Sequence[str], *, connections: int, seconds: float) -> Measured:
+    def drive(self, port: int, paths: Sequence[str], *, connections: int, seconds: float, host: str = HOST) -> Measured:
         """Keep the connections busy with GETs of random paths; raises BadAnswer where not all were answered 200."""
         ...
 
@@ -62,8 +62,8 @@ class Generator(Protocol):
 class Own:
     name = "bench.function_sockets"
 
-    def drive(self, port: int, paths: Sequence[str], *, connections: int, seconds: float) -> Measured:
-        with on_core(CLIENT_CORE), Sockets(port, [get(path) for path in paths], connections) as sockets:
+    def drive(self, port: int, paths: Sequence[str], *, connections: int, seconds: float, host: str = HOST) -> Measured:
+        with on_core(CLIENT_CORE), Sockets(port, [get(path, host) for path in paths], connections) as sockets:
             done = expect_all(sockets.run(seconds))
         return Measured(
             done.answered,
@@ -79,10 +79,10 @@ class Wrk:
     def __init__(self, executable: str) -> None:
         self._executable = executable
 
-    def drive(self, port: int, paths: Sequence[str], *, connections: int, seconds: float) -> Measured:
+    def drive(self, port: int, paths: Sequence[str], *, connections: int, seconds: float, host: str = HOST) -> Measured:
         with tempfile.TemporaryDirectory() as folder, on_core(CLIENT_CORE):
             script = Path(folder) / "load.lua"
-            script.write_text(lua(paths))
+            script.write_text(lua(paths, host))
             argv = [self._executable, "-t1", f"-c{connections}", f"-d{math.ceil(seconds)}s", "-s", str(script)]
             said = subprocess.run(
                 [*argv, f"http://127.0.0.1:{port}{paths[0]}"], capture_output=True, text=True, check=True
@@ -90,12 +90,13 @@ class Wrk:
         return read_report(said.stdout)
 
 
-def lua(paths: Sequence[str]) -> str:
+def lua(paths: Sequence[str], host: str = HOST) -> str:
     """Return the script that makes wrk ask for these paths at random. For one path it needs none of that."""
+    named = "" if host == HOST else f'wrk.headers["Host"] = {json.dumps(host)}\n'
     if len(paths) == 1:
-        return _REPORT
+        return named + _REPORT
     table = ", ".join(json.dumps(path) for path in paths)
-    return f"local PATHS = {{ {table} }}\n{_DRAW}{_REPORT}"
+    return f"{named}local PATHS = {{ {table} }}\n{_DRAW}{_REPORT}"
 
 
 def read_report(said: str) -> Measured:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bench import machine, processes
-from bench.function_sockets import Sockets, get
+from bench.function_sockets import HOST, Sockets, get
 from bench.machine import SERVER_CORE, on_core
 from moorage.cells import runtimes
 
@@ -36,6 +36,7 @@ class Target:
     pid: int
     port: int
     paths: tuple[str, ...]
+    host: str = HOST
 
     def tree(self) -> list[int]:
         return machine.tree_of(self.pid)

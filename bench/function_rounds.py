@@ -55,18 +55,20 @@ def middle(samples: Samples, name: str, connections: int, field: str) -> float |
 def warm_up(target: Target, generator: Generator, plan: Plan) -> None:
     answered = 0
     while answered < plan.warm_up:
-        answered += generator.drive(
-            target.port, target.paths, connections=max(plan.connections), seconds=plan.seconds
-        ).answered
+        answered += _drive(target, generator, max(plan.connections), plan).answered
 
 
 def _sample(target: Target, generator: Generator, connections: int, plan: Plan) -> Sample:
     before = wait_until_quiet(target)
-    done: Measured = generator.drive(target.port, target.paths, connections=connections, seconds=plan.seconds)
+    done = _drive(target, generator, connections, plan)
     # What a host puts off until after the load, such as storing records, belongs to the price of a request too; and it
     # must not fall on the next target, which has the same core.
     spent = wait_until_quiet(target) - before
     return Sample(done.rate, done.p50_ms, done.p99_ms, spent / done.answered * 1e6)
+
+
+def _drive(target: Target, generator: Generator, connections: int, plan: Plan) -> Measured:
+    return generator.drive(target.port, target.paths, connections=connections, seconds=plan.seconds, host=target.host)
 
 
 def wait_until_quiet(target: Target) -> float:

@@ -26,8 +26,11 @@ OnAnswer = Callable[[Reply, float, float], None]  # the answer, when it was aske
 SHOWN = 5
 
 
-def get(path: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+HOST = "127.0.0.1"
+
+
+def get(path: str, host: str = HOST) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
 
 
 @dataclass

@@ -29,7 +29,6 @@ NOBODY = "http://127.0.0.1:9"  # a code host that is not there: no test may ask 
 GITHUB_SECRET = "between the code host and us"
 GITHUB_PATH = "/api/v1/webhook/github-events"
 ENDED_S = 60.0
-CRASHED = '"where":"job projects.'  # in the log of a platform that met what it did not expect
 
 _numbers = itertools.count(1)
 
@@ -170,6 +169,10 @@ class Sites(Platform):
                 os.kill(pid, signal.SIGKILL)
         self.running.process.wait(ENDED_S)
         wait_until(lambda: not any(is_alive(pid) for pid in doomed))
+
+    def crashes(self) -> list[str]:
+        """Return what is in the platform's log of jobs that met something they did not expect."""
+        return [line for line in self.printed().splitlines() if '"event":"crashed"' in line and '"where":"job' in line]
 
     def printed(self) -> str:
         """Return what the platform has written to its standard error, and at its start to its standard output."""

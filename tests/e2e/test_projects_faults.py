@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.functions_support import wait_until
-from tests.e2e.projects_support import CRASHED, Sites, page, started_sites, visit
+from tests.e2e.projects_support import Sites, page, started_sites, visit
 from tests.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
@@ -242,7 +242,7 @@ def test_after_all_of_it_nothing_is_left_over_and_every_answer_was_right(harbor:
     deployments = [each for name in (BUILT, ROLLED) for each in harbor.sites.deployments(name)]
     assert min(harbor.built.answers, harbor.rolled.answers) > 100
     assert {each["status"] for each in deployments} == {"succeeded"}
-    assert CRASHED not in harbor.sites.printed()
+    assert harbor.sites.crashes() == []
     assert list((harbor.sites.running.data / "builds").iterdir()) == []
 
 

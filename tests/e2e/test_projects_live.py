@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.builds.build_support import write_files
 from tests.e2e.functions_support import wait_until
-from tests.e2e.projects_support import CRASHED, Sites, new_name, page
+from tests.e2e.projects_support import Sites, new_name, page
 from tests.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
@@ -223,7 +223,7 @@ def test_a_project_that_is_deleted_while_it_is_built_leaves_nothing_behind(sites
     sites.push(work, f"acme/{name}")
     uuid = sites.create_project(name, f"acme/{name}", buildCmd="echo begun; sleep 1; mkdir dist; echo > dist/a.html")
     next(event for event in sites.follow(uuid) if event.data.get("message") == "begun")
-    before = scratch(sites)
+    before, crashes = scratch(sites), sites.crashes()
 
     sites.call("DELETE", f"/v1/projects/{name}")
     wait_until(lambda: not scratch(sites))
@@ -231,4 +231,4 @@ def test_a_project_that_is_deleted_while_it_is_built_leaves_nothing_behind(sites
 
     assert len(before) == 1
     assert sites.visit(name).status == 404
-    assert CRASHED not in sites.printed()
+    assert sites.crashes() == crashes

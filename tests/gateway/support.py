@@ -83,7 +83,13 @@ def fetch(settings: Settings, host: str, path: str = "/", *, method: str = "GET"
     return read_reply(exchange(settings, request.encode()))
 
 
+class NoAnswer(Exception):
+    """The connection was closed before anything came."""
+
+
 def read_reply(answer: bytes) -> Reply:
+    if not answer:
+        raise NoAnswer
     head, _, body = answer.partition(b"\r\n\r\n")
     status, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}

@@ -222,15 +222,15 @@ def test_braces_in_sources_and_destinations_mean_themselves(gateway: RuleServer)
     assert header == "yes"
 
 
-def test_every_matching_header_rule_applies_and_the_last_of_a_name_wins(gateway: RuleServer) -> None:
+def test_every_matching_header_rule_applies_and_the_first_of_a_name_wins(gateway: RuleServer) -> None:
     host = gateway.serve(
         HeaderRule("/*", "X-All", "first"),
-        HeaderRule("/*", "X-Order", "1"),
-        HeaderRule("/a/*", "x-order", "2"),
-        HeaderRule("/a/:x", "X-One", "one"),
-        HeaderRule("/a/b", "X-Order", "3"),
-        HeaderRule("/a/*", "X-Other", "joins the group before it"),
         HeaderRule("/a/c", "X-Order", "4"),
+        HeaderRule("/a/*", "X-Other", "joins the group after it"),
+        HeaderRule("/a/b", "X-Order", "3"),
+        HeaderRule("/a/:x", "X-One", "one"),
+        HeaderRule("/a/*", "x-order", "2"),
+        HeaderRule("/*", "X-Order", "1"),
         HeaderRule("/*", "X-All", "last"),
     )
 
@@ -238,7 +238,7 @@ def test_every_matching_header_rule_applies_and_the_last_of_a_name_wins(gateway:
     deep = gateway.fetch(host, "/a/b").headers
 
     assert orders == {"/": "1", "/a": "1", "/a/b": "3", "/a/c": "4", "/a/d": "2"}
-    assert (deep["x-all"], deep["x-one"], deep["x-other"]) == ("last", "one", "joins the group before it")
+    assert (deep["x-all"], deep["x-one"], deep["x-other"]) == ("first", "one", "joins the group after it")
 
 
 def test_a_header_rule_replaces_what_the_file_server_and_the_app_say(gateway: RuleServer) -> None:

@@ -135,6 +135,10 @@ def admin_socket(settings: Settings) -> Path:
     return settings.folder("run") / "caddy.sock"
 
 
+def ports(settings: Settings) -> list[int]:
+    return [port for port in (settings.gateway_port, settings.https_port) if port]
+
+
 def config_text(settings: Settings, hosts: HostConfig) -> str:
     return json.dumps(config(settings, admin_socket=admin_socket(settings), hosts=hosts))
 

@@ -81,7 +81,7 @@ class Routes:
         if config != self._written:
             await asyncio.to_thread(caddy.write_config, self._settings, config)
         try:
-            await admin.load(caddy.admin_socket(self._settings), text.encode())
+            await admin.load(caddy.admin_socket(self._settings), text.encode(), caddy.ports(self._settings))
         except admin.Unreachable as error:
             if not self._is_unreachable:
                 self._log.warning("the gateway does not take its configuration; it will be tried again", why=str(error))

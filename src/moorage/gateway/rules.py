@@ -58,9 +58,10 @@ def _routes_of(rules: HostRules) -> list[_Route]:
 
 
 def _header_routes(rules: Sequence[HeaderRule]) -> list[_Route]:
-    """Return a route for each source; of the rules of one name that apply to a path, the last one counts."""
+    """Return a route for each source; of the rules of one name that apply to a path, the first one counts."""
+    # From the last to the first: what comes later here replaces what came before it.
     groups: list[tuple[Source, dict[str, HeaderRule]]] = []
-    for rule, source in _understood(rules, lambda rule: parse_source(rule.source)):
+    for rule, source in _understood(rules[::-1], lambda rule: parse_source(rule.source)):
         name, at = rule.name.lower(), len(groups)
         # It joins an earlier group of its source, unless it would have to pass a rule of the same name on its way.
         while at > 0 and groups[at - 1][0] != source and name not in groups[at - 1][1]:

@@ -30,6 +30,7 @@ from moorage.platform import doctor_functions
 from moorage.platform.findings import Check as Check
 from moorage.platform.findings import State as State
 from moorage.platform.findings import in_package, program
+from moorage.repositories.git import git_version
 from moorage.sandbox.capabilities import probe
 from moorage.settings import Settings, is_loopback
 
@@ -96,7 +97,8 @@ def check_sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> Chec
 
 
 def check_git() -> Check:
-    return program("git", shutil.which("git"), State.FAIL, "install git (Debian, Ubuntu: apt install git)")
+    found, fix = git_version(), "install git 2.30 or newer (Debian, Ubuntu: apt install git)"
+    return Check("git", State.FAIL, "missing or too old", fix) if found is None else Check("git", State.OK, found)
 
 
 def check_caddy() -> Check:

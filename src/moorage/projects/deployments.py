@@ -34,6 +34,13 @@ SUPERSEDED = "A newer deployment of this project was asked for before this one s
 OVERTAKEN = "A newer deployment went live before this one was ready"
 
 
+FOLLOWS = "This is the live release now; the gateway could not be told at once, and follows by itself"
+
+
+class Ended(Exception):
+    """A deployment ended while somebody was still at work on it; what they do has no use any more."""
+
+
 class BuildDeployment(msgspec.Struct, frozen=True, tag="projects.build"):
     """Fetch, build and publish."""
 
@@ -232,17 +239,48 @@ def let_go(tx: Tx, org_id: int, deployment: Deployment) -> None:
 
 
 def fail_if_open(tx: Tx, org_id: int, deployment_id: int, reason: str) -> None:
-    """End a deployment as failed, unless it has ended or gone."""
+    """End a deployment as failed, unless it has ended or gone.
+
+    One that the store has made the live one already has not failed, whatever came after: the gateway follows the store.
+    """
     found = find(tx, org_id, deployment_id)
-    if found is not None and found.status not in DEPLOYMENT.terminal:
+    if found is None or found.status in DEPLOYMENT.terminal:
+        return
+    if is_live(tx, org_id, found):
+        succeed(tx, org_id, found, FOLLOWS)
+    else:
         fail(tx, org_id, found, reason)
+
+
+def is_live(tx: Tx, org_id: int, deployment: Deployment) -> bool:
+    if deployment.preview_id is not None:
+        preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=deployment.preview_id)
+        return preview is not None and preview.current_deployment_id == deployment.id
+    project = service.find_by_id(tx, org_id, deployment.project_id)
+    return project is not None and project.current_deployment_id == deployment.id
+
+
+def check_runs(tx: Tx, org_id: int, deployment_id: int) -> None:
+    """Raise Ended where a deployment is not under way any more: its project or pull request went, or it was failed."""
+    found = find(tx, org_id, deployment_id)
+    if found is None or found.status != DeploymentStatus.RUNNING:
+        raise Ended(f"deployment {deployment_id} is not under way any more")
+
+
+def abandon(tx: Tx, org_id: int, deployment_id: int) -> None:
+    """Take back what a deployment stored that ended while it was under way, unless it went live."""
+    found = find(tx, org_id, deployment_id)
+    if found is None or found.status == DeploymentStatus.FAILED:
+        artifacts.unrefer(tx, org_id, service.owner_of(deployment_id))
 
 
 def trim(tx: Tx, org_id: int, project: Project) -> list[str]:
     """Let go of the releases that are too old to roll back to; return their digests."""
-    kept = tx.env.settings.releases_to_keep
     stored = [each for each in tx.all(rows.SUCCEEDED, org_id=org_id, project_id=project.id) if each.digest]
-    dropped = [each for each in stored[kept:] if each.id != project.current_deployment_id]
+    # Rollbacks publish the same release again, and must not push the others out.
+    newest = list(dict.fromkeys(each.digest for each in stored))[: tx.env.settings.releases_to_keep]
+    live = {each.digest for each in stored if each.id == project.current_deployment_id}
+    dropped = [each for each in stored if each.digest not in live.union(newest)]
     for each in dropped:
         let_go(tx, org_id, each)
     return [each.digest for each in dropped if each.digest]

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import secrets as random
 import shutil
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,7 +28,7 @@ from moorage.kit import folders, zips_writer
 from moorage.kit.crypto import CannotDecrypt
 from moorage.projects import deployments, service, tables
 from moorage.projects.deployment_tables import Deployment
-from moorage.projects.deployments import BuildDeployment, PublishDeployment
+from moorage.projects.deployments import BuildDeployment, Ended, PublishDeployment
 from moorage.projects.followers import Followers
 from moorage.projects.logs import LogWriter
 from moorage.projects.ports import Build, DeploymentFailed, Made, Order, Settle, Sources
@@ -34,6 +36,8 @@ from moorage.projects.states import DEPLOYMENT, DeploymentStatus
 from moorage.projects.tables import Preview, Project
 from moorage.vault import service as vault
 from moorage.worker.run import Run
+
+Write = Callable[[Callable[[Tx], Any]], Awaitable[Any]]
 
 STARTED_OVER = "The platform was restarted while this deployment was under way; it starts over"
 NO_SANDBOX_YET = "The app was built; this version of the platform cannot run container apps yet"
@@ -62,25 +66,30 @@ class Pipeline:
         found = await self._begin(run, job.org_id, job.deployment_id)
         if found is None:
             return
-        async with self._log(run, found) as log:
-            try:
-                if found.digest is None:
-                    found = await self._make(run, found, log)
-                await self._publish(run, found, log)
-            except (DeploymentFailed, QuotaExceeded) as error:
-                await log.finish()
-                await run.write(partial(_fail, org_id=found.org_id, deployment=found, reason=str(error)))
+        await self._see_through(run, found)
 
     async def run_publish(self, run: Run, job: PublishDeployment) -> None:
         found = await self._begin(run, job.org_id, job.deployment_id)
         if found is None:
             return
-        async with self._log(run, found) as log:
-            try:
-                await self._publish(run, found, log)
-            except DeploymentFailed as error:
-                await log.finish()
-                await run.write(partial(_fail, org_id=found.org_id, deployment=found, reason=str(error)))
+        await self._see_through(run, found)
+
+    async def _see_through(self, run: Run, found: Deployment) -> None:
+        """Bring a deployment that was begun to its end; one that is ended by others meanwhile is let be."""
+        write = _fenced(run, found)
+        try:
+            async with LogWriter(write, found.org_id, found.id, self.followers, self.db.env.clock.now) as log:
+                try:
+                    if found.digest is None:
+                        found = await log.guard(self._make(write, found, log))
+                    await self._publish(write, found, log)
+                except (DeploymentFailed, QuotaExceeded) as error:
+                    await log.finish()
+                    end = partial(deployments.fail_if_open, org_id=found.org_id, deployment_id=found.id)
+                    await write(partial(end, reason=str(error)))
+        except Ended:
+            abandon = partial(deployments.abandon, org_id=found.org_id, deployment_id=found.id)
+            await run.write(abandon)
 
     async def _begin(self, run: Run, org_id: int, deployment_id: int) -> Deployment | None:
         """Take a deployment up; None where it has ended, or gone with its project."""
@@ -97,30 +106,25 @@ class Pipeline:
 
         return await run.write(begin)
 
-    def _log(self, run: Run, found: Deployment) -> LogWriter:
-        return LogWriter(run.write, found.org_id, found.id, self.followers, self.db.env.clock.now)
-
-    async def _make(self, run: Run, found: Deployment, log: LogWriter) -> Deployment:
+    async def _make(self, write: Write, found: Deployment, log: LogWriter) -> Deployment:
         """Fetch and build, and store what came of it."""
-        project, preview, env = await self._read(run, found, log)
+        project, preview, env = await self._read(found, log)
         scratch = self._scratch(found)
         try:
             await asyncio.to_thread(scratch.mkdir, parents=True, mode=0o700)
             sha, branch = await self._fetch(found, scratch / "source", log)
             note = partial(deployments.set_source, org_id=found.org_id, deployment=found, sha=sha, branch=branch)
-            await run.write(note)
+            await write(note)
             made = await self.build(_order(project, preview, found, scratch / "source", env), log)
             await log.finish()
             if made.kind == "container":
-                await run.write(partial(_note_kind, org_id=found.org_id, project_id=project.id, made=made))
+                await write(partial(_note_kind, org_id=found.org_id, deployment=found, made=made))
                 raise DeploymentFailed(NO_SANDBOX_YET)
-            return await self._store(run, found, project, made, scratch)
+            return await self._store(write, found, made, scratch)
         finally:
             await asyncio.to_thread(folders.remove, scratch)
 
-    async def _read(
-        self, run: Run, found: Deployment, log: LogWriter
-    ) -> tuple[Project, Preview | None, dict[str, str]]:
+    async def _read(self, found: Deployment, log: LogWriter) -> tuple[Project, Preview | None, dict[str, str]]:
         """Return what is to be deployed, with its variables. A fork's code gets no secrets."""
 
         def read(tx: Tx) -> tuple[Project, Preview | None, dict[str, str], dict[str, str]]:
@@ -135,7 +139,7 @@ class Pipeline:
             return project, preview, {each.name: each.value for each in read_env(project.env)} | given, hidden
 
         try:
-            project, preview, env, hidden = await run.read(read)
+            project, preview, env, hidden = await self.db.read(read)
         except CannotDecrypt:
             raise DeploymentFailed(UNDECRYPTABLE) from None
         except NotFound:
@@ -157,7 +161,7 @@ class Pipeline:
         )
         return fetched.sha, fetched.branch
 
-    async def _store(self, run: Run, found: Deployment, project: Project, made: Made, scratch: Path) -> Deployment:
+    async def _store(self, write: Write, found: Deployment, made: Made, scratch: Path) -> Deployment:
         """Keep a built site as an artifact, and put it where the gateway will look."""
         files = await asyncio.to_thread(_count_files, made.folder)
         packed = scratch / "site.zip"
@@ -166,24 +170,25 @@ class Pipeline:
         await place(self.releases, stored.digest, made.folder)
 
         def note(tx: Tx) -> Deployment | None:
-            _note_kind(tx, found.org_id, project.id, made)
+            _note_kind(tx, found.org_id, found, made)
             plan = msgspec.json.encode(made.plan).decode()
             deployments.set_built(tx, found.org_id, found, digest=stored.digest, file_count=files, plan=plan)
             return deployments.find(tx, found.org_id, found.id)
 
-        built = await run.write(note)
+        built: Deployment | None = await write(note)
         assert built is not None
         return built
 
-    async def _publish(self, run: Run, found: Deployment, log: LogWriter) -> None:
+    async def _publish(self, write: Write, found: Deployment, log: LogWriter) -> None:
         assert found.digest is not None
-        log.say(f"Publishing {found.file_count} files" if found.file_count else "Publishing")
+        files = "1 file" if found.file_count == 1 else f"{found.file_count} files"
+        log.say(f"Publishing {files}" if found.file_count else "Publishing")
         await log.finish()
         await self.releases.ensure(self.artifacts, found.org_id, found.digest)
-        if not await run.write(partial(deployments.go_live, org_id=found.org_id, deployment=found)):
+        if not await write(partial(deployments.go_live, org_id=found.org_id, deployment=found)):
             raise DeploymentFailed(deployments.OVERTAKEN)
         await self.settle()
-        dropped = await run.write(partial(_succeed, org_id=found.org_id, deployment=found))
+        dropped = await write(partial(_succeed, org_id=found.org_id, deployment=found))
         await self.releases.remove_unused(self.db, dropped)
 
     def _scratch(self, found: Deployment) -> Path:
@@ -217,7 +222,8 @@ def _order(project: Project, preview: Preview | None, found: Deployment, source:
         cache=f"project-{project.id}" + (f"-pr-{preview.number}" if is_fork and preview else ""),
         source=source,
         wanted="auto" if project.is_auto else project.slug or "auto",
-        language=project.language or "auto",
+        # What was found out the last time is not what somebody chose.
+        language="auto" if project.is_auto else project.language or "auto",
         base_dir=project.base_dir,
         build_dir=project.build_dir or service.DEFAULT_OUTPUT,
         build_cmd=project.build_cmd if project.build_cmd is not None else service.DEFAULT_BUILD,
@@ -230,8 +236,17 @@ def _order(project: Project, preview: Preview | None, found: Deployment, source:
     )
 
 
-def _fail(tx: Tx, org_id: int, deployment: Deployment, reason: str) -> None:
-    deployments.fail_if_open(tx, org_id, deployment.id, reason)
+def _fenced(run: Run, found: Deployment) -> Write:
+    """Let a job write only while its lease is its own and its deployment is under way; raises LostLease and Ended."""
+
+    async def write(unit: Callable[[Tx], Any]) -> Any:
+        def fenced(tx: Tx) -> Any:
+            deployments.check_runs(tx, found.org_id, found.id)
+            return unit(tx)
+
+        return await run.write(fenced)
+
+    return write
 
 
 def _succeed(tx: Tx, org_id: int, deployment: Deployment) -> list[str]:
@@ -245,9 +260,11 @@ def _succeed(tx: Tx, org_id: int, deployment: Deployment) -> list[str]:
     return deployments.trim(tx, org_id, project)
 
 
-def _note_kind(tx: Tx, org_id: int, project_id: int, made: Made) -> None:
-    """Remember what an `auto` project turned out to be."""
-    project = service.get_by_id(tx, org_id, project_id)
+def _note_kind(tx: Tx, org_id: int, deployment: Deployment, made: Made) -> None:
+    """Remember what an `auto` project turned out to be, as long as nothing of it is live: that is what it is then."""
+    project = service.get_by_id(tx, org_id, deployment.project_id)
+    if project.current_deployment_id is not None or deployment.preview_id is not None:
+        return
     if project.is_auto and (project.slug, project.language) != (made.kind, made.language):
         wanted = {f"new_{column}": getattr(project, column) for column in tables.SETTINGS}
         wanted |= {"new_slug": made.kind, "new_language": made.language}

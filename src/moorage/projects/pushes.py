@@ -56,8 +56,11 @@ def _start(tx: Tx, org_id: int, push: Push) -> tuple[list[tuple[Project, Deploym
     started: list[tuple[Project, Deployment]] = []
     others: list[str] = []
     moved = {update.branch: update.new for update in push.updates}
-    for project in tx.all(tables.OF_REPOSITORY, repository=push.repository.lower()):
-        if project.org_id != org_id or project.branch not in moved:
+    found = [each for each in tx.all(tables.OF_REPOSITORY, repository=push.repository.lower()) if each.org_id == org_id]
+    if not found:
+        others.append(f"Stored. No project is made from {push.repository} yet: POST /v1/projects makes one")
+    for project in found:
+        if project.branch not in moved:
             continue
         if not project.enabled:
             others.append(f"{project.name} is disabled, so it is not deployed")

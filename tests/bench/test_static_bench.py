@@ -1,0 +1,20 @@
+"""The benchmark of static sites runs from end to end at tiny sizes. What it measures there means nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench import static
+
+
+def test_every_bar_of_static_sites_is_measured(tmp_path: Path) -> None:
+    measured = static.run(tmp_path, static.TINY)
+
+    barred = {figure.name: figure for figure in measured if figure.bar is not None}
+    assert list(barred) == [
+        "static, 2 KB page c=2: requests/s",
+        "static, 100 KB script c=2: requests/s",
+        "static, 10 hosts: changed release to seen, p95",
+    ]
+    assert all(figure.value > 0 for figure in measured)
+    assert all(figure.ratio for figure in list(barred.values())[:2])
