@@ -20,7 +20,7 @@ up: $(VENV)/.runtime ## start the whole platform on this machine (Ctrl-C stops i
 	@exec $(BIN)/moorage up
 
 test: $(VENV)/.dev $(VENV)/.system tests/npm/node_modules/.installed ## run every test, on SQLite and on PostgreSQL
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not bench" $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
 	@$(BIN)/ruff check .
@@ -32,6 +32,7 @@ format: $(VENV)/.dev ## rewrite the code in the project's style
 	@$(BIN)/ruff format .
 
 bench: $(VENV)/.bench bench/npm/node_modules/.installed ## measure every bar and print a table with ratios
+	@$(BIN)/python -m pytest -q -m bench tests/bench
 	@$(BIN)/python -m bench $(ARGS)
 
 docs: $(VENV)/.runtime ## write docs/reference anew from the code

@@ -26,7 +26,9 @@ from moorage.telemetry import Telemetry
 SERVED_BAR = ratio_at_least(0.95)
 CHANGE_BAR = at_most(300)
 HOST = "site.localhost"
-BARE = "bare Caddy"
+BARE = "bare Caddy"  # as it is shipped
+BARE_H1 = "bare Caddy, h1 alone"  # Without HTTP/2 a plain connection costs it a third less.
+PEERS = {BARE: {}, BARE_H1: {"protocols": ["h1"]}}
 FILES = {"2 KB page": ("/page.html", 2 * 1024), "100 KB script": ("/assets/app-B3f9aQ1x.js", 100 * 1024)}
 
 
@@ -48,8 +50,8 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
     sites.publish(settings, HOST, release)
     with ExitStack() as stack:
         ours = stack.enter_context(_gateway(settings, folder))
-        bare = stack.enter_context(_bare(release, folder))
-        samples = _serve(ours, settings.gateway_port, bare, sizes)
+        bare = [stack.enter_context(_bare(name, release, folder)) for name in PEERS]
+        samples = _serve([("moorage", ours, settings.gateway_port), *bare], sizes)
         changes = asyncio.run(_change(settings, sizes))
     served = [figure for kind in FILES for figure in _figures(samples, kind, sizes.plan)]
     name = f"static, {sizes.hosts} hosts: changed release to seen"
@@ -88,26 +90,25 @@ def _gateway(settings: Settings, folder: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _bare(release: Path, folder: Path) -> Iterator[tuple[int, int]]:
-    """Run Caddy with nothing but a file server."""
+def _bare(name: str, release: Path, folder: Path) -> Iterator[tuple[str, int, int]]:
+    """Run Caddy with nothing but a file server; yields its name, process id and port."""
     port = processes.free_ports(1)[0]
-    files = {"handler": "file_server", "root": str(release)}
+    config = folder / f"{name}.json"
     server = {
         "listen": [f"127.0.0.1:{port}"],
-        "protocols": ["h1"],
         "automatic_https": {"disable": True},
-        "routes": [{"handle": [files]}],
+        "routes": [{"handle": [{"handler": "file_server", "root": str(release)}]}],
+        **PEERS[name],
     }
-    config = folder / "bare.json"
     logs = {"logs": {"default": {"level": "ERROR"}}}
-    admin = {"disabled": True}
-    config.write_text(json.dumps({"admin": admin, "logging": logs, "apps": {"http": {"servers": {"bare": server}}}}))
+    apps = {"http": {"servers": {"bare": server}}}
+    config.write_text(json.dumps({"admin": {"disabled": True}, "logging": logs, "apps": apps}))
     argv = [str(caddy.find_caddy()), "run", "--config", str(config)]
     with on_core(SERVER_CORE):
-        process = processes.start(argv, folder / "bare.log", {"PATH": os.defpath, "HOME": str(folder)})
+        process = processes.start(argv, folder / f"{name}.log", {"PATH": os.defpath, "HOME": str(folder)})
     try:
         _wait(port)
-        yield process.pid, port
+        yield name, process.pid, port
     finally:
         processes.stop(process)
 
@@ -129,12 +130,12 @@ async def _answers(port: int) -> bool:
     return True
 
 
-def _serve(ours: int, port: int, bare: tuple[int, int], sizes: Sizes) -> Samples:
+def _serve(servers: list[tuple[str, int, int]], sizes: Sizes) -> Samples:
     generator = function_load.best() if sizes.with_best else function_load.Own()
     targets = [
-        Target(_name(name, kind), pid, at, (path,), HOST)
+        Target(_name(name, kind), pid, port, (path,), HOST)
         for kind, (path, _) in FILES.items()
-        for name, pid, at in (("moorage", ours, port), (BARE, *bare))
+        for name, pid, port in servers
     ]
     return function_rounds.measure(targets, generator, sizes.plan)
 
@@ -146,14 +147,15 @@ def _name(name: str, kind: str) -> str:
 def _figures(samples: Samples, kind: str, plan: Plan) -> list[Figure]:
     clients = max(plan.connections)
 
-    def figure(title: str, unit: str, field: str) -> Figure:
+    def figure(title: str, unit: str, field: str, peer: str) -> Figure:
         value = middle(samples, _name("moorage", kind), clients, field)
         assert value is not None
-        bar = SERVED_BAR if field == "rate" else None
-        base = middle(samples, _name(BARE, kind), clients, field)
-        return Figure(f"static, {kind} c={clients}: {title}", value, unit, base, BARE, bar)
+        bar = SERVED_BAR if field == "rate" and peer == BARE else None
+        base = middle(samples, _name(peer, kind), clients, field)
+        return Figure(f"static, {kind} c={clients}: {title}", value, unit, base, peer, bar)
 
-    return [figure("requests/s", "/s", "rate"), figure("CPU/request", "us", "cpu_us"), figure("p99", "ms", "p99_ms")]
+    quantities = (("requests/s", "/s", "rate"), ("CPU/request", "us", "cpu_us"), ("p99", "ms", "p99_ms"))
+    return [figure(*quantity, peer) for peer in PEERS for quantity in quantities]
 
 
 async def _change(settings: Settings, sizes: Sizes) -> list[float]:

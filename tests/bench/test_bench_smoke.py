@@ -16,6 +16,7 @@ def by_name(measured: list[Figure]) -> dict[str, Figure]:
     return {figure.name: figure for figure in measured}
 
 
+@pytest.mark.bench
 def test_reads_are_measured_on_every_route_and_against_everything_that_is_installed(tmp_path: Path) -> None:
     measured = read.run(tmp_path, read.TINY)
 
@@ -25,6 +26,7 @@ def test_reads_are_measured_on_every_route_and_against_everything_that_is_instal
         assert (figure.ratio is not None) == (servers.has_rival() or figure.base_name == "bare ASGI")
 
 
+@pytest.mark.bench
 def test_creates_are_measured_in_the_store_and_over_http(tmp_path: Path) -> None:
     measured = by_name(create.run(tmp_path, create.TINY))
 
@@ -41,6 +43,7 @@ def test_every_job_starts_after_it_was_asked_for(tmp_path: Path) -> None:
     assert 0 < half <= most
 
 
+@pytest.mark.bench
 def test_an_idle_platform_has_a_size_and_starts_again_on_its_folder(tmp_path: Path) -> None:
     measured = by_name(idle.run(tmp_path, idle.TINY))
 
@@ -52,6 +55,7 @@ def test_an_idle_platform_has_a_size_and_starts_again_on_its_folder(tmp_path: Pa
     assert measured["idle: later start to ready"].value > 0
 
 
+@pytest.mark.bench
 def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
     measured = by_name(faults.run(tmp_path, faults.TINY))
 

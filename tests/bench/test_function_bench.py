@@ -133,7 +133,7 @@ def test_a_schedule_that_ran_twice_or_never_is_found_out() -> None:
     assert function_schedules.not_once(cut_short, 2) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.bench
 @pytest.mark.parametrize("name", functions.NAMES)
 def test_a_benchmark_of_functions_runs_from_end_to_end_and_breaks_no_promise(name: str, tmp_path: Path) -> None:
     measured = functions.run(name, tmp_path, quick=True)

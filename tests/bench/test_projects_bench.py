@@ -9,7 +9,7 @@ import pytest
 from bench import projects
 
 
-@pytest.mark.slow
+@pytest.mark.bench
 def test_every_bar_of_projects_is_measured(tmp_path: Path) -> None:
     measured = projects.run(tmp_path, projects.TINY)
 

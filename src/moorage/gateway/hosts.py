@@ -6,6 +6,7 @@ All other hosts pay for one look-up among these names. Among them, a tree of nam
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
@@ -17,8 +18,8 @@ from moorage.gateway.wanted import Wanted
 from moorage.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.settings import Settings
 
-BRANCHES = 8
-LEAF = 12  # hosts that are compared one by one
+BRANCHES = 12
+LEAF = 24  # hosts that are compared one by one
 
 _NO_SERVER_NAME = {"handler": "headers", "response": {"delete": ["Server"]}}
 
@@ -62,9 +63,12 @@ def host_routes(settings: Settings, config: HostConfig) -> list[Route]:
 
 
 def _tree(settings: Settings, config: HostConfig, hosts: Sequence[str]) -> list[Route]:
-    if len(hosts) <= LEAF:
+    leaves = -(-len(hosts) // LEAF)
+    if leaves <= 1:
         return list(_leaf(settings, config.among(hosts)))
-    size = -(-len(hosts) // BRANCHES)
+    # As few levels as can be, of equal width: Caddy reads a configuration once more for each level that is in it.
+    levels = math.ceil(math.log(leaves, BRANCHES))
+    size = -(-len(hosts) // math.ceil(leaves ** (1 / levels)))
     parts = [hosts[start : start + size] for start in range(0, len(hosts), size)]
     return [
         {"match": [{"host": list(part)}], "handle": [subroute(_tree(settings, config, part))], "group": "branch"}

@@ -60,9 +60,10 @@ class Links:
             self._complain(host, error)
 
     def _link(self, host: str, release: Path) -> None:
-        if self._there.get(host) != str(release.resolve()):
+        target = sites.target_of(self._settings, release)
+        if self._there.get(host) != target:
             sites.publish(self._settings, host, release)
-            self._there[host] = os.readlink(self._settings.folder("sites") / host)
+            self._there[host] = target
         self._wanted[host] = release
 
     def _unlink(self, host: str) -> None:
@@ -84,5 +85,5 @@ class Links:
         return {entry.name: os.readlink(entry.path) for entry in links}
 
     def _is_release(self, target: str) -> bool:
-        """Tell links to releases from those that others may have put here. The data folder may have been moved."""
+        """Tell links to releases from those that others may have put here."""
         return Path(target).parent.name == self._settings.folder("releases").name

@@ -36,9 +36,8 @@ def is_host(name: str) -> bool:
 
 def publish(settings: Settings, host: str, release_dir: Path) -> None:
     """Serve the folder at the host from the next request on, in place of what was there; safe to repeat."""
-    link = _link(settings, host)
-    target = release_dir.resolve(strict=True)
-    if not target.is_dir():
+    link, target = _link(settings, host), target_of(settings, release_dir)
+    if not release_dir.is_dir():
         raise NotADirectoryError(f"cannot publish {release_dir}: it is not a folder")
     link.parent.mkdir(parents=True, exist_ok=True)
     # A name that starts with a dot is no host, so a link left by a crash is never served.
@@ -51,6 +50,13 @@ def publish(settings: Settings, host: str, release_dir: Path) -> None:
         raise
 
 
+def target_of(settings: Settings, release_dir: Path) -> str:
+    """Return what the link to a folder says: below the data folder it is relative, so that this can be moved."""
+    target = release_dir.resolve(strict=True)
+    data = settings.data.resolve()
+    return f"../{target.relative_to(data)}" if target.is_relative_to(data) else str(target)
+
+
 def unpublish(settings: Settings, host: str) -> None:
     """Serve nothing at the host; the release itself stays. Safe to repeat."""
     _link(settings, host).unlink(missing_ok=True)
@@ -58,8 +64,9 @@ def unpublish(settings: Settings, host: str) -> None:
 
 def find(settings: Settings, host: str) -> Path | None:
     """Return the folder that the host serves, or None where nothing is published."""
+    link = _link(settings, host)
     try:
-        return Path(os.readlink(_link(settings, host)))
+        return Path(os.path.normpath(link.parent / os.readlink(link)))
     except FileNotFoundError:
         return None
 
