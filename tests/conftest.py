@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -42,6 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marked = getattr(item, "_nodeid", None)
         if NodeId is not None and marked and hasattr(item, "_id"):
             item._id = NodeId.parse(marked)
+
+
+def pytest_collection_finish() -> None:
+    """Do not look through thousands of collected tests for garbage again and again while they run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

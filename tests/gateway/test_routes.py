@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.gateway.support import NoAnswer, Reply, fetch, make_release, make_settings, read_reply, running_caddy
 
-from moorage.gateway import access_log, caddy, hosts, pages, releases, routes, sites
+from moorage.gateway import access_log, caddy, hosts, pages, releases, routes, sites, static
 from moorage.gateway.hosts import HostConfig
 from moorage.gateway.routes import Routes
 from moorage.gateway.rules import all_rule_routes
@@ -182,6 +182,7 @@ async def test_visitors_of_a_former_host_are_sent_on_with_path_and_query(setting
 
     assert (plain.status, plain.headers["location"]) == (308, "http://new.localhost/a%20b?c=%2F")
     assert (with_port.status, with_port.headers["location"]) == (308, "http://new.localhost:8081//x")
+    assert plain.headers["cache-control"] == static.REVALIDATED
     assert "server" not in plain.headers
 
 

@@ -46,7 +46,7 @@ CHECKS = [
     checks.response_schema_conformance,
     checks.response_headers_conformance,
 ]
-EXAMPLES = 15
+EXAMPLES = 8
 
 
 @pytest.fixture(scope="module")

@@ -95,8 +95,9 @@ def environment(settings: Settings) -> dict[str, str]:
     home = str(settings.folder("run") / "caddy")
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     # A gateway has little that lives long: looking for garbage less often costs some megabytes under load, and saves a
-    # request more than our own routes cost it. Near the soft limit it looks as often as it has to.
-    tuned = {"GOGC": "400", "GOMEMLIMIT": "64MiB"}
+    # request more than our own routes cost it. The soft limit is for those who have rules for thousands of hosts: below
+    # what such a configuration takes, Caddy would be looking for garbage all the time.
+    tuned = {"GOGC": "400", "GOMEMLIMIT": "256MiB"}
     return env | tuned | {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}
 
 

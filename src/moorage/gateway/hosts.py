@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from moorage.gateway.pages import Route, subroute
 from moorage.gateway.rules import all_rule_routes
 from moorage.gateway.sites import is_host
+from moorage.gateway.static import PLAIN_HOST, REVALIDATED, said
 from moorage.gateway.wanted import Wanted
 from moorage.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.settings import Settings
@@ -21,7 +22,7 @@ from moorage.settings import Settings
 BRANCHES = 12
 LEAF = 24  # hosts that are compared one by one
 
-_NO_SERVER_NAME = {"handler": "headers", "response": {"delete": ["Server"]}}
+_NEW_HOST = "{moorage.new_host}"
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,6 @@ class HostConfig:
 
     def hosts(self) -> list[str]:
         return sorted({*self.moved, *self.rules, *self.logged})
-
-    def among(self, hosts: Sequence[str]) -> HostConfig:
-        names = frozenset(hosts)
-        return HostConfig(
-            {host: self.moved[host] for host in hosts if host in self.moved},
-            {host: self.rules[host] for host in hosts if host in self.rules},
-            self.logged & names,
-        )
 
 
 def of(wanted: Wanted) -> HostConfig:
@@ -58,30 +51,42 @@ def host_routes(settings: Settings, config: HostConfig) -> list[Route]:
     hosts = config.hosts()
     if not hosts:
         return []
-    handle = [_NO_SERVER_NAME, subroute(_tree(settings, config, hosts))]
-    return [{"match": [{"host": hosts}], "handle": handle}]
+    counted = [{"match": [{"host": sorted(config.logged)}], "handle": _LOGGED}] if config.logged else []
+    routes = [*counted, *_moved_routes(settings, config.moved), *_tree(config.rules, sorted(config.rules))]
+    # A permanent redirect is kept for good, unless it says otherwise; but rules change, and names are given away.
+    return [{"match": [{"host": hosts}], "handle": [said(REVALIDATED), subroute(routes)]}]
 
 
-def _tree(settings: Settings, config: HostConfig, hosts: Sequence[str]) -> list[Route]:
+def _moved_routes(settings: Settings, moved: Mapping[str, str]) -> list[Route]:
+    """Send visitors to the new hosts, under the port they came to. One table is much less to load than many routes."""
+    if not moved:
+        return []
+    lines = [{"input": old, "outputs": [new]} for old, new in sorted(moved.items())]
+    table = {"handler": "map", "source": "{http.request.host}", "destinations": [_NEW_HOST], "mappings": lines}
+    # Where there is no TLS in production, a proxy in front ends it.
+    is_behind_tls = settings.is_production and not settings.https_port
+    scheme = "https" if is_behind_tls else "{http.request.scheme}"
+    no_port = {"vars": {"{http.request.port}": [""]}}
+
+    def there(port: str) -> list[dict[str, Any]]:
+        location = f"{scheme}://{_NEW_HOST}{port}{{http.request.uri}}"
+        return [{"handler": "static_response", "status_code": 308, "headers": {"Location": [location]}}]
+
+    answers: list[Route] = [{"match": [no_port], "handle": there("")}, {"handle": there(":{http.request.port}")}]
+    return [{"match": [{"host": sorted(moved)}], "handle": [PLAIN_HOST, table, subroute(answers)], "terminal": True}]
+
+
+def _tree(rules: Mapping[str, HostRules], hosts: Sequence[str]) -> list[Route]:
     leaves = -(-len(hosts) // LEAF)
     if leaves <= 1:
-        return list(_leaf(settings, config.among(hosts)))
+        return all_rule_routes({host: rules[host] for host in hosts})
     # As few levels as can be, of equal width: Caddy reads a configuration once more for each level that is in it.
     levels = math.ceil(math.log(leaves, BRANCHES))
     size = -(-len(hosts) // math.ceil(leaves ** (1 / levels)))
     parts = [hosts[start : start + size] for start in range(0, len(hosts), size)]
     return [
-        {"match": [{"host": list(part)}], "handle": [subroute(_tree(settings, config, part))], "group": "branch"}
-        for part in parts
+        {"match": [{"host": list(part)}], "handle": [subroute(_tree(rules, part))], "group": "branch"} for part in parts
     ]
-
-
-def _leaf(settings: Settings, config: HostConfig) -> Iterator[Route]:
-    if config.logged:
-        yield {"match": [{"host": sorted(config.logged)}], "handle": _LOGGED}
-    for old, new in config.moved.items():
-        yield {"match": [{"host": [old]}], "handle": [subroute(_moved(settings, new))], "terminal": True}
-    yield from all_rule_routes(config.rules)
 
 
 # Of a visitor's headers only these two are written down; see `access_log.py`.
@@ -89,23 +94,6 @@ _LOGGED = [
     {"handler": "log_append", "key": "referer", "value": "{http.request.header.Referer}"},
     {"handler": "log_append", "key": "user_agent", "value": "{http.request.header.User-Agent}"},
 ]
-
-
-def _moved(settings: Settings, new: str) -> list[Route]:
-    """Send visitors to the new host, under the port they came to."""
-    # Where there is no TLS in production, a proxy in front ends it.
-    is_behind_tls = settings.is_production and not settings.https_port
-    scheme = "https" if is_behind_tls else "{http.request.scheme}"
-    no_port = {"vars": {"{http.request.port}": [""]}}
-
-    def there(port: str) -> list[dict[str, Any]]:
-        location = f"{scheme}://{new}{port}{{http.request.uri}}"
-        return [{"handler": "static_response", "status_code": 308, "headers": {"Location": [location]}}]
-
-    return [
-        {"match": [no_port], "handle": there(""), "terminal": True},
-        {"handle": there(":{http.request.port}")},
-    ]
 
 
 def to_text(config: HostConfig) -> str:

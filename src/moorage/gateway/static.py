@@ -88,7 +88,7 @@ def site_routes(settings: Settings) -> list[Route]:
     serve = _file_routes(settings)
     # A name in upper case, or with the dot of the root, is the same name. It is so rare that it may cost a second try.
     odd_name = {"vars_regexp": {"{http.request.host}": {"pattern": r"[A-Z]|\.$"}}}
-    again = subroute([{"handle": [_PLAIN_HOST]}, *serve, *_missing_routes(settings)])
+    again = subroute([{"handle": [PLAIN_HOST]}, *serve, *_missing_routes(settings)])
     return [*serve, {"match": [odd_name], "handle": [again], "terminal": True}, *_missing_routes(settings)]
 
 
@@ -98,7 +98,7 @@ def _file_routes(settings: Settings) -> list[Route]:
         {"match": [{"header": {"Range": ["*"]}}], "handle": [_WITHOUT_COMPRESSION]},
         {"match": [{"header": {"Accept-Encoding": ["*"]}}], "handle": [_WITHOUT_LENGTH, _COMPRESS]},
         {"match": [{"path": ["*/.*"]}], "handle": [subroute(_HIDDEN)]},
-        {"match": [_has_ending(*PAGES)], "handle": [_said(REVALIDATED), _files(_root(settings), pass_thru=True)]},
+        {"match": [_has_ending(*PAGES)], "handle": [said(REVALIDATED), _files(_root(settings), pass_thru=True)]},
         {"match": [_has_ending(*KNOWN_TO_CADDY)], "handle": _asset_handlers(settings)},
         {
             "match": [{"not": [_has_ending(*PAGES, *KNOWN_TO_CADDY)]}],
@@ -114,14 +114,15 @@ def _has_ending(*endings: str) -> dict[str, Any]:
 def _asset_handlers(settings: Settings) -> list[dict[str, Any]]:
     """Serve what never changes, and say so; else what may change."""
     return [
-        _said(IMMUTABLE),
+        said(IMMUTABLE),
         _files(f"{_root(settings)}/{KEPT}", pass_thru=True),
-        _said(REVALIDATED),
+        said(REVALIDATED),
         _files(_root(settings), pass_thru=True),
     ]
 
 
-def _said(caching: str) -> dict[str, Any]:
+def said(caching: str) -> dict[str, Any]:
+    """Return the handler that sets the headers of every answer, and how long it may be kept."""
     headers = {"Cache-Control": [caching], "X-Content-Type-Options": ["nosniff"]}
     return {"handler": "headers", "response": {"delete": ["Server"], "set": headers}}
 
@@ -169,6 +170,8 @@ def _files(root: str, **options: Any) -> dict[str, Any]:
         "handler": "file_server",
         "root": root,
         "index_names": ["index.html"],
+        # `/about` is served from `about/index.html` where it is asked for, without sending anybody on.
+        "canonical_uris": False,
         "precompressed": {"zstd": {}, "br": {}, "gzip": {}},
         "precompressed_order": ["zstd", "br", "gzip"],
         **options,
@@ -185,7 +188,8 @@ def _file_is(root: str, path: str) -> dict[str, Any]:
     return {"file": {"root": quoted, "try_files": [path]}}
 
 
-_PLAIN_HOST = {
+# Puts the host of a request as the folder of sites has it.
+PLAIN_HOST = {
     "handler": "headers",
     "request": {
         "replace": {

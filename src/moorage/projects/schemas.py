@@ -201,7 +201,8 @@ class RollbackInput(Input):
 
 class DeployInput(Input):
     operation: Literal["deploy", "restart", "rebuild"] = "deploy"
-    commit_sha: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{7,64}$")] = optional()
+    # One that no repository has is accepted, and ends as a failed deployment whose log says so.
+    commit_sha: Annotated[str, Field(max_length=100, pattern=r"^[0-9A-Za-z][0-9A-Za-z._/-]*$")] = optional()
 
 
 class UploadForm(QueryInput):
