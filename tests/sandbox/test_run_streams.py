@@ -224,8 +224,13 @@ def test_a_caller_that_is_killed_takes_everything_along(runner: Runner) -> None:
 
     until(lambda: not running("8642.5"), "the program's end")
     until(lambda: not command_of(running_it), "the runner's end")
-    # What could not be removed at once, because the kernel still had somebody in it, goes with the next run's sweep.
-    until(lambda: run_groups.sweep() or not left_behind(running_it), "an empty machine")
+
+    def is_empty() -> bool:
+        # What could not be removed at once, because the kernel still had somebody in it, goes with the next run's sweep.
+        run_groups.sweep()
+        return not left_behind(running_it)
+
+    until(is_empty, "an empty machine")
 
 
 def test_a_run_removes_the_groups_that_killed_ones_left(own_runner: Runner) -> None:

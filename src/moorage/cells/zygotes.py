@@ -25,7 +25,7 @@ TMP_MB = 64
 FILE_MB = 64
 CELL_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
 # One helper thread is enough for one function, and every thread's own memory counts.
-NODE_FLAGS = ("--max-old-space-size=1536", "--v8-pool-size=1", "--always-sparkplug")
+NODE_FLAGS = ("--max-old-space-size=1536", "--v8-pool-size=1")
 NODE_ENV = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "16384"}
 
 
