@@ -226,7 +226,7 @@ def test_a_caller_that_is_killed_takes_everything_along(runner: Runner) -> None:
     until(lambda: not command_of(running_it), "the runner's end")
 
     def is_empty() -> bool:
-        # What could not be removed at once, because the kernel still had somebody in it, goes with the next run's sweep.
+        # What could not be removed at once, since the kernel still had somebody in it, goes with the next sweep.
         run_groups.sweep()
         return not left_behind(running_it)
 
