@@ -150,3 +150,20 @@ async def test_the_address_of_a_preview_is_taken(team: Team, stranger: Team, app
     assert (await stranger.create("site-pr-7")).status == 409
     await tell(app, db, "pull_request", pull("closed"), "two")
     assert (await stranger.create("site-pr-7")).status == 200
+    await tell(app, db, "pull_request", pull("reopened"), "three")
+    assert (await previews(team))[0]["status"] == "closed"
+
+
+async def test_a_project_is_not_renamed_where_its_previews_could_not_follow(
+    team: Team, stranger: Team, app: App, db: Database
+) -> None:
+    await team.create(prPreview=True)
+    await tell(app, db, "pull_request", pull(), "one")
+    await stranger.create("new-pr-7")
+
+    refused = await team.api.patch("/v1/projects/site/name", json={"name": "new"})
+    renamed = await team.api.patch("/v1/projects/site/name", json={"name": "other"})
+
+    assert (refused.status, renamed.status) == (409, 200)
+    found = (await team.api.get("/v1/projects/other/previews")).data
+    assert found[0]["url"] == "http://other-pr-7.localhost:8081"

@@ -99,7 +99,7 @@ def read_hosts(tx: Tx) -> Hosts:
         if project_id in live:
             hosts.sites.update(dict.fromkeys(names, live[project_id]))
     for site in tx.all(deployment_tables.LIVE_PREVIEWS):
-        hosts.sites[service.host_of(settings, site.name)] = site
+        hosts.sites.setdefault(service.host_of(settings, site.name), site)
         of_project[site.project_id].append(service.host_of(settings, site.name))
     for project_id, its in rules.all_rules(tx).items():
         hosts.rules.update(dict.fromkeys(of_project.get(project_id, ()), its))

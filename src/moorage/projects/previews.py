@@ -38,6 +38,8 @@ def update(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview 
     found = tx.find(tables.FIND_PREVIEW, org_id=org_id, project_id=project.id, number=pull.number)
     if found is None:
         return _open(tx, org_id, project, pull)
+    if found.status == PreviewStatus.CLOSED and not service.is_available(tx, found.name):
+        return None  # Somebody took its address meanwhile.
     tx.run(
         tables.SET_PREVIEW,
         org_id=org_id,
@@ -99,7 +101,7 @@ def close(tx: Tx, org_id: int, project: Project, number: int) -> None:
 
 
 def _open(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview | None:
-    name = f"{project.name}-pr-{pull.number}"
+    name = service.preview_name(project.name, pull.number)
     if len(name) > LONGEST_NAME or not service.is_available(tx, name):
         return None
     preview_id = tx.find(

@@ -69,6 +69,11 @@ def host_of(settings: Settings, name: str) -> str:
     return f"{name}.{settings.domain}"
 
 
+def preview_name(name: str, number: int) -> str:
+    """Return the subdomain of a pull request's preview."""
+    return f"{name}-pr-{number}"
+
+
 def url_of(settings: Settings, host: str) -> str:
     """Return the public address of a host of this platform."""
     if settings.is_production or settings.https_port:
@@ -190,13 +195,16 @@ def rename(tx: Tx, org_id: int, actor: Actor, name: str, new_name: str) -> Proje
     found = lock(tx, org_id, name)
     if new_name == name:
         return found
-    if not is_available(tx, new_name):
-        raise _taken(new_name)
+    previews = tx.all(tables.PREVIEWS, org_id=org_id, project_id=found.id)
+    for taken in (new_name, *(preview_name(new_name, each.number) for each in previews)):
+        if not is_available(tx, taken):
+            raise _taken(taken)
     tx.run(tables.RENAME, org_id=org_id, id=found.id, new_name=new_name, now=tx.now)
     tx.run(tables.END_NAME, org_id=org_id, project_id=found.id, now=tx.now)
     tx.one(tables.ADD_NAME, org_id=org_id, project_id=found.id, name=new_name, since=tx.now, until=None)
-    for each in tx.all(tables.PREVIEWS, org_id=org_id, project_id=found.id):
-        tx.run(tables.RENAME_PREVIEW, org_id=org_id, id=each.id, new_name=f"{new_name}-pr-{each.number}", now=tx.now)
+    for each in previews:
+        renamed_to = preview_name(new_name, each.number)
+        tx.run(tables.RENAME_PREVIEW, org_id=org_id, id=each.id, new_name=renamed_to, now=tx.now)
     renamed = get_by_id(tx, org_id, found.id)
     audit.record(tx, org_id, actor, "project.renamed", target_of(renamed), before=name)
     return renamed

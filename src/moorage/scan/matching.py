@@ -9,9 +9,10 @@ import threading
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import yara_x
+if TYPE_CHECKING:
+    import yara_x
 
 FIRST = "kinds.yar"  # The rules of the other files build upon it.
 _compiling = threading.Lock()
@@ -42,6 +43,8 @@ def rules() -> yara_x.Rules:
 
 @lru_cache(maxsize=1)
 def _compile() -> yara_x.Rules:
+    import yara_x  # Its megabytes are loaded by who scans.
+
     compiler = yara_x.Compiler(error_on_slow_pattern=True)
     compiler.define_global("path", "")
     compiler.define_global("extension", "")
@@ -54,7 +57,10 @@ class Matcher:
     """Looks at one file after another. It belongs to one thread."""
 
     def __init__(self) -> None:
+        import yara_x
+
         self._scanner = yara_x.Scanner(rules())
+        self._timed_out = yara_x.TimeoutError
 
     def find(self, file: Path, name: str, *, timeout_s: int) -> Match | None:
         """Return the first rule that matches; raises TooSlow."""
@@ -65,7 +71,7 @@ class Matcher:
         self._scanner.set_global("extension", Path(path).suffix[1:])
         try:
             matching = self._scanner.scan_file(str(file)).matching_rules
-        except yara_x.TimeoutError:
+        except self._timed_out:
             raise TooSlow from None
         if not matching:
             return None
