@@ -29,6 +29,7 @@ from moorage.kit.process import bind_locally, open_many, say_ready
 from moorage.kit.spool import SpoolWriter
 
 DRAIN_S = 8.0
+SAVE_S = 0.2  # Between two writes of the routes, which may be thousands.
 BACKLOG = 2048
 DOOR_BODY_BYTES = 2**30  # a snapshot of all routes
 
@@ -87,8 +88,15 @@ async def serve(place: Place) -> None:
     table = Table(place.api_host, pool.retire, run / "edge-routes.json")
     link.on_cell, link.on_refused, link.on_ended, link.on_memory = pool.took, pool.refused, pool.ended, pool.breathe
 
+    saved_at = -SAVE_S
+
     def on_routes() -> None:
+        nonlocal saved_at
         link.want({runtime: waiting_cells(runtime, place) for runtime in table.runtimes()})
+        # Whoever was told that a function is there must find it also after a crash; many at once share a write.
+        if loop.time() - saved_at >= SAVE_S:
+            saved_at = loop.time()
+            table.save()
 
     table.load()
     on_routes()
@@ -119,7 +127,7 @@ def waiting_cells(runtime: str, place: Place) -> int:
     return place.waiting_cells if runtime.startswith("python") else (place.waiting_cells + 1) // 2
 
 
-async def keep_saved(table: Table, every_s: float = 1.0) -> None:
+async def keep_saved(table: Table, every_s: float = SAVE_S) -> None:
     while True:
         await asyncio.sleep(every_s)
         table.save()
