@@ -13,7 +13,6 @@ from moorage.analytics import service as analytics_service
 from moorage.analytics.ingest import Ingest, find_own_host
 from moorage.artifacts.store import ArtifactStore
 from moorage.artifacts.unpacked import Unpacked
-from moorage.builds import collect
 from moorage.builds.builder import Builder
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
@@ -33,6 +32,7 @@ from moorage.functions.packages import Installer, Packages
 from moorage.functions.publisher import Publisher
 from moorage.functions.recorder import Recorder
 from moorage.gateway.keeper import Keeper
+from moorage.gateway.releases import SITES
 from moorage.gateway.releases import prepare as prepare_release
 from moorage.gateway.routes import Routes
 from moorage.gateway.tls import ASK_PATH, GatewayCertificates
@@ -58,7 +58,6 @@ from moorage.projects import jobs as project_jobs
 from moorage.projects import routes as project_routes
 from moorage.projects import service as project_service
 from moorage.projects import uploads as project_uploads
-from moorage.projects.building import ProjectSources, building_with
 from moorage.projects.followers import Followers
 from moorage.projects.pipeline import Pipeline
 from moorage.projects.pushes import Pushes
@@ -163,8 +162,8 @@ class Projects:
             db=db,
             artifacts=artifacts,
             releases=releases,
-            sources=ProjectSources(Sources(db)),
-            build=building_with(Builder(settings, is_sandboxed=is_sandboxed)),
+            sources=Sources(db),
+            builder=Builder(settings, is_sandboxed=is_sandboxed),
             followers=followers,
             # On a machine without the gateway there is nothing to settle: the one that has it looks by itself.
             settle=keeper.settle if has_gateway else _nothing,
@@ -220,7 +219,7 @@ def make_releases(settings: Settings) -> Unpacked:
     """The folders that the gateway serves sites from; it may run as another user, so they can be read by all."""
     return Unpacked(
         settings.folder("releases"),
-        collect.CAPS,
+        SITES,
         is_used=deployments.is_published,
         finish=prepare_release,
         mode=0o755,

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from tests.conftest import RunJobs
 from tests.projects.support import SITE, Team
 
 from moorage.app import App
+from moorage.db.query import Command
 from moorage.db.store import Database
 from moorage.gateway import sites
 from moorage.gateway.keeper import Keeper
@@ -20,8 +22,10 @@ from moorage.gateway.routes import Routes
 from moorage.kit.ids import new_uuid
 from moorage.projects import deployments
 from moorage.projects.deployments import SUPERSEDED
+from moorage.projects.pipeline import UNDECRYPTABLE
 from moorage.settings import Settings
 from moorage.telemetry import Telemetry
+from moorage.vault.tables import vault_secret
 from moorage.worker.pool import Worker
 
 pytestmark = pytest.mark.anyio
@@ -316,3 +320,17 @@ async def test_what_a_build_left_behind_is_cleared_up(app: App, settings: Settin
     await app.projects.pipeline.clear_up()
 
     assert list(settings.folder("builds").iterdir()) == []
+
+
+async def test_a_secret_that_cannot_be_decrypted_fails_the_deployment_before_anything_changes(
+    team: Team, db: Database, run_jobs: RunJobs
+) -> None:
+    made = (await team.create(secrets=[{"name": "KEY", "value": "s3cr3t"}])).data
+    spoil = Command(update(vault_secret).where(vault_secret.c.name == "KEY").values(ciphertext="v1.x.y.z"))
+    await db.write(lambda tx: tx.run(spoil))
+
+    await run_jobs()
+
+    status = await team.status(made["deploymentUuid"])
+    assert (status["status"], status["reason"]) == ("failed", UNDECRYPTABLE)
+    assert not any("Fetching" in line for line in await team.log(made["deploymentUuid"]))

@@ -128,3 +128,20 @@ async def test_a_deployment_that_is_gone_ends_its_streams(team: Team, db: Databa
     events = [event async for event in logs.follow(db, Followers(), team.org_id, 12345)]
 
     assert [event.name for event in events] == ["status", "done"]
+
+
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)
+async def test_what_another_process_writes_is_followed_too(team: Team, db: Database) -> None:
+    """Two processes share a PostgreSQL: nobody tells the one that streams, so it has to look."""
+    uuid = (await team.create()).data["deploymentUuid"]
+    its = await db.read(lambda tx: deployments.get_by_uuid(tx, team.org_id, uuid))
+    events = logs.follow(db, Followers(), team.org_id, its.id)
+    first = await anext(events)
+    line = Line(1, db.env.clock.now(), "stdout", "from elsewhere")
+
+    await db.write(lambda tx: deployments.add_lines(tx, team.org_id, its.id, [line]))
+    second = await anext(events)
+    await events.aclose()  # type: ignore[attr-defined]
+
+    assert (first.name, first.data.status) == ("status", "queued")
+    assert (second.name, second.data.message, second.id) == ("log", "from elsewhere", "1")

@@ -49,15 +49,10 @@ async def trim(run: Run, _: TrimAnalytics) -> None:
     """Delete in small units until nothing is left to delete."""
     await run.write(_forget_salts)
     today = run.db.env.clock.now() // DAY_MS * DAY_MS
-    await _until_done(run, _trimming(tables.TRIM_HOURS, today - KEPT_MS))
-    await _until_done(run, _trimming(tables.TRIM_TOP, today - KEPT_MS))
+    await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_HOURS, today - KEPT_MS))
+    await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_TOP, today - KEPT_MS))
     # Those of yesterday are still needed to say how many came in the last 24 hours.
-    await _until_done(run, _trimming(tables.TRIM_VISITORS, today - DAY_MS))
-
-
-async def _until_done(run: Run, delete: Callable[[Tx], int]) -> None:
-    while await run.write(delete) == AT_ONCE:
-        continue
+    await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_VISITORS, today - DAY_MS))
 
 
 def _trimming(command: Command, before: int) -> Callable[[Tx], int]:

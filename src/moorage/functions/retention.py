@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -49,14 +48,11 @@ def _on_tick(tx: Tx, tick: Tick) -> None:
 async def trim(run: Run, _: TrimRecords) -> None:
     """Delete in small units until nothing is left to delete."""
     for function_id in await run.read(lambda tx: tx.all(records.CROWDED, most=KEPT)):
-        await _until_done(run, partial(records.keep_newest, function_id=function_id, most=KEPT, at_once=AT_ONCE))
-    await _until_done(run, _trim_old)
-    await _until_done(run, _trim_minutes)
-
-
-async def _until_done(run: Run, delete: Callable[[Tx], int]) -> None:
-    while await run.write(delete) == AT_ONCE:
-        continue
+        await run.write_until_fewer(
+            AT_ONCE, partial(records.keep_newest, function_id=function_id, most=KEPT, at_once=AT_ONCE)
+        )
+    await run.write_until_fewer(AT_ONCE, _trim_old)
+    await run.write_until_fewer(AT_ONCE, _trim_minutes)
 
 
 @across_organizations("what is old is old in every organization")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from moorage.http.models import Output, QueryInput, QueryInt
 from moorage.kit.crypto import sign, verify
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class PageQuery(QueryInput):
@@ -42,6 +44,14 @@ class Page(Output, Generic[T], frozen=True):
 class CursorPage(Output, Generic[T], frozen=True):
     items: list[T]
     next_cursor: str | None
+
+
+def cut(
+    key: bytes, place: str, found: list[R], limit: int, position_of: Callable[[R], int]
+) -> tuple[list[R], str | None]:
+    """Return a page of what was found, which may be one more than fits, and the cursor of the next one."""
+    page = found[:limit]
+    return page, make_cursor(key, place, [position_of(page[-1])]) if len(found) > limit else None
 
 
 def make_cursor(key: bytes, place: str, position: list[Any]) -> str:

@@ -11,7 +11,7 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.http import sse
 from moorage.http.answer import Stream
-from moorage.http.paging import CursorPage, CursorQuery, make_cursor, read_cursor
+from moorage.http.paging import CursorPage, CursorQuery, cut, read_cursor
 from moorage.http.request import Request
 from moorage.http.route import Router, Scope
 from moorage.identity import invitations, members, orgs
@@ -181,8 +181,7 @@ def list_activity(tx: Tx, caller: Caller, query: CursorQuery) -> CursorPage[Acti
     place, key = f"activity:{caller.org_id}", tx.env.cursor_key
     position = read_cursor(key, place, query.cursor)
     rows = audit.latest(tx, caller.org_id, before=position[0] if position else None, most=query.limit + 1)
-    page = rows[: query.limit]
-    more = make_cursor(key, place, [page[-1].seq]) if len(rows) > query.limit else None
+    page, more = cut(key, place, rows, query.limit, lambda row: row.seq)
     return CursorPage([ActivityOut.of(row) for row in page], more)
 
 

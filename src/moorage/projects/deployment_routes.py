@@ -8,7 +8,7 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.http import sse
 from moorage.http.answer import Stream
-from moorage.http.paging import CursorPage, make_cursor, read_cursor
+from moorage.http.paging import CursorPage, cut, read_cursor
 from moorage.http.request import Request
 from moorage.http.route import Router, Uuid
 from moorage.identity.caller import Caller
@@ -70,8 +70,7 @@ def _add_reads(router: Router, db: Database, followers: Followers) -> None:
         position = read_cursor(key, place, query.cursor)
         before = position[0] if position else MAX_ID
         found = deployments.page(tx, caller.org_id, project, before=before, most=query.limit + 1)
-        page = found[: query.limit]
-        more = make_cursor(key, place, [page[-1].deployment.id]) if len(found) > query.limit else None
+        page, more = cut(key, place, found, query.limit, lambda shown: shown.deployment.id)
         return CursorPage([DeploymentOut.of(each, project) for each in page], more)
 
     @router.get("/deployments/{uuid}/status")

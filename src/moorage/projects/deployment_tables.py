@@ -147,7 +147,6 @@ QUEUED = Query(
 AHEAD: Query[int] = Query(
     select(func.count()).where(_d.status.in_(("queued", "running")) & (_d.id < arg("id"))), scalar
 )
-OPEN = Query(_all.where(_d.status.in_(("queued", "running"))).order_by(_d.id), Deployment)
 SET_SOURCE = Command(
     update(deployment).where(_this).values(commit_sha=arg("commit_sha"), branch=arg("branch"), updated_at=arg("now"))
 )

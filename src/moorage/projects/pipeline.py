@@ -20,6 +20,8 @@ import msgspec
 
 from moorage.artifacts.store import ArtifactStore
 from moorage.artifacts.unpacked import Unpacked, walk
+from moorage.builds.builder import Builder
+from moorage.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Built, Plan
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import NotFound, QuotaExceeded
@@ -31,18 +33,23 @@ from moorage.projects.deployment_tables import Deployment
 from moorage.projects.deployments import BuildDeployment, Ended, PublishDeployment
 from moorage.projects.followers import Followers
 from moorage.projects.logs import LogWriter
-from moorage.projects.ports import Build, DeploymentFailed, Made, Order, Settle, Sources
+from moorage.projects.settling import Settle
 from moorage.projects.states import DEPLOYMENT, DeploymentStatus
 from moorage.projects.tables import Preview, Project
+from moorage.repositories.fetch import Fetched, FetchFailed, Sources
 from moorage.vault import service as vault
 from moorage.worker.run import Run
 
 Write = Callable[[Callable[[Tx], Any]], Awaitable[Any]]
 
 STARTED_OVER = "The platform was restarted while this deployment was under way; it starts over"
-NO_SANDBOX_YET = "The app was built; this version of the platform cannot run container apps yet"
+NOT_RUN_YET = "The app was built; this version of the platform cannot run container apps yet"
 UNDECRYPTABLE = "A secret of this project cannot be decrypted with the keys this platform has; nothing was changed"
 OURS = "The platform could not finish this deployment; try again"
+
+
+class CannotDeploy(Exception):
+    """A deployment cannot be finished; the text is a sentence for whoever asked for it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Pipeline:
     artifacts: ArtifactStore
     releases: Unpacked
     sources: Sources
-    build: Build
+    builder: Builder
     followers: Followers
     settle: Settle  # returns when the gateway serves what the store says
 
@@ -83,7 +90,7 @@ class Pipeline:
                     if found.digest is None:
                         found = await log.guard(self._make(write, found, log))
                     await self._publish(write, found, log)
-                except (DeploymentFailed, QuotaExceeded) as error:
+                except (CannotDeploy, FetchFailed, BuildFailed, QuotaExceeded) as error:
                     await log.finish()
                     end = partial(deployments.fail_if_open, org_id=found.org_id, deployment_id=found.id)
                     await write(partial(end, reason=str(error)))
@@ -112,15 +119,15 @@ class Pipeline:
         scratch = self._scratch(found)
         try:
             await asyncio.to_thread(scratch.mkdir, parents=True, mode=0o700)
-            sha, branch = await self._fetch(found, scratch / "source", log)
-            note = partial(deployments.set_source, org_id=found.org_id, deployment=found, sha=sha, branch=branch)
-            await write(note)
-            made = await self.build(_order(project, preview, found, scratch / "source", env), log)
+            fetched = await self._fetch(found, scratch / "source", log)
+            note = partial(deployments.set_source, org_id=found.org_id, deployment=found)
+            await write(partial(note, sha=fetched.sha, branch=fetched.branch))
+            built = await self.builder.build(_request(project, preview, found, scratch / "source", env), log)
             await log.finish()
-            if made.kind == "container":
-                await write(partial(_note_kind, org_id=found.org_id, deployment=found, made=made))
-                raise DeploymentFailed(NO_SANDBOX_YET)
-            return await self._store(write, found, made, scratch)
+            if built.plan.kind == "container":
+                await write(partial(_note_kind, org_id=found.org_id, deployment=found, plan=built.plan))
+                raise CannotDeploy(NOT_RUN_YET)
+            return await self._store(write, found, built, scratch)
         finally:
             await asyncio.to_thread(folders.remove, scratch)
 
@@ -141,17 +148,17 @@ class Pipeline:
         try:
             project, preview, env, hidden = await self.db.read(read)
         except CannotDecrypt:
-            raise DeploymentFailed(UNDECRYPTABLE) from None
+            raise CannotDeploy(UNDECRYPTABLE) from None
         except NotFound:
-            raise DeploymentFailed("The project was deleted") from None
+            raise CannotDeploy("The project was deleted") from None
         log.hide(hidden.values())
         return project, preview, env
 
-    async def _fetch(self, found: Deployment, target: Path, log: LogWriter) -> tuple[str, str]:
+    async def _fetch(self, found: Deployment, target: Path, log: LogWriter) -> Fetched:
         target.mkdir()
         if found.repository_name is None:
-            raise DeploymentFailed("This project has no repository")
-        fetched = await self.sources.fetch(
+            raise CannotDeploy("This project has no repository")
+        return await self.sources.fetch(
             found.org_id,
             found.repository_name,
             branch=found.branch or "main",
@@ -159,25 +166,24 @@ class Pipeline:
             target=target,
             say=log.say,
         )
-        return fetched.sha, fetched.branch
 
-    async def _store(self, write: Write, found: Deployment, made: Made, scratch: Path) -> Deployment:
+    async def _store(self, write: Write, found: Deployment, built: Built, scratch: Path) -> Deployment:
         """Keep a built site as an artifact, and put it where the gateway will look."""
-        files = await asyncio.to_thread(_count_files, made.folder)
+        files = await asyncio.to_thread(_count_files, built.folder)
         packed = scratch / "site.zip"
-        await asyncio.to_thread(zips_writer.pack, made.folder, packed)
+        await asyncio.to_thread(zips_writer.pack, built.folder, packed)
         stored = await self.artifacts.put_file(found.org_id, packed, owner=service.owner_of(found.id))
-        await place(self.releases, stored.digest, made.folder)
+        await place(self.releases, stored.digest, built.folder)
 
         def note(tx: Tx) -> Deployment | None:
-            _note_kind(tx, found.org_id, found, made)
-            plan = msgspec.json.encode(made.plan).decode()
+            _note_kind(tx, found.org_id, found, built.plan)
+            plan = msgspec.json.encode(built.plan).decode()
             deployments.set_built(tx, found.org_id, found, digest=stored.digest, file_count=files, plan=plan)
             return deployments.find(tx, found.org_id, found.id)
 
-        built: Deployment | None = await write(note)
-        assert built is not None
-        return built
+        noted: Deployment | None = await write(note)
+        assert noted is not None
+        return noted
 
     async def _publish(self, write: Write, found: Deployment, log: LogWriter) -> None:
         assert found.digest is not None
@@ -186,7 +192,7 @@ class Pipeline:
         await log.finish()
         await self.releases.ensure(self.artifacts, found.org_id, found.digest)
         if not await write(partial(deployments.go_live, org_id=found.org_id, deployment=found)):
-            raise DeploymentFailed(deployments.OVERTAKEN)
+            raise CannotDeploy(deployments.OVERTAKEN)
         await self.settle()
         dropped = await write(partial(_succeed, org_id=found.org_id, deployment=found))
         await self.releases.remove_unused(self.db, dropped)
@@ -215,22 +221,23 @@ def _count_files(folder: Path) -> int:
     return sum(path.is_file() for path in walk(folder))
 
 
-def _order(project: Project, preview: Preview | None, found: Deployment, source: Path, env: dict[str, str]) -> Order:
+def _request(
+    project: Project, preview: Preview | None, found: Deployment, source: Path, env: dict[str, str]
+) -> BuildRequest:
     # A fork's build could leave something in the cache for the next one, which has secrets.
     is_fork = preview is not None and preview.is_fork
-    return Order(
+    return BuildRequest(
         cache=f"project-{project.id}" + (f"-pr-{preview.number}" if is_fork and preview else ""),
         source=source,
-        wanted="auto" if project.is_auto else project.slug or "auto",
+        wanted="auto" if project.is_auto else "container" if project.slug == "container" else "static",
         # What was found out the last time is not what somebody chose.
         language="auto" if project.is_auto else project.language or "auto",
         base_dir=project.base_dir,
-        build_dir=project.build_dir or service.DEFAULT_OUTPUT,
-        build_cmd=project.build_cmd if project.build_cmd is not None else service.DEFAULT_BUILD,
+        build_dir=project.build_dir or DEFAULT_DIR,
+        build_cmd=project.build_cmd if project.build_cmd is not None else DEFAULT_CMD,
         start_cmd=project.start_cmd or "",
         entry_point=project.entry_point or "",
-        is_default_build=project.build_cmd in (None, service.DEFAULT_BUILD)
-        and project.build_dir in (None, service.DEFAULT_OUTPUT),
+        is_default_build=project.build_cmd in (None, DEFAULT_CMD) and project.build_dir in (None, DEFAULT_DIR),
         env=env,
         use_caches=found.kind != "rebuild",
     )
@@ -260,12 +267,10 @@ def _succeed(tx: Tx, org_id: int, deployment: Deployment) -> list[str]:
     return deployments.trim(tx, org_id, project)
 
 
-def _note_kind(tx: Tx, org_id: int, deployment: Deployment, made: Made) -> None:
+def _note_kind(tx: Tx, org_id: int, deployment: Deployment, plan: Plan) -> None:
     """Remember what an `auto` project turned out to be, as long as nothing of it is live: that is what it is then."""
     project = service.get_by_id(tx, org_id, deployment.project_id)
     if project.current_deployment_id is not None or deployment.preview_id is not None:
         return
-    if project.is_auto and (project.slug, project.language) != (made.kind, made.language):
-        wanted = {f"new_{column}": getattr(project, column) for column in tables.SETTINGS}
-        wanted |= {"new_slug": made.kind, "new_language": made.language}
-        tx.run(tables.UPDATE, org_id=org_id, id=project.id, now=tx.now, **wanted)
+    if project.is_auto:
+        service.set_columns(tx, org_id, project, {"slug": plan.kind, "language": plan.language})

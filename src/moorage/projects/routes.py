@@ -15,7 +15,7 @@ from moorage.audit import service as audit
 from moorage.audit.service import Target
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.http.paging import CursorPage, CursorQuery, make_cursor, read_cursor
+from moorage.http.paging import CursorPage, CursorQuery, cut, read_cursor
 from moorage.http.request import Request
 from moorage.http.route import Router
 from moorage.identity.caller import Caller
@@ -25,7 +25,6 @@ from moorage.kit.ids import MAX_ID
 from moorage.projects import deployments, service
 from moorage.projects.deployment_schemas import latest_of
 from moorage.projects.deployments import Asked
-from moorage.projects.ports import Settle
 from moorage.projects.schemas import (
     CreateProjectInput,
     CreateProjectResult,
@@ -42,6 +41,7 @@ from moorage.projects.schemas import (
     ToggleInput,
     UpdateProjectInput,
 )
+from moorage.projects.settling import Settle
 from moorage.projects.tables import Project
 from moorage.vault import service as vault
 
@@ -86,8 +86,7 @@ def _add_reads(router: Router) -> None:
         position = read_cursor(key, place, query.cursor)
         before = position[0] if position else MAX_ID
         found = service.page(tx, caller.org_id, before=before, most=query.limit + 1, slug=query.slug)
-        page = found[: query.limit]
-        more = make_cursor(key, place, [page[-1].id]) if len(found) > query.limit else None
+        page, more = cut(key, place, found, query.limit, lambda project: project.id)
         latest = [deployments.find(tx, caller.org_id, each.latest_deployment_id or 0) for each in page]
         items = [
             ProjectListItem.of(each, tx.env.settings, latest_of(newest))
@@ -119,8 +118,7 @@ def _add_reads(router: Router) -> None:
                 if former.since <= row.at and (former.until is None or row.at <= former.until):
                     rows.append(row)
         rows.sort(key=lambda row: -row.seq)
-        page = rows[: query.limit]
-        more = make_cursor(key, place, [page[-1].seq]) if len(rows) > query.limit else None
+        page, more = cut(key, place, rows, query.limit, lambda row: row.seq)
         return CursorPage([ActivityOut.of(row) for row in page], more)
 
 

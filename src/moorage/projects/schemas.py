@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import AfterValidator, Field, RootModel, ValidationInfo, field_validator
 
+from moorage.builds.ports import DEFAULT_CMD, DEFAULT_DIR
 from moorage.http.envvars import Env, EnvOut, SecretSet, env_text, read_env
 from moorage.http.models import Input, Output, QueryInput, QueryInt, optional
 from moorage.http.paging import CursorQuery
@@ -88,8 +89,8 @@ class CommonInput(Input):
 
 class StaticInput(CommonInput):
     slug: Literal["static"]
-    build_dir: Folder = service.DEFAULT_OUTPUT
-    build_cmd: Command = service.DEFAULT_BUILD
+    build_dir: Folder = DEFAULT_DIR
+    build_cmd: Command = DEFAULT_CMD
 
     def as_new(self) -> NewProject:
         return NewProject(**self.common(), slug="static", build_dir=self.build_dir, build_cmd=self.build_cmd)

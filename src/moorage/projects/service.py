@@ -27,8 +27,6 @@ from moorage.vault import service as vault
 
 RESERVED = frozenset(("www", "api", "edge", "console", "admin", "git", "check-name", "static-upload"))
 MOVED_MS = DAY_MS  # An old address leads to the new one for so long.
-DEFAULT_BUILD = "npm run build"
-DEFAULT_OUTPUT = "dist"
 
 # What belongs to a project goes with it, in the same transaction: features above this one say how, by their name.
 Remover = Callable[[Tx, int, int], None]
@@ -215,18 +213,21 @@ def update(tx: Tx, org_id: int, actor: Actor, found: Project, changes: dict[str,
     changed = {name: value for name, value in changes.items() if getattr(found, name) != value}
     if not changed:
         return found
-    wanted = {f"new_{column}": changed.get(column, getattr(found, column)) for column in tables.SETTINGS}
-    tx.run(tables.UPDATE, org_id=org_id, id=found.id, now=tx.now, **wanted)
+    set_columns(tx, org_id, found, changed)
     audit.record(tx, org_id, actor, "project.updated", target_of(found), changed=sorted(changed))
     return get_by_id(tx, org_id, found.id)
+
+
+def set_columns(tx: Tx, org_id: int, project: Project, changes: Mapping[str, Any]) -> None:
+    wanted = {f"new_{column}": changes.get(column, getattr(project, column)) for column in tables.SETTINGS}
+    tx.run(tables.UPDATE, org_id=org_id, id=project.id, now=tx.now, **wanted)
 
 
 def toggle(tx: Tx, org_id: int, actor: Actor, name: str, *, enable: bool) -> Project:
     found = lock(tx, org_id, name)
     if found.enabled == enable:
         return found
-    wanted = {f"new_{column}": getattr(found, column) for column in tables.SETTINGS} | {"new_enabled": enable}
-    tx.run(tables.UPDATE, org_id=org_id, id=found.id, now=tx.now, **wanted)
+    set_columns(tx, org_id, found, {"enabled": enable})
     audit.record(tx, org_id, actor, "project.enabled" if enable else "project.disabled", target_of(found))
     return get_by_id(tx, org_id, found.id)
 

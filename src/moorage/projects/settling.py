@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from moorage import jobs
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
+
+Settle = Callable[[], Awaitable[None]]  # returns when the gateway serves what the store says
 
 
 class SettleGateway(msgspec.Struct, frozen=True, tag="projects.settle_gateway"):

@@ -266,7 +266,6 @@ FIND_PREVIEW = Query(select(*columns(preview)).where(_its & (_v.number == arg("n
 FIND_PREVIEW_BY_ID = Query(
     select(*columns(preview)).where((_v.org_id == arg("org_id")) & (_v.id == arg("id"))), Preview
 )
-EVERY_PREVIEW = Query(select(*columns(preview)).where(_v.status == "active").order_by(_v.id), Preview)
 ADD_PREVIEW: Query[int] = Query(
     insert_or_ignore(preview), scalar, sets=tuple(column.name for column in preview.c if column.name != "id")
 )

@@ -14,7 +14,7 @@ from moorage.http.route import MB, Router
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
 from moorage.projects import service as projects
-from moorage.projects.ports import Settle
+from moorage.projects.settling import Settle
 from moorage.rules import checks, service
 from moorage.rules.schemas import HeaderRule, RedirectRule, SetHeadersInput, SetRedirectsInput
 from moorage.rules.tables import StoredHeader, StoredRedirect

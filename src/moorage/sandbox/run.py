@@ -39,7 +39,7 @@ from moorage.sandbox.run_job import (
     Finished,
     Job,
 )
-from moorage.sandbox.run_watch import HEAD, RESULT, STDERR, STDOUT, FramedOut, Out, PlainOut, Relay, Watch
+from moorage.sandbox.run_watch import HEAD, RESULT, STDERR, STDOUT, FramedOut, Out, PlainOut, Relay, Watch, leave
 
 __all__ = [
     "NO_ROOM",
@@ -132,7 +132,7 @@ def main(argv: list[str]) -> None:
     is_framed = FRAMED in argv
     # Killed at once, we could not clear up; but only a caller who talks in frames is sure to wait for that.
     sys_.set_pdeathsig(signal.SIGTERM if is_framed else signal.SIGKILL)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, lambda *_: leave())
     told = sys.stdin.buffer.readline()
     if not told:
         sys.exit(NO_SANDBOX)
@@ -193,7 +193,10 @@ def _supervise(job: Job, tree: Path, out: Out, lifeline: int | None, stack: cont
         root.build(tree, binds={**job.binds, **job.writable}, files={})
     started = _start(group, job, tree, channel, groups.controllers, is_root=is_root)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    return _watch(job, started, group, out, lifeline, counts_memory="memory" not in groups.controllers)
+    try:
+        return _watch(job, started, group, out, lifeline, counts_memory="memory" not in groups.controllers)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # What follows clears up, and is not to be left halfway.
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

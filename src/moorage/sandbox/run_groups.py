@@ -12,10 +12,9 @@ import os
 import re
 import tempfile
 import time
-from pathlib import Path
 
 from moorage.sandbox import cgroup_files as files
-from moorage.sandbox import cgroups, cgroups_v2
+from moorage.sandbox import cgroups, cgroups_v2, process_tree
 from moorage.sandbox.cgroups_none import NoCgroups
 from moorage.sandbox.cgroups_v1 import open_v1
 from moorage.sandbox.cgroups_v2 import HANDED_ON, V2Cgroups, V2Group
@@ -69,7 +68,7 @@ def open_v2(tree: files.Hierarchy) -> V2Cgroups | None:
 def _remove_left(folder: str, *, older_than_s: float) -> None:
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         match = _LEFT.fullmatch(name)
-        if match is None or Path(f"/proc/{match[1]}").exists():
+        if match is None or process_tree.find_stat(int(match[1])):
             continue
         with contextlib.suppress(OSError):  # Whatever is not empty is in use, or not ours.
             if time.time() - os.stat(f"{folder}/{name}").st_mtime >= older_than_s:

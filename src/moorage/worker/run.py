@@ -42,6 +42,11 @@ class Run:
 
         return await self.db.write(fenced)
 
+    async def write_until_fewer(self, most: int, delete: Unit[int]) -> None:
+        """Delete in small units, each of at most so many rows, until one finds fewer. Others write in between."""
+        while await self.write(delete) == most:
+            continue
+
     async def read(self, unit: Unit[T]) -> T:
         return await self.db.read(unit)
 
