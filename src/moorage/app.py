@@ -11,9 +11,20 @@ from moorage.analytics import retention as analytics_retention
 from moorage.analytics import routes as analytics_routes
 from moorage.analytics import service as analytics_service
 from moorage.analytics.ingest import Ingest, find_own_host
+from moorage.apps import exec_routes, log_routes, metric_routes, metrics, removal
+from moorage.apps import retention as app_retention
+from moorage.apps.deploying import Deploying
+from moorage.apps.keeper import Keeper as AppKeeper
+from moorage.apps.launching import Launcher
+from moorage.apps.log_files import AppLogs
+from moorage.apps.metrics import RequestCounter
+from moorage.apps.tending import Tending
+from moorage.apps.waker import Waker
+from moorage.apps.waking import Waking
 from moorage.artifacts.store import ArtifactStore
 from moorage.artifacts.unpacked import Unpacked
 from moorage.builds.builder import Builder
+from moorage.builds.collect import APP_CAPS
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
 from moorage.db.tx import Tx
@@ -23,6 +34,8 @@ from moorage.domains import service as domain_service
 from moorage.domains.dns import Resolver
 from moorage.domains.service import ServedDomainsChanged
 from moorage.domains.verifying import Verifier, ask
+from moorage.engines.local import LocalReplicas
+from moorage.engines.ports import Replicas
 from moorage.functions import jobs as function_jobs
 from moorage.functions import record_routes, retention
 from moorage.functions import routes as function_routes
@@ -31,6 +44,7 @@ from moorage.functions.edge_client import EdgeClient
 from moorage.functions.packages import Installer, Packages
 from moorage.functions.publisher import Publisher
 from moorage.functions.recorder import Recorder
+from moorage.gateway.app_proxy import waker_socket
 from moorage.gateway.keeper import Keeper
 from moorage.gateway.releases import SITES
 from moorage.gateway.releases import prepare as prepare_release
@@ -61,6 +75,7 @@ from moorage.projects import uploads as project_uploads
 from moorage.projects.followers import Followers
 from moorage.projects.pipeline import Pipeline
 from moorage.projects.pushes import Pushes
+from moorage.projects.settling import Settle
 from moorage.projects.uploads import Uploads
 from moorage.repositories import jobs as repository_jobs
 from moorage.repositories.fetch import Sources
@@ -133,11 +148,62 @@ class Functions:
 
 
 @dataclass(frozen=True)
+class Apps:
+    """The parts of container apps that live beside the requests; whoever runs the platform starts and closes them."""
+
+    engine: Replicas
+    keeper: AppKeeper
+    deploying: Deploying
+    tending: Tending
+    waker: Waker
+    logs: AppLogs
+    launcher: Launcher
+
+    @classmethod
+    def make(
+        cls,
+        db: Database,
+        telemetry: Telemetry,
+        artifacts: ArtifactStore,
+        settle: Settle,
+        *,
+        is_sandboxed: bool,
+    ) -> Apps:
+        settings = db.env.settings
+        engine = LocalReplicas(settings.folder("run"))
+        launcher = Launcher(db, artifacts, make_app_releases(settings), is_sandboxed)
+        keeper = AppKeeper(db, engine, launcher, telemetry, settle)
+        logs = AppLogs(settings.folder("logs") / "apps")
+        return cls(
+            engine=engine,
+            keeper=keeper,
+            deploying=Deploying(db, keeper, logs, settle),
+            tending=Tending(db, engine, keeper, telemetry),
+            waker=Waker(waker_socket(settings), Waking(db, keeper).wake, within_s=settings.app_start_s + 10),
+            logs=logs,
+            launcher=launcher,
+        )
+
+    def routers(self, db: Database) -> list[Router]:
+        return [
+            log_routes.make_router(db, self.logs),
+            metric_routes.make_router(),
+            exec_routes.make_router(db, self.launcher.prepare_command),
+        ]
+
+    def register(self, handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
+        removal.register(handlers, self.logs)
+        app_retention.register(handlers, ticks, self.logs)
+        project_service.dependents["app metrics"] = metrics.remove_of_project
+
+
+@dataclass(frozen=True)
 class Projects:
     """The parts of projects that live beside the requests; whoever runs the platform starts and closes them."""
 
     pipeline: Pipeline
     keeper: Keeper
+    apps: Apps
     uploads: Uploads
     git: GitServer
     verifier: Verifier
@@ -153,32 +219,43 @@ class Projects:
         *,
         is_sandboxed: bool,
         has_gateway: bool,
+        runs_apps: bool,
     ) -> Projects:
         settings = db.env.settings
         releases = make_releases(settings)
         keeper = Keeper(db, Routes(settings, telemetry), releases, artifacts, telemetry)
         followers = Followers()
+        # On a machine without the gateway there is nothing to settle: the one that has it looks by itself.
+        settle_gateway = keeper.settle if has_gateway else _nothing
+        apps = Apps.make(db, telemetry, artifacts, settle_gateway, is_sandboxed=is_sandboxed)
+
+        async def settle() -> None:
+            apps.keeper.wake()
+            await settle_gateway()
+
         made = Pipeline(
             db=db,
             artifacts=artifacts,
             releases=releases,
+            app_releases=apps.launcher.releases,
             sources=Sources(db),
             builder=Builder(settings, is_sandboxed=is_sandboxed),
             followers=followers,
-            # On a machine without the gateway there is nothing to settle: the one that has it looks by itself.
-            settle=keeper.settle if has_gateway else _nothing,
+            settle=settle,
+            apps=apps.deploying if runs_apps else None,
         )
         return cls(
             pipeline=made,
             keeper=keeper,
+            apps=apps,
             uploads=Uploads(db, artifacts, releases, Scanner(settings)),
             git=GitServer(db, gate, Pushes(db, followers), telemetry=telemetry),
             verifier=Verifier(db, Resolver(settings), GatewayCertificates(settings)),
-            ingest=Ingest(db, settings, telemetry, find_host),
+            ingest=Ingest(db, settings, telemetry, find_host, also=[RequestCounter(apps.tending.window)]),
         )
 
     def routers(self, db: Database) -> list[Router]:
-        parts = project_routes.Parts(db, self.pipeline.releases, self.pipeline.settle)
+        parts = project_routes.Parts(db, self.pipeline.remove_unused, self.pipeline.settle)
         return [
             project_routes.make_router(parts),
             project_uploads.make_router(db, self.uploads),
@@ -186,6 +263,7 @@ class Projects:
             domain_routes.make_router(self.verifier),
             rule_routes.make_router(db, parts.settle),
             analytics_routes.make_router(),
+            *self.apps.routers(db),
         ]
 
     def register(self, handlers: Handlers, ticks: dict[str, TickHandler], github: GithubEvents) -> None:
@@ -198,6 +276,7 @@ class Projects:
         rule_service.other_hosts["domains"] = domain_service.hosts_of
         project_service.dependents["analytics"] = analytics_service.remove_of_project
         project_github.listen(github)
+        self.apps.register(handlers, ticks)
 
 
 async def _nothing() -> None:
@@ -226,6 +305,11 @@ def make_releases(settings: Settings) -> Unpacked:
     )
 
 
+def make_app_releases(settings: Settings) -> Unpacked:
+    """The folders that apps run in, read-only; each runs as a user of its own, so they can be read by all."""
+    return Unpacked(settings.folder("app-releases"), APP_CAPS, is_used=deployments.is_published)
+
+
 @dataclass
 class App:
     """Everything that one process serves and runs."""
@@ -246,6 +330,7 @@ class App:
         await self.functions.runner.stop()
         await self.projects.git.close()
         await self.asgi.close()
+        await self.projects.apps.engine.close()
         await self.functions.edge.close()
         self.functions.recorder.close()
 
@@ -261,11 +346,13 @@ def build(
     installer: Installer | None = None,
     sandbox_state: Callable[[], str] = sandbox_is_on,
     has_gateway: bool = True,
+    runs_apps: bool = False,
 ) -> App:
     """Build the application.
 
     `installer` gets the dependencies of functions, which are refused without one. `sandbox_state` says `on`, or what
-    a user should know about where functions run. `has_gateway` says whether this machine has the public gateway.
+    a user should know about where functions run. `has_gateway` says whether this machine has the public gateway, and
+    `runs_apps` whether this process keeps the apps of this machine running.
     """
     settings = db.env.settings
     artifacts = ArtifactStore(db)
@@ -273,7 +360,9 @@ def build(
     sessions = Sessions(db.env)
     gate = IdentityGate(sessions)
     is_sandboxed = sandbox_state() == "on"
-    projects = Projects.make(db, telemetry, artifacts, gate, is_sandboxed=is_sandboxed, has_gateway=has_gateway)
+    projects = Projects.make(
+        db, telemetry, artifacts, gate, is_sandboxed=is_sandboxed, has_gateway=has_gateway, runs_apps=runs_apps
+    )
     verifier = OidcVerifier(settings.oidc_issuers, settings.oidc_audience, db.env.clock)
     routers = [
         identity_routes.login_router(db, sessions, verifier),
@@ -294,7 +383,7 @@ def build(
     github = webhook_jobs.register(handlers)
     functions.register(handlers, ticks)
     projects.register(handlers, ticks, github)
-    chores.register(handlers, ticks, artifacts, projects.pipeline.releases)
+    chores.register(handlers, ticks, artifacts, [projects.pipeline.releases, projects.pipeline.app_releases])
     mounts = [Mount("/git/", projects.git.handle), asking(db)]
     asgi = Dispatcher(routes, db, gate, telemetry, fallback=pages.find, mounts=mounts)
     return App(asgi, routes, handlers, ticks, sessions, artifacts, functions, projects, github, document)

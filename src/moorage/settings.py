@@ -170,6 +170,15 @@ class Settings(BaseSettings):
     builds: int = Field(0, ge=0, le=256, description="Builds that run at once. Default: by cores and free memory.")
     build_memory_mb: int = Field(2048, ge=128, description="Memory that one build may use.")
     build_minutes: int = Field(15, ge=1, le=240, description="Minutes that one build may take.")
+    app_start_s: int = Field(
+        120, ge=1, le=3600, description="Seconds that an app has to become healthy after it was started."
+    )
+    app_idle_minutes: int = Field(
+        30,
+        ge=1,
+        le=10_080,
+        description="Minutes without a request after which an app of the free tier is put to sleep.",
+    )
     releases_to_keep: int = Field(10, ge=1, le=1000, description="Releases of a project that can be rolled back to.")
     git_push_mb: int = Field(256, ge=1, description="Largest push to the built-in git server.")
     repository_mb: int = Field(1024, ge=1, description="Largest repository, here or at the code host.")

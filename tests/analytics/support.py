@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from moorage.analytics import tables
+from moorage.analytics.counting import Consumer
 from moorage.analytics.ingest import Ingest, find_own_host
 from moorage.audit.service import Actor
 from moorage.db.store import Database
@@ -20,18 +21,23 @@ from moorage.telemetry import Telemetry
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:146.0) Gecko/20100101 Firefox/146.0"
 
 
-async def make_project(db: Database, org_id: int = 1, name: str = "harbor", *, analytics: bool = True) -> Project:
-    new = NewProject(name, "static", enable_analytics=analytics)
+async def make_project(
+    db: Database, org_id: int = 1, name: str = "harbor", *, analytics: bool = True, slug: str = "static"
+) -> Project:
+    new = NewProject(name, slug, enable_analytics=analytics)
     standing = Standing(Plan.PRO, True)
     return await db.write(lambda tx: projects.create(tx, org_id, Actor(1, "Ada"), standing, new))
 
 
-def make_ingest(db: Database, find_host: Any = find_own_host) -> Ingest:
-    return Ingest(db, db.env.settings, Telemetry(quiet=True), find_host)
+def make_ingest(db: Database, find_host: Any = find_own_host, also: Iterable[Consumer] = ()) -> Ingest:
+    return Ingest(db, db.env.settings, Telemetry(quiet=True), find_host, also)
 
 
 def line(at_ms: int, *, host: str = "harbor.localhost", uri: str = "/", ip: str = "203.0.113.9", **more: Any) -> str:
-    """A line as the gateway writes it. `status` and `size` are the answer's, `agent` and `referer` the visitor's."""
+    """A line as the gateway writes it.
+
+    `status`, `size` and `seconds` are the answer's, `agent` and `referer` the visitor's.
+    """
     entry = {
         "ts": at_ms / 1000,
         "request": {
@@ -43,7 +49,7 @@ def line(at_ms: int, *, host: str = "harbor.localhost", uri: str = "/", ip: str 
             "uri": uri,
         },
         "bytes_read": 0,
-        "duration": 0.003834757,
+        "duration": more.get("seconds", 0.003834757),
         "size": more.get("size", 6),
         "status": more.get("status", 200),
         "referer": more.get("referer", ""),

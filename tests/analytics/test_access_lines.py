@@ -19,10 +19,10 @@ def hit(**what: object) -> Hit:
 
 
 def test_a_line_says_who_asked_for_what_and_what_came_of_it() -> None:
-    found = hit(uri="/docs/", size=1234, status=304, referer="https://news.example.com/item?id=1")
+    found = hit(uri="/docs/", size=1234, status=304, seconds=0.25, referer="https://news.example.com/item?id=1")
 
     assert found == Hit(
-        "harbor.localhost", AT, "/docs/", "news.example.com", f"203.0.113.9\n{BROWSER}".encode(), 304, 1234
+        "harbor.localhost", AT, "/docs/", "news.example.com", f"203.0.113.9\n{BROWSER}".encode(), 304, 1234, 0.25
     )
 
 
@@ -99,7 +99,14 @@ def test_a_line_of_caddy_left_to_itself_has_referrer_and_program_among_its_heade
     )
 
     assert parse(text.encode()) == Hit(
-        "blog.localhost", 1794733420588, "/index.html", "news.example.com", b"127.0.0.1\ncurl/7.88.1", 200, 6
+        "blog.localhost",
+        1794733420588,
+        "/index.html",
+        "news.example.com",
+        b"127.0.0.1\ncurl/7.88.1",
+        200,
+        6,
+        0.003834757,
     )
 
 

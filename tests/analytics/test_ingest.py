@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests.analytics.support import Log, addresses, hours, line, make_ingest, make_project, requests, visitors
 
 from moorage.analytics import ingest as ingest_module
+from moorage.analytics.counting import Owner
 from moorage.analytics.ingest import Ingest, find_own_host
+from moorage.analytics.lines import Hit
 from moorage.analytics.log_files import CHUNK, LINES
 from moorage.db.store import Database
 from moorage.db.tx import Tx
@@ -271,6 +274,47 @@ async def test_only_projects_with_analytics_are_counted(db: Database, log: Log) 
 
     assert await requests(db, counted) == 1
     assert await hours(db, silent) == []
+
+
+async def test_another_consumer_is_told_of_every_project_whether_it_has_analytics_or_not(
+    db: Database, log: Log
+) -> None:
+    counted = await make_project(db, name="harbor")
+    silent = await make_project(db, name="quiet", analytics=False)
+    told: dict[int, list[str]] = {}
+
+    def note(tx: Tx, owned: Mapping[Owner, list[Hit]]) -> None:
+        told.update({project_id: [hit.path for hit in hits] for (_, project_id), hits in owned.items()})
+
+    for host, uri in (("harbor", "/a"), ("quiet", "/b"), ("unknown", "/c"), ("harbor", "/d"), ("quiet", "/e")):
+        log.visit(host=f"{host}.localhost", uri=uri)
+    await make_ingest(db, also=[note]).catch_up()
+
+    assert told == {counted.id: ["/a", "/d"], silent.id: ["/b", "/e"]}
+    assert (await requests(db, counted), await hours(db, silent)) == (2, [])
+
+
+async def test_what_a_consumer_could_not_take_is_given_to_it_again(db: Database, log: Log) -> None:
+    project = await make_project(db)
+    log.visit(2 * LINES + 7)
+    taken: list[int] = []
+
+    def take(tx: Tx, owned: Mapping[Owner, list[Hit]]) -> None:
+        if len(taken) == 1 and "failed" not in seen:
+            seen.add("failed")
+            raise ConnectionError("the store is away")
+        count = sum(map(len, owned.values()))
+        tx.after_commit(lambda: taken.append(count))
+
+    seen: set[str] = set()
+    reader = make_ingest(db, also=[take])
+    with pytest.raises(ConnectionError):
+        await reader.catch_up()
+    before = await requests(db, project)
+    await reader.catch_up()
+
+    assert (before, await requests(db, project)) == (LINES, 2 * LINES + 7)
+    assert taken == [LINES, LINES, 7]
 
 
 async def test_a_domain_of_its_own_counts_for_the_project(db: Database, log: Log) -> None:

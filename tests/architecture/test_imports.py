@@ -9,7 +9,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
     ("kit", "errors"),
     ("sandbox",),
-    ("cells",),
+    ("cells", "engines", "shim"),
     ("settings",),
     ("env", "telemetry"),
     ("db",),
@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("repositories", "builds", "scan"),
     ("projects",),
     ("domains", "rules", "analytics"),
+    ("apps",),
     ("edge", "gateway"),
     ("platform", "app"),
     ("cli", "docs"),
@@ -30,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 BESIDE = {
     ("app", "platform"),  # the chores are registered with the features' jobs
     ("platform", "app"),  # the control process builds the application
+    ("shim", "engines"),  # a shim runs what an engine describes
     ("docs", "cli"),  # the reference is generated from the commands
 }
 

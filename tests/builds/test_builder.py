@@ -159,6 +159,24 @@ async def test_pip_fills_an_environment_that_holds_no_links(settings: Settings, 
     assert next(source.glob(".venv/lib/python*/site-packages/made.py")).is_file()
 
 
+async def test_static_files_that_cannot_be_collected_are_a_line_in_the_log(settings: Settings, tmp_path: Path) -> None:
+    never = "; python_version < '3'"
+    files = {
+        "requirements.txt": f"django{never}\ngunicorn{never}\n",
+        "manage.py": "import os\nos.environ.setdefault('DJANGO_SETTINGS_MODULE', 'site_a.settings')\nexit(3)\n",
+        "site_a/wsgi.py": "",
+        "site_a/settings.py": "STATIC_ROOT = 'x'\n",
+    }
+    source, log = write_files(tmp_path / "source", files), Log()
+
+    built = await Builder(settings, is_sandboxed=True).build(make_app_request(source), log)
+
+    told = "python manage.py collectstatic --noinput failed: exit code 3; the app is deployed without"
+    assert told in log.system
+    assert f"start:    {built.plan.start}" in log.system
+    assert built.plan.start.startswith("gunicorn site_a.wsgi --bind ${HOST:-0.0.0.0}:${PORT:-8080} ")
+
+
 # What is a failure.
 
 

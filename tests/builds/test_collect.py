@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -95,7 +96,7 @@ def test_links_that_would_multiply_are_cut_off(site: Path, monkeypatch: pytest.M
             (site / str(level) / name).symlink_to(f"../{level + 1}")
     write_files(site, {"40/file": "1"})
 
-    with pytest.raises(BuildFailed, match="with its links replaced by copies has more than"):
+    with pytest.raises(BuildFailed, match="with its links replaced by copies it has more than"):
         collect.collect(site, "static")
 
 
@@ -216,3 +217,98 @@ def test_a_program_that_npm_linked_still_starts(site: Path) -> None:
     )
     assert done.stdout == "found it's here\n"
     assert stat.S_IFLNK not in kinds(site)
+
+
+def test_a_native_program_that_npm_linked_still_starts(site: Path) -> None:
+    (site / "node_modules" / "tool").mkdir(parents=True)
+    (site / "node_modules" / ".bin").mkdir()
+    shutil.copy(os.path.realpath("/bin/echo"), site / "node_modules" / "tool" / "echo")
+    (site / "node_modules" / ".bin" / "tool").symlink_to("../tool/echo")
+
+    collect.collect(site, "container")
+
+    done = subprocess.run([site / "node_modules" / ".bin" / "tool", "a b"], capture_output=True, text=True, check=True)
+    assert done.stdout == "a b\n"
+
+
+# Apps.
+
+
+def test_bad_links_of_installed_packages_are_left_out_of_an_app_and_told(site: Path) -> None:
+    write_files(site.parent, {"beside": "secret"})
+    write_files(site, {"node_modules/a/x": "1", ".venv/bin/y": "1"})
+    (site / "node_modules" / "a" / "gone").symlink_to("nowhere")
+    (site / ".venv" / "bin" / "out").symlink_to("../../../beside")
+    (site / ".venv" / "bin" / "passwd").symlink_to("/etc/passwd")
+    said: list[str] = []
+
+    files = collect.collect(site, "container", root=site, say=said.append)
+
+    assert files == 4
+    assert sorted(said) == [
+        "left out: '.venv/bin/out', a link that leads out of the folder",
+        "left out: '.venv/bin/passwd', a link that leads out of the folder",
+        "left out: 'node_modules/a/gone', a link that leads nowhere",
+    ]
+
+
+@pytest.mark.parametrize(("target", "why"), [("nowhere", "leads nowhere"), ("/etc/passwd", "leads out")])
+def test_bad_links_of_an_app_s_own_are_refused(site: Path, target: str, why: str) -> None:
+    (site / "assets" / "link").symlink_to(target)
+
+    with pytest.raises(BuildFailed, match=why):
+        collect.collect(site, "container", root=site)
+
+
+def test_a_virtual_environment_that_links_to_its_python_gets_it(site: Path) -> None:
+    python = installed()[resolve("python") or ""].executable
+    (site / ".venv" / "bin").mkdir(parents=True)
+    (site / ".venv" / "bin" / "python3").symlink_to(python)
+    (site / ".venv" / "bin" / "python").symlink_to("python3")
+
+    collect.collect(site, "container", root=site)
+
+    copy = site / ".venv" / "bin" / "python"
+    assert not copy.is_symlink()
+    assert copy.read_bytes() == python.read_bytes()
+    assert os.access(copy, os.X_OK)
+
+
+def test_an_app_may_link_to_what_lies_beside_it_in_its_repository(tmp_path: Path) -> None:
+    write_files(tmp_path, {"repo/apps/web/a.js": "1", "repo/shared/lib.js": "shared", "outside.js": "secret"})
+    web = tmp_path / "repo" / "apps" / "web"
+    (web / "node_modules").mkdir()
+    (web / "node_modules" / "shared").symlink_to("../../../shared")
+
+    collect.collect(web, "container", root=tmp_path / "repo")
+    os.mkfifo(tmp_path / "repo" / "pipe")
+    (web / "pipe").symlink_to("../../pipe")
+
+    assert (web / "node_modules" / "shared" / "lib.js").read_text() == "shared"
+    with pytest.raises(BuildFailed, match="'pipe' is a link that cannot be followed"):
+        collect.collect(web, "container", root=tmp_path / "repo")
+
+
+def test_names_of_an_app_may_differ_only_in_case_and_are_packed_and_unpacked(site: Path, tmp_path: Path) -> None:
+    write_files(site, {"Index.html": "other"})
+
+    collect.collect(site, "container")
+    zips_writer.pack(site, tmp_path / "app.zip")
+    zips.extract(tmp_path / "app.zip", tmp_path / "app", collect.APP_CAPS)
+
+    assert ((tmp_path / "app/Index.html").read_text(), (tmp_path / "app/index.html").read_text()) == ("other", "home")
+    with pytest.raises(zips.BadArchive, match="same name"):
+        zips.inspect(tmp_path / "app.zip", collect.CAPS)
+
+
+def test_an_app_may_be_larger_than_a_site(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "MOST_FILES", 1)
+    with (site / "large").open("wb") as file:
+        file.truncate(collect.MOST_BYTES)
+    files = collect.collect(site, "container")
+    monkeypatch.setattr(collect, "MOST_APP_FILES", 2)
+
+    with pytest.raises(BuildFailed, match="it has more than 2 files or 2,048 MB"):
+        collect.collect(site, "container")
+
+    assert files == 3

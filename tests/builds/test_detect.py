@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.builds.build_support import make_app_request, make_request, write_files
 
@@ -150,7 +151,8 @@ def test_a_hugo_site_without_hugo_is_told_so(tmp_path: Path, monkeypatch: pytest
         ({"requirements.txt": "flask", "app.py": "app = Flask(__name__)"}, "container", "python"),
         ({"pyproject.toml": "[project]\nname='x'", "main.py": ""}, "container", "python"),
         ({"requirements.txt": "mkdocs", "index.html": "x"}, "static", ""),
-        ({"Dockerfile": "FROM x"}, "container", "docker"),
+        ({"Dockerfile": "FROM x", "index.html": "x"}, "static", ""),
+        ({"Dockerfile": "FROM x", "requirements.txt": "", "main.py": ""}, "container", "python"),
         ({"Procfile": "web: ./run", "index.html": "x", "main.py": ""}, "container", "python"),
     ],
 )  # fmt: skip
@@ -253,6 +255,44 @@ def test_go_without_a_toolchain_is_told_so(tmp_path: Path, monkeypatch: pytest.M
 
     with pytest.raises(BuildFailed, match="no Go toolchain"):
         plan(make_app_request(tmp_path))
+
+
+def test_go_with_a_toolchain_is_built_into_one_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path, {"tools/go": "#!/bin/sh\n", "source/go.mod": "module x", "source/main.go": ""})
+    (tmp_path / "tools" / "go").chmod(0o755)
+    monkeypatch.setattr(detect, "GO_PATH", str(tmp_path / "tools"))
+
+    found = plan(make_app_request(tmp_path / "source"))
+
+    assert (found.language, found.install, found.build, found.start) == ("go", "", "go build -o app .", "./app")
+    assert "start:    ./app" in detect.describe(found)
+
+
+@pytest.mark.parametrize(
+    ("files", "changed"),
+    [
+        ({"Dockerfile": "FROM x"}, {}),
+        ({"Dockerfile": "FROM x"}, {"wanted": "auto"}),
+        ({"Dockerfile": "FROM x", "package.json": {}}, {"language": "docker", "start_cmd": "node x"}),
+    ],
+)
+def test_an_image_cannot_be_built_here_and_the_sentence_says_what_to_do(
+    tmp_path: Path, files: dict[str, Any], changed: dict[str, str]
+) -> None:
+    write_files(tmp_path, files)
+
+    with pytest.raises(BuildFailed, match=r"cannot build images.* choose the language nodejs, python or go"):
+        plan(make_app_request(tmp_path, **changed))
+
+
+def test_a_plan_of_an_app_knows_its_base_folder_and_is_stored_as_json(tmp_path: Path) -> None:
+    write_files(tmp_path, {"apps/web/server.js": ""})
+
+    found = plan(make_app_request(tmp_path, base_dir="./apps/web/"))
+
+    assert found.base == "apps/web"
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Plan) == found
+    assert msgspec.json.decode(b'{"kind": "container", "language": "go"}', type=Plan) == Plan("container", "go")
 
 
 # Hostile input.

@@ -13,7 +13,7 @@ from moorage.builds.managers import node_manager
 from moorage.builds.reading import Folder
 from moorage.builds.workshop import Layout, Step
 
-LAYOUT = Layout("/work", "/cache", "/tmp", "/bin", "/node", "/npm", "/python3", "/pip")
+LAYOUT = Layout("/work", "/cache", "/tmp", "/bin", "/node", "/python3", "/pip")
 
 
 @pytest.mark.parametrize(

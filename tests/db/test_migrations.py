@@ -63,6 +63,17 @@ def test_migrations_from_every_revision_make_the_schema_that_the_code_declares(e
         assert compare_metadata(context, metadata) == []
 
 
+def test_migrations_leave_no_table_that_gives_out_ids_of_deleted_rows(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+
+    migrate.upgrade_sqlite(path, tmp_path / "snapshots")
+    with sqlite3.connect(path) as connection:
+        made = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall())
+
+    declared = [name for name, table in metadata.tables.items() if table.dialect_kwargs.get("sqlite_autoincrement")]
+    assert [name for name in declared if "AUTOINCREMENT" not in made[name].upper()] == []
+
+
 def test_a_migration_that_is_killed_half_way_leaves_the_store_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     program = (

@@ -17,6 +17,7 @@ import pytest
 from sqlalchemy import update
 from tests.builders import make_member, make_org, make_user, session_for
 from tests.client import Client
+from tests.http.lab import one_store
 from tests.identity.support import IN_PRODUCTION, behind_the_back
 
 from moorage.app import App
@@ -263,6 +264,7 @@ async def test_lines_that_are_no_command_do_not_end_the_server(admin: AdminServe
     assert json.loads(answer)["ok"]
 
 
+@one_store
 async def test_the_command_line_speaks_to_the_platform(admin: AdminServer, api: Client) -> None:
     async def moorage(*arguments: str) -> subprocess.CompletedProcess[str]:
         data = str(admin.db.env.settings.data)

@@ -148,10 +148,15 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/projects/{name}/toggle"): {"enable": False},
     ("POST", "/v1/projects/{name}/rollback"): lambda victim: {"deploymentUuid": victim.values["projects"]["uuid"]},
     ("POST", "/v1/projects/{name}/deploy"): {},
+    ("POST", "/v1/projects/{name}/exec"): {"command": "true"},
     ("POST", "/v1/projects/{name}/secrets/reveal"): {"name": "KEY"},
     ("POST", "/v1/projects/{name}/domains"): {"domain": "taken.example.com"},
     ("PUT", "/v1/projects/{name}/headers"): {"headers": []},
     ("PUT", "/v1/projects/{name}/redirects"): {"redirects": []},
+}
+# What the owner is answered who asks for something that this victim's thing cannot do: but it was found.
+FOUND: dict[tuple[str, str], int] = {
+    ("POST", "/v1/projects/{name}/exec"): 409,  # a static site runs nothing
 }
 UPLOADS: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/functions/{name}/deploy"): form(zip_of({"main.py": "taken = 'over'"})),
@@ -263,14 +268,16 @@ async def test_who_acts_in_their_own_organization_finds_nothing_of_anothers(
 
 async def test_the_victims_values_are_real(app: App, api: Client, db: Database) -> None:
     """A stranger's 404 proves nothing where the owner would get one too."""
-    client = Client(HangsUp(app.asgi))
+    client, unchanged = Client(HangsUp(app.asgi)), await make_victim(api, db)
 
     for route in app.routes:
         if route.scope is Scope.PUBLIC or not route.params:
             continue
-        victim = await make_victim(api, db)
+        # A write may leave nothing for the next one.
+        victim = await make_victim(api, db) if route.is_write else unchanged
         owner = victim.guest if segment(route) == "invitations" else victim.house.people[Role.OWNER]
 
         reply = await call(client, route, victim, victim.path(route), session_for(db, owner))
 
-        assert reply.status < 300, (route.method, route.path, reply.body)
+        where = (route.method, route.path)
+        assert reply.status < 300 or reply.status == FOUND.get(where), (where, reply.body)

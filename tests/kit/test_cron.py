@@ -1,6 +1,7 @@
 """Cron: which expressions are taken, and when they tick, above all where the clocks change."""
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib import resources
 from zoneinfo import ZoneInfo
 
@@ -306,7 +307,7 @@ def test_around_a_change_of_clocks_ticks_are_those_of_looking_at_the_clock_every
     minutes: set[int], hours: set[int], follows_clock: bool, zone: str, day: str
 ) -> None:
     start, end = ms(day), ms(day) + 2 * DAY_MS
-    expected = expected_ticks(minutes, None if follows_clock else hours, packaged_zone(zone), start, end)
+    expected = expected_ticks(minutes, None if follows_clock else hours, zone, start, end)
     cron = Cron.parse(f"{listed(minutes)} {'*' if follows_clock else listed(hours)} * * *", zone)
 
     ticks = [tick for tick in ticks_after(cron, start - 1, len(expected) + 1) if tick < end]
@@ -320,19 +321,27 @@ def packaged_zone(name: str) -> ZoneInfo:
         return ZoneInfo.from_file(file)
 
 
-def expected_ticks(minutes: set[int], hours: set[int] | None, zone: ZoneInfo, start: int, end: int) -> list[int]:
+def expected_ticks(minutes: set[int], hours: set[int] | None, zone: str, start: int, end: int) -> list[int]:
     """Look at a wall clock each minute, as cron does; fixed times also run when a jump forwards leaves them out."""
     ticks: list[int] = []
-    # The walk starts a day early, so that a jump right at the start is seen from before it.
-    furthest = datetime.fromtimestamp((start - DAY_MS - MINUTE_MS) / 1000, zone).replace(tzinfo=None)
-    for moment in range(start - DAY_MS, end, MINUTE_MS):
-        wall = datetime.fromtimestamp(moment / 1000, zone).replace(tzinfo=None)
-        passed = [wall] if hours is None else minutes_between(furthest, wall)
-        furthest = max(furthest, wall)
-        due = any(minute.minute in minutes and (hours is None or minute.hour in hours) for minute in passed)
-        if due and moment >= start:
+    for moment, wall, since in seen_on_the_wall(zone, start, end):
+        passed = [wall] if hours is None else since
+        if any(minute.minute in minutes and (hours is None or minute.hour in hours) for minute in passed):
             ticks.append(moment)
     return ticks
+
+
+@cache
+def seen_on_the_wall(zone: str, start: int, end: int) -> list[tuple[int, datetime, list[datetime]]]:
+    """Return each moment, what the clock shows then, and the minutes it shows for the first time."""
+    seen, packaged = [], packaged_zone(zone)
+    # The walk starts a day early, so that a jump right at the start is seen from before it.
+    furthest = datetime.fromtimestamp((start - DAY_MS - MINUTE_MS) / 1000, packaged).replace(tzinfo=None)
+    for moment in range(start - DAY_MS, end, MINUTE_MS):
+        wall = datetime.fromtimestamp(moment / 1000, packaged).replace(tzinfo=None)
+        seen.append((moment, wall, minutes_between(furthest, wall)))
+        furthest = max(furthest, wall)
+    return [each for each in seen if each[0] >= start]
 
 
 def minutes_between(after: datetime, until: datetime) -> list[datetime]:

@@ -3,21 +3,90 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.platform.running import Running, clean_environment, command, free_ports, running
 
+from moorage.platform.supervisor import USUAL_METRICS_PORT
+
+# A start costs more than most of the tests, so those that need the same one share it, in one process.
+pytestmark = pytest.mark.xdist_group("up")
+
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("up") / "data") as started:
+    """A running platform, whose port for metrics nobody chose."""
+    ports = free_ports()
+    del ports["metrics"]
+    with running(tmp_path_factory.mktemp("up") / "data", ports=ports) as started:
+        started.ports["metrics"] = watched(started)
         yield started
+
+
+def watched(platform: Running) -> int:
+    """Return the port of a platform's metrics: it says which, unless it is the usual one."""
+    said = [line for line in platform.said if line.startswith("watch:")]
+    return int(said[0].rpartition(":")[2].partition("/")[0]) if said else USUAL_METRICS_PORT
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A platform that was told to stop while a request was on its way."""
+
+    data: Path
+    pids: list[int]
+    code: int
+    took_s: float
+    answer: bytes
+    alive: list[int]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    data = tmp_path_factory.mktemp("stopped") / "data"
+    with running(data) as platform:
+        pids = [platform.process.pid, *platform.children().values()]
+        with socket.create_connection(("127.0.0.1", platform.ports["api"])) as sock:
+            sock.sendall(b"POST /v1/auth/demo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+            time.sleep(0.2)
+            started = time.monotonic()
+            platform.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            sock.sendall(b"{}")
+            answer = sock.recv(65536)
+        code = platform.process.wait(15)
+        took_s = time.monotonic() - started
+        alive = [pid for pid in pids if is_alive(pid)]
+    return Stopped(data, pids, code, took_s, answer, alive)
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """A platform whose supervisor was killed, and the id of an organization that had just been made."""
+
+    platform: Running
+    pids: list[int]
+    org_id: int
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Crashed:
+    data = tmp_path_factory.mktemp("crashed") / "data"
+    with running(data) as platform:
+        pids = list(platform.children().values())
+        headers = {"Authorization": f"Bearer {platform.token()}"}
+        made = platform.call("POST", "/v1/orgs", headers=headers, json_body={"name": "Harbor"})[1]["data"]
+        os.kill(platform.process.pid, signal.SIGKILL)
+        platform.process.wait()
+    return Crashed(platform, pids, made["organizationId"])
 
 
 def is_alive(pid: int) -> bool:
@@ -69,54 +138,29 @@ def test_a_child_that_is_killed_is_started_again(platform: Running, kind: str) -
     platform.wait_until(lambda: platform.get(path, port=port)[0] in (200, 404))
 
 
-def test_a_restart_keeps_what_was_there_and_is_not_confused_by_a_crash(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with running(data) as first:
-        headers = {"Authorization": f"Bearer {first.token()}"}
-        made = first.call("POST", "/v1/orgs", headers=headers, json_body={"name": "Harbor"})[1]["data"]
-        os.kill(first.process.pid, signal.SIGKILL)
-        first.process.wait()
+def test_when_the_supervisor_is_killed_its_children_go_with_it(crashed: Crashed) -> None:
+    crashed.platform.wait_until(lambda: not any(is_alive(pid) for pid in crashed.pids))
 
-    with running(data) as second:
+    assert len(crashed.pids) == 4
+
+
+def test_a_restart_keeps_what_was_there_and_is_not_confused_by_a_crash(crashed: Crashed) -> None:
+    with running(crashed.platform.data) as second:
         listed = second.get("/v1/orgs", token=second.token())[1]["data"]
 
-    assert made["organizationId"] in {org["organizationId"] for org in listed}
+    assert crashed.org_id in {org["organizationId"] for org in listed}
 
 
-def test_it_stops_on_a_signal_with_everything_it_started(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as platform:
-        pids = [platform.process.pid, *platform.children().values()]
-        started = time.monotonic()
-        code = platform.stop()
-        took = time.monotonic() - started
-
-    assert len(pids) == 5
-    assert code == 0
-    assert took < 10
-    assert [pid for pid in pids if is_alive(pid)] == []
+def test_it_stops_on_a_signal_with_everything_it_started(stopped: Stopped) -> None:
+    assert len(stopped.pids) == 5
+    assert stopped.code == 0
+    assert stopped.took_s < 10
+    assert stopped.alive == []
 
 
-def test_when_the_supervisor_is_killed_its_children_go_with_it(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as platform:
-        pids = list(platform.children().values())
-        os.kill(platform.process.pid, signal.SIGKILL)
-        platform.wait_until(lambda: not any(is_alive(pid) for pid in pids))
-
-    assert len(pids) == 4
-
-
-def test_a_request_in_flight_finishes_when_the_platform_stops(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as platform:
-        with socket.create_connection(("127.0.0.1", platform.ports["api"])) as sock:
-            sock.sendall(b"POST /v1/auth/demo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
-            time.sleep(0.2)
-            platform.process.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
-            sock.sendall(b"{}")
-            answer = sock.recv(65536)
-
-        assert answer.startswith(b"HTTP/1.1 200")
-        assert platform.process.wait(15) == 0
+def test_a_request_in_flight_finishes_when_the_platform_stops(stopped: Stopped) -> None:
+    assert stopped.answer.startswith(b"HTTP/1.1 200")
+    assert stopped.code == 0
 
 
 def start(
@@ -145,17 +189,19 @@ def test_a_taken_port_is_named_with_the_flag_that_moves_it(tmp_path: Path) -> No
     assert "--edge-port" in ended.stderr
 
 
-def test_two_platforms_run_side_by_side_although_neither_chose_a_metrics_port(tmp_path: Path) -> None:
-    ports = [free_ports() for _ in range(2)]
-    for each in ports:
-        del each["metrics"]
+def test_two_platforms_run_side_by_side_although_neither_chose_a_metrics_port(
+    platform: Running, tmp_path: Path
+) -> None:
+    ports = free_ports()
+    del ports["metrics"]
 
-    with running(tmp_path / "one", ports=ports[0]) as one, running(tmp_path / "two", ports=ports[1]) as two:
-        healthy = [platform.get("/health")[0] for platform in (one, two)]
-        watched = [line.split()[1] for line in two.said if line.startswith("watch:")]
+    with running(tmp_path / "two", ports=ports) as two:
+        healthy = [each.get("/health")[0] for each in (platform, two)]
+        two.ports["metrics"] = watched(two)
+        ready = [each.get("/ready", port="metrics")[0] for each in (platform, two)]
 
-    assert healthy == [200, 200]
-    assert len(watched) == 1
+    assert (healthy, ready) == ([200, 200], [200, 200])
+    assert two.ports["metrics"] != platform.ports["metrics"]
 
 
 def test_a_second_platform_on_the_same_folder_is_refused_and_touches_nothing(platform: Running) -> None:
@@ -168,21 +214,21 @@ def test_a_second_platform_on_the_same_folder_is_refused_and_touches_nothing(pla
     assert (platform.data / "run" / "caddy.json").read_bytes() == before
 
 
-def test_a_key_that_does_not_fit_the_store_is_named(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with running(data):
-        pass
+@pytest.fixture
+def data(stopped: Stopped, tmp_path: Path) -> Path:
+    """What a platform left behind that had run."""
+    shutil.copytree(stopped.data, tmp_path / "data", ignore=shutil.ignore_patterns("*.sock"))
+    return tmp_path / "data"
 
+
+def test_a_key_that_does_not_fit_the_store_is_named(data: Path) -> None:
     ended = start(data, env={"MOORAGE_MASTER_KEY": os.urandom(32).hex()})
 
     assert ended.returncode == 2
     assert "MOORAGE_MASTER_KEY: does not fit this store" in ended.stderr
 
 
-def test_an_empty_store_where_data_exists_is_refused(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with running(data):
-        pass
+def test_an_empty_store_where_data_exists_is_refused(data: Path) -> None:
     for path in (data / "store").glob("moorage.db*"):
         path.unlink()
 

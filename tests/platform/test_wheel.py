@@ -20,12 +20,13 @@ def test_the_wheel_installs_into_a_clean_environment_and_serves(tmp_path: Path) 
     build = [sys.executable, *PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
     subprocess.run([*build, str(ROOT)], check=True, cwd=tmp_path)
     wheel = next(tmp_path.glob("moorage-*.whl"))
-    venv.create(tmp_path / "env", with_pip=True)
+    venv.create(tmp_path / "env")
     python = tmp_path / "env" / "bin" / "python"
     # What it depends on was installed from the same locks by `make`; a path to it does not lead to the checkout.
     own = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path / "env")}))
     (own / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    subprocess.run([str(python), *PIP, "install", "--no-deps", "--force-reinstall", str(wheel)], check=True)
+    install = [sys.executable, *PIP, "--python", str(python), "install", "--no-deps", "--force-reinstall"]
+    subprocess.run([*install, str(wheel)], check=True)
     where = [str(python), "-c", "import moorage; print(moorage.__file__)"]
     found = subprocess.run(where, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
 

@@ -10,10 +10,11 @@ from tests.projects.support import Team
 
 from moorage.db.store import Database
 from moorage.db.tx import Tx
+from moorage.kit.masking import Masker
 from moorage.projects import deployments, logs
 from moorage.projects.deployment_tables import Line
 from moorage.projects.followers import Followers
-from moorage.projects.logs import CUT, LINE_CHARS, MOST_LINES, LogWriter, Masker
+from moorage.projects.logs import CUT, LINE_CHARS, MOST_LINES, LogWriter
 
 pytestmark = pytest.mark.anyio
 

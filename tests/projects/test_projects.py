@@ -20,7 +20,7 @@ DETAIL = {
     "runtime", "region", "baseDir", "buildDir", "buildCmd", "startCmd", "healthCheckPath", "dockerFilePath", "tier",
     "disk", "autoScaling", "enableAnalytics", "autoDeploy", "env", "totalDeployments", "successDeployments",
     "failedDeployments", "latestDeployment", "createdAt", "updatedAt", "prPreview", "entryPoint",
-    "dockerBuildContextDir",
+    "dockerBuildContextDir", "deployGuard",
 }  # fmt: skip
 
 

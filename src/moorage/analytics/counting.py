@@ -10,8 +10,9 @@ import base64
 import hmac
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from moorage.analytics import tables
@@ -28,8 +29,13 @@ KEPT_MS = 90 * DAY_MS
 MOST_NAMES = 500  # rows of one list, project and day; what comes after that is counted together
 MOST_VISITORS = 100_000  # of one project and day: whoever makes up visitors must not fill the store
 
-# Says which project a host belongs to: its organization's id, and its own.
-FindHost = Callable[[Tx, str], tuple[int, int] | None]
+# A project, by its organization's id and its own.
+Owner = tuple[int, int]
+# Says which project a host belongs to.
+FindHost = Callable[[Tx, str], Owner | None]
+# Is told of every batch, in the transaction that marks its lines as read: which requests each project had. A unit may
+# be run again, so what it does beside writing rows belongs into `tx.after_commit`.
+Consumer = Callable[[Tx, Mapping[Owner, list[Hit]]], None]
 
 
 class MovedOn(Exception):
@@ -48,10 +54,40 @@ class Sums:
 
 
 @across_organizations("one batch has requests for many projects")
-def store(tx: Tx, folder: str, was: Place | None, to: Place, hits: list[Hit], find_host: FindHost) -> None:
-    """Count a batch and move the place of the reading, or raise MovedOn and leave nothing behind."""
+def store(
+    tx: Tx,
+    folder: str,
+    was: Place | None,
+    to: Place,
+    hits: Iterable[Hit],
+    find_host: FindHost,
+    consumers: Iterable[Consumer],
+) -> None:
+    """Let a batch be counted and move the place of the reading, or raise MovedOn and leave nothing behind."""
     _move_on(tx, folder, was, to)
-    for sums in _add_up(tx, hits, find_host):
+    owned = _by_owner(tx, hits, find_host)
+    for consumer in consumers:
+        consumer(tx, owned)
+
+
+@across_organizations("one batch has requests for many projects")
+def _by_owner(tx: Tx, hits: Iterable[Hit], find_host: FindHost) -> dict[Owner, list[Hit]]:
+    """Return the requests to each project; those to nobody's hosts are left out."""
+    by_host: dict[str, list[Hit]] = defaultdict(list)
+    for hit in hits:
+        by_host[hit.host].append(hit)
+    owned: dict[Owner, list[Hit]] = {}
+    for host, its in by_host.items():
+        owner = find_host(tx, host)
+        if owner is not None:
+            owned.setdefault(owner, []).extend(its)
+    return owned
+
+
+@across_organizations("one batch has requests for many projects")
+def count_visits(tx: Tx, owned: Mapping[Owner, list[Hit]]) -> None:
+    """Add requests to the figures of those projects that have analytics switched on; a Consumer."""
+    for sums in _add_up(tx, owned):
         _count_names(tx, sums.org_id, sums)
         _count_visitors(tx, sums.org_id, sums)
         _count_hours(tx, sums.org_id, sums)
@@ -70,25 +106,32 @@ def _move_on(tx: Tx, folder: str, was: Place | None, to: Place) -> None:
 
 
 @across_organizations("one batch has requests for many projects")
-def _add_up(tx: Tx, hits: list[Hit], find_host: FindHost) -> Iterable[Sums]:
-    """Return what each project gets, in the order of their ids; those that are not counted are left out."""
-    found = {host: find_host(tx, host) for host in {hit.host for hit in hits}}
-    ids = sorted({project[1] for project in found.values() if project is not None})
+def _add_up(tx: Tx, owned: Mapping[Owner, list[Hit]]) -> list[Sums]:
+    """Return what each project gets, in the order of their ids; those without analytics are left out.
+
+    A host may be logged for other reasons, so what the project says now decides.
+    """
+    ids = sorted(project_id for _, project_id in owned)
     counted = set(tx.all(tables.HOLD_PROJECTS, given=tables.as_list(ids))) if ids else set()
-    sums: dict[int, Sums] = {}
     salts: dict[int, bytes] = {}
+    sums = []
+    for owner in sorted(owned, key=itemgetter(1)):
+        hits = [hit for hit in owned[owner] if tx.now - KEPT_MS <= hit.at < tx.now + DAY_MS]
+        if owner[1] in counted and hits:
+            sums.append(_sum_up(tx, owner[0], owner[1], hits, salts))
+    return sums
+
+
+def _sum_up(tx: Tx, org_id: int, project_id: int, hits: list[Hit], salts: dict[int, bytes]) -> Sums:
+    sums = Sums(org_id, project_id)
     for hit in hits:
-        project = found[hit.host]
-        if project is None or project[1] not in counted or not tx.now - KEPT_MS <= hit.at < tx.now + DAY_MS:
-            continue
-        its = sums.setdefault(project[1], Sums(*project))
-        _add(its, hit)
+        _add(sums, hit)
         if hit.visitor is not None:
             day = hit.at // DAY_MS * DAY_MS
             salt = salts.get(day) or salts.setdefault(day, ensure_salt(tx, day))
-            visitor = _hash(salt, its.project_id, hit.visitor)
-            its.visits[day][visitor] = its.visits[day].get(visitor, 0) | 1 << (hit.at - day) // HOUR_MS
-    return [sums[project_id] for project_id in sorted(sums)]
+            visitor = _hash(salt, project_id, hit.visitor)
+            sums.visits[day][visitor] = sums.visits[day].get(visitor, 0) | 1 << (hit.at - day) // HOUR_MS
+    return sums
 
 
 def _add(sums: Sums, hit: Hit) -> None:

@@ -1,8 +1,9 @@
 """Reads the gateway's access log as it grows, and counts every line exactly once.
 
 What a batch of lines adds to the figures and the place after it are one transaction, so a crash anywhere neither loses
-nor doubles a line. A rotated file is deleted when its last line is counted, before a line of the next one is: were it
-the other way round, a crash between the two would have it read again.
+nor doubles a line. That holds for every consumer of the lines: analytics is one, features above it may bring others.
+A rotated file is deleted when its last line is counted, before a line of the next one is: were it the other way round,
+a crash between the two would have it read again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from moorage.analytics import counting, tables
-from moorage.analytics.counting import FindHost, MovedOn
+from moorage.analytics.counting import Consumer, FindHost, MovedOn
 from moorage.analytics.log_files import Batch, LogFile, open_all
 from moorage.analytics.tables import Place
 from moorage.db.scope import across_organizations
@@ -27,12 +28,23 @@ POLL_S = 1.0
 
 
 class Ingest:
-    """Counts the log of one folder. `find_host` says whose a host is; what is nobody's is not counted."""
+    """Counts the log of one folder. `find_host` says whose a host is; what is nobody's is not counted.
 
-    def __init__(self, db: Database, settings: Settings, telemetry: Telemetry, find_host: FindHost) -> None:
+    `also` is told of the same lines as analytics, of every project whether it has analytics or not.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        settings: Settings,
+        telemetry: Telemetry,
+        find_host: FindHost,
+        also: Iterable[Consumer] = (),
+    ) -> None:
         self._db = db
         self._telemetry = telemetry
         self._find_host = find_host
+        self._consumers: tuple[Consumer, ...] = (counting.count_visits, *also)
         self._folder = settings.folder("logs")
         self._id = ""
         self._place: Place | None = None
@@ -84,7 +96,7 @@ class Ingest:
 
     @across_organizations("one batch has requests for many projects")
     def _store(self, tx: Tx, batch: Batch) -> None:
-        counting.store(tx, self._id, self._place, batch.to, batch.hits, self._find_host)
+        counting.store(tx, self._id, self._place, batch.to, batch.hits, self._find_host, self._consumers)
 
     @across_organizations("logs are the platform's")
     def _find_place(self, tx: Tx) -> Place | None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from moorage.builds import caches, collect, detect, install, managers
+from moorage.builds import caches, collect, detect, finish, install, managers, tools
 from moorage.builds.frameworks import OUTPUTS
 from moorage.builds.ports import DEFAULT_DIR, BuildFailed, BuildRequest, Built, Plan, Sink
 from moorage.builds.reading import Folder, is_outside
@@ -55,7 +55,11 @@ class Builder:
                 await _Build(self._settings, request, folder, plan, sink, self._is_sandboxed).run(place, self._caches)
         said: list[str] = []
         try:
-            return await _to_its_end(_take, request, folder, plan, before, said.append)
+            built = await _to_its_end(_take, request, folder, plan, before, said.append)
+            if plan.install and plan.language == "python" and not self._is_sandboxed:
+                # It was built elsewhere than it will be: a sandbox has both at one path.
+                await _to_its_end(finish.make_movable, built.folder)
+            return built
         finally:
             for line in said:
                 _say(sink, line)
@@ -88,6 +92,8 @@ class _Build:
         self._sink = sink
         self._workshop = Workshop(settings, is_sandboxed=is_sandboxed)
         self._has_own_user = is_sandboxed and os.getuid() == 0
+        manager = managers.node_manager(folder) if plan.language == "nodejs" else None
+        self._env = {**tools.choice(manager), **request.env}
         self._deadline = time.monotonic() + settings.build_minutes * 60
 
     async def run(self, place: int, root: Path) -> None:
@@ -102,6 +108,8 @@ class _Build:
                 await self._install(room, uid)
                 if self._plan.build:
                     await self._build(room, cache, uid)
+                for step in finish.steps(self._plan, self._folder, self._workshop.layout(room), self._request.env):
+                    await self._run(room, step, uid)
 
     @contextlib.asynccontextmanager
     async def _prepared(self, room: Room, cache: caches.Cache | None, uid: int) -> AsyncIterator[None]:
@@ -119,9 +127,7 @@ class _Build:
             cache.open(is_clean=not self._request.use_caches)
         else:
             room.cache.mkdir(mode=0o755)
-        is_node = self._plan.language == "nodejs"
-        manager = managers.node_manager(self._folder) if is_node else None
-        self._workshop.write_tools(room, self._workshop.layout(room), manager)
+        self._workshop.write_tools(room)
         if uid:
             for path in (room.source, room.tmp):
                 folders.give(path, uid)
@@ -152,14 +158,20 @@ class _Build:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise BuildFailed(f"{step.what} was not begun: {self._late()}")
-        _say(self._sink, f"$ {self._plan.build if step.argv[:2] == ['/bin/sh', '-c'] else step.what}")
+        if not step.is_quiet:
+            _say(self._sink, f"$ {self._plan.build if step.argv[:2] == ['/bin/sh', '-c'] else step.what}")
         output = _Output(self._sink)
-        job = self._workshop.job(room, step, self._request.env, uid=uid, timeout_s=left_s)
+        job = self._workshop.job(room, step, self._env, uid=uid, timeout_s=left_s)
         done = await sandbox.run(job, output.take)
         output.finish()
-        if done.code != 0:
-            why = self._late() if done.code == sandbox.TIMED_OUT and done.why else done.why
-            raise BuildFailed(f"{step.what} failed: {why or f'exit code {done.code}'}")
+        if done.code == 0:
+            return
+        why = self._late() if done.code == sandbox.TIMED_OUT and done.why else done.why
+        said = f"{step.what} failed: {why or f'exit code {done.code}'}"
+        if not step.is_optional:
+            raise BuildFailed(said)
+        if not step.is_quiet:
+            _say(self._sink, f"{said}; the app is deployed without")
 
     def _late(self) -> str:
         minutes = self._settings.build_minutes
@@ -215,7 +227,7 @@ def _take(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], s
     is_whole = plan.kind == "static" and output == Path(os.path.realpath(folder.path))
     if is_whole and (left := collect.leave_out(output)):
         say(f"left out: {', '.join(left)}")
-    files = collect.collect(output, plan.kind)
+    files = collect.collect(output, plan.kind, root=request.source, say=say)
     if files == 0:
         raise BuildFailed(f"there is no file in {plan.output_dir or folder.base or 'the repository'} to publish")
     say(f"collected {files:,} file{'' if files == 1 else 's'}")

@@ -10,19 +10,32 @@ import shlex
 import shutil
 import stat
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.builds.ports import BuildFailed, Kind
+from moorage.cells.runtimes import installed
 from moorage.kit import folders, zips
 
 MB = 2**20
 MOST_FILES = 50_000
 MOST_BYTES = 1024 * MB
+# Of apps, whose dependencies lie with them.
+MOST_APP_FILES = 150_000
+MOST_APP_BYTES = 2048 * MB
 LINK_COST = 10  # To follow a link takes as long as to copy some files.
 # What is collected, packed and later unpacked again: files, and folders that are empty.
 CAPS = zips.Caps(
     packed_bytes=MOST_BYTES + 100 * MB, unpacked_bytes=MOST_BYTES, entries=2 * MOST_FILES, path_chars=1024, depth=64
+)
+APP_CAPS = zips.Caps(
+    packed_bytes=MOST_APP_BYTES + 300 * MB,
+    unpacked_bytes=MOST_APP_BYTES,
+    entries=2 * MOST_APP_FILES,
+    path_chars=1024,
+    depth=64,
+    is_case_sensitive=True,
 )
 # Nobody means to publish these. What begins with `.env` may hold secrets, whatever follows.
 LEFT_OUT = (".git", ".env", "node_modules", ".venv")
@@ -37,19 +50,59 @@ def leave_out(folder: Path) -> list[str]:
     return names
 
 
-def collect(output: Path, kind: Kind) -> int:
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    files: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"has more than {self.files:,} files or {self.size // MB:,} MB"
+
+
+def _unsaid(_: str) -> None:
+    return None
+
+
+def collect(output: Path, kind: Kind, *, root: Path | None = None, say: Callable[[str], None] = _unsaid) -> int:
     """Make a folder plain, in place, and return how many files it has; raises BuildFailed.
 
     Links that stay inside it become copies, and pipes, sockets and devices go. The path itself has no links in it.
+    An app may link to what lies beside it in its repository, `root`, and of installed packages a bad link is no end.
     """
-    if kind == "static":
+    is_app = kind == "container"
+    if not is_app:
         folders.remove(output / OWN)
     elif (output / ".venv" / "lib64").is_symlink():
         (output / ".venv" / "lib64").unlink()  # It stands for `lib`, and Python looks there itself.
-    copies = _Copies(output)
+    limits = _Limits(MOST_APP_FILES, MOST_APP_BYTES) if is_app else _Limits(MOST_FILES, MOST_BYTES)
+    inside = Path(os.path.realpath(root)) if is_app and root is not None else output
+    copies = _Copies(output, inside, limits)
     for link in _plain_but_links(output):
-        copies.replace(link)
-    return _count(output)
+        if not is_app or not _is_settled(output, inside, link, say):
+            copies.replace(link)
+    return _count(output, limits, is_case_sensitive=is_app)
+
+
+def _is_settled(output: Path, inside: Path, link: Path, say: Callable[[str], None]) -> bool:
+    """Replace a link of a virtual environment to its Python, and drop what else is bad among installed packages."""
+    name, target = link.relative_to(output), Path(os.path.realpath(link))
+    if target.is_relative_to(inside) and os.path.exists(target):
+        return False
+    if name.parts[:2] == (".venv", "bin") and target in _pythons():
+        link.unlink()
+        shutil.copyfile(target, link)
+        link.chmod(0o755)
+        return True
+    if not {"node_modules", ".venv"}.isdisjoint(name.parts[:-1]):
+        link.unlink()
+        why = "leads out of the folder" if not target.is_relative_to(inside) else "leads nowhere"
+        say(f"left out: {_shown(name.as_posix())}, a link that {why}")
+        return True
+    return False
+
+
+def _pythons() -> set[Path]:
+    return {each.executable for each in installed().values() if each.language == "python"}
 
 
 def _plain_but_links(output: Path) -> list[Path]:
@@ -107,15 +160,24 @@ def _shown(name: str) -> str:
 class _Copies:
     """Puts copies in the place of links, never more than may be published: links can lead to folders of links."""
 
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path, inside: Path, limits: _Limits) -> None:
         self._output = output
-        self._left_entries = MOST_FILES
-        self._left_bytes = MOST_BYTES
+        self._inside = inside  # where links may lead
+        self._limits = limits
+        self._left_entries = limits.files
+        self._left_bytes = limits.size
 
     def replace(self, link: Path) -> None:
         """Put what a link leads to in its place; raises BuildFailed where it leads out, or nowhere."""
-        target, name = Path(os.path.realpath(link)), link.relative_to(self._output).as_posix()
-        if not target.is_relative_to(self._output):
+        name = link.relative_to(self._output).as_posix()
+        try:
+            self._replace(link, name)
+        except OSError as error:  # What lies beside the output may be a pipe, or locked.
+            raise BuildFailed(f"{_shown(name)} is a link that cannot be followed: {error.strerror or error}") from error
+
+    def _replace(self, link: Path, name: str) -> None:
+        target = Path(os.path.realpath(link))
+        if not target.is_relative_to(self._inside):
             raise BuildFailed(f"{_shown(name)} is a link that leads out of the published folder")
         if not target.exists():
             raise BuildFailed(f"{_shown(name)} is a link that leads nowhere")
@@ -158,37 +220,38 @@ class _Copies:
         self._left_entries -= entries
         self._left_bytes -= size
         if self._left_entries < 0 or self._left_bytes < 0:
-            raise BuildFailed("with its links replaced by copies " + _too_much())
+            raise BuildFailed(f"with its links replaced by copies it {self._limits}")
 
 
 def _write_start(target: Path, link: Path) -> None:
     """npm links programs, and a copied program would not find what lies beside it: start it where it is."""
     with target.open("rb") as file:
-        is_shell = file.readline(200).startswith((b"#!/bin/sh", b"#!/usr/bin/env bash", b"#!/bin/bash"))
+        head = file.read(4)
+    starts_itself = head.startswith((b"#!", b"\x7fELF")) and os.access(target, os.X_OK)
     place = os.path.relpath(target, link.parent)
-    start = "sh" if is_shell else "node"
-    link.write_text(f'#!/bin/sh\nexec {start} "$(dirname "$0")"/{shlex.quote(place)} "$@"\n')
+    start = "" if starts_itself else "node "
+    link.write_text(f'#!/bin/sh\nexec {start}"$(dirname "$0")"/{shlex.quote(place)} "$@"\n')
     link.chmod(0o755)
 
 
-def _count(output: Path) -> int:
+def _count(output: Path, limits: _Limits, *, is_case_sensitive: bool) -> int:
     """Count files; raises BuildFailed where there are too many, or two names that are one on other machines."""
     files = used = 0
     seen: dict[str, str] = {}
     start = len(os.fspath(output)) + 1
-    for entry in _entries(output):
-        name = entry.path[start:]
-        folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
-        if folded in seen:
-            raise BuildFailed(f"{_shown(seen[folded])} and {_shown(name)} differ only in upper and lower case")
-        seen[folded] = name
+    for entries, entry in enumerate(_entries(output), 1):
+        if not is_case_sensitive:
+            _check_case(entry.path[start:], seen)
         if not entry.is_dir(follow_symlinks=False):
             files += 1
             used += entry.stat(follow_symlinks=False).st_size
-        if files > MOST_FILES or len(seen) > 2 * MOST_FILES or used > MOST_BYTES:
-            raise BuildFailed("it " + _too_much())
+        if files > limits.files or entries > 2 * limits.files or used > limits.size:
+            raise BuildFailed(f"it {limits}")
     return files
 
 
-def _too_much() -> str:
-    return f"has more than {MOST_FILES:,} files or {MOST_BYTES // MB:,} MB"
+def _check_case(name: str, seen: dict[str, str]) -> None:
+    folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
+    if folded in seen:
+        raise BuildFailed(f"{_shown(seen[folded])} and {_shown(name)} differ only in upper and lower case")
+    seen[folded] = name

@@ -18,6 +18,10 @@ from moorage.cells import toolchain
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
 PYTHON_FILES = ("requirements.txt", "pyproject.toml", "uv.lock", "manage.py")
 HUGO_FILES = ("hugo.toml", "hugo.yaml", "hugo.json")
+NO_IMAGES = (
+    "this machine cannot build images, so a Dockerfile is of no use here: choose the language nodejs, python or go and "
+    "the app is built from its sources, or run the platform with a Docker engine"
+)
 GO_PATH = f"{toolchain.SYSTEM_PATH}:/usr/local/go/bin"
 
 
@@ -75,10 +79,12 @@ def _is_static(request: BuildRequest, folder: Folder) -> bool:
         return _is_front_end(folder)
     if folder.has(*PYTHON_FILES):
         return find_python_app(folder) is None and folder.has("index.html")
-    if folder.has("go.mod", "Dockerfile"):
+    if folder.has("go.mod"):
         return False
     if any(name.endswith((".html", ".htm")) for name in folder.names()) or folder.has(*HUGO_FILES):
         return True
+    if folder.has("Dockerfile"):
+        return False
     raise BuildFailed(
         "cannot tell what this project is: there is no package.json, requirements.txt, pyproject.toml, go.mod, "
         "Dockerfile, Procfile or HTML page in its base folder"
@@ -166,11 +172,13 @@ def _unbuilt(request: BuildRequest, folder: Folder, plan: Plan, notes: list[str]
 
 def _container_plan(request: BuildRequest, folder: Folder) -> Plan:
     language = request.language if request.language in LANGUAGES else _language(folder)
+    if language == "docker":
+        raise BuildFailed(NO_IMAGES)
     start = find_start(folder, language, request.start_cmd, request.entry_point)
     framework = start.framework
     if language == "nodejs" and (found := find_framework(folder)):
         framework = found.name
-    plan = Plan("container", language, framework, start=start.command, server=start.server)
+    plan = Plan("container", language, framework, start=start.command, server=start.server, base=folder.base)
     notes = [f"{start.server} is installed as well, for the app names no server"] if start.server else []
     command = "" if request.is_default_build else request.build_cmd.strip()
     if language == "nodejs" and folder.package is not None:
@@ -182,9 +190,6 @@ def _container_plan(request: BuildRequest, folder: Folder) -> Plan:
         plan = replace(plan, install=managers.python_manager(folder) or needed)
     elif language == "go":
         command = command or _go_command()
-    elif language == "docker":
-        notes.append("a Dockerfile is built by the engine that runs containers, not here")
-        command = ""
     return replace(plan, build=command, notes=tuple(notes))
 
 
@@ -201,12 +206,12 @@ def _language(folder: Folder) -> str:
         return "python"
     if folder.has("go.mod"):
         return "go"
-    if folder.has("Dockerfile"):
-        return "docker"
     names = folder.names()
     for language, endings in (("python", (".py",)), ("nodejs", (".js", ".mjs", ".cjs")), ("go", (".go",))):
         if any(name.endswith(endings) for name in names):
             return language
+    if folder.has("Dockerfile"):
+        return "docker"
     raise BuildFailed(
         "cannot tell the language of this app: there is no package.json, requirements.txt, pyproject.toml, go.mod "
         "or Dockerfile in its base folder"

@@ -34,7 +34,7 @@ def _python_steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
     make = [layout.python, "-m", "venv", "--clear", "--copies", "--without-pip", VENV]
     found = [Step("python -m venv", make, without=("PYTHONPATH", "PYTHONHOME"))]
     told = {"PYTHONPATH": layout.pip}
-    pip = [python, "-m", "pip", "install", "--no-warn-script-location", "--progress-bar=off"]
+    pip = [python, "-m", "pip", "install", "--no-warn-script-location", "--progress-bar=off", "--no-compile"]
     server = [plan.server] if plan.server else []
     if plan.install.startswith("uv "):
         place = f"{layout.tmp}/uv"

@@ -55,6 +55,7 @@ class Plan:
     start: str = ""  # the command that starts a container app
     server: str = ""  # a package that `start` needs and the app does not name, such as "uvicorn"
     notes: tuple[str, ...] = ()  # what the user should know, one sentence each
+    base: str = ""  # the base folder below the repository, "" for the repository itself
 
 
 @dataclass(frozen=True, slots=True)

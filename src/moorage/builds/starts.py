@@ -10,7 +10,13 @@ from moorage.builds.ports import BuildFailed
 from moorage.builds.reading import Folder
 
 # A shell starts the app, with these two in its environment.
-ADDRESS = "${HOST:-0.0.0.0}", "${PORT:-8080}"
+HOST, PORT = "${HOST:-0.0.0.0}", "${PORT:-8080}"
+# A connection that the gateway keeps open for the next request must not be closed by the app just then, so the app
+# keeps it longer than the gateway does.
+KEEP_S = 150
+_UVICORN = f"--host {HOST} --port {PORT} --timeout-keep-alive {KEEP_S}"
+# One process, as with uvicorn: replicas are what there are more of. `WEB_CONCURRENCY` makes both start several.
+_GUNICORN = f"--bind {HOST}:{PORT} --threads 8 --keep-alive {KEEP_S}"
 MODULES = (
     *("main", "app", "server", "api", "asgi", "wsgi", "application", "index", "run"),
     *("app/main", "app/__init__", "app/app", "src/main", "src/app", "api/main", "api/index", "server/main"),
@@ -35,12 +41,12 @@ def find_start(folder: Folder, language: str, start_cmd: str, entry_point: str) 
         return _by_entry(folder, entry_point.strip(), language)
     if web := procfile_web(folder):
         return Start(web, found.framework if found else "")
-    if found is None and language != "docker":
+    if found is None:
         raise BuildFailed(
             "nothing says how to start this app: set startCmd, or add a Procfile with a `web:` line"
             + (" or a `start` script in package.json" if language == "nodejs" else "")
         )
-    return found or Start("")
+    return found
 
 
 def procfile_web(folder: Folder) -> str:
@@ -51,15 +57,14 @@ def procfile_web(folder: Folder) -> str:
 def find_python_app(folder: Folder) -> Start | None:
     """Return how the app of a known Python framework is served."""
     named = folder.python_packages
-    host, port = ADDRESS
     for package, kind, server in (("fastapi", "FastAPI", "uvicorn"), ("flask", "Flask", "gunicorn")):
         place = _place_of(folder, kind) if package in named else None
         if place is None:
             continue
-        options = f"--host {host} --port {port}" if server == "uvicorn" else f"--bind {host}:{port}"
+        options = _UVICORN if server == "uvicorn" else _GUNICORN
         return Start(f"{server} {place} {options}", kind, _missing(named, server))
     if "django" in named and (project := _django_project(folder)):
-        return Start(f"gunicorn {project}.wsgi --bind {host}:{port}", "Django", _missing(named, "gunicorn"))
+        return Start(f"gunicorn {project}.wsgi {_GUNICORN}", "Django", _missing(named, "gunicorn"))
     return None
 
 
@@ -91,10 +96,8 @@ def _node_start(folder: Folder) -> Start | None:
 
 def _by_entry(folder: Folder, entry: str, language: str) -> Start:
     """An entry point is a file, or `module:app` for a Python server."""
-    host, port = ADDRESS
     if language == "python" and re.fullmatch(r"[\w.]+:\w+", entry):
-        command = f"uvicorn {entry} --host {host} --port {port}"
-        return Start(command, server=_missing(folder.python_packages, "uvicorn"))
+        return Start(f"uvicorn {entry} {_UVICORN}", server=_missing(folder.python_packages, "uvicorn"))
     if language in ("python", "nodejs"):
         return Start(f"{'python' if language == 'python' else 'node'} {shlex.quote(entry)}")
     return Start(shlex.quote(entry if "/" in entry else f"./{entry}"))
@@ -109,9 +112,15 @@ def _place_of(folder: Folder, kind: str) -> str | None:
     return None
 
 
+def django_settings(folder: Folder) -> str:
+    """Return the module of settings that manage.py names, "" where it names none."""
+    match = re.search(r"DJANGO_SETTINGS_MODULE['\"]\s*,\s*['\"]([\w.]+)", folder.find_text("manage.py") or "")
+    return match[1] if match else ""
+
+
 def _django_project(folder: Folder) -> str | None:
     """Return the package that manage.py sets up, else the one that has a wsgi.py."""
-    match = re.search(r"DJANGO_SETTINGS_MODULE['\"]\s*,\s*['\"]([\w.]+)\.settings", folder.find_text("manage.py") or "")
-    if match and folder.has(f"{match[1].replace('.', '/')}/wsgi.py"):
-        return match[1]
+    package = re.match(r"([\w.]+)\.settings\b", django_settings(folder))
+    if package and folder.has(f"{package[1].replace('.', '/')}/wsgi.py"):
+        return package[1]
     return next((name for name in folder.names() if name.isidentifier() and folder.has(f"{name}/wsgi.py")), None)

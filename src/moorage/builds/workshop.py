@@ -5,24 +5,19 @@ Commands are made for a layout, which says where things are as they see them; a 
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from moorage.builds import tools
 from moorage.builds.detect import GO_PATH
-from moorage.builds.managers import PNPM_PACKAGE, YARN_PACKAGE, NodeManager
 from moorage.builds.ports import BuildFailed
-from moorage.cells import toolchain, zygotes
-from moorage.cells.runtimes import Runtime, installed, resolve
+from moorage.cells import toolchain
 from moorage.sandbox.run_job import WORK, Job
 from moorage.settings import Settings
 
 CACHE = "/cache"
 TMP = "/tmp"  # noqa: S108
-BIN = "/opt/moorage/bin"
 PIDS = 1024
 FILE_MB = 1024
 DISK_MB = 10 * 1024
@@ -51,7 +46,6 @@ class Layout:
     tmp: str
     bin: str
     node: str
-    npm: str
     python: str
     pip: str  # for PYTHONPATH
 
@@ -64,6 +58,8 @@ class Step:
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()  # variables of the user that would mislead it
+    is_optional: bool = False  # where it fails, that is a line in the log and no more
+    is_quiet: bool = False  # nobody has to read of it
 
 
 @dataclass(frozen=True)
@@ -97,8 +93,7 @@ class Workshop:
     def __init__(self, settings: Settings, *, is_sandboxed: bool) -> None:
         self._settings = settings
         self._is_sandboxed = is_sandboxed
-        self._node = _runtime("nodejs")
-        self._python = _runtime("python")
+        self._tools = tools.find_tools(is_sandboxed=is_sandboxed)
 
     def layout(self, room: Room) -> Layout:
         pip = toolchain.find_pip()
@@ -110,32 +105,23 @@ class Workshop:
                 cache=str(room.cache),
                 tmp=str(room.tmp),
                 bin=str(room.bin),
-                node=str(self._node.executable),
-                npm=str(toolchain.npm_folder(self._node)),
-                python=str(self._python.executable),
+                node=self._tools.node,
+                python=self._tools.python,
                 pip=str(room.pip if pip[0] else room.pip / "pip.whl"),
             )
         return Layout(
             base=str(Path(WORK, room.base)),
             cache=CACHE,
             tmp=TMP,
-            bin=BIN,
-            node=zygotes.inside(self._node),
-            npm=toolchain.NPM,
-            python=str(self._python.executable),
+            bin=tools.BIN,
+            node=self._tools.node,
+            python=self._tools.python,
             pip=toolchain.PIP,
         )
 
-    def write_tools(self, room: Room, layout: Layout, manager: NodeManager | None) -> None:
-        """Write the programs that commands call by name: npm's own start relative to a folder that is elsewhere."""
-        node, npm, npx = map(shlex.quote, (layout.node, f"{layout.npm}/bin/npm-cli.js", f"{layout.npm}/bin/npx-cli.js"))
-        tools = {"npm": f'{node} {npm} "$@"', "npx": f'{node} {npx} "$@"'}
-        packages = {"pnpm": PNPM_PACKAGE, "yarn": YARN_PACKAGE} | ({manager.name: manager.package} if manager else {})
-        for name in ("pnpm", "yarn"):
-            tools[name] = f'{node} {npm} exec --yes --loglevel=error --package={packages[name]} -- {name} "$@"'
-        for name, line in tools.items():
-            (room.bin / name).write_text(f"#!/bin/sh\nexec {line}\n")
-            (room.bin / name).chmod(0o755)
+    def write_tools(self, room: Room) -> None:
+        """Write the programs that commands call by name."""
+        self._tools.write(room.bin)
         if not self._is_sandboxed and (pip := toolchain.find_pip()) is not None:
             # Alone in its folder: beside it stand the platform's own packages, which no app has installed.
             (room.pip / (pip[0] or "pip.whl")).symlink_to(pip[1])
@@ -147,7 +133,7 @@ class Workshop:
         trusted = toolchain.AUTHORITIES if self._is_sandboxed else file
         own = {name: value for name, value in given.items() if name not in step.without}
         env = self._environment(layout) | (toolchain.trusting(trusted) if file and trusted else {})
-        env |= {**own, "PATH": _path(layout, own.get("PATH")), **step.env}
+        env |= {**own, "PATH": path_of(layout.base, layout.bin, layout.node, own.get("PATH")), **step.env}
         return Job(
             argv=step.argv,
             work=str(room.source),
@@ -169,13 +155,9 @@ class Workshop:
         )
 
     def _binds(self, room: Room, authorities: str | None) -> dict[str, str]:
-        binds = zygotes.binds({each.name: each for each in (self._node, self._python)})
-        binds |= {toolchain.NPM: str(toolchain.npm_folder(self._node)), BIN: str(room.bin)}
+        binds = self._tools.binds(room.bin)
         if (pip := toolchain.find_pip()) is not None:
             binds[str(Path(toolchain.PIP, pip[0]))] = str(pip[1])
-        if (go := shutil.which("go", path=GO_PATH)) is not None:
-            root = Path(os.path.realpath(go)).parents[1]
-            binds |= {str(root): str(root)} if not str(root).startswith("/usr/lib") else {}
         return binds | ({toolchain.AUTHORITIES: authorities} if authorities else {})
 
     def _environment(self, layout: Layout) -> dict[str, str]:
@@ -201,13 +183,7 @@ class Workshop:
         }
 
 
-def _path(layout: Layout, given: str | None) -> str:
-    own = [f"{layout.base}/node_modules/.bin", f"{layout.base}/.venv/bin", layout.bin, str(Path(layout.node).parent)]
+def path_of(base: str, programs: str, node: str, given: str | None) -> str:
+    """Return where commands are looked for: the app's own come first."""
+    own = [f"{base}/node_modules/.bin", f"{base}/.venv/bin", programs, str(Path(node).parent)]
     return ":".join([*own, *([given] if given else []), GO_PATH])
-
-
-def _runtime(language: str) -> Runtime:
-    name = resolve(language)
-    if name is None:
-        raise BuildFailed(f"{language} is not installed on this machine")
-    return installed()[name]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.errors import CannotStart
-from moorage.gateway import access_log, admin, pages, static
+from moorage.gateway import access_log, admin, app_proxy, pages, static
 from moorage.gateway import hosts as host_configs
 from moorage.gateway.hosts import HostConfig
 from moorage.gateway.pages import NOTHING_HERE, Route, subroute
@@ -229,7 +229,7 @@ def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
         {"match": [{"header": {"Host": _UNSAFE_HOSTS}}], "handle": [pages.not_found()], "terminal": True},
         *host_configs.host_routes(settings, hosts),
         {"match": [{"host": ["", *own_hosts]}], "handle": [subroute([nameless, functions])]},
-        *static.site_routes(settings),
+        *static.site_routes(settings, late=app_proxy.late_routes(settings)),
     ]
 
 
@@ -267,6 +267,7 @@ def _error_routes(settings: Settings) -> list[Route]:
         {"handle": [pages.bad_request()]},
     ]
     return [
+        *app_proxy.error_routes(),
         {"match": [_status_is("^400$")], "handle": [subroute(broken)], "terminal": True},
         {"match": [_status_is("^4")], "handle": [pages.not_found()], "terminal": True},
         {"handle": [pages.no_answer()]},

@@ -1,4 +1,6 @@
-"""Configuration of the few hosts that the file system cannot describe: those that moved, have rules or are counted.
+"""Configuration of the few hosts that the file system cannot describe.
+
+These are the hosts that moved, have rules, are counted, or have several replicas of an app.
 
 All other hosts pay for one look-up among these names. Among them, a tree of names leads to a host in a few steps.
 """
@@ -7,14 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
+from moorage.gateway.app_proxy import direct_routes, replicas_route
 from moorage.gateway.pages import Route, subroute
 from moorage.gateway.rules import all_rule_routes
 from moorage.gateway.sites import is_host
-from moorage.gateway.static import PLAIN_HOST, REVALIDATED, said
+from moorage.gateway.static import PLAIN_HOST, REDIRECTED
 from moorage.gateway.wanted import Wanted
 from moorage.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.settings import Settings
@@ -30,31 +34,56 @@ class HostConfig:
     moved: Mapping[str, str] = field(default_factory=dict)
     rules: Mapping[str, HostRules] = field(default_factory=dict)
     logged: frozenset[str] = frozenset()
+    apps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # where the replicas listen, if there are several
+    # Those with an app: none of their requests is for a file. With the name that said where it is, "" if none did.
+    direct: Mapping[str, str] = field(default_factory=dict)
 
     def hosts(self) -> list[str]:
-        return sorted({*self.moved, *self.rules, *self.logged})
+        return sorted({*self.moved, *self.rules, *self.logged, *self.apps, *self.direct})
+
+    def is_as_good_as(self, other: HostConfig) -> bool:
+        """Tell whether it serves the same: names that are outdated are found out."""
+        return replace(self, direct=other.direct) == other and self.direct.keys() == other.direct.keys()
 
 
-def of(wanted: Wanted) -> HostConfig:
-    """Return what of the wanted has to be configured. What is switched off neither redirects nor sets headers."""
+def of(wanted: Wanted, names: Mapping[str, str] = MappingProxyType({})) -> HostConfig:
+    """Return what of the wanted has to be configured. What is switched off neither redirects nor sets headers.
+
+    `names` say where apps are, by host.
+    """
     rules = {
         host: its
         for host, its in wanted.rules.items()
         if is_host(host) and host not in wanted.disabled and (its.redirects or its.headers)
     }
-    moved = {old: new for old, new in wanted.moved.items() if is_host(old) and is_host(new) and old not in wanted.sites}
-    return HostConfig(moved, rules, frozenset(host for host in wanted.logged if is_host(host)))
+    taken = {*wanted.sites, *wanted.apps}
+    moved = {old: new for old, new in wanted.moved.items() if is_host(old) and is_host(new) and old not in taken}
+    apps = {
+        host: route.addresses
+        for host, route in wanted.apps.items()
+        if len(route.addresses) > 1 and is_host(host) and host not in wanted.disabled and not route.bad_address
+    }
+    logged = frozenset(host for host in wanted.logged if is_host(host))
+    # An app that needs no configuration otherwise is not worth a load: it is found on disk, only later.
+    direct = frozenset(wanted.apps) & {*rules, *logged, *apps} - wanted.disabled
+    return HostConfig(moved, rules, logged, apps, {host: names.get(host, "") for host in direct})
 
 
 def host_routes(settings: Settings, config: HostConfig) -> list[Route]:
-    """Return the routes of these hosts; what they do not answer goes on to the files."""
+    """Return the routes of these hosts; what they do not answer goes on to apps and files."""
     hosts = config.hosts()
     if not hosts:
         return []
     counted = [{"match": [{"host": sorted(config.logged)}], "handle": _LOGGED}] if config.logged else []
-    routes = [*counted, *_moved_routes(settings, config.moved), *_tree(config.rules, sorted(config.rules))]
-    # A permanent redirect is kept for good, unless it says otherwise; but rules change, and names are given away.
-    return [{"match": [{"host": hosts}], "handle": [said(REVALIDATED), subroute(routes)]}]
+    direct = config.direct
+    routes = [
+        *counted,
+        *_moved_routes(settings, config.moved),
+        *_tree(sorted(config.rules), lambda part: all_rule_routes({host: config.rules[host] for host in part})),
+        *_tree(sorted(config.apps), lambda part: [replicas_route(host, config.apps[host]) for host in part]),
+        *_tree(sorted(direct), lambda part: direct_routes(settings, {host: direct[host] for host in part})),
+    ]
+    return [{"match": [{"host": hosts}], "handle": [subroute(routes)]}]
 
 
 def _moved_routes(settings: Settings, moved: Mapping[str, str]) -> list[Route]:
@@ -70,22 +99,22 @@ def _moved_routes(settings: Settings, moved: Mapping[str, str]) -> list[Route]:
 
     def there(port: str) -> list[dict[str, Any]]:
         location = f"{scheme}://{_NEW_HOST}{port}{{http.request.uri}}"
-        return [{"handler": "static_response", "status_code": 308, "headers": {"Location": [location]}}]
+        return [REDIRECTED, {"handler": "static_response", "status_code": 308, "headers": {"Location": [location]}}]
 
     answers: list[Route] = [{"match": [no_port], "handle": there("")}, {"handle": there(":{http.request.port}")}]
     return [{"match": [{"host": sorted(moved)}], "handle": [PLAIN_HOST, table, subroute(answers)], "terminal": True}]
 
 
-def _tree(rules: Mapping[str, HostRules], hosts: Sequence[str]) -> list[Route]:
+def _tree(hosts: Sequence[str], leaf: Callable[[Sequence[str]], list[Route]]) -> list[Route]:
     leaves = -(-len(hosts) // LEAF)
     if leaves <= 1:
-        return all_rule_routes({host: rules[host] for host in hosts})
+        return leaf(hosts)
     # As few levels as can be, of equal width: Caddy reads a configuration once more for each level that is in it.
     levels = math.ceil(math.log(leaves, BRANCHES))
     size = -(-len(hosts) // math.ceil(leaves ** (1 / levels)))
     parts = [hosts[start : start + size] for start in range(0, len(hosts), size)]
     return [
-        {"match": [{"host": list(part)}], "handle": [subroute(_tree(rules, part))], "group": "branch"} for part in parts
+        {"match": [{"host": list(part)}], "handle": [subroute(_tree(part, leaf))], "group": "branch"} for part in parts
     ]
 
 
@@ -105,7 +134,9 @@ def to_text(config: HostConfig) -> str:
         }
         for host, its in config.rules.items()
     }
-    return json.dumps({"moved": dict(config.moved), "rules": rules, "logged": sorted(config.logged)})
+    apps = {host: list(addresses) for host, addresses in config.apps.items()}
+    plain = {"moved": dict(config.moved), "logged": sorted(config.logged), "direct": dict(config.direct)}
+    return json.dumps({**plain, "rules": rules, "apps": apps})
 
 
 def from_text(text: str) -> HostConfig:
@@ -119,6 +150,8 @@ def from_text(text: str) -> HostConfig:
             )
             for host, its in read["rules"].items()
         }
-        return HostConfig(dict(read["moved"]), rules, frozenset(read["logged"]))
+        apps = {host: tuple(addresses) for host, addresses in read.get("apps", {}).items()}
+        logged, direct = frozenset(read["logged"]), dict(read.get("direct", {}))
+        return HostConfig(dict(read["moved"]), rules, logged, apps, direct)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError("not a configuration of hosts") from error

@@ -9,6 +9,8 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from moorage.apps import service as apps
+from moorage.apps.deploying import probe_host
 from moorage.artifacts.store import ArtifactStore
 from moorage.artifacts.unpacked import Unpacked
 from moorage.db.scope import across_organizations
@@ -16,7 +18,7 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.domains import service as domains
 from moorage.gateway.routes import Routes
-from moorage.gateway.wanted import Wanted
+from moorage.gateway.wanted import AppRoute, Wanted
 from moorage.projects import deployment_tables, service, tables
 from moorage.projects.deployment_tables import LiveSite
 from moorage.rules import service as rules
@@ -31,6 +33,7 @@ class Hosts:
     """What the store says of every host, before the releases are on this machine."""
 
     sites: dict[str, LiveSite] = field(default_factory=dict)
+    apps: dict[str, AppRoute] = field(default_factory=dict)
     disabled: set[str] = field(default_factory=set)
     moved: dict[str, str] = field(default_factory=dict)
     rules: dict[str, HostRules] = field(default_factory=dict)
@@ -81,7 +84,14 @@ class Keeper:
                     self._telemetry.crashed(None, error, where=f"release of {host}")
                     continue
             folders[host] = folder
-        return Wanted(folders, frozenset(hosts.disabled), hosts.moved, hosts.rules, frozenset(hosts.logged))
+        return Wanted(
+            sites=folders,
+            apps=hosts.apps,
+            disabled=frozenset(hosts.disabled),
+            moved=hosts.moved,
+            rules=hosts.rules,
+            logged=frozenset(hosts.logged),
+        )
 
 
 @across_organizations("one gateway serves everybody")
@@ -101,6 +111,7 @@ def read_hosts(tx: Tx) -> Hosts:
     for site in tx.all(deployment_tables.LIVE_PREVIEWS):
         hosts.sites.setdefault(service.host_of(settings, site.name), site)
         of_project[site.project_id].append(service.host_of(settings, site.name))
+    _add_apps(tx, hosts, of_project)
     for project_id, its in rules.all_rules(tx).items():
         hosts.rules.update(dict.fromkeys(of_project.get(project_id, ()), its))
     for place in places.values():
@@ -114,3 +125,21 @@ def read_hosts(tx: Tx) -> Hosts:
         if former.project_id in places and host not in taken:
             hosts.moved.setdefault(host, service.host_of(settings, places[former.project_id].name))
     return hosts
+
+
+@across_organizations("one gateway serves everybody")
+def _add_apps(tx: Tx, hosts: Hosts, of_project: dict[int, list[str]]) -> None:
+    """Add where apps are to be reached. One that is live and has nothing ready is woken by who asks for it."""
+    settings, seen = tx.env.settings, apps.view(tx)
+    for app in seen.live:
+        own = service.host_of(settings, app.name)
+        names = of_project[app.project_id] if app.preview_id is None else [own]
+        # A preview that takes a name which is served already was refused before.
+        route = AppRoute(apps.addresses(seen, app.deployment_id), app.deployment_id)
+        hosts.apps.update(dict.fromkeys(names, route))
+        hosts.logged.update(names)
+        if app.preview_id is not None:
+            of_project[app.project_id].append(own)
+    for candidate in seen.candidates:
+        if found := apps.addresses(seen, candidate.deployment_id):
+            hosts.apps[probe_host(settings, candidate.uuid)] = AppRoute(found, candidate.deployment_id)

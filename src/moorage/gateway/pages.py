@@ -45,6 +45,15 @@ def disabled() -> dict[str, Any]:
     return _answered([{"handle": [_page(503, "Not available", text, retry)]}])
 
 
+def app_down() -> dict[str, Any]:
+    """Return the handler that says that an app cannot be reached."""
+    for_people = {"header": {"Accept": ["*text/html*"]}}
+    page = _page(502, "The app does not answer", "Please try again in a moment.", {})
+    return _answered(
+        [{"match": [for_people], "handle": [page]}, {"handle": [_envelope(502, "internal", "The app does not answer")]}]
+    )
+
+
 def bad_request() -> dict[str, Any]:
     return _answered([{"handle": [_envelope(400, "bad_request", "The request is malformed")]}])
 

@@ -1,4 +1,4 @@
-"""Makes the gateway serve exactly what is wanted: links on disk, and one load of Caddy where configuration differs.
+"""Makes the gateway serve exactly what is wanted: names on disk, and one load of Caddy where configuration differs.
 
 Level-triggered: what is wanted comes whole each time, so a call that failed half-way is made good by the next one.
 """
@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Container
 from dataclasses import replace
 
 from moorage.gateway import admin, caddy
 from moorage.gateway import hosts as host_configs
+from moorage.gateway.app_routes import AppRoutes
 from moorage.gateway.hosts import HostConfig
 from moorage.gateway.links import Links
 from moorage.gateway.wanted import Wanted
 from moorage.rules.patterns import HostRules
 from moorage.settings import Settings
+from moorage.shim import ports
 from moorage.telemetry import Telemetry
 
 LOOK_AGAIN_S = 60.0
@@ -29,6 +32,7 @@ class Routes:
         self._log = telemetry.log
         self._turn = asyncio.Lock()
         self._links = Links(settings, self._complain)
+        self._apps = AppRoutes(settings, self._complain)
         self._looked_at: float | None = None
         self._complaints: dict[str, str] = {}
         self._written: HostConfig | None = None  # what Caddy will start with
@@ -42,11 +46,11 @@ class Routes:
         While Caddy is down, its configuration waits for it on disk, and each call tries to reach it.
         """
         async with self._turn:
-            # A host that moved keeps its files until visitors are sent on.
+            # A host that moved keeps its files, or its app, until visitors are sent on.
             await asyncio.to_thread(self._bring_in_line, wanted)
-            await self._configure(host_configs.of(wanted))
+            await self._configure(host_configs.of(wanted, self._apps.names()))
             if wanted.moved:
-                await asyncio.to_thread(self._links.clear, wanted)
+                await asyncio.to_thread(self._clear, wanted)
 
     @property
     def is_loaded(self) -> bool:
@@ -57,9 +61,18 @@ class Routes:
         now = time.monotonic()
         if self._looked_at is None or now - self._looked_at >= LOOK_AGAIN_S:
             self._links.look()
+            self._apps.look()
+            if self._loaded is not None and self._loaded == self._written:
+                self._apps.prune(self._loaded.direct)
             self._looked_at = now
+        # A host that changes between files and an app has both for a moment, and never neither.
         self._links.put(wanted)
-        self._links.clear(wanted, keep=wanted.moved)
+        self._apps.put(wanted)
+        self._clear(wanted, keep=wanted.moved)
+
+    def _clear(self, wanted: Wanted, keep: Container[str] = ()) -> None:
+        self._links.clear(wanted, keep=keep)
+        self._apps.clear(wanted, keep=keep)
 
     def _complain(self, host: str, error: Exception) -> None:
         if self._complaints.get(host) != str(error):
@@ -68,12 +81,22 @@ class Routes:
 
     async def _configure(self, wanted: HostConfig) -> None:
         config = self._without_refused(wanted)
-        if config == self._loaded:
+        if self._loaded is not None and config.is_as_good_as(self._loaded) and not await self._may_remember(config):
             return
         try:
             await self._load(config)
         except admin.Refused as error:
             await self._leave_out(config, str(error))
+
+    async def _may_remember(self, config: HostConfig) -> bool:
+        """Tell whether to load names that are only quicker: a load closes connections, so it waits for none."""
+        return config != self._loaded and not await asyncio.to_thread(self._is_in_use)
+
+    def _is_in_use(self) -> bool:
+        """Tell whether any client is connected to the gateway, as far as that can be told."""
+        if ":" in self._settings.host:
+            return True
+        return any(ports.count(port, ports.ESTABLISHED) for port in caddy.ports(self._settings))
 
     async def _load(self, config: HostConfig) -> None:
         """Write the configuration for a Caddy that starts, and give it to the one that runs; raises Refused."""

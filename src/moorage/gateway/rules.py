@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from moorage.gateway.static import REDIRECTED
 from moorage.rules.destinations import STATUSES, Piece, Redirect, parse_redirect
 from moorage.rules.loops import RuleTree
 from moorage.rules.patterns import BadPattern, HeaderRule, HostRules, RedirectRule, Source, parse_source
@@ -135,7 +136,7 @@ def _target(redirect: Redirect, write: Callable[[Piece], str], kept_query: str) 
 
 def _answer(to: str, status: str) -> _Route:
     answer = {"handler": "static_response", "status_code": status, "headers": {"Location": [to]}}
-    return {"match": [_has(status, *map(str, STATUSES))], "handle": [answer], "terminal": True}
+    return {"match": [_has(status, *map(str, STATUSES))], "handle": [REDIRECTED, answer], "terminal": True}
 
 
 def _map(source: str, destinations: list[str], lines: Iterable[tuple[str, str, list[str]]]) -> _Route:
@@ -164,7 +165,7 @@ def _refusal_of_long_paths() -> list[_Route]:
     too_long = {"handler": "static_response", "status_code": 414, "body": "The path is too long"}
     refuse = [
         _map(_DECODED_PATH, [_TOO_LONG], [("input_regexp", f"(?s)^{thousands}", ["yes"])]),
-        {"match": [_has(_TOO_LONG, "yes")], "handle": [too_long], "terminal": True},
+        {"match": [_has(_TOO_LONG, "yes")], "handle": [REDIRECTED, too_long], "terminal": True},
     ]
     # Counting to hundreds is fast and almost always enough; counting to thousands is not.
     return [

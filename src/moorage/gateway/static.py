@@ -9,6 +9,7 @@ found nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,17 @@ CONTENT_TYPES = {
 }
 
 
-def site_routes(settings: Settings) -> list[Route]:
-    """Return the routes that serve whatever a host has; nothing comes after them."""
+def site_routes(settings: Settings, *, late: Sequence[Route] = ()) -> list[Route]:
+    """Return the routes that serve whatever a host has; nothing comes after them.
+
+    `late` are tried where a host has no such file, before anything is said about that.
+    """
+    missing = _missing_routes(settings, late)
     serve = _file_routes(settings)
     # A name in upper case, or with the dot of the root, is the same name. It is so rare that it may cost a second try.
     odd_name = {"vars_regexp": {"{http.request.host}": {"pattern": r"[A-Z]|\.$"}}}
-    again = subroute([{"handle": [PLAIN_HOST]}, *serve, *_missing_routes(settings)])
-    return [*serve, {"match": [odd_name], "handle": [again], "terminal": True}, *_missing_routes(settings)]
+    again = subroute([{"handle": [PLAIN_HOST]}, *serve, *missing])
+    return [*serve, {"match": [odd_name], "handle": [again], "terminal": True}, *missing]
 
 
 def _file_routes(settings: Settings) -> list[Route]:
@@ -126,6 +131,9 @@ def said(caching: str) -> dict[str, Any]:
     headers = {"Cache-Control": [caching], "X-Content-Type-Options": ["nosniff"]}
     return {"handler": "headers", "response": {"delete": ["Server"], "set": headers}}
 
+
+# A permanent redirect is kept for good, unless it says otherwise; but rules change, and names are given away.
+REDIRECTED = said(REVALIDATED)
 
 # Where the type is empty, the file server sets it.
 _TYPE_HANDLERS = [
@@ -182,7 +190,8 @@ def _root(settings: Settings) -> str:
     return f"{literal(settings.folder('sites'))}/{{http.request.host}}"
 
 
-def _file_is(root: str, path: str) -> dict[str, Any]:
+def file_is(root: str, path: str) -> dict[str, Any]:
+    """Return the matcher for a file that is there. The path may be a pattern, the root is taken as it is."""
     # To this matcher a path is a pattern; what comes from the request it quotes by itself.
     quoted = re.sub(r"[*?[]", lambda found: f"\\{found[0]}", root)
     return {"file": {"root": quoted, "try_files": [path]}}
@@ -202,12 +211,13 @@ PLAIN_HOST = {
 }
 
 
-def _missing_routes(settings: Settings) -> list[Route]:
+def _missing_routes(settings: Settings, late: Sequence[Route]) -> list[Route]:
     """Return what is tried where there is no such file."""
     is_host = {"vars_regexp": {"{http.request.host}": {"pattern": HOST_PATTERN}}}
     page_routes = [{"handle": [_FOR_A_PAGE]}, *_clean_routes(settings), *fallback_routes(settings)]
     return [
         {"match": [{"not": [is_host]}], "handle": [pages.not_found()], "terminal": True},
+        *late,
         {"match": [_READING], "handle": [subroute(page_routes)]},
         *closing_routes(settings),
     ]
@@ -222,7 +232,7 @@ _FOR_A_PAGE = {
 
 def closing_routes(settings: Settings) -> list[Route]:
     """Return what is said where a host has nothing for a request."""
-    switched_off = _file_is(literal(settings.folder("disabled")), "/{http.request.host}")
+    switched_off = file_is(literal(settings.folder("disabled")), "/{http.request.host}")
     return [
         {"match": [switched_off], "handle": [pages.disabled()], "terminal": True},
         {"handle": [pages.not_found()]},
@@ -234,7 +244,7 @@ def _clean_routes(settings: Settings) -> list[Route]:
 
     The file server does the same for `about/index.html`, the other way around: links in it are relative to `/about/`.
     """
-    page = _file_is(_root(settings), "{http.request.uri.path}.html")
+    page = file_is(_root(settings), "{http.request.uri.path}.html")
     # Without a name there is no page; and in a pattern a backslash would make another name of what follows it.
     nameless = {"path": ["*/", r"*\*"]}
     # Two slashes at the start of a `Location` would be another host.
@@ -266,7 +276,7 @@ def fallback_routes(settings: Settings, *, after_error: bool = False) -> list[Ro
 
 def _fallback(settings: Settings, name: str, handle: list[dict[str, Any]]) -> Route:
     there = {"handler": "rewrite", "uri": f"/{name}"}
-    return {"match": [_file_is(_root(settings), f"/{name}")], "handle": [there, *handle], "terminal": True}
+    return {"match": [file_is(_root(settings), f"/{name}")], "handle": [there, *handle], "terminal": True}
 
 
 # A page whose status is set has to be sent whole: "not modified" or "partial" would be overwritten with that status.

@@ -23,6 +23,7 @@ class Lane(StrEnum):
 
     SWIFT = "swift"  # what a user waits for: a moment each
     HEAVY = "heavy"  # builds, restores: minutes each
+    APPS = "apps"  # bringing apps up, on the machine that runs them: seconds each
     CHORES = "chores"  # snapshots, sweeps, retention
 
 

@@ -50,6 +50,7 @@ class Caps:
     entries: int = 10_000
     path_chars: int = 512
     depth: int = 32
+    is_case_sensitive: bool = False  # It is only ever unpacked where `A` and `a` are two files.
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def _read_entries(file: BinaryIO, caps: Caps) -> list[Entry]:
     raws = _read_directory(file, directory, caps)
     entries = [_checked(raw, caps) for raw in raws]
     _check_total(entries, caps)
-    _check_clashes(entries)
+    _check_clashes(entries, caps)
     starts = _check_locals(file, raws, entries, directory.offset)
     placed = [replace(entry, offset=starts[entry.offset]) for entry in entries]
     return [entry for entry in placed if not _is_litter(entry)]
@@ -279,12 +280,12 @@ def _check_total(entries: list[Entry], caps: Caps) -> None:
             raise BadArchive(f"the archive unpacks to more than {caps.unpacked_bytes} bytes, at entry {entry.name!r}")
 
 
-def _check_clashes(entries: list[Entry]) -> None:
+def _check_clashes(entries: list[Entry], caps: Caps) -> None:
     """Refuse names that are one name on some file system, which would let one entry overwrite another."""
     files: set[str] = set()
     folders: set[str] = set()
     for entry in entries:
-        parts = [_folded(part) for part in entry.name.split("/")]
+        parts = [part if caps.is_case_sensitive else _folded(part) for part in entry.name.split("/")]
         key = "/".join(parts)
         if key in files or (not entry.is_folder and key in folders):
             raise BadArchive(f"the archive entry {entry.name!r} has the same name as another one")

@@ -23,7 +23,7 @@ import msgspec
 from moorage import __version__
 from moorage.platform.opening import STORE
 
-FOLDERS = ("store", "artifacts", "git", "databases", "keys")
+FOLDERS = ("store", "artifacts", "git", "databases", "volumes", "keys")
 MARKER = "instance"
 MANIFEST = "manifest.json"
 STORE_FILE = f"store/{STORE}"

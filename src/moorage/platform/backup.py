@@ -24,6 +24,7 @@ import msgspec
 from moorage import __version__
 from moorage.db import migrate
 from moorage.db.lock import FolderLock
+from moorage.platform import volume_copies
 from moorage.platform.archive import (
     FOLDERS,
     MANIFEST,
@@ -75,8 +76,12 @@ def back_up(
             stack.enter_context(locked(settings.folder("store")))
         partial = stack.enter_context(_claimed(target))
         for _ in range(TRIES):
-            with contextlib.suppress(_Changed), _store_copy(settings, snapshot, say) as store:
-                manifest = _write(partial, settings, store, say)
+            with (
+                contextlib.suppress(_Changed),
+                _store_copy(settings, snapshot, say) as store,
+                volume_copies.copied(settings, say) as volumes,
+            ):
+                manifest = _write(partial, settings, store, volumes, say)
                 break
         else:
             raise CannotBackUp("files keep changing while they are copied; try again later, or stop the platform first")
@@ -160,9 +165,9 @@ def _store_copy(settings: Settings, snapshot: Callable[[], Path] | None, say: Sa
             shutil.rmtree(folder)
 
 
-def _write(file: BinaryIO, settings: Settings, store: Path | None, say: Say) -> Manifest:
+def _write(file: BinaryIO, settings: Settings, store: Path | None, volumes: Path | None, say: Say) -> Manifest:
     """Write the whole archive; raises _Changed where a file does not hold still."""
-    sources = dict(_sources(settings))
+    sources = dict(_sources(settings, volumes))
     if store is not None:
         sources[STORE_FILE] = store
     say(f"reading {len(sources)} files and folders")
@@ -184,12 +189,14 @@ def _write(file: BinaryIO, settings: Settings, store: Path | None, say: Say) -> 
     return manifest
 
 
-def _sources(settings: Settings) -> Iterator[tuple[str, Path]]:
-    """Yield what belongs into a backup, a folder before what is in it; the store itself comes from its copy."""
+def _sources(settings: Settings, volumes: Path | None) -> Iterator[tuple[str, Path]]:
+    """Yield what belongs into a backup, a folder before what is in it; store and volumes come from their copies."""
     if (settings.data / MARKER).is_file():
         yield MARKER, settings.data / MARKER
     for name in FOLDERS:
-        if settings.folder(name).is_dir():
+        if name == volume_copies.VOLUMES:
+            yield from _below(name, volumes) if volumes is not None else ()
+        elif settings.folder(name).is_dir():
             yield from _below(name, settings.folder(name).resolve())  # It may be a link to a larger disk.
 
 
@@ -215,8 +222,8 @@ def _below(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _is_unfinished(path: str) -> bool:
     """Tell what is still being written, under a name that it will not keep."""
-    if path.startswith("databases/"):
-        return False  # A database server names its files as it likes.
+    if path.startswith(("databases/", "volumes/")):
+        return False  # Database servers and apps name their files as they like.
     if path.startswith("git/"):
         name = path.rpartition("/")[2]
         return name.endswith(".lock") or name.startswith(("tmp_", "incoming-", "tmp-", "."))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -53,7 +54,9 @@ SCHEDULE: dict[str, tuple[str, msgspec.Struct]] = {
 }
 
 
-def register(handlers: Handlers, ticks: dict[str, TickHandler], artifacts: ArtifactStore, releases: Unpacked) -> None:
+def register(
+    handlers: Handlers, ticks: dict[str, TickHandler], artifacts: ArtifactStore, releases: Sequence[Unpacked]
+) -> None:
     async def snapshot(run: Run, _: SnapshotStore) -> None:
         if run.db.dialect == "sqlite":
             await asyncio.to_thread(snapshot_store, run.db.env.settings, run.db.env.clock.now())
@@ -61,7 +64,8 @@ def register(handlers: Handlers, ticks: dict[str, TickHandler], artifacts: Artif
     async def collect(run: Run, _: CollectArtifacts) -> None:
         await artifacts.collect()
         await code.collect(run.db, run.db.env.settings)
-        await releases.collect(run.db)
+        for each in releases:
+            await each.collect(run.db)
 
     handlers.add(SnapshotStore, snapshot)
     handlers.add(CollectArtifacts, collect)

@@ -17,6 +17,7 @@ from moorage import app as application
 from moorage import settings as settings_module
 from moorage.analytics import retention as analytics_retention
 from moorage.app import App
+from moorage.apps import retention as app_retention
 from moorage.db.store import Database
 from moorage.domains import jobs as domain_jobs
 from moorage.errors import CannotStart
@@ -24,6 +25,7 @@ from moorage.functions import retention
 from moorage.functions.installer import SandboxInstaller
 from moorage.http.server import Server, listen, make_server, settle_memory
 from moorage.identity import logins
+from moorage.jobs import Lane
 from moorage.kit.process import open_many
 from moorage.platform import admin, chores, opening
 from moorage.platform.listener import listen_for_jobs
@@ -55,9 +57,14 @@ class Control:
             installer=SandboxInstaller(settings) if is_sandboxed else None,
             sandbox_state=lambda: "on" if is_sandboxed else NO_SANDBOX,
             has_gateway=self.has_sites,
+            runs_apps=self.runs_apps,
         )
         owns = not settings.uses_postgres
-        self.worker = Worker(self.db, self.app.handlers, self.telemetry, slots=settings.workers, owns_store=owns)
+        # Apps are brought up by the process that keeps them running.
+        lanes = tuple(lane for lane in Lane if lane is not Lane.APPS or self.runs_apps)
+        self.worker = Worker(
+            self.db, self.app.handlers, self.telemetry, slots=settings.workers, owns_store=owns, lanes=lanes
+        )
         # A schedule's run needs a function gateway; a process without one leaves those ticks to the others.
         skip = "" if self.has_gateway or settings.edge_socket else "schedule"
         self.scheduler = Scheduler(self.db, self.telemetry, self.app.ticks, skip=skip)
@@ -67,6 +74,7 @@ class Control:
         self.reconciler.add("domains", domain_jobs.ensure, every_s=3600)
         self.reconciler.add("repositories", repository_jobs.ensure, every_s=3600)
         self.reconciler.add("analytics", analytics_retention.ensure, every_s=3600)
+        self.reconciler.add("apps", app_retention.ensure, every_s=3600)
         self.reconciler.add("schedules", self.app.functions.runner.ensure, every_s=2)
         self.app.functions.edge.is_expected = self.has_gateway
         self._servers: list[Server] = []
@@ -82,6 +90,11 @@ class Control:
     def has_sites(self) -> bool:
         """Whether the public gateway was started along with us: not where functions alone are run."""
         return self.has_gateway and self.serves
+
+    @property
+    def runs_apps(self) -> bool:
+        """Whether container apps are kept running from here: beside the gateway that leads to them."""
+        return self.has_sites and self.works
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then stop in order: no new requests, no new jobs, close the store."""
@@ -104,6 +117,12 @@ class Control:
             self._part(self.reconciler.run())
             if self.settings.uses_postgres:
                 self._part(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
+        if self.runs_apps:
+            # What runs is found before any route is made: after a reboot nothing does, and ports mean nothing then.
+            await self.app.projects.apps.keeper.adopt()
+            await self.app.projects.apps.waker.start()
+            self._part(self.app.projects.apps.keeper.run())
+            self._part(self.app.projects.apps.tending.run())
         if self.has_sites:
             # Routes are back before anybody is told that we are ready.
             await self.app.projects.keeper.ready(GATEWAY_S)
@@ -184,6 +203,7 @@ class Control:
             server.should_exit = True
         await self.worker.stop(grace_s=STOP_S / 2)
         await self.app.functions.runner.stop()
+        await self.app.projects.apps.waker.close()
         for part in self._parts:
             part.cancel()
         with contextlib.suppress(TimeoutError):

@@ -26,6 +26,8 @@ FOLDERS = (
     "sites",
     "disabled",
     "releases",
+    "apps",
+    "app-releases",
     "builds",
     "code",
     "spool",
@@ -33,6 +35,7 @@ FOLDERS = (
     "logs",
     "databases",
     "engines",
+    "volumes",
     "trash",
     "keys",
     "uploads",
@@ -41,6 +44,7 @@ READABLE = (
     "sites",
     "disabled",
     "releases",
+    "apps",
 )  # by the gateway, which may run as another user; everything else is ours alone
 STORE = "moorage.db"
 

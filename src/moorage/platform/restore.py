@@ -85,7 +85,7 @@ def holds_data(settings: Settings) -> bool:
     return (
         has_store
         or (settings.data / MARKER).exists()
-        or any(is_filled(settings.folder(name)) for name in ("artifacts", "databases", "keys"))
+        or any(is_filled(settings.folder(name)) for name in ("artifacts", "databases", "volumes", "keys"))
     )
 
 

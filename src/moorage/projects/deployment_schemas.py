@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from moorage.http.models import Output
 from moorage.kit.clock import to_wire
 from moorage.projects import service
@@ -30,6 +32,17 @@ class DeploymentActor(Output, frozen=True):
     username: str | None
 
 
+class SwapOut(Output, frozen=True):
+    """What was measured through the public address while an app took over from the one before."""
+
+    requests: int
+    failed: int
+    longest_gap_ms: int
+
+
+_read_swap = msgspec.json.Decoder(SwapOut).decode
+
+
 class DeploymentOut(Output, frozen=True):
     id: int
     deployment_uuid: str
@@ -46,6 +59,7 @@ class DeploymentOut(Output, frozen=True):
     file_count: int | None
     duration_ms: int | None
     preview: bool
+    swap: SwapOut | None
 
     @classmethod
     def of(cls, shown: Shown, project: Project) -> DeploymentOut:
@@ -67,6 +81,7 @@ class DeploymentOut(Output, frozen=True):
             file_count=its.file_count,
             duration_ms=ended,
             preview=its.preview_id is not None,
+            swap=_read_swap(its.swap) if its.swap else None,
         )
 
 

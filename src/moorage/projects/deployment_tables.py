@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     Index,
@@ -40,6 +41,8 @@ deployment = table(
     text("digest", nullable=True),  # of the artifact that it publishes, once there is one
     Column("file_count", Integer, nullable=True),
     text("plan", nullable=True),  # JSON: what was detected
+    Column("is_app", Boolean, nullable=False),  # it runs; else its files are served
+    text("swap", nullable=True),  # JSON: what was measured while it took over from the one before
     text("reason", nullable=True),  # why it failed
     millis("started_at", nullable=True),
     millis("ended_at", nullable=True),
@@ -79,6 +82,8 @@ class Deployment:
     digest: str | None
     file_count: int | None
     plan: str | None
+    is_app: bool
+    swap: str | None
     reason: str | None
     started_at: int | None
     ended_at: int | None
@@ -153,12 +158,27 @@ SET_SOURCE = Command(
 SET_BUILT = Command(
     update(deployment)
     .where(_this)
-    .values(digest=arg("digest"), file_count=arg("file_count"), plan=arg("plan"), updated_at=arg("now"))
+    .values(
+        digest=arg("digest"),
+        file_count=arg("file_count"),
+        plan=arg("plan"),
+        is_app=arg("is_app", Boolean),
+        updated_at=arg("now"),
+    )
 )
+SET_SWAP = Command(update(deployment).where(_this).values(swap=arg("swap"), updated_at=arg("now")))
 # Older ones that could be rolled back to; the newest are kept.
 SUCCEEDED = Query(
     _all.where(_its & (_d.status == "succeeded") & (_d.preview_id.is_(None))).order_by(_d.id.desc()), Deployment
 )
+# Live apps that took over a short while ago, and whose projects want them watched. One that was rolled back to is not.
+GUARDED = Query(
+    _all.join(project, project.c.current_deployment_id == _d.id).where(
+        project.c.enabled & project.c.deploy_guard & _d.is_app & (_d.status == "succeeded") & (_d.kind != "rollback")
+        & (_d.ended_at >= arg("since"))
+    ),
+    Deployment,
+)  # fmt: skip
 OF_PREVIEW = Query(
     _all.where((_d.org_id == arg("org_id")) & (_d.preview_id == arg("preview_id"))).order_by(_d.id), Deployment
 )
@@ -172,14 +192,14 @@ DIGESTS_OF: Query[str] = Query(select(_d.digest).where(_its & _d.digest.is_not(N
 LIVE_PROJECTS = Query(
     select(project.c.name, project.c.org_id, project.c.id, _d.digest)
     .join(deployment, _d.id == project.c.current_deployment_id)
-    .where(project.c.enabled & _d.digest.is_not(None) & (project.c.slug == "static")),
+    .where(project.c.enabled & _d.digest.is_not(None) & ~_d.is_app),
     LiveSite,
 )
 LIVE_PREVIEWS = Query(
     select(preview.c.name, preview.c.org_id, preview.c.project_id, _d.digest)
     .join(project, project.c.id == preview.c.project_id)
     .join(deployment, _d.id == preview.c.current_deployment_id)
-    .where(project.c.enabled & (preview.c.status == "active") & _d.digest.is_not(None)),
+    .where(project.c.enabled & (preview.c.status == "active") & _d.digest.is_not(None) & ~_d.is_app),
     LiveSite,
 )
 

@@ -6,7 +6,7 @@ gateway's links follow. Only then is the deployment said to have succeeded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -15,6 +15,7 @@ from moorage import jobs
 from moorage.artifacts import service as artifacts
 from moorage.audit import service as audit
 from moorage.audit.service import Actor
+from moorage.builds.ports import Plan
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx, move
 from moorage.errors import Conflict, NotFound
@@ -66,6 +67,8 @@ class Asked:
     digest: str | None = None  # of an artifact, where nothing is built
     file_count: int | None = None
     preview: Preview | None = None
+    plan: str | None = None  # of an app that is built already
+    is_app: bool = False
 
 
 def start(tx: Tx, org_id: int, project: Project, asked: Asked) -> Deployment:
@@ -89,7 +92,9 @@ def start(tx: Tx, org_id: int, project: Project, asked: Asked) -> Deployment:
         actor_user_id=asked.user_id,
         digest=asked.digest,
         file_count=asked.file_count,
-        plan=None,
+        plan=_as_now(project, asked),
+        is_app=asked.is_app,
+        swap=None,
         reason=None,
         started_at=None,
         ended_at=None,
@@ -100,11 +105,18 @@ def start(tx: Tx, org_id: int, project: Project, asked: Asked) -> Deployment:
         artifacts.refer(tx, org_id, asked.digest, service.owner_of(deployment_id))
     tx.run(tables.COUNT_NEW, org_id=org_id, id=project.id, deployment_id=deployment_id, now=tx.now)
     if asked.kind in WITHOUT_BUILD:
-        jobs.add(tx, PublishDeployment(org_id, deployment_id), key=f"publish:{project.id}")
+        publish(tx, org_id, _get(tx, org_id, deployment_id))
     else:
         key = f"build:{project.id}:{preview.number if preview else 0}"
         jobs.add(tx, BuildDeployment(org_id, deployment_id), key=key, lane=Lane.HEAVY, max_attempts=TRIES)
     return _get(tx, org_id, deployment_id)
+
+
+def publish(tx: Tx, org_id: int, deployment: Deployment) -> None:
+    """Ask for a deployment whose artifact is stored to go live."""
+    lane = Lane.APPS if deployment.is_app else Lane.SWIFT
+    key = f"publish:{deployment.project_id}:{deployment.preview_id or 0}"
+    jobs.add(tx, PublishDeployment(org_id, deployment.id), key=key, lane=lane)
 
 
 def deploy(
@@ -124,6 +136,14 @@ def deploy(
         tx, org_id, actor, "project.deployed", service.target_of(project), deployment=made.uuid, kind=made.kind
     )
     return made
+
+
+def start_again(tx: Tx, org_id: int, actor: Actor, project: Project) -> Deployment:
+    """Start the live release anew, with the settings of now; where nothing is live, build it."""
+    live = _live(tx, org_id, project)
+    if live is not None and live.digest is not None:
+        return start(tx, org_id, project, _again(live, "restart", actor))
+    return start(tx, org_id, project, Asked(branch=project.branch, user_id=actor.user_id))
 
 
 def redeploy(tx: Tx, org_id: int, actor: Actor, name: str) -> Deployment:
@@ -195,10 +215,23 @@ def set_source(tx: Tx, org_id: int, deployment: Deployment, sha: str, branch: st
     tx.run(rows.SET_SOURCE, org_id=org_id, id=deployment.id, commit_sha=sha, branch=branch, now=tx.now)
 
 
-def set_built(tx: Tx, org_id: int, deployment: Deployment, *, digest: str, file_count: int, plan: str | None) -> None:
+def set_built(tx: Tx, org_id: int, deployment: Deployment, *, digest: str, file_count: int, plan: Plan) -> None:
     """Note what a deployment will publish, and hold on to it."""
     artifacts.refer(tx, org_id, digest, service.owner_of(deployment.id))
-    tx.run(rows.SET_BUILT, org_id=org_id, id=deployment.id, digest=digest, file_count=file_count, plan=plan, now=tx.now)
+    tx.run(
+        rows.SET_BUILT,
+        org_id=org_id,
+        id=deployment.id,
+        digest=digest,
+        file_count=file_count,
+        plan=msgspec.json.encode(plan).decode(),
+        is_app=plan.kind == "container",
+        now=tx.now,
+    )
+
+
+def set_swap(tx: Tx, org_id: int, deployment: Deployment, measured: msgspec.Struct) -> None:
+    tx.run(rows.SET_SWAP, org_id=org_id, id=deployment.id, swap=msgspec.json.encode(measured).decode(), now=tx.now)
 
 
 def go_live(tx: Tx, org_id: int, deployment: Deployment) -> bool:
@@ -314,7 +347,24 @@ def lines_after(tx: Tx, org_id: int, deployment_id: int, seq: int, most: int) ->
 
 
 def _again(target: Deployment, kind: Kind, actor: Actor) -> Asked:
-    return Asked(kind, target.commit_sha, target.branch, actor.user_id, target.digest, target.file_count)
+    return Asked(
+        kind,
+        target.commit_sha,
+        target.branch,
+        actor.user_id,
+        target.digest,
+        target.file_count,
+        plan=target.plan,
+        is_app=target.is_app,
+    )
+
+
+def _as_now(project: Project, asked: Asked) -> str | None:
+    """Return the plan of what is built already. What starts anew starts as its user says now."""
+    command = (project.start_cmd or "").strip()
+    if asked.kind != "restart" or not asked.is_app or asked.plan is None or not command:
+        return asked.plan
+    return msgspec.json.encode(replace(msgspec.json.decode(asked.plan, type=Plan), start=command)).decode()
 
 
 def _live(tx: Tx, org_id: int, project: Project) -> Deployment | None:

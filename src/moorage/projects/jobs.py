@@ -28,7 +28,7 @@ class ForgetReleases(msgspec.Struct, frozen=True, tag="projects.forget_releases"
 def register(handlers: Handlers, pipeline_: Pipeline) -> None:
     async def forget(run: Run, job: ForgetReleases) -> None:
         await pipeline_.settle()
-        await pipeline_.releases.remove_unused(run.db, job.digests)
+        await pipeline_.remove_unused(job.digests)
 
     async def settle(run: Run, _: SettleGateway) -> None:
         await pipeline_.settle()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Literal, TypeVar
-from urllib.parse import quote
 
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
@@ -17,6 +15,7 @@ from moorage.db.tx import Tx
 from moorage.http.models import Output
 from moorage.http.sse import Event
 from moorage.kit.clock import to_wire
+from moorage.kit.masking import Masker
 from moorage.projects import deployment_tables as rows
 from moorage.projects import deployments
 from moorage.projects.deployment_tables import Line
@@ -28,8 +27,6 @@ LOOK_S = 3.0  # A build that prints nothing is still asked for now and then whet
 MOST_LINES = 20_000
 MOST_BYTES = 8 * 2**20
 LINE_CHARS = 8_192
-SHORTEST_SECRET = 3  # A shorter value would blot out half of every log.
-MASK = "****"
 CUT = f"The log is cut here: it has more than {MOST_LINES:,} lines or {MOST_BYTES // 2**20} MB"
 AT_ONCE = 500
 # Where processes share a store another one may write, and then nobody tells this one.
@@ -38,25 +35,6 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b
 
 Stream = Literal["stdout", "stderr", "system"]
 T = TypeVar("T")
-
-
-class Masker:
-    """Replaces the values of secrets, also as they look in JSON, in a URL and in base64."""
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        shapes: set[str] = set()
-        for value in secrets:
-            for part in {value, *value.splitlines()}:
-                part = part.strip()
-                if len(part) >= SHORTEST_SECRET:
-                    shapes |= {part, quote(part, safe=""), part.replace("\\", "\\\\").replace('"', '\\"')}
-                    shapes.add(base64.b64encode(part.encode()).decode().rstrip("="))
-        # The longest first: one secret may contain another.
-        ordered = sorted(shapes, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
-
-    def __call__(self, text: str) -> str:
-        return self._pattern.sub(MASK, text) if self._pattern else text
 
 
 class LogWriter:

@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import secrets as random
 import shutil
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from moorage.artifacts.store import ArtifactStore
 from moorage.artifacts.unpacked import Unpacked, walk
 from moorage.builds.builder import Builder
 from moorage.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Built, Plan
+from moorage.builds.reading import folder_inside
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import NotFound, QuotaExceeded
@@ -33,6 +32,7 @@ from moorage.projects.deployment_tables import Deployment
 from moorage.projects.deployments import BuildDeployment, Ended, PublishDeployment
 from moorage.projects.followers import Followers
 from moorage.projects.logs import LogWriter
+from moorage.projects.running import Apps, CannotDeploy, Swap, Write
 from moorage.projects.settling import Settle
 from moorage.projects.states import DEPLOYMENT, DeploymentStatus
 from moorage.projects.tables import Preview, Project
@@ -40,27 +40,31 @@ from moorage.repositories.fetch import Fetched, FetchFailed, Sources
 from moorage.vault import service as vault
 from moorage.worker.run import Run
 
-Write = Callable[[Callable[[Tx], Any]], Awaitable[Any]]
-
 STARTED_OVER = "The platform was restarted while this deployment was under way; it starts over"
-NOT_RUN_YET = "The app was built; this version of the platform cannot run container apps yet"
+NOT_RUN_HERE = "The app was built, but this process cannot run apps: start the platform with `moorage up`"
 UNDECRYPTABLE = "A secret of this project cannot be decrypted with the keys this platform has; nothing was changed"
 OURS = "The platform could not finish this deployment; try again"
-
-
-class CannotDeploy(Exception):
-    """A deployment cannot be finished; the text is a sentence for whoever asked for it."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
     db: Database
     artifacts: ArtifactStore
-    releases: Unpacked
+    releases: Unpacked  # of sites
+    app_releases: Unpacked
     sources: Sources
     builder: Builder
     followers: Followers
     settle: Settle  # returns when the gateway serves what the store says
+    apps: Apps | None = None  # None where nothing can be run
+
+    def releases_of(self, found: Deployment) -> Unpacked:
+        return self.app_releases if found.is_app else self.releases
+
+    async def remove_unused(self, digests: Iterable[str]) -> None:
+        """Remove the releases among these that nothing refers to."""
+        for releases in (self.releases, self.app_releases):
+            await releases.remove_unused(self.db, digests)
 
     async def clear_up(self) -> None:
         """Remove what builds left behind whose process died; called before any build of this process starts."""
@@ -71,25 +75,32 @@ class Pipeline:
 
     async def run_build(self, run: Run, job: BuildDeployment) -> None:
         found = await self._begin(run, job.org_id, job.deployment_id)
-        if found is None:
-            return
-        await self._see_through(run, found)
+        if found is not None:
+            await self._see_through(run, found, self._build)
 
     async def run_publish(self, run: Run, job: PublishDeployment) -> None:
         found = await self._begin(run, job.org_id, job.deployment_id)
-        if found is None:
-            return
-        await self._see_through(run, found)
+        if found is not None:
+            await self._see_through(run, found, self._publish)
 
-    async def _see_through(self, run: Run, found: Deployment) -> None:
-        """Bring a deployment that was begun to its end; one that is ended by others meanwhile is let be."""
+    async def _build(self, write: Write, found: Deployment, log: LogWriter) -> None:
+        if found.digest is None:
+            found = await log.guard(self._make(write, found, log))
+        if found.is_app:
+            # Built anywhere, it is run by who can run it.
+            await write(partial(deployments.publish, org_id=found.org_id, deployment=found))
+        else:
+            await self._publish(write, found, log)
+
+    async def _see_through(
+        self, run: Run, found: Deployment, work: Callable[[Write, Deployment, LogWriter], Awaitable[None]]
+    ) -> None:
+        """Do a part of a deployment that was begun; one that is ended by others meanwhile is let be."""
         write = _fenced(run, found)
         try:
             async with LogWriter(write, found.org_id, found.id, self.followers, self.db.env.clock.now) as log:
                 try:
-                    if found.digest is None:
-                        found = await log.guard(self._make(write, found, log))
-                    await self._publish(write, found, log)
+                    await work(write, found, log)
                 except (CannotDeploy, FetchFailed, BuildFailed, QuotaExceeded) as error:
                     await log.finish()
                     end = partial(deployments.fail_if_open, org_id=found.org_id, deployment_id=found.id)
@@ -107,7 +118,7 @@ class Pipeline:
                 return None
             if found.status == DeploymentStatus.QUEUED:
                 deployments.begin(tx, org_id, found)
-            else:
+            elif run.attempt > 1 or not found.is_app:  # An app is handed on by who built it.
                 deployments.add_line(tx, org_id, deployment_id, STARTED_OVER)
             return deployments.find(tx, org_id, deployment_id)
 
@@ -124,10 +135,8 @@ class Pipeline:
             await write(partial(note, sha=fetched.sha, branch=fetched.branch))
             built = await self.builder.build(_request(project, preview, found, scratch / "source", env), log)
             await log.finish()
-            if built.plan.kind == "container":
-                await write(partial(_note_kind, org_id=found.org_id, deployment=found, plan=built.plan))
-                raise CannotDeploy(NOT_RUN_YET)
-            return await self._store(write, found, built, scratch)
+            base = folder_inside(scratch / "source", project.base_dir, "baseDir")
+            return await self._store(write, found, replace(built, plan=replace(built.plan, base=base)), scratch)
         finally:
             await asyncio.to_thread(folders.remove, scratch)
 
@@ -168,17 +177,17 @@ class Pipeline:
         )
 
     async def _store(self, write: Write, found: Deployment, built: Built, scratch: Path) -> Deployment:
-        """Keep a built site as an artifact, and put it where the gateway will look."""
+        """Keep what was built as an artifact, and put it where it is served or run from."""
         files = await asyncio.to_thread(_count_files, built.folder)
         packed = scratch / "site.zip"
         await asyncio.to_thread(zips_writer.pack, built.folder, packed)
         stored = await self.artifacts.put_file(found.org_id, packed, owner=service.owner_of(found.id))
-        await place(self.releases, stored.digest, built.folder)
+        releases = self.app_releases if built.plan.kind == "container" else self.releases
+        await place(releases, stored.digest, built.folder)
 
         def note(tx: Tx) -> Deployment | None:
             _note_kind(tx, found.org_id, found, built.plan)
-            plan = msgspec.json.encode(built.plan).decode()
-            deployments.set_built(tx, found.org_id, found, digest=stored.digest, file_count=files, plan=plan)
+            deployments.set_built(tx, found.org_id, found, digest=stored.digest, file_count=files, plan=built.plan)
             return deployments.find(tx, found.org_id, found.id)
 
         noted: Deployment | None = await write(note)
@@ -190,12 +199,30 @@ class Pipeline:
         files = "1 file" if found.file_count == 1 else f"{found.file_count} files"
         log.say(f"Publishing {files}" if found.file_count else "Publishing")
         await log.finish()
-        await self.releases.ensure(self.artifacts, found.org_id, found.digest)
+        await self.releases_of(found).ensure(self.artifacts, found.org_id, found.digest)
+        if found.is_app:
+            await self._swap(write, found, log)
+        else:
+            await self._go_live(write, found)
+        dropped = await write(partial(_succeed, org_id=found.org_id, deployment=found))
+        await self.remove_unused(dropped)
+
+    async def _swap(self, write: Write, found: Deployment, log: LogWriter) -> None:
+        """Start an app beside the one that serves, and let it take over once it is healthy."""
+        if self.apps is None:
+            raise CannotDeploy(NOT_RUN_HERE)
+        await self.apps.bring_up(found, write, log)
+        async with self.apps.watched(found) as measured:
+            await self._go_live(write, found)
+        swap = measured()
+        await write(partial(deployments.set_swap, org_id=found.org_id, deployment=found, measured=swap))
+        log.say(_told(swap))
+        await log.finish()
+
+    async def _go_live(self, write: Write, found: Deployment) -> None:
         if not await write(partial(deployments.go_live, org_id=found.org_id, deployment=found)):
             raise CannotDeploy(deployments.OVERTAKEN)
         await self.settle()
-        dropped = await write(partial(_succeed, org_id=found.org_id, deployment=found))
-        await self.releases.remove_unused(self.db, dropped)
 
     def _scratch(self, found: Deployment) -> Path:
         return self.db.env.settings.folder("builds") / f"{found.id}-{random.token_hex(4)}"
@@ -215,6 +242,11 @@ async def place(releases: Unpacked, digest: str, folder: Path) -> None:
 def _move_in(folder: Path, target: Path) -> None:
     # A rename where it can be one: both are in the data folder.
     shutil.move(folder, target)
+
+
+def _told(swap: Swap) -> str:
+    failed = "none failed" if swap.failed == 0 else f"{swap.failed} failed"
+    return f"Took over: {swap.requests} requests meanwhile, {failed}, longest gap {swap.longest_gap_ms} ms"
 
 
 def _count_files(folder: Path) -> int:

@@ -5,12 +5,11 @@ Whatever changes what an address serves is answered only once the gateway serves
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from moorage.artifacts.unpacked import Unpacked
 from moorage.audit import service as audit
 from moorage.audit.service import Target
 from moorage.db.store import Database
@@ -54,7 +53,7 @@ class Parts:
     """What the routes work with."""
 
     db: Database
-    releases: Unpacked
+    remove_unused: Callable[[Iterable[str]], Awaitable[None]]  # of releases
     settle: Settle  # returns when the gateway serves what the store says
 
     async def write(self, request: Request, unit: Callable[[Tx], T]) -> T:
@@ -154,7 +153,7 @@ def _add_writes(router: Router, parts: Parts) -> None:
         next deployment on.
         """
         updated = await parts.write(request, partial(_update, caller=caller, name=name, body=body))
-        if "enable_analytics" in body.model_fields_set:
+        if body.model_fields_set.intersection(("enable_analytics", "auto_scaling")):
             await parts.settle()
         return updated
 
@@ -176,7 +175,7 @@ def _add_writes(router: Router, parts: Parts) -> None:
         remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
         deleted, digests = await parts.write(request, remove)
         await parts.settle()
-        await parts.releases.remove_unused(parts.db, digests)
+        await parts.remove_unused(digests)
         return DeletedProject(True, deleted.slug, deleted.slug == "container")
 
 
@@ -192,7 +191,7 @@ def _update(tx: Tx, caller: Caller, name: str, body: UpdateProjectInput) -> Proj
     is_due = has_new_secrets or any(getattr(updated, column) != getattr(found, column) for column in COMPUTE)
     if not (is_due and updated.slug == "container" and updated.enabled):
         return detail(tx, org_id, updated)
-    started = deployments.start(tx, org_id, updated, Asked(branch=updated.branch, user_id=caller.user_id))
+    started = deployments.start_again(tx, org_id, actor, updated)
     return detail(tx, org_id, service.get_by_id(tx, org_id, updated.id), started.uuid)
 
 

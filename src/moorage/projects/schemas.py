@@ -158,6 +158,9 @@ class UpdateProjectInput(Input):
     auto_scaling: AutoScalingInput = optional()
     enable_analytics: bool = optional()
     auto_deploy: bool = optional()
+    deploy_guard: Annotated[
+        bool, Field(description="Roll back by itself where a release does far worse than the one before.")
+    ] = optional()
     env: Env = optional()
     secrets: SecretSet = optional()
 
@@ -302,6 +305,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
     pr_preview: bool
     entry_point: str | None
     docker_build_context_dir: str | None
+    deploy_guard: bool
     triggered_deployment_uuid: str | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
@@ -312,7 +316,7 @@ class ProjectDetail(Output, frozen=True, omit_defaults=False):
             "id", "name", "slug", "branch", "repository_name", "enabled", "is_public", "language", "runtime", "region",
             "base_dir", "build_dir", "build_cmd", "start_cmd", "health_check_path", "docker_file_path", "disk",
             "enable_analytics", "auto_deploy", "total_deployments", "success_deployments", "failed_deployments",
-            "pr_preview", "entry_point", "docker_build_context_dir",
+            "pr_preview", "entry_point", "docker_build_context_dir", "deploy_guard",
         )  # fmt: skip
         return cls(
             **{name: getattr(project, name) for name in same},

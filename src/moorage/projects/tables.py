@@ -52,8 +52,11 @@ project = table(
     Column("enable_analytics", Boolean, nullable=False),
     Column("auto_deploy", Boolean, nullable=False),
     Column("pr_preview", Boolean, nullable=False),
+    Column("deploy_guard", Boolean, nullable=False),  # a release that does worse than the one before is taken back
     text("env"),  # JSON: a list of {name, value}
     Column("enabled", Boolean, nullable=False),
+    Column("replicas", Integer, nullable=False),  # as many as autoscaling wants, within its bounds
+    Column("asleep", Boolean, nullable=False),  # an app that nobody asked for in a while; the next request wakes it
     Column("current_deployment_id", Id, nullable=True),  # whose release is live
     Column("latest_deployment_id", Id, nullable=True),
     Column("total_deployments", Integer, nullable=False),
@@ -126,8 +129,11 @@ class Project:
     enable_analytics: bool
     auto_deploy: bool
     pr_preview: bool
+    deploy_guard: bool
     env: str
     enabled: bool
+    replicas: int
+    asleep: bool
     current_deployment_id: int | None
     latest_deployment_id: int | None
     total_deployments: int
@@ -208,6 +214,7 @@ ADD: Query[int] = Query(
 SETTINGS = (
     "slug", "language", "runtime", "base_dir", "build_dir", "build_cmd", "start_cmd", "health_check_path",
     "docker_file_path", "tier", "disk", "auto_scaling", "enable_analytics", "auto_deploy", "env", "enabled",
+    "deploy_guard", "replicas", "asleep",
 )  # fmt: skip
 UPDATE = Command(
     update(project).where(_this).values(updated_at=arg("now"), **{name: arg("new_" + name) for name in SETTINGS})

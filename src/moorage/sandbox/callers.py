@@ -103,6 +103,14 @@ def filesystem_user(notification: Notification) -> int:
     return int(_status(notification.thread_id, "Uid")[3])
 
 
+def filesystem_group(notification: Notification) -> int:
+    return int(_status(notification.thread_id, "Gid")[3])
+
+
+def file_mask(notification: Notification) -> int:
+    return int(_status(notification.thread_id, "Umask")[0], 8)
+
+
 def closes_on_exec(notification: Notification, fd: int) -> bool:
     try:
         with open(f"/proc/{notification.thread_id}/fdinfo/{fd}") as info:

@@ -20,6 +20,7 @@ NORMAL_WEIGHT = 100
 PLATFORM_WEIGHT = 10 * NORMAL_WEIGHT
 LARGEST = 64 * 1024  # No file that is read here comes near it: `memory.stat` has about 2 KB.
 FIRST_PAUSE_S, PAUSES = 0.0005, 10  # Doubled each time: half a second in all until a dying process counts as stuck.
+PERIOD_US = 100_000  # the kernel's own, in which a quota of processor time is counted
 TRIAL_BYTES = 64 * MB
 PLATFORM = re.compile(r"moorage-.+-platform")
 
@@ -144,6 +145,11 @@ def remove(folders: Sequence[str]) -> None:
         if not next(pauses, False):
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), left[0])
         left = [folder for folder in left if not _is_removed(folder)]
+
+
+def quota_us(cpu: float) -> int:
+    """Return the processor time in each period that makes so many processors; the kernel takes no less than 1 ms."""
+    return max(round(cpu * PERIOD_US), 1000)
 
 
 def kernel() -> tuple[int, ...]:

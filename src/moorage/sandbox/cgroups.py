@@ -20,8 +20,11 @@ __all__ = ["Cgroups", "Group", "NoCgroups", "V1Cgroups", "V2Cgroups", "find", "l
 class Group(Protocol):
     """The processes of one cell. Where a limit cannot be had, setting it does nothing."""
 
-    def limit(self, *, memory_mb: int, pids: int, weight: int) -> None:
-        """Set the limits; a weight of 100 is normal. Safe to repeat: what is in force already costs nothing."""
+    def limit(self, *, memory_mb: int, pids: int, weight: int, cpu: float | None = None) -> None:
+        """Set the limits; a weight of 100 is normal, and `cpu` is how many processors it may use, None for all.
+
+        Safe to repeat: what is in force already costs nothing.
+        """
 
     def attach(self, pid: int) -> None:
         """Move a process in, with all its threads. Raises ProcessLookupError when it has ended.

@@ -28,7 +28,7 @@ class ProcessGroup:
         self._roots: dict[int, int] = {}
         self._cpu_us = 0
 
-    def limit(self, *, memory_mb: int, pids: int, weight: int) -> None:
+    def limit(self, *, memory_mb: int, pids: int, weight: int, cpu: float | None = None) -> None:
         """Nothing can be limited here."""
 
     def attach(self, pid: int) -> None:

@@ -18,6 +18,7 @@ from moorage.sandbox import process_tree
 from moorage.sandbox.cgroups_v2 import Unified
 
 SHARES = 1024  # what a group of normal weight has
+NO_QUOTA = -1
 FEWEST_SHARES, MOST_SHARES = 2, 262_144
 
 TRIALS = {
@@ -46,7 +47,7 @@ class Layout:
 class V1Group:
     __slots__ = (
         *("_bytes", "_cpu", "_cpuacct", "_folders", "_freezer", "_is_idle", "_layout", "_live", "_memory", "_name"),
-        *("_pids", "_shares", "_unified", "_written"),
+        *("_pids", "_quota", "_shares", "_unified", "_written"),
     )
 
     def __init__(self, layout: Layout, name: str, live: set[str]) -> None:
@@ -65,6 +66,7 @@ class V1Group:
         self._is_idle = False
         self._shares = SHARES
         self._bytes = math.inf
+        self._quota = NO_QUOTA
         self._written: dict[str, int] = {}
 
     def make(self) -> None:
@@ -73,13 +75,14 @@ class V1Group:
         if self._memory and not self._layout.has_swap:
             files.can_write(f"{self._memory}/memory.swappiness", "0")
 
-    def limit(self, *, memory_mb: int, pids: int, weight: int) -> None:
+    def limit(self, *, memory_mb: int, pids: int, weight: int, cpu: float | None = None) -> None:
         self._limit_memory(memory_mb * files.MB)
         if self._pids:
             self._ensure(f"{self._pids}/pids.max", pids)
         self._shares = min(max(weight * SHARES // files.NORMAL_WEIGHT, FEWEST_SHARES), MOST_SHARES)
         if self._cpu and not self._is_idle:  # The kernel refuses shares for an idle group.
             self._ensure(f"{self._cpu}/cpu.shares", self._shares)
+        self._limit_cpu(cpu)
 
     def attach(self, pid: int) -> None:
         for folder in self._folders:
@@ -154,6 +157,12 @@ class V1Group:
         for name in names:
             files.write(f"{self._memory}/{name}", str(limit))
         self._bytes = limit
+
+    def _limit_cpu(self, cpu: float | None) -> None:
+        quota = NO_QUOTA if cpu is None else files.quota_us(cpu)
+        # Not every kernel can do this, so the files may not be there.
+        if self._cpu and quota != self._quota and files.can_write(f"{self._cpu}/cpu.cfs_quota_us", str(quota)):
+            self._quota = quota
 
     def _ensure(self, path: str, value: int) -> None:
         if self._written.get(path) != value:

@@ -16,6 +16,7 @@ from moorage.sandbox import process_tree
 HANDED_ON = ("memory", "cpu", "pids")
 UNIT_ENDINGS = (".service", ".scope")
 IDLE_SINCE = (5, 15)
+NO_QUOTA = f"max {files.PERIOD_US}"
 MOVES = 5  # A process that forks while its group is emptied leaves its child behind: then once more.
 
 
@@ -43,7 +44,7 @@ class Unified:
 
 
 class V2Group:
-    __slots__ = ("_cgroups", "_is_idle", "_unified", "_weight", "_written", "folder")
+    __slots__ = ("_cgroups", "_is_idle", "_quota", "_unified", "_weight", "_written", "folder")
 
     def __init__(self, cgroups: V2Cgroups, name: str) -> None:
         self._cgroups = cgroups
@@ -51,9 +52,10 @@ class V2Group:
         self._unified = Unified(self.folder, can_kill=cgroups.can_kill)
         self._is_idle = False
         self._weight = files.NORMAL_WEIGHT
+        self._quota = NO_QUOTA
         self._written: dict[str, str] = {}
 
-    def limit(self, *, memory_mb: int, pids: int, weight: int) -> None:
+    def limit(self, *, memory_mb: int, pids: int, weight: int, cpu: float | None = None) -> None:
         if "memory" in self._cgroups.controllers:
             self._ensure("memory.max", str(memory_mb * files.MB))
         if "pids" in self._cgroups.controllers:
@@ -61,6 +63,7 @@ class V2Group:
         self._weight = weight
         if not self._is_idle:  # The kernel refuses a weight for an idle group.
             self._ensure_weight(weight)
+        self._limit_cpu(cpu)
 
     def attach(self, pid: int) -> None:
         files.write(f"{self.folder}/cgroup.procs", str(pid))
@@ -112,6 +115,13 @@ class V2Group:
     def _ensure_weight(self, weight: int) -> None:
         if "cpu" in self._cgroups.controllers:
             self._ensure("cpu.weight", str(min(max(weight, 1), 10_000)))
+
+    def _limit_cpu(self, cpu: float | None) -> None:
+        quota = NO_QUOTA if cpu is None else f"{files.quota_us(cpu)} {files.PERIOD_US}"
+        if "cpu" not in self._cgroups.controllers or quota == self._quota:
+            return
+        if files.can_write(f"{self.folder}/cpu.max", quota):  # Not every kernel can do this.
+            self._quota = quota
 
     def _ensure(self, name: str, value: str) -> None:
         if self._written.get(name) != value:

@@ -1,8 +1,9 @@
-"""The decision about every `connect` and `listen` of a sandbox, and what stands in for the call.
+"""The decision about every `connect`, `listen` and `bind` of a sandbox, and what stands in for the call.
 
 No call is ever let through to the kernel as it is, because its address lies in memory that other threads of the caller
 can write. Inside its own namespace the supervisor makes the call itself, on a duplicate of the socket. To the outside
-it connects a socket of the host to the address that it read and judged, and puts it in the place of the caller's.
+it connects a socket of the host to the address that it read and judged, and puts it in the place of the caller's. The
+one socket of the host that a sandbox may listen with is its door, where it has one.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
-from moorage.sandbox import callers, syscalls
+from moorage.sandbox import binds, callers, syscalls
 from moorage.sandbox.alarm import Alarm
 from moorage.sandbox.callers import Address
+from moorage.sandbox.doors import Door
 from moorage.sandbox.host_sockets import HostPorts
 from moorage.sandbox.network import OWN_ADDRESS
 from moorage.sandbox.notify import Listener, Notification
@@ -33,6 +35,7 @@ REFUSED = errno.EACCES
 LONGEST_WAIT_S = 130.0  # The kernel itself gives up after about 127 s.
 
 _CONNECT = syscalls.number("connect")
+_LISTEN = syscalls.number("listen")
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _OWN_ADDRESS = ip_address(OWN_ADDRESS)
 _TCP_SYN_SENT = 2
@@ -53,6 +56,7 @@ class Connects:
     own: OwnNetworks
     alarm: Alarm
     ports: HostPorts
+    door: Door | None = None
     placing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def decide(self, call: Notification) -> int | Later:
@@ -60,21 +64,39 @@ class Connects:
         if call.thread_id == 0:
             return errno.EPERM
         fd = _signed(call.arguments[0])
-        if call.number != _CONNECT:
+        if call.number == _LISTEN:
             with callers.borrow_socket(call, fd) as sock:
                 self.listener.require_waiting(call)
-                return self._listen(sock, _signed(call.arguments[1]))
+                return self._listen(call, sock, _signed(call.arguments[1]))
         address = callers.read_address(call, call.arguments[1], _signed(call.arguments[2]))
         with callers.borrow_socket(call, fd) as sock:
             self.listener.require_waiting(call)
-            return self._connect(call, sock, address)
+            if call.number == _CONNECT:
+                return self._connect(call, sock, address)
+            return binds.bind(self.listener, call, sock, address) if self._is_own(sock) else errno.EINVAL
 
-    def _listen(self, sock: socket.socket, backlog: int) -> int:
-        """Let a sandbox serve itself; a socket of the host must never become a door into it."""
+    def _listen(self, call: Notification, sock: socket.socket, backlog: int) -> int | Later:
+        """Let a sandbox serve itself; no socket of the host but its door may become a way into it."""
         if not self._is_own(sock):
-            return errno.EACCES
+            is_door = self.door is not None and self.door.is_itself(sock)
+            return self.door.open(backlog) if self.door and is_door else errno.EACCES
+        if self.door is not None and self.door.is_for(sock):
+            return self._open_door(self.door, call, sock, backlog)
         sock.listen(backlog)
         return 0
+
+    def _open_door(self, door: Door, call: Notification, sock: socket.socket, backlog: int) -> int | Later:
+        waits = not callers.is_nonblocking(sock)
+        door.resemble(sock)
+        try:
+            self._put_in_place(call, door.socket, waits=waits)
+        except InterruptedError:
+            return self._finish_opening(door, call, backlog, waits=waits)
+        return door.open(backlog)
+
+    async def _finish_opening(self, door: Door, call: Notification, backlog: int, *, waits: bool) -> int:
+        await self._place(call, door.socket, waits=waits)
+        return door.open(backlog)
 
     def _is_own(self, sock: socket.socket) -> bool:
         return callers.namespace_of(sock) == self.namespace
@@ -90,16 +112,26 @@ class Connects:
 
     def _connect_tcp(self, call: Notification, sock: socket.socket, address: Address) -> int | Later:
         is_own, state = self._is_own(sock), callers.tcp_state(sock)
-        is_inside = address.ip is not None and _is_inside(address.ip)
+        through = self._through_door(address)
+        is_inside = through is None and address.ip is not None and _is_inside(address.ip)
         if is_own and (is_inside or address.family == socket.AF_UNSPEC or state != _TCP_CLOSE):
             return self._connect_inside(sock, address)
         if address.family != sock.family:
             return errno.EAFNOSUPPORT
         if not is_own and (code := _outcome_so_far(sock, state)):
             return code
-        if is_inside or self.policy.refusal(str(address.ip), self.own.get()):
+        if through is None and (is_inside or self.policy.refusal(str(address.ip), self.own.get())):
             return REFUSED
-        return self._connect_outside(call, sock, address)
+        return self._connect_outside(call, sock, through or address)
+
+    def _through_door(self, address: Address) -> Address | None:
+        """Return where on the host a call leads that would otherwise stay inside, or be refused."""
+        if address.ip is None:
+            return None
+        if self.policy.is_door(address.ip, address.port):
+            return address
+        is_called = self.door is not None and address.port == self.door.port and _is_inside(address.ip)
+        return self.door.address(address) if self.door and is_called else None
 
     def _connect_inside(self, sock: socket.socket, address: Address) -> int | Later:
         waits = not callers.is_nonblocking(sock)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import random
 import socket
+from ipaddress import IPv6Address
 from pathlib import Path
 
 from moorage.sandbox.callers import Address
@@ -37,8 +38,8 @@ class HostPorts:
 
     def __init__(self) -> None:
         low, high = _client_range()
-        reserved = _reserved_ports()
-        self._ports = [port for port in range((low + high) // 2, high + 1) if port not in reserved]
+        self._ports = range((low + high) // 2, high + 1)
+        self._reserved = _reserved_ports()
 
     def start_connecting(self, like: socket.socket, address: Address) -> tuple[socket.socket, int]:
         """Start to connect a new socket that has the options of another one, and return it with the errno.
@@ -46,7 +47,7 @@ class HostPorts:
         A port serves many connections to different targets, so one may be taken for this very target: try the next.
         """
         for _ in range(_TRIES):
-            port = random.choice(self._ports)  # noqa: S311 - nothing depends on whether it can be guessed
+            port = self._choose()
             host = socket.socket(like.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
                 code = _bind(host, port) or _connect(host, like, address)
@@ -58,6 +59,13 @@ class HostPorts:
             host.close()
         return host, code
 
+    def _choose(self) -> int:
+        for _ in range(len(self._ports)):
+            port = random.choice(self._ports)  # noqa: S311 - nothing depends on whether it can be guessed
+            if port not in self._reserved:
+                break
+        return port
+
 
 def _bind(host: socket.socket, port: int) -> int:
     host.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -68,14 +76,18 @@ def _bind(host: socket.socket, port: int) -> int:
     return 0
 
 
-def _connect(host: socket.socket, like: socket.socket, address: Address) -> int:
-    if host.family == socket.AF_INET6:
-        v6_only = like.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
-        host.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6_only)
+def keep_options(host: socket.socket, like: socket.socket) -> None:
     for level, option, size in _KEPT_OPTIONS:
         value = like.getsockopt(level, option, size)
-        if any(value):
+        if value != host.getsockopt(level, option, size):
             host.setsockopt(level, option, value)
+
+
+def _connect(host: socket.socket, like: socket.socket, address: Address) -> int:
+    if host.family == socket.AF_INET6 and isinstance(address.ip, IPv6Address):
+        v6_only = like.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+        host.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6_only)
+    keep_options(host, like)
     return host.connect_ex(address.for_socket(host.family))
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from moorage.sandbox import callers
 from moorage.sandbox.alarm import Alarm
 from moorage.sandbox.connects import Connects, Later
+from moorage.sandbox.doors import Door
 from moorage.sandbox.host_sockets import HostPorts
 from moorage.sandbox.network import HandOver, Inbox
 from moorage.sandbox.notify import Listener, Notification
@@ -46,7 +47,7 @@ class Shared:
 class Cell:
     """One sandbox: its calls, its questions for names, and what is under way for it. The descriptors become its own."""
 
-    def __init__(self, handed: HandOver, shared: Shared) -> None:
+    def __init__(self, handed: HandOver, shared: Shared, door: Door | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._alarm = shared.alarm
         self._waiting: set[asyncio.Task[None]] = set()
@@ -55,18 +56,22 @@ class Cell:
             udp = opened.enter_context(socket.socket(fileno=handed.udp_fd))
             tcp = opened.enter_context(socket.socket(fileno=handed.tcp_fd))
             namespace = callers.namespace_of(udp)
-            self._connects = Connects(self._listener, namespace, handed.policy, shared.own, shared.alarm, shared.ports)
+            self._connects = Connects(
+                self._listener, namespace, handed.policy, shared.own, shared.alarm, shared.ports, door
+            )
             opened.pop_all()
         self._resolver = Resolver(shared.upstream, udp, tcp, outside=handed.policy.outside)
         self._resume()
 
     def close(self) -> None:
+        """Serve it no more. Safe to repeat."""
+        if self._listener.fd < 0:
+            return
         for task in self._waiting:
             task.cancel()
         self._resolver.close()
-        if self._listener.fd >= 0:
-            self._loop.remove_reader(self._listener.fd)
-            self._listener.close()
+        self._loop.remove_reader(self._listener.fd)
+        self._listener.close()
 
     def _resume(self) -> None:
         if self._listener.fd >= 0:

@@ -92,7 +92,7 @@ def hand_over(
     A message is `u32 length, u8 number of descriptors`, then the JSON text of that length.
     """
     policy = policy or NetworkPolicy()
-    rules = {"allow": policy.allow, "block": policy.block, "outside": policy.outside}
+    rules = {"allow": policy.allow, "block": policy.block, "outside": policy.outside, "doors": policy.doors}
     body = json.dumps({"add": cell_id, "policy": rules}).encode()
     fds = [one if isinstance(one, int) else one.fileno() for one in (notify_fd, udp, tcp)]
     socket.send_fds(channel, [_HEAD.pack(len(body), len(fds)) + body], fds)
@@ -137,6 +137,7 @@ class Inbox:
 def _parse(body: bytes, fds: list[int]) -> HandOver:
     message = json.loads(body)
     rules = message.get("policy") or {}
-    policy = NetworkPolicy(tuple(rules.get("allow", ())), tuple(rules.get("block", ())), rules.get("outside", True))
+    allow, block, doors = (tuple(rules.get(name, ())) for name in ("allow", "block", "doors"))
+    policy = NetworkPolicy(allow, block, rules.get("outside", True), doors)
     notify_fd, udp_fd, tcp_fd = fds
     return HandOver(message["add"], policy, notify_fd, udp_fd, tcp_fd)

@@ -50,9 +50,19 @@ def take_own_mounts(within_s: float = 2.0) -> None:
         while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
             time.sleep(0.001)
         sys_.unshare(sys_.CLONE_NEWUSER | sys_.CLONE_NEWNS)
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+        map_user(uid, gid)
+    keep_mounts_private()
+
+
+def map_user(uid: int, gid: int) -> None:
+    """Be root of a user namespace that this process has just entered; outside it stays who it was."""
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+
+
+def keep_mounts_private() -> None:
+    """Let nothing that is mounted from now on be seen outside of this process's mount namespace."""
     sys_.mount(None, "/", None, sys_.MS_REC | sys_.MS_PRIVATE, None)
 
 

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from moorage.sandbox import cgroup_files as files
-from moorage.sandbox import cgroups, network, process_tree, root, run_child, run_groups
+from moorage.sandbox import cgroups, inside, network, process_tree, root, run_child, run_groups
 from moorage.sandbox import syscalls as sys_
 from moorage.sandbox.policy import NetworkPolicy
 from moorage.sandbox.run_job import (
@@ -59,7 +58,6 @@ OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
 CLEAR_UP_S = 5.0
 PAUSE_S = 0.001
-COUNTS_BY_NAMESPACE = (5, 14)  # Before, a user's processes were counted together, whatever namespace they were in.
 FRAMED = "--frames"
 
 
@@ -226,15 +224,14 @@ def _living(pids: list[int]) -> list[int]:
 
 
 def _bounds(job: Job, controllers: frozenset[str], *, is_root: bool) -> dict[int, int]:
-    """Return the limits of each process that stand in for those of the group, where it cannot have them."""
-    bounds = {}
-    if "memory" not in controllers:
-        # Whoever watches sees what all processes hold together; this is for one that is too quick for that.
-        bounds[resource.RLIMIT_DATA] = job.memory_mb * 5 // 4 << 20
-    counts_alone = job.uid if is_root else files.kernel() >= COUNTS_BY_NAMESPACE
-    if "pids" not in controllers and counts_alone and job.is_boxed:
-        bounds[resource.RLIMIT_NPROC] = job.pids
-    return bounds
+    return inside.bounds(
+        controllers,
+        memory_mb=job.memory_mb,
+        pids=job.pids,
+        is_own_user=job.uid != 0,
+        is_root=is_root,
+        is_boxed=job.is_boxed,
+    )
 
 
 @dataclass(frozen=True)
@@ -276,7 +273,7 @@ def _start(
 def _pass_on_network(up: socket.socket, channel: socket.socket, job: Job) -> None:
     message, descriptors, _, _ = socket.recv_fds(up, 1, 3)
     if message and len(descriptors) == 3:
-        policy = NetworkPolicy(allow=tuple(job.allow), block=tuple(job.block))
+        policy = NetworkPolicy(allow=tuple(job.allow), block=tuple(job.block), doors=tuple(job.doors))
         network.hand_over(channel, 1, descriptors[0], descriptors[1], descriptors[2], policy)
         for descriptor in descriptors:
             os.close(descriptor)

@@ -26,7 +26,7 @@ class Job:
     """What is run, with what, and how much it may take."""
 
     argv: list[str]
-    work: str  # the folder outside that is WORK inside
+    work: str  # the folder outside that is WORK inside, to be written to; "" where `binds` has what is there
     cwd: str = ""  # where it starts, below the work folder
     env: dict[str, str] = field(default_factory=dict)
     binds: dict[str, str] = field(default_factory=dict)  # read-only: path inside -> path outside
@@ -44,8 +44,13 @@ class Job:
     network: bool = True
     allow: list[str] = field(default_factory=list)
     block: list[str] = field(default_factory=list)
+    doors: list[str] = field(default_factory=list)  # "address:port" of this machine that it may connect to
     is_apart: bool = False  # standard error is a stream of its own
     is_boxed: bool = True  # False runs it with our own rights, on the machine as it is
+
+    def open_folders(self) -> dict[str, str]:
+        """Return what can be written to: path inside -> path outside."""
+        return {**({WORK: self.work} if self.work else {}), **self.writable}
 
     def reason(self, code: int) -> str | None:
         """Say what the sandbox had to do, or None where the program ended by itself."""

@@ -67,7 +67,7 @@ class Disk:
     """What a run has on disk. Walking is slow, so free space tells when to look: nothing can be written without it."""
 
     def __init__(self, job: Job) -> None:
-        self._folders = [job.work, *job.writable.values()]
+        self._folders = list(job.open_folders().values())
         self._most = job.disk_mb * MB
         self._reserve = job.reserve_mb * MB
         self._used = self._looked_at = 0.0
@@ -75,7 +75,7 @@ class Disk:
 
     def excess(self) -> int | None:
         """Return what a run that has used too much ends with."""
-        if not self._most and not self._reserve:
+        if not self._folders or not (self._most or self._reserve):
             return None
         free = [_free(folder) for folder in self._folders]
         if min(free) < self._reserve:

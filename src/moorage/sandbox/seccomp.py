@@ -64,12 +64,16 @@ _Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, o
 _Block = list[_Instruction]
 
 
-def build(*, notify: bool, arch: str | None = None) -> bytes:
-    """Make the program for a machine; with `notify`, `connect` and `listen` wait for the answer of a listener."""
+def build(*, notify: bool, door: bool = False, arch: str | None = None) -> bytes:
+    """Make the program for a machine; with `notify`, `connect` and `listen` wait for the answer of a listener.
+
+    So does `bind` with `door`: connections that come in are sockets of the host, which are free to be bound to any of
+    its ports once they have ended.
+    """
     arch = arch or syscalls.ARCH
     program = _foreign_machine(arch) + _judged_by_argument(arch, notify=notify)
     if notify:
-        for name in ("connect", "listen"):
+        for name in ("connect", "listen", *(("bind",) if door else ())):
             program += _when_called(name, arch, [_NOTIFY])
     program += _when_called("clone3", arch, [_fail(errno.ENOSYS)])  # Its flags lie in memory; libc falls back to clone.
     for name in _DENIED:

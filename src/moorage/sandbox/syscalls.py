@@ -17,6 +17,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
     "adjtimex": (159, 171),
+    "bind": (49, 200),
     "bpf": (321, 280),
     "capset": (126, 91),
     "chroot": (161, 51),
@@ -73,6 +74,8 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "sendmsg": (46, 211),
     "sendto": (44, 206),
     "setdomainname": (171, 162),
+    "setfsgid": (123, 152),
+    "setfsuid": (122, 151),
     "sethostname": (170, 161),
     "setns": (308, 268),
     "setsockopt": (54, 208),
@@ -370,6 +373,17 @@ def process_vm_readv(pid: int, address: int, length: int) -> bytes:
 def connect(fd: int, address: bytes) -> None:
     """Connect to an address as the kernel writes it; a signal ends the wait, which `socket.connect` would resume."""
     _call("connect", fd, address, len(address))
+
+
+def bind(fd: int, address: bytes) -> None:
+    """Bind to an address as the kernel writes it."""
+    _call("bind", fd, address, len(address))
+
+
+def set_file_user(uid: int, gid: int) -> None:
+    """Let this thread be somebody else to file systems; the kernel does not say whether it did."""
+    _call("setfsgid", gid)
+    _call("setfsuid", uid)
 
 
 def seccomp(operation: int, flags: int, arguments: bytes | ctypes.Array[ctypes.c_char] | None) -> int:

@@ -1,0 +1,289 @@
+"""Keeping one app running: started, started again when it ends, watched over, and stopped for good when asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from moorage.engines.ports import CannotStart, Phase, ReplicaSpec, ReplicaState
+from moorage.sandbox import cgroups, inside, process_tree, run_groups
+from moorage.sandbox import syscalls as sys_
+from moorage.sandbox.alarm import Alarm
+from moorage.sandbox.doors import HOST, Door
+from moorage.sandbox.host_sockets import HostPorts
+from moorage.sandbox.netd import Shared
+from moorage.sandbox.policy import OwnNetworks
+from moorage.sandbox.resolver import Upstream
+from moorage.shim import child, ports
+from moorage.shim.backoff import Backoff
+from moorage.shim.logfile import LogFile, Stream
+from moorage.shim.run import Ended, Run, end_orphans
+from moorage.shim.volume import Volume
+from moorage.shim.watch import Watch
+
+HOLD_S = 30.0  # how long connections wait for an app that has been started again
+FLUSH_S = 1.0
+ROOT = "root"  # the folder on which a sandbox's file system is mounted
+RESOLV_CONF = Path("/etc/resolv.conf")
+
+
+class Keeper:
+    """Owns the app, its port and its log. `on_change` is called whenever its state is another one."""
+
+    def __init__(self, spec: ReplicaSpec, folder: Path, on_change: Callable[[], None]) -> None:
+        self.spec = spec
+        self.folder = folder
+        self.is_root = os.getuid() == 0
+        self.cpu: float | None = None
+        self.volume = Volume(spec.volume, spec.disk_mb) if spec.volume else None
+        self.run_: Run | None = None
+        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self._log = LogFile(Path(spec.log_folder), spec.key, spec.hidden)
+        self._flush: asyncio.TimerHandle | None = None
+        self._has_printed = False
+        self._shared = Shared(Upstream(RESOLV_CONF), OwnNetworks(), Alarm(), HostPorts())
+        self._groups = run_groups.find()
+        self.counts_memory = "memory" not in self._groups.controllers
+        self._socket = ports.bind()
+        self.port: int = self._socket.getsockname()[1]
+        self._door = Door(self._socket, self.opened) if spec.is_boxed else None
+        if not spec.is_boxed:
+            self._socket.close()  # An app outside of a sandbox has to take the port itself.
+            sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1)
+        self._hold: asyncio.TimerHandle | None = None
+        self._stopping = asyncio.Event()
+        self._backoff = Backoff()
+        self._started = process_tree.started(os.getpid()) or 0
+        self._phase: Phase = "starting"
+        self.is_listening = False
+        self._restarts = 0
+        self._ended: Ended | None = None
+        self._cpu_us = 0  # of the runs that have ended
+
+    # What it does.
+
+    async def keep(self, on_first: Callable[[], None]) -> None:
+        """Run the app until it is to stop. Raises CannotStart where it cannot even be started once."""
+        run = await self._start()
+        self.say("started")
+        on_first()
+        while True:
+            ended = await self._see_through(run)
+            if self._stopping.is_set():
+                break
+            started = await self._start_again(ended)
+            if started is None:
+                break
+            run = started
+        self._stopped()
+
+    async def _see_through(self, run: Run) -> Ended:
+        self._set(phase="running")
+        watch = asyncio.create_task(Watch(self).run(run))
+        ended = await run.ended()
+        watch.cancel()
+        self.run_ = None
+        self._remove(run.group)
+        if not self.spec.is_boxed:
+            end_orphans()
+        self.is_listening = False
+        self._ended = ended
+        return ended
+
+    async def _start_again(self, ended: Ended) -> Run | None:
+        """Start the app until that works; None when it is to stop instead."""
+        while True:
+            delay = self._backoff.next()
+            when = f"starting again in {delay:g} s" if delay else "starting again"
+            self.say(f"ended: {ended.reason}; {when}")
+            await self._wait(delay)
+            if self._stopping.is_set():
+                return None
+            self._restarts += 1
+            self._hold = self._loop.call_later(HOLD_S, self._let_go)
+            try:
+                run = await self._start()
+            except CannotStart as error:
+                ended = self._ended = Ended(None, str(error))
+                continue
+            self.say("started")
+            return run
+
+    async def _wait(self, delay: float) -> None:
+        if not delay:
+            self._set(phase="starting")
+            return
+        self._let_go()
+        self._set(phase="waiting")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), delay)
+
+    async def _start(self) -> Run:
+        self._set(phase="starting")
+        group: cgroups.Group | None = None
+        try:
+            if self.volume:
+                await self.volume.look()
+            # Nobody else has had this name: what is left of another shim with our number may still be there.
+            group = self._groups.create(f"{run_groups.name()}-{secrets.token_hex(4)}")
+            group.limit(memory_mb=self.spec.memory_mb, pids=self.spec.pids, weight=self._weight)
+            self.run_ = run = Run(self.spec, group)
+            await run.start(self._world(), self._shared, self._door, self._print)
+        except (OSError, CannotStart) as error:
+            self.run_ = None
+            if group is not None:
+                self._remove(group)
+            if isinstance(error, OSError):
+                raise CannotStart(f"it cannot be started: {error}") from error
+            raise
+        self._backoff.began()
+        return run
+
+    @property
+    def _weight(self) -> int:
+        return max(round(self.spec.cpu * 100), 1)
+
+    def _world(self) -> child.World:
+        spec = self.spec
+        host = "0.0.0.0" if spec.is_boxed else HOST  # noqa: S104 - of a network of its own
+        bounds = inside.bounds(
+            self._groups.controllers,
+            memory_mb=spec.memory_mb,
+            pids=spec.pids,
+            is_own_user=spec.uid != 0,
+            is_root=self.is_root,
+            is_boxed=spec.is_boxed,
+        )
+        return child.World(
+            tree=self.folder / ROOT,
+            env={"HOME": inside.TMP, **spec.env, "PORT": str(self.port), "HOST": host},
+            bounds=bounds,
+            user=None if self.is_root else (os.getuid(), os.getgid()),
+            is_sealed=bool(self.volume and self.volume.is_sealed),
+        )
+
+    def _remove(self, group: cgroups.Group) -> None:
+        with contextlib.suppress(OSError):
+            self._cpu_us += group.cpu_us()
+        with contextlib.suppress(OSError):  # What is left now is swept by the next shim that starts.
+            group.kill()
+            group.remove()
+
+    # The door.
+
+    def opened(self) -> None:
+        """Take note that the app listens."""
+        self._forget_hold()
+        if self.run_ is not None:
+            self._apply_cpu(self.run_, self.cpu)
+        if not self.is_listening:
+            self._set(is_listening=True)
+
+    def _forget_hold(self) -> None:
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+
+    def _let_go(self) -> None:
+        """Refuse connections until the app listens again, those that wait already as well."""
+        self._forget_hold()
+        if self._door is not None and self._door.is_whole and not self.is_listening:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    # What it is asked for.
+
+    def stop(self, grace_s: float) -> None:
+        """Ask the app to end, and end it after a while. Safe to repeat; the shortest time holds."""
+        if not self._stopping.is_set():
+            self._stopping.set()
+            # What the app closes from now on is closed for all, and what it does not is still its own.
+            self._socket.close()
+            if self.run_ is not None:
+                self.run_.terminate()
+        self._loop.call_later(grace_s, self._kill)
+
+    def _kill(self) -> None:
+        if self.run_ is not None:
+            self.run_.kill()
+
+    def limit(self, cpu: float | None) -> None:
+        self.cpu = cpu
+        if self.run_ is not None:
+            self._apply_cpu(self.run_, cpu)
+
+    def _apply_cpu(self, run: Run, cpu: float | None) -> None:
+        with contextlib.suppress(OSError):
+            run.group.limit(memory_mb=self.spec.memory_mb, pids=self.spec.pids, weight=self._weight, cpu=cpu)
+
+    def _stopped(self) -> None:
+        self.say("stopped")
+        self._log.close()
+        self._forget_hold()
+        self._set(phase="stopped", is_listening=False)
+
+    # What it says.
+
+    def state(self) -> ReplicaState:
+        """Return its state without looking at anything that takes time."""
+        return ReplicaState(
+            key=self.spec.key,
+            pid=os.getpid(),
+            started=self._started,
+            port=self.port,
+            phase=self._phase,
+            is_listening=self.is_listening,
+            app_pid=self.run_.app_pid() if self.run_ is not None and self._phase == "running" else None,
+            restarts=self._restarts,
+            exit_code=self._ended.code if self._ended else None,
+            reason=self._ended.reason if self._ended else None,
+            cpu_us=self._cpu_us + (self._figure(self.run_.group.cpu_us) if self.run_ else 0),
+            memory_bytes=self._figure(self.memory_bytes),
+            connections=self._figure(lambda: ports.count(self.port, ports.ESTABLISHED)),
+            disk_bytes=self.volume.used if self.volume else 0,
+        )
+
+    def memory_bytes(self) -> int:
+        """Return what the app holds; its temporary files are part of it."""
+        run = self.run_
+        if run is None:
+            return 0
+        if not self.counts_memory:
+            return run.group.memory_bytes()
+        held = process_tree.memory_bytes(pid for pid in run.group.processes() if pid != run.pid)
+        if run.kept is None:
+            return held
+        tmp = os.fstatvfs(run.kept.tmp)
+        return held + (tmp.f_blocks - tmp.f_bfree) * tmp.f_frsize
+
+    def _figure(self, read: Callable[[], int]) -> int:
+        try:
+            return read()
+        except OSError:
+            return 0  # It has ended just now.
+
+    def _set(self, *, phase: Phase | None = None, is_listening: bool | None = None) -> None:
+        self._phase = phase or self._phase
+        self.is_listening = self.is_listening if is_listening is None else is_listening
+        self._on_change()
+
+    def say(self, text: str) -> None:
+        self._log.write("system", text.encode())
+
+    def _print(self, stream: Stream, data: bytes) -> None:
+        self._log.write(stream, data)
+        self._has_printed = True
+        if self._flush is None:
+            self._flush = self._loop.call_later(FLUSH_S, self._flush_log)
+
+    def _flush_log(self) -> None:
+        """Show what has no end of line yet, and go on until nothing more is printed."""
+        self._log.flush()
+        self._flush = self._loop.call_later(FLUSH_S, self._flush_log) if self._has_printed else None
+        self._has_printed = False

@@ -1,0 +1,90 @@
+"""A shim: the process that keeps one replica of an app, and goes on when the control plane ends.
+
+It is told what to run by one line on standard input, answers with one line on standard output (a state, or an error),
+and lets go of both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from moorage.engines import wire
+from moorage.engines.ports import CannotStart, ReplicaSpec
+from moorage.kit import folders
+from moorage.sandbox import run_groups
+from moorage.shim.keeper import ROOT, Keeper
+from moorage.shim.server import LONGEST_LINE, Server
+
+GRACE_S = 10.0  # for an app whose shim is told to end by a signal
+
+
+def main(argv: list[str]) -> None:
+    folder = Path(argv[0])
+    line = sys.stdin.buffer.readline()
+    os.closerange(3, 65536)  # Copies of our streams may be among them, and whoever waits for their end would wait long.
+    if os.fork():
+        os._exit(0)  # Whoever started us has no child to wait for; what we have to say comes from the fork.
+    os.setsid()
+    os.umask(0o077)
+    os.chdir("/")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        spec = wire.read_spec(line)
+        asyncio.run(_keep(spec, folder))
+    except (CannotStart, OSError, ValueError, TypeError) as error:
+        _answer({"error": str(error)})
+        sys.exit(1)
+
+
+def _answer(message: dict[str, Any]) -> None:
+    """Answer whoever started us, and let go of them. Later answers go nowhere."""
+    os.write(1, wire.line(message))
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    os.close(null)
+
+
+async def _keep(spec: ReplicaSpec, folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True)
+    try:
+        run_groups.sweep()
+        server = Server(spec.token)
+        keeper = server.keeper = Keeper(spec, folder, server.changed)
+        (folder / ROOT).mkdir()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, keeper.stop, GRACE_S)
+        listening = await asyncio.start_unix_server(server.serve, sock=_bind(folder), limit=LONGEST_LINE)
+        gc.collect()
+        gc.freeze()  # What is forked from us shares its memory for longer, and it was made to stay.
+        await keeper.keep(lambda: _begin(keeper))
+        await server.finish()
+        listening.close()
+    finally:
+        folders.remove(folder)
+
+
+def _begin(keeper: Keeper) -> None:
+    state = keeper.state()
+    card = {"key": state.key, "pid": state.pid, "started": state.started, "port": state.port}
+    path = keeper.folder / wire.CARD
+    path.with_suffix(".new").write_bytes(wire.line(card))
+    path.with_suffix(".new").rename(path)
+    _answer({"state": wire.state_json(state)})
+
+
+def _bind(folder: Path) -> socket.socket:
+    """Bind by a short name: a path could be longer than the address of a socket may be."""
+    sock = socket.socket(socket.AF_UNIX)
+    os.chdir(folder)
+    sock.bind(wire.SOCKET)
+    os.chdir("/")
+    return sock

@@ -1,0 +1,80 @@
+"""The port of the host at which an app is found: chosen once, and held for as long as its shim lives."""
+
+from __future__ import annotations
+
+import errno
+import random
+import re
+import socket
+import struct
+from pathlib import Path
+
+from moorage.engines.ports import CannotStart
+from moorage.sandbox.doors import HOST
+
+PORTS = range(20_000, 30_000)  # below those that the kernel gives to clients
+ESTABLISHED, LISTEN = 1, 10  # as the kernel numbers the states of a connection
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_REQUEST_DUMP = 0x301
+_DONE, _ERROR = 3, 2
+_HEAD = struct.Struct("=IHHII")
+_QUESTION = struct.Struct("=BBBxI")  # family, protocol, extensions, states
+_REST = 44  # addresses, interface and cookie of the socket that is asked for, which are any
+
+
+def bind() -> socket.socket:
+    """Return a socket that holds a port which nobody else uses.
+
+    It is bound without the wish to share; only then is it said, because the connections that come in inherit it, and
+    without it nobody could listen here again while one of them is open.
+    """
+    start = random.randrange(len(PORTS))  # noqa: S311 - nothing depends on whether it can be guessed
+    for number in range(len(PORTS)):
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            sock.bind((HOST, PORTS[(start + number) % len(PORTS)]))
+        except OSError as error:
+            sock.close()
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            continue
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return sock
+    raise CannotStart(f"it cannot be started: all ports from {PORTS[0]} to {PORTS[-1]} are in use")
+
+
+def count(port: int, state: int) -> int:
+    """Return how many sockets of this machine at a port of IPv4 are in a state."""
+    try:
+        return _ask_kernel(port, state)
+    except OSError:
+        pattern = rf"^ *\d+: \w+:{port:04X} \w+:\w+ {state:02X} "
+        return len(re.findall(pattern, Path("/proc/net/tcp").read_text(), re.MULTILINE))
+
+
+def _ask_kernel(port: int, state: int) -> int:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
+        body = _QUESTION.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 1 << state) + struct.pack(">H", port) + bytes(2)
+        body += bytes(_REST)
+        head = _HEAD.pack(_HEAD.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
+        kernel.settimeout(1.0)
+        kernel.send(head + body)
+        found = 0
+        while True:
+            for kind in _kinds(kernel.recv(1 << 16)):
+                if kind == _DONE:
+                    return found
+                if kind == _ERROR:
+                    raise OSError(errno.EOPNOTSUPP, "the kernel does not tell about sockets")
+                found += 1
+
+
+def _kinds(data: bytes) -> list[int]:
+    kinds = []
+    while len(data) >= _HEAD.size:
+        length, kind, *_ = _HEAD.unpack_from(data)
+        kinds.append(kind)
+        data = data[(length + 3) & ~3 :]
+    return kinds
