@@ -15,10 +15,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bench import create, faults, figures, functions, idle, jobs, machine, projects, read, static
+from bench import apps, apps_proxy, create, faults, figures, functions, idle, jobs, machine, projects, read, static
 from bench.figures import Figure
 
-NAMES = ("read", "create", "jobs", "idle", "faults", "static", "projects", *functions.NAMES)
+NAMES = ("read", "create", "jobs", "idle", "faults", "static", "apps_proxy", "apps", "projects", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}
 
 
@@ -71,6 +71,10 @@ def _measure(name: str, folder: Path, given: argparse.Namespace) -> list[Figure]
         return idle.run(folder, idle.TINY if quick else idle.FULL)
     if name == "static":
         return static.run(folder, static.TINY if quick else static.FULL)
+    if name == "apps_proxy":
+        return apps_proxy.run(folder, apps_proxy.TINY if quick else apps_proxy.FULL)
+    if name == "apps":
+        return apps.run(folder, apps.TINY if quick else apps.FULL)
     if name == "projects":
         return projects.run(folder, projects.TINY if quick else projects.FULL)
     if name in functions.NAMES:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from pydantic import SecretStr
 from sqlalchemy import create_engine
 from tests.client import Client
@@ -22,11 +23,18 @@ from moorage.db.schema import metadata
 from moorage.db.sqlite import SqliteDatabase
 from moorage.db.store import Database
 from moorage.env import Env
+from moorage.functions import edge_client
+from moorage.http import openapi
+from moorage.http.route import Route
+from moorage.identity import gate
 from moorage.kit.clock import ManualClock
 from moorage.kit.crypto import KeyRing
 from moorage.settings import Settings
 from moorage.telemetry import Telemetry
 from moorage.worker.pool import Worker
+
+# Tests are collected into memory to stay there: looking for garbage among them takes seconds and finds none.
+gc.disable()
 
 NOBODY = "http://127.0.0.1:9"  # a code host that is not there: no test may ask the real one
 
@@ -50,6 +58,43 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def documents() -> Iterator[None]:
+    """Make the document of the same routes once: it takes far longer than all else that an application is built of."""
+    made: dict[Any, dict[str, Any]] = {}
+    make = openapi.document
+
+    def document(routes: Iterable[Route], *, version: str, server: str) -> dict[str, Any]:
+        shown = tuple(routes)
+        # A handler that is defined anew for every application is the same one if its code and all else is.
+        told = tuple(tuple({**vars(route), "handler": route.handler.__code__}.values()) for route in shown)
+        key = (told, version, server)
+        if key not in made:
+            made[key] = make(shown, version=version, server=server)
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openapi, "document", document)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def used_tokens_are_noted_soon() -> Iterator[None]:
+    """Do not wait, at the end of a test that used a token, for others that could be noted in the same write."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate, "NOTED_AFTER_S", 0.001)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_tracebacks() -> None:
+    """Let what is logged of a crash be plain: with source and variables in colour it takes half a second each time."""
+    *processors, _ = structlog.get_config()["processors"]
+    plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*processors, plain])
 
 
 @pytest.fixture(scope="session")
@@ -63,12 +108,28 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests without a function gateway: nobody waits long for one that might just be starting again."""
+    monkeypatch.setattr(edge_client, "CONNECT_S", 0.2)
+
+
+def make_settings(**given: Any) -> Settings:
+    usual = {"rate_limit": 1_000_000, "codehost_url": NOBODY}
+    return Settings(_env_file=None, **{**usual, **given})  # type: ignore[call-arg]
+
+
+@pytest.fixture(scope="session")
+def usual_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return make_settings(data=tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture
+def settings(tmp_path: Path, request: pytest.FixtureRequest, usual_settings: Settings) -> Settings:
     """Settings of a test. Mark a test with `@pytest.mark.settings(billing="manual")` to change some."""
     marker = request.node.get_closest_marker("settings")
-    usual = {"data": tmp_path / "data", "rate_limit": 1_000_000, "codehost_url": NOBODY}
-    given: dict[str, Any] = {**usual, **(marker.kwargs if marker else {})}
-    return Settings(_env_file=None, **given)  # type: ignore[call-arg]
+    if marker is None:
+        return usual_settings.model_copy(update={"data": tmp_path / "data"})
+    return make_settings(**{"data": tmp_path / "data", **marker.kwargs})
 
 
 @pytest.fixture

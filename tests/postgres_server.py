@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -46,15 +46,22 @@ class PostgresServer:
     def __init__(self, url: str) -> None:
         self.url = url
         self._returned: list[str] = []  # databases that are empty again
+        # A connection that stays knows the tables, which a new one has to learn first: that takes far longer.
+        self._emptying: dict[str, psycopg.Connection[Any]] = {}
 
     def borrow_database(self, template: str) -> str:
         """Return the URL of an empty database with all tables; to be given back when the test is over."""
         return self._returned.pop() if self._returned else self.create_database(template)
 
     def return_database(self, url: str) -> None:
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(EMPTY)
+        if url not in self._emptying:
+            self._emptying[url] = psycopg.connect(url, autocommit=True)
+        self._emptying[url].execute(EMPTY)
         self._returned.append(url)
+
+    def close(self) -> None:
+        for connection in self._emptying.values():
+            connection.close()
 
     def create_database(self, template: str = "template1") -> str:
         """Return the URL of a fresh database, copied from a template."""
@@ -74,8 +81,8 @@ def database_name(url: str) -> str:
 
 
 @contextmanager
-def running_postgres() -> Iterator[PostgresServer]:
-    """Start a server on a unix socket in a folder of its own, and end it."""
+def running_postgres(port: int | None = None) -> Iterator[PostgresServer]:
+    """Start a server on a unix socket in a folder of its own, and on a port of loopback if one is named; end it."""
     folder = Path(tempfile.mkdtemp(prefix="moorage-pg-"))
     as_root = os.geteuid() == 0
     drop: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if as_root else {}
@@ -103,17 +110,19 @@ def running_postgres() -> Iterator[PostgresServer]:
     subprocess.run(initdb, check=True, capture_output=True, cwd="/", **drop)
     options = ["fsync=off", "synchronous_commit=off", "max_connections=200", "shared_buffers=64MB"]
     settings = [argument for option in options for argument in ("-c", option)]
+    listening = ["-h", "127.0.0.1", "-p", str(port)] if port else ["-h", ""]
     server = subprocess.Popen(
-        [binaries / "postgres", "-D", data, "-k", sockets, "-h", "", *settings],
+        [binaries / "postgres", "-D", data, "-k", sockets, *listening, *settings],
         cwd="/",
         stdout=subprocess.DEVNULL,
         stderr=(folder / "log").open("wb"),
         **drop,
     )
     try:
-        url = f"postgresql://postgres@/postgres?host={sockets}"
+        url = f"postgresql://postgres@/postgres?host={sockets}" + (f"&port={port}" if port else "")
         _wait(url, server)
-        yield PostgresServer(url)
+        with closing(PostgresServer(url)) as started:
+            yield started
     finally:
         server.terminate()
         try:

@@ -79,6 +79,7 @@ def test_half_written_files_of_a_killed_process_are_dropped_once_they_are_old(
     assert objects.size(key_of(DIGEST, COPY)) == 5
 
 
+@pytest.mark.xdist_group("s3")
 @pytest.mark.parametrize("settings", ["s3"], indirect=True)
 def test_a_bucket_that_refuses_the_key_is_unavailable(settings: Settings) -> None:
     refused = Objects(settings.model_copy(update={"artifacts_secret_key": SecretStr("wrong")}))
@@ -87,6 +88,7 @@ def test_a_bucket_that_refuses_the_key_is_unavailable(settings: Settings) -> Non
         refused.put(key_of(DIGEST, COPY), b"never", 5)
 
 
+@pytest.mark.xdist_group("s3")
 @pytest.mark.parametrize("settings", ["s3"], indirect=True)
 def test_keys_are_never_sent_in_the_clear_to_another_machine(settings: Settings) -> None:
     plain = Objects(settings.model_copy(update={"artifacts_endpoint": "http://bucket.invalid"}))

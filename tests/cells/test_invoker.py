@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import pytest
 from tests.cells.invoker_support import (
     LAB,
     MODES,
+    WAIT_S,
     Host,
     ancestors_of,
     is_cell,
@@ -24,7 +26,7 @@ from tests.cells.invoker_support import (
     running,
     until,
 )
-from tests.sandbox.sandbox_support import outside_address, serving
+from tests.sandbox.sandbox_support import outside_address
 
 from moorage.cells.cell import CellState
 from moorage.cells.invoker import Invoker
@@ -261,28 +263,35 @@ def test_a_zygote_that_dies_at_work_keeps_nobody_waiting_for_long(own_host: Host
 
 def test_a_busy_function_finishes_after_the_gateway_s_death_and_the_next_gateway_knows_its_routes() -> None:
     address = outside_address()
+    # It goes on until somebody takes its call, which nobody does while the gateway lives.
     code = """
-    time.sleep(1)
-    socket.create_connection((args["address"], args["port"]), 5).close()
+    while True:
+        try:
+            socket.create_connection((args["address"], args["port"]), 5).close()
+            break
+        except OSError:
+            time.sleep(0.05)
     """
 
     for mode in MODES:
-        with serving(address) as site, running(mode, MOORAGE_SANDBOX_ALLOW=address) as host:
+        with socket.socket() as door, running(mode, MOORAGE_SANDBOX_ALLOW=address) as host:
+            door.bind((address, 0))
             lab = lab_on(host)
             lab.run("answer = 1")
             until((host.data / "run" / "edge-routes.json").exists, "saved routes")
             with ThreadPoolExecutor(1) as thread:
-                cut = thread.submit(host.call, lab.number, lab.params(code, address=address, port=site.port))
+                port = door.getsockname()[1]
+                cut = thread.submit(host.call, lab.number, lab.params(code, address=address, port=port))
                 until(lambda: host.health()["inFlight"] == 1, "the call")
                 busy = set(host.cells())
                 host.stop("moorage.edge.main", signal.SIGKILL)
                 assert cut.exception() is not None
-            visits_before = len(site.visits)
-            until(lambda: site.visits, "the end of the call")
+            door.listen()
+            door.settimeout(WAIT_S)
+            door.accept()[0].close()
             host.start("moorage.edge.main")
             answer = lab.run("answer = 2")
 
-        assert visits_before == 0
         assert busy
         assert answer == 2
 
@@ -320,7 +329,7 @@ def test_a_stop_leaves_no_process_no_group_and_no_mount(mode: str) -> None:
     assert "Traceback" not in "".join(path.read_text() for path in host.data.glob("*.log"))
 
 
-def test_a_hundred_cells_later_no_descriptor_is_left_over(own_host: Host) -> None:
+def test_many_cells_later_no_descriptor_is_left_over(own_host: Host) -> None:
     lab = lab_on(own_host)
     for _ in range(5):
         lab.run("answer = 1")
@@ -329,7 +338,7 @@ def test_a_hundred_cells_later_no_descriptor_is_left_over(own_host: Host) -> Non
     processes = (own_host.invoker.pid, own_host.edge.pid)
     before = [len(os.listdir(f"/proc/{pid}/fd")) for pid in processes]
 
-    for _ in range(100):
+    for _ in range(40):  # Many more than descriptors are forgiven below.
         own_host.deploy(lab.number, LAB)
         lab.run("answer = 1")
     until(lambda: len(own_host.cells()) == settled, "the end of the old cells")

@@ -117,7 +117,7 @@ def test_a_fork_s_crash_ends_no_other(host: Host) -> None:
     number = put(host)
     with_forks(host, number)
 
-    told = at_once(host, number, *[{"hold": 1}] * 5, *[{"die": True}] * 5)
+    told = at_once(host, number, *[{"hold": 0.5}] * 5, *[{"die": True}] * 5)
 
     assert [each["status"] for each in told] == ["success"] * 5 + ["error"] * 5
     assert {each["error"] for each in told[5:]} <= {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import secrets
 import sqlite3
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,20 @@ from tests.command import fill, in_store, moorage, running, secret_of
 from moorage import settings as settings_module
 from moorage.kit.crypto import CannotDecrypt
 
+pytestmark = pytest.mark.xdist_group("cli-keys")
+
 
 def new_key() -> str:
     return moorage("keys", "generate").stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data folder of a running platform, which no test changes."""
+    data = tmp_path_factory.mktemp("served")
+    in_store(data, fill)
+    with running(data):
+        yield data
 
 
 def test_a_generated_key_is_fresh_and_good_enough_for_production() -> None:
@@ -44,21 +57,19 @@ def test_rotating_a_stored_key_replaces_it_and_keeps_every_secret(tmp_path: Path
         in_store(tmp_path, secret_of)
 
 
-def test_a_key_in_the_data_folder_is_not_rotated_under_a_running_platform(tmp_path: Path) -> None:
-    in_store(tmp_path, fill)
-    before = (tmp_path / "keys/master_key").read_text()
+def test_a_key_in_the_data_folder_is_not_rotated_under_a_running_platform(served: Path) -> None:
+    before = (served / "keys/master_key").read_text()
 
-    with running(tmp_path):
-        refused = moorage("keys", "rotate", "--data", tmp_path)
+    refused = moorage("keys", "rotate", "--data", served)
 
     assert refused.returncode == 1
     assert "stop the platform" in refused.stderr
-    assert (tmp_path / "keys/master_key").read_text() == before
+    assert (served / "keys/master_key").read_text() == before
 
 
 @pytest.mark.parametrize("is_up", [False, True])
 def test_a_given_key_is_rotated_to_the_first_of_the_list(tmp_path: Path, is_up: bool) -> None:
-    old, new = new_key(), new_key()
+    old, new = secrets.token_hex(32), secrets.token_hex(32)
     both = f"{new},{old}"
     in_store(tmp_path, fill, master_key=old)
 
@@ -74,15 +85,18 @@ def test_a_given_key_is_rotated_to_the_first_of_the_list(tmp_path: Path, is_up: 
         in_store(tmp_path, secret_of, master_key=old)
 
 
-@pytest.mark.parametrize("is_up", [False, True])
-def test_an_activity_feed_that_nobody_touched_holds(tmp_path: Path, is_up: bool) -> None:
+def test_an_activity_feed_that_nobody_touched_holds(tmp_path: Path) -> None:
     in_store(tmp_path, fill)
 
-    if is_up:
-        with running(tmp_path):
-            verified = moorage("audit", "verify", "--data", tmp_path)
-    else:
-        verified = moorage("audit", "verify", "--data", tmp_path)
+    check_holds(tmp_path)
+
+
+def test_an_activity_feed_holds_while_the_platform_runs(served: Path) -> None:
+    check_holds(served)
+
+
+def check_holds(data: Path) -> None:
+    verified = moorage("audit", "verify", "--data", data)
 
     assert verified.returncode == 0, verified.stderr
     assert "rows hold" in verified.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ pytestmark = pytest.mark.xdist_group("functions")
 
 PAUSE_S = 0.01  # between two calls of a client: fewer calls than are kept of one function, however fast the machine
 BACK_S = 15
+CRASHES = 2  # of each process: the second meets what was started again. With more of them it is started ever later.
 
 
 @pytest.fixture(scope="module")
@@ -102,12 +102,12 @@ def assert_recorded_once(platform: Platform, name: str, seen: list[Seen]) -> Non
     assert {activation: outcomes.get(activation) for activation in expected} == expected
 
 
-def test_answered_calls_are_recorded_exactly_once_over_a_dozen_crashes(victim: Platform) -> None:
+def test_answered_calls_are_recorded_exactly_once_over_many_crashes(victim: Platform) -> None:
     names = [victim.create(new_name("survives"), language, ECHO[language]) for language in LANGUAGES]
     assert [victim.fetch(name).status for name in names] == [200, 200]
 
     with Clients(victim, names) as clients:
-        for child in itertools.islice(itertools.cycle(("edge", "control", "invoker")), 12):
+        for child in ("edge", "control", "invoker") * CRASHES:
             victim.kill(child)
             clients.wait_for_more(names)
 

@@ -29,7 +29,7 @@ REPOSITORY = "acme/built"
 # It says where it is, and takes long enough to be met there.
 BUILD = "echo building; sleep 0.3; mkdir dist; cp index.html dist/"
 ELSEWHERE = "127.0.0.2"  # A connection from here to a port that nobody listens at cannot meet itself.
-RANDOM_KILLS = 3
+RANDOM_KILLS = 2  # one for each way to roll
 RULES = '{"headers": [{"source": "/*", "name": "X-Harbor", "value": "ruled"}]}'
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import insert, select
 
-from moorage.db.query import Query, scalar
+from moorage.db.query import Query, arg, scalar
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.functions.records import function_minute, invocation, spool_file
@@ -85,23 +86,29 @@ async def make_function(db: Database, org_id: int = 1, name: str = "hello") -> i
     return await db.write(lambda tx: tx.one(_ADD, **values))
 
 
-async def rows(db: Database, table: Any) -> list[dict[str, Any]]:
-    """Return everything in a table, in the order it was added."""
+async def rows(db: Database, table: Any, **where: int) -> list[dict[str, Any]]:
+    """Return everything in a table, or what has these values, in the order it was added."""
     names = [column.name for column in table.c]
 
     def unit(tx: Tx) -> list[dict[str, Any]]:
-        found = tx.all(Query(select(table).order_by(table.c.id), lambda *row: row))
+        found = tx.all(_reading(table, *where), **where)
         return [dict(zip(names, row, strict=True)) for row in found]
 
     return await db.read(unit)
 
 
-async def invocations(db: Database) -> list[dict[str, Any]]:
-    return await rows(db, invocation)
+@cache
+def _reading(table: Any, *columns: str) -> Query[tuple[Any, ...]]:
+    chosen = [table.c[name] == arg(name) for name in columns]
+    return Query(select(table).where(*chosen).order_by(table.c.id), lambda *row: row)
 
 
-async def minutes(db: Database) -> list[dict[str, Any]]:
-    return await rows(db, function_minute)
+async def invocations(db: Database, **where: int) -> list[dict[str, Any]]:
+    return await rows(db, invocation, **where)
+
+
+async def minutes(db: Database, **where: int) -> list[dict[str, Any]]:
+    return await rows(db, function_minute, **where)
 
 
 async def spool_files(db: Database) -> list[dict[str, Any]]:

@@ -85,6 +85,7 @@ async def test_a_refusal_is_an_error_that_says_which(
         await client.invoke(CALL)
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_gateway_that_is_not_there_was_sent_nothing(client: EdgeClient) -> None:
     with pytest.raises(EdgeUnreachable):
         await client.invoke(CALL)

@@ -193,6 +193,7 @@ async def test_usage_shows_what_the_organization_used_in_this_month(
     assert await metered(crew) == {"invocations": 0, "gbSeconds": 0}
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_usage_of_a_month_counts_functions_that_are_gone(
     crew: Team, app: App, db: Database, folder: Path
 ) -> None:

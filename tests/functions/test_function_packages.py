@@ -68,20 +68,20 @@ async def test_everybody_may_read_the_code_and_nobody_may_write_it(team: Team, d
 
 @one_store
 @pytest.mark.parametrize(
-    ("archive", "says"),
+    ("make", "says"),
     [
-        (b"", "not a ZIP"),
-        (b"just some text", "not a ZIP"),
-        (zip_of(PYTHON)[:-30], "not a ZIP"),
-        (zip_of({"../main.py": ""}), "leaves the folder"),
-        (zip_of({"main.py": "", "/etc/cron.d/x": ""}), "absolute path"),
-        (zip_of({"main.py": "", "link": "/etc/passwd"}, modes={"link": LINK}), "link"),
-        (zip_of({"main.py": b"x" * (MB // 2), **{f"{n}": b"x" * MB for n in range(100)}}), "unpacks to more"),
-        (zip_of({"main.py": "", **{f"d/{n}": "" for n in range(20_000)}}), "20001 entries"),
-        (zip_of({"main.py": "", "Main.py": ""}), "same name"),
-        (zip_of({}), "no main file"),
-        (zip_of({"index.js": ""}), "Node.js package"),
-        (zip_of({"src/index.js": "", "src/x/main.py": ""}), "Node.js package"),
+        (lambda: b"", "not a ZIP"),
+        (lambda: b"just some text", "not a ZIP"),
+        (lambda: zip_of(PYTHON)[:-30], "not a ZIP"),
+        (lambda: zip_of({"../main.py": ""}), "leaves the folder"),
+        (lambda: zip_of({"main.py": "", "/etc/cron.d/x": ""}), "absolute path"),
+        (lambda: zip_of({"main.py": "", "link": "/etc/passwd"}, modes={"link": LINK}), "link"),
+        (lambda: zip_of({"main.py": b"x" * (MB // 2), **{f"{n}": b"x" * MB for n in range(100)}}), "unpacks to more"),
+        (lambda: zip_of({"main.py": "", **{f"d/{n}": "" for n in range(20_000)}}), "20001 entries"),
+        (lambda: zip_of({"main.py": "", "Main.py": ""}), "same name"),
+        (lambda: zip_of({}), "no main file"),
+        (lambda: zip_of({"index.js": ""}), "Node.js package"),
+        (lambda: zip_of({"src/index.js": "", "src/x/main.py": ""}), "Node.js package"),
     ],
     ids=[
         "empty",
@@ -99,9 +99,9 @@ async def test_everybody_may_read_the_code_and_nobody_may_write_it(team: Team, d
     ],
 )
 async def test_what_cannot_be_deployed_is_refused_with_the_field_and_leaves_nothing(
-    team: Team, db: Database, archive: bytes, says: str
+    team: Team, db: Database, make: Callable[[], bytes], says: str
 ) -> None:
-    reply = await team.upload(archive)
+    reply = await team.upload(make())
 
     assert (reply.status, list(reply.error["fields"])) == (400, ["code"])
     assert says in reply.error["fields"]["code"]

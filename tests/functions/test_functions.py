@@ -392,6 +392,7 @@ async def test_a_key_makes_a_repeated_deployment_one_version(team: Team) -> None
     assert await team.versions() == [2, 1]
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_without_a_gateway_a_change_is_made_all_the_same(app: App, db: Database) -> None:
     team = await make_team(app.asgi, db)
 

@@ -126,6 +126,7 @@ async def test_a_gateway_that_has_just_started_is_told_of_the_function_first(tea
     assert (await team.api.post(INVOKE)).status == 200
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_without_a_gateway_the_caller_is_told_that_nothing_ran(team: Team, gateway: EdgeStandIn) -> None:
     await team.create()
     await gateway.stop()

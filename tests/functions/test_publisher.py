@@ -116,6 +116,7 @@ async def test_a_gateway_that_restarted_is_told_everything_again(
     assert known(edge) == {"hello": 1}
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_gateway_that_was_away_is_told_everything_when_it_is_back(
     team: Team, edge: EdgeStandIn, publisher: Publisher
 ) -> None:
@@ -154,6 +155,7 @@ async def test_a_comparison_without_changes_sends_nothing(team: Team, edge: Edge
     assert edge.pushes == []
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_settling_while_the_gateway_is_away_raises_nothing_and_is_made_up_for(
     db: Database, team: Team, edge: EdgeStandIn, publisher: Publisher
 ) -> None:

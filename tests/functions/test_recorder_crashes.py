@@ -95,9 +95,9 @@ async def test_a_crash_at_any_line_of_the_recorder_loses_and_doubles_nothing(db:
             crashed = await record_until_crash(db, folder, line)
             await Recorder(db, Telemetry(quiet=True), folder).catch_up()
 
-        mine = [row for row in await invocations(db) if row["function_id"] == function_id]
-        counted = [row["invocations"] for row in await minutes(db) if row["function_id"] == function_id]
-        assert ([row["duration_us"] for row in mine], counted) == ([1, 2, 3], [3]), f"line {line}"
+        stored = [row["duration_us"] for row in await invocations(db, function_id=function_id)]
+        counted = [row["invocations"] for row in await minutes(db, function_id=function_id)]
+        assert (stored, counted) == ([1, 2, 3], [3]), f"line {line}"
         assert len(list(folder.glob("*.spool"))) == 1
         if not crashed:
             break

@@ -80,6 +80,7 @@ class Guest:
             "client": ("127.0.0.1", 50000),
         }
         self.sent = Sent([])
+        self._body = bytearray()
         self._asgi = asgi
         self._left = asyncio.Event()
         self._news = asyncio.Condition()
@@ -90,8 +91,16 @@ class Guest:
 
     async def sees(self, text: str) -> str:
         """Wait until the answer so far has a text in it, and return the answer."""
+        wanted, looked = text.encode(), 0
+
+        def is_there() -> bool:
+            # An answer may be long: only what came since the last look is looked through.
+            nonlocal looked
+            begin, looked = max(looked - len(wanted), 0), len(self._body)
+            return self._body.find(wanted, begin) >= 0
+
         async with asyncio.timeout(20), self._news:
-            await self._news.wait_for(lambda: text in self.sent.text)
+            await self._news.wait_for(is_there)
         return self.sent.text
 
     async def leaves(self) -> None:
@@ -112,6 +121,7 @@ class Guest:
     async def _send(self, message: dict[str, Any]) -> None:
         async with self._news:
             self.sent.messages.append(message)
+            self._body += message.get("body", b"")
             self._news.notify_all()
 
 

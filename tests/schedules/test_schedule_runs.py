@@ -233,6 +233,7 @@ async def test_a_run_that_was_asked_for_and_refused_does_not_count(
     assert (await read_schedule(db, nightly)).total_runs == 0
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_run_that_was_asked_for_while_the_gateway_is_away_does_not_count(
     db: Database, control: Control, edge: EdgeStandIn, nightly: Schedule
 ) -> None:

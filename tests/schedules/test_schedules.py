@@ -322,6 +322,7 @@ async def test_deleting_a_function_deletes_its_schedules_at_once(db: Database, t
     assert await db.read(lambda tx: tx.find(timetable.NEXT_TICK, skip="")) is not None
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_deleting_an_organization_deletes_its_schedules(db: Database, app: App, run_jobs: RunJobs) -> None:
     owner = await make_user(db)
     org = await make_org(db, owner)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -39,6 +39,7 @@ from moorage.vault import service as vault
 FIRST_UID = 500_000_000  # of the users that apps run as, where we are root: one for each project
 PIDS = 512
 MB_OF_GB = 1024
+MB = 2**20
 WEIGHT = 100  # of a command's processor time, as an app's
 FILE_MB = 512
 OUTPUT_BYTES = 32 * 2**20
@@ -149,7 +150,11 @@ class Launcher:
             spec = await self.specify(await self.db.read(live))
         except CannotStart as error:
             raise Conflict(f"The command cannot be run: {error}") from None
-        return Prepared(_as_job(spec, command, self.db.env.settings.disk_reserve_mb), spec.hidden)
+        used = await asyncio.to_thread(folders.used_bytes, spec.volume) if spec.volume else 0
+        job = _as_job(spec, command, self.db.env.settings.disk_reserve_mb)
+        # A volume that is over its size already is there to be cleared up.
+        most = max(spec.disk_mb, used // MB) + SLACK_MB if spec.volume else 0
+        return Prepared(replace(job, disk_mb=most), spec.hidden)
 
     async def _launch(self, found: Release) -> tuple[Launch, Path]:
         assert found.deployment.digest is not None
@@ -191,7 +196,6 @@ def _as_job(spec: ReplicaSpec, command: str, reserve_mb: int) -> Job:
         memory_mb=spec.memory_mb,
         pids=spec.pids,
         file_mb=max(spec.disk_mb, FILE_MB),
-        disk_mb=spec.disk_mb + SLACK_MB if spec.volume else 0,
         reserve_mb=reserve_mb,
         output_bytes=OUTPUT_BYTES,
         allow=spec.allow,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import shutil
 from functools import partial
@@ -16,6 +17,7 @@ from moorage.apps.launching import volumes_of
 from moorage.apps.log_files import AppLogs
 from moorage.artifacts import service as artifacts
 from moorage.db.tx import Tx
+from moorage.errors import NotFound
 from moorage.jobs import Lane
 from moorage.kit.clock import DAY_MS
 from moorage.projects import deployments
@@ -50,7 +52,8 @@ def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
     if project.slug != "container" and not is_app:
         return
     if live is not None and is_app and live.digest is not None:
-        artifacts.refer(tx, org_id, live.digest, _owner(project_id))
+        with contextlib.suppress(NotFound):  # What is lost already must not keep anybody from deleting the rest.
+            artifacts.refer(tx, org_id, live.digest, _owner(project_id))
     jobs.add(tx, RemoveApp(org_id, project_id), lane=Lane.APPS)
     jobs.add(tx, EmptyTrash(org_id, project_id), lane=Lane.APPS, delay_ms=TRASH_DAYS * DAY_MS)
 

@@ -8,13 +8,15 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moorage import settings as settings_module
-from moorage.db.store import Database
 from moorage.settings import Settings
+
+if TYPE_CHECKING:  # Most commands do without the store, and it takes long to import.
+    from moorage.db.store import Database
 
 DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the platform. [MOORAGE_DATA]")]
 

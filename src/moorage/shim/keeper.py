@@ -26,6 +26,7 @@ from moorage.shim.run import Ended, Run, end_orphans
 from moorage.shim.volume import Volume
 from moorage.shim.watch import Watch
 
+NORMAL_WEIGHT = 100
 HOLD_S = 30.0  # how long connections wait for an app that has been started again
 FLUSH_S = 1.0
 ROOT = "root"  # the folder on which a sandbox's file system is mounted
@@ -132,7 +133,8 @@ class Keeper:
                 await self.volume.look()
             # Nobody else has had this name: what is left of another shim with our number may still be there.
             group = self._groups.create(f"{run_groups.name()}-{secrets.token_hex(4)}")
-            group.limit(memory_mb=self.spec.memory_mb, pids=self.spec.pids, weight=self._weight)
+            # Somebody waits for it to start; from the moment it listens it has the weight of its tier.
+            group.limit(memory_mb=self.spec.memory_mb, pids=self.spec.pids, weight=max(self._weight, NORMAL_WEIGHT))
             self.run_ = run = Run(self.spec, group)
             await run.start(self._world(), self._shared, self._door, self._print)
         except (OSError, CannotStart) as error:

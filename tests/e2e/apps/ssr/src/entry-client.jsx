@@ -1,0 +1,4 @@
+import { hydrate } from 'preact'
+import { Page } from './page.jsx'
+
+hydrate(<Page path={location.pathname} />, document.getElementById('app'))

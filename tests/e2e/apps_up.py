@@ -1,0 +1,47 @@
+"""`moorage up`, with addresses of this machine linked to projects by name: what a managed database does.
+
+It starts the same processes with the same settings; the control process alone begins here, so that it knows of the
+links before it starts any app. `LINKED` says which: `{"project": "address:port"}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from moorage.apps import launching
+from moorage.cli import main as cli
+from moorage.db.tx import Tx
+from moorage.platform import control, plan
+from moorage.projects import service as projects
+from moorage.settings import Settings
+
+CONTROL = "control"
+LINKED = "LINKED"
+
+_make = plan.make
+
+
+def linked(tx: Tx, org_id: int, project_id: int) -> list[str]:
+    links: dict[str, str] = json.loads(os.environ[LINKED])
+    found = links.get(projects.get_by_id(tx, org_id, project_id).name)
+    return [found] if found else []
+
+
+def with_links(settings: Settings) -> dict[str, Any]:
+    made = _make(settings)
+    first = made["children"][0]
+    assert first["name"] == CONTROL
+    first["argv"] = [sys.executable, "-P", __file__, CONTROL]
+    first["env"] |= {LINKED: os.environ[LINKED]}
+    return made
+
+
+if sys.argv[1:] == [CONTROL]:
+    launching.doors["linked"] = linked
+    control.main()
+else:
+    plan.make = with_links
+    cli.main()
