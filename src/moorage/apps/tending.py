@@ -139,9 +139,14 @@ class Tending:
             now = self._db.env.clock.now()
             before = self.window.stats(found.project_id, swapped - guard.COMPARED_MS, swapped)
             why = guard.judge(before, self._after(found, swapped, now), now - swapped)
-            if why is not None:
+            if why is not None and await self._take_back(found, why):
                 self._telemetry.log.warning("a release is taken back", deployment=found.uuid, why=why)
-                await self._db.write(partial(take_back, org_id=found.org_id, found=found, why=why))
+
+    async def _take_back(self, found: Deployment, why: str) -> bool:
+        try:
+            return await self._db.write(partial(take_back, org_id=found.org_id, found=found, why=why))
+        except (Conflict, NotFound):  # Caught out here, so that nothing of a rollback stays that is not whole.
+            return False
 
     def _after(self, found: Deployment, swapped: int, now: int) -> Stats:
         return self.window.stats(found.project_id, swapped + 1000, now + 1000)
@@ -153,20 +158,21 @@ def guarded(tx: Tx) -> list[Deployment]:
     return tx.all(deployment_tables.GUARDED, since=tx.now - guard.GUARD_MS)
 
 
-def take_back(tx: Tx, org_id: int, found: Deployment, why: str) -> None:
-    """Roll back to the release that was live before, and say why in both logs; nothing where there is none."""
+def take_back(tx: Tx, org_id: int, found: Deployment, why: str) -> bool:
+    """Roll back to the release that was live before, and say why in both logs; return whether there is one.
+
+    Raises Conflict and NotFound where it cannot be brought back.
+    """
     project = projects.find_by_id(tx, org_id, found.project_id)
     if project is None or project.current_deployment_id != found.id or project.latest_deployment_id != found.id:
-        return  # Another one is under way already, or live.
+        return False  # Another one is under way already, or live.
     older = tx.all(deployment_tables.SUCCEEDED, org_id=org_id, project_id=project.id)
     target = next((each for each in older if each.id < found.id and each.digest not in (None, found.digest)), None)
     if target is None:
-        return
-    try:
-        made = deployments.rollback(tx, org_id, THE_PLATFORM, project.name, target.uuid)
-    except (Conflict, NotFound):
-        return
+        return False
+    made = deployments.rollback(tx, org_id, THE_PLATFORM, project.name, target.uuid)
     deployments.add_line(tx, org_id, found.id, f"Rolled back by the deploy guard. {why}")
     deployments.add_line(
         tx, org_id, made.id, f"Started by the deploy guard, which brings the release before back. {why}"
     )
+    return True

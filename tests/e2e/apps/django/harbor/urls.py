@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import path

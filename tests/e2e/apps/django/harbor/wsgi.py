@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 import os
 
 from django.core.wsgi import get_wsgi_application

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 from django.db import migrations, models
 
 
