@@ -353,6 +353,25 @@ async def test_a_deployment_of_one_replica_loads_nothing_while_anybody_is_connec
     assert found == b"one"
 
 
+async def test_who_comes_back_cuts_nobody_off_to_remember_where_apps_are(
+    settings: Settings, gateway: Routes, app: Backend, other: Backend
+) -> None:
+    await gateway.apply(wanted(app.address))
+    reader, client = await asyncio.open_connection("127.0.0.1", settings.gateway_port)
+    request = f"GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
+    client.write(request)
+    first = await reader.readuntil(b"\r\n\r\none")
+    await gateway.apply(wanted(other.address, generation=2))
+
+    await Routes(settings, Telemetry(quiet=True)).apply(wanted(other.address, generation=2))
+    client.write(request)
+    second = await reader.readuntil(b"\r\n\r\ntwo")
+    client.close()
+
+    assert first.startswith(b"HTTP/1.1 200")
+    assert second.startswith(b"HTTP/1.1 200")
+
+
 async def test_where_nobody_is_connected_a_load_remembers_where_apps_are_now(
     settings: Settings, gateway: Routes, app: Backend, other: Backend
 ) -> None:

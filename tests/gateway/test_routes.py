@@ -199,13 +199,15 @@ async def test_a_host_that_moves_is_never_unknown_meanwhile(settings: Settings, 
                 statuses.append((await get(settings, "old.localhost")).status)
 
     prober = asyncio.create_task(probe())
-    for _ in range(10):
-        await gateway.apply(Wanted(sites={"new.localhost": one}, moved={"old.localhost": "new.localhost"}))
-        await gateway.apply(Wanted(sites={"old.localhost": one}))
+    moves = 0
+    async with asyncio.timeout(60):
+        while moves < 10 or len(statuses) < 20:  # On a busy machine few requests fit between two moves.
+            await gateway.apply(Wanted(sites={"new.localhost": one}, moved={"old.localhost": "new.localhost"}))
+            await gateway.apply(Wanted(sites={"old.localhost": one}))
+            moves += 1
     is_over.set()
     await prober
 
-    assert len(statuses) > 10
     assert set(statuses) <= {200, 308}
 
 

@@ -63,8 +63,11 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
     seconds: float  # that it took; of a WebSocket, how long it was open
 
 
+OURS = Hit("", 0, "", None, None, 0, 0, 0.0)  # Nobody asked for anything.
+
+
 def parse(line: bytes) -> Hit | None:
-    """Return what a line says, or None where it is none of an access log, or of a request of the platform's own."""
+    """Return what a line says, OURS for a request of the platform's own, None where it is no line of an access log."""
     try:
         found = _decode(line)
         at = int(found.ts * 1000)
@@ -72,7 +75,7 @@ def parse(line: bytes) -> Hit | None:
         return None
     agent = found.header("User-Agent", found.user_agent)
     if agent == OWN_AGENT:
-        return None  # Nobody asked for anything.
+        return OURS
     request = found.request
     host = _host(request.host)
     return Hit(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from moorage.analytics.lines import Hit, parse
+from moorage.analytics.lines import OURS, Hit, parse
 from moorage.analytics.tables import Place
 
 CURRENT = "access.log"
@@ -64,8 +64,8 @@ class LogFile:
             return None
         self._position += size
         hits = [parse(line) for line in lines if line]
-        readable = [hit for hit in hits if hit is not None]
-        return Batch(readable, len(hits) - len(readable), self._place())
+        readable = [hit for hit in hits if hit is not None and hit is not OURS]
+        return Batch(readable, hits.count(None), self._place())
 
     def delete(self) -> None:
         self.path.unlink(missing_ok=True)

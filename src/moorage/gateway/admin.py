@@ -13,6 +13,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from moorage.kit.local_http import BrokenOff, LocalHttp, NotConnected, Reply
 
@@ -47,11 +48,20 @@ async def load(socket: Path, config: bytes, ports: Sequence[int]) -> None:
         raise Unreachable("its former servers do not go") from error
 
 
-async def _send(socket: Path, config: bytes) -> Reply:
+async def running(socket: Path) -> Any:
+    """Return the configuration that is in force, as JSON values; raises Unreachable."""
+    reply = await _send(socket, b"", "GET", "/config/")
+    try:
+        return json.loads(reply.body)
+    except ValueError as error:
+        raise Unreachable("it does not tell its configuration") from error
+
+
+async def _send(socket: Path, config: bytes, method: str = "POST", path: str = "/load") -> Reply:
     http = LocalHttp(socket)
     try:
         async with asyncio.timeout(LOAD_TIMEOUT_S):
-            return await http.send("POST", "/load", config)
+            return await http.send(method, path, config)
     except (NotConnected, BrokenOff, TimeoutError) as error:
         raise Unreachable(str(error) or "no answer in time") from error
     finally:

@@ -112,7 +112,7 @@ def write_config(settings: Settings, hosts: HostConfig | None = None) -> Path:
     (run / "caddy").mkdir(mode=0o700, parents=True, exist_ok=True)
     run.chmod(0o700)
     if hosts is None:
-        hosts = _last_hosts(settings)
+        hosts = last_hosts(settings)
     else:
         _write(run / LAST_HOSTS, host_configs.to_text(hosts))
     return _write(run / "caddy.json", config_text(settings, hosts))
@@ -144,7 +144,8 @@ def config_text(settings: Settings, hosts: HostConfig) -> str:
     return json.dumps(config(settings, admin_socket=admin_socket(settings), hosts=hosts))
 
 
-def _last_hosts(settings: Settings) -> HostConfig:
+def last_hosts(settings: Settings) -> HostConfig:
+    """Return the hosts of the configuration that was written last."""
     try:
         return host_configs.from_text((settings.folder("run") / LAST_HOSTS).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -6,6 +6,7 @@ Level-triggered: what is wanted comes whole each time, so a call that failed hal
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Container
 from dataclasses import replace
@@ -81,12 +82,24 @@ class Routes:
 
     async def _configure(self, wanted: HostConfig) -> None:
         config = self._without_refused(wanted)
+        if self._loaded is None and not self._is_unreachable:
+            self._written = self._loaded = await self._recall()
         if self._loaded is not None and config.is_as_good_as(self._loaded) and not await self._may_remember(config):
             return
         try:
             await self._load(config)
         except admin.Refused as error:
             await self._leave_out(config, str(error))
+
+    async def _recall(self) -> HostConfig | None:
+        """Return what Caddy runs with already: a control process that is started again need not load anything."""
+        last = await asyncio.to_thread(caddy.last_hosts, self._settings)
+        text = await asyncio.to_thread(caddy.config_text, self._settings, last)
+        try:
+            running = await admin.running(caddy.admin_socket(self._settings))
+        except admin.Unreachable:
+            return None
+        return last if await asyncio.to_thread(json.loads, text) == running else None
 
     async def _may_remember(self, config: HostConfig) -> bool:
         """Tell whether to load names that are only quicker: a load closes connections, so it waits for none."""

@@ -21,6 +21,7 @@ from moorage.sandbox.policy import OwnNetworks
 from moorage.sandbox.resolver import Upstream
 from moorage.shim import child, ports
 from moorage.shim.backoff import Backoff
+from moorage.shim.home import Home
 from moorage.shim.logfile import LogFile, Stream
 from moorage.shim.run import Ended, Run, end_orphans
 from moorage.shim.volume import Volume
@@ -36,9 +37,9 @@ RESOLV_CONF = Path("/etc/resolv.conf")
 class Keeper:
     """Owns the app, its port and its log. `on_change` is called whenever its state is another one."""
 
-    def __init__(self, spec: ReplicaSpec, folder: Path, on_change: Callable[[], None]) -> None:
+    def __init__(self, spec: ReplicaSpec, home: Home, on_change: Callable[[], None]) -> None:
         self.spec = spec
-        self.folder = folder
+        self.home = home
         self.is_root = os.getuid() == 0
         self.cpu: float | None = None
         self.volume = Volume(spec.volume, spec.disk_mb) if spec.volume else None
@@ -163,7 +164,7 @@ class Keeper:
             is_boxed=spec.is_boxed,
         )
         return child.World(
-            tree=self.folder / ROOT,
+            tree=self.home.path / ROOT,
             env={"HOME": inside.TMP, **spec.env, "PORT": str(self.port), "HOST": host},
             bounds=bounds,
             user=None if self.is_root else (os.getuid(), os.getgid()),

@@ -17,8 +17,8 @@ from typing import Any
 
 from moorage.engines import wire
 from moorage.engines.ports import CannotStart, ReplicaSpec
-from moorage.kit import folders
 from moorage.sandbox import run_groups
+from moorage.shim.home import Home
 from moorage.shim.keeper import ROOT, Keeper
 from moorage.shim.server import LONGEST_LINE, Server
 
@@ -53,11 +53,11 @@ def _answer(message: dict[str, Any]) -> None:
 
 
 async def _keep(spec: ReplicaSpec, folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True)
+    home = Home(folder)
     try:
         run_groups.sweep()
         server = Server(spec.token)
-        keeper = server.keeper = Keeper(spec, folder, server.changed)
+        keeper = server.keeper = Keeper(spec, home, server.changed)
         (folder / ROOT).mkdir()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -69,15 +69,13 @@ async def _keep(spec: ReplicaSpec, folder: Path) -> None:
         await server.finish()
         listening.close()
     finally:
-        folders.remove(folder)
+        home.remove()
 
 
 def _begin(keeper: Keeper) -> None:
     state = keeper.state()
     card = {"key": state.key, "pid": state.pid, "started": state.started, "port": state.port}
-    path = keeper.folder / wire.CARD
-    path.with_suffix(".new").write_bytes(wire.line(card))
-    path.with_suffix(".new").rename(path)
+    keeper.home.write(wire.CARD, wire.line(card))
     _answer({"state": wire.state_json(state)})
 
 

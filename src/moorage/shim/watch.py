@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from typing import TYPE_CHECKING
 
-from moorage.engines.wire import CARD
 from moorage.shim import ports, volume
 from moorage.shim.run import OUT_OF_MEMORY, Run
 
@@ -53,8 +51,8 @@ class Watch:
             keeper.opened()
 
     def _look_for_folder(self) -> None:
-        """End with the app when the folder is gone: then nobody knows of us any more."""
-        if not os.path.exists(self._keeper.folder / CARD):
+        """End with the app when the folder is gone, or is another's: then nobody knows of us any more."""
+        if not self._keeper.home.is_ours:
             self._keeper.stop(GRACE_S)
 
     def _look_at_memory(self, run: Run) -> None:
