@@ -43,6 +43,7 @@ MB = 2**20
 WEIGHT = 100  # of a command's processor time, as an app's
 FILE_MB = 512
 OUTPUT_BYTES = 32 * 2**20
+LEAST_MB = 64
 SLACK_MB = 1024  # by which a command may go over the size of a volume: it may be there to clear it up
 DATA = "/data"
 
@@ -152,8 +153,8 @@ class Launcher:
             raise Conflict(f"The command cannot be run: {error}") from None
         used = await asyncio.to_thread(folders.used_bytes, spec.volume) if spec.volume else 0
         job = _as_job(spec, command, self.db.env.settings.disk_reserve_mb)
-        # A volume that is over its size already is there to be cleared up.
-        most = max(spec.disk_mb, used // MB) + SLACK_MB if spec.volume else 0
+        # A volume that is far over its size already can still be cleared up.
+        most = max(spec.disk_mb + SLACK_MB, used // MB + LEAST_MB) if spec.volume else 0
         return Prepared(replace(job, disk_mb=most), spec.hidden)
 
     async def _launch(self, found: Release) -> tuple[Launch, Path]:
