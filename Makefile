@@ -20,7 +20,7 @@ up: $(VENV)/.runtime ## start the whole platform on this machine (Ctrl-C stops i
 	@exec $(BIN)/moorage up
 
 test: $(VENV)/.dev $(VENV)/.system tests/npm/node_modules/.installed ## run every test, on SQLite and on PostgreSQL
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not bench" $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not bench" $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
 	@$(BIN)/ruff check .

@@ -42,3 +42,15 @@ def test_every_test_asserts_something() -> None:
                 wrong.append(f"{name}: {found[1]}")
 
     assert wrong == []
+
+
+def test_nothing_that_outlives_a_test_is_made_in_its_event_loop() -> None:
+    """All tests of a process would share one loop from then on, with whatever one of them did to it."""
+    fixtures = re.compile(
+        r"^@pytest\.fixture\([^)]*scope=\"(?:session|package|module|class)\"[^)]*\)\nasync def", re.MULTILINE
+    )
+    supporting = {
+        str(path): path.read_text() for path in (ROOT / "tests").rglob("*.py") if "node_modules" not in path.parts
+    }
+
+    assert [name for name, text in supporting.items() if fixtures.search(text)] == []

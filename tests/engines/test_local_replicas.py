@@ -150,23 +150,27 @@ def test_a_crash_is_made_good_at_once_and_who_comes_meanwhile_waits(engine: Engi
     app.stop()
 
 
-def test_one_that_keeps_crashing_is_waited_for_and_refuses_connections_meanwhile(engine: Engine) -> None:
-    code = LAB + "\n"
-    app = engine.start({"lab.py": code}, [engine.python, "lab.py"])
-    with pytest.raises((ConnectionError, OSError)):
-        app.run("os._exit(7)")
-    app.until(restarts=1, is_listening=True)
+def test_one_that_crashes_is_back_and_says_why(engine: Engine) -> None:
+    app = engine.start({"lab.py": LAB}, [engine.python, "lab.py"])
+
     with pytest.raises((ConnectionError, OSError)):
         app.run("os.kill(os.getpid(), signal.SIGSEGV)")
-
-    state = app.until(phase="waiting")
+    state = app.until(restarts=1, is_listening=True)
 
     assert state["reason"] == "it was ended by SIGSEGV"
+    assert "hello" in app.get()
+    assert "s ended: it was ended by SIGSEGV; starting again" in app.log()
+    app.stop()
+
+
+def test_one_that_keeps_crashing_is_waited_for_longer_and_refuses_connections_meanwhile(engine: Engine) -> None:
+    app = engine.start({"main.py": "raise SystemExit(7)"}, [engine.python, "main.py"], listens=False)
+
+    app.until(restarts=3, phase="waiting")  # for four seconds, which is long enough to see it
+
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", app.port)).close()
-    app.until(restarts=2, is_listening=True)
-    assert "hello" in app.get()
-    assert "s ended: it was ended by SIGSEGV; starting again in 1 s" in app.log()
+    assert "s ended: it ended with exit code 7; starting again in 2 s" in app.log()
     app.stop()
 
 
