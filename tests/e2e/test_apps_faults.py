@@ -246,16 +246,23 @@ def test_a_control_process_that_is_killed_before_a_swap_is_missed_by_nobody(harb
     check_control_can_go(harbor, step, signal.SIGKILL)
 
 
+def _send(shims: list[Shim], number: signal.Signals) -> None:
+    for shim in shims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(shim.pid, number)
+
+
 def test_a_shim_that_comes_up_after_another_has_taken_its_place_ends_and_leaves_that_one_alone(harbor: Harbor) -> None:
     release, uuid = harbor.deploy()
     is_started(harbor, release, uuid)
-    (late,) = harbor.strays()
-    os.kill(late.pid, signal.SIGSTOP)
+    late = harbor.strays()  # The process that was started, and the one that it leaves behind.
+    assert late
+    _send(late, signal.SIGSTOP)
     harbor.end_control(signal.SIGKILL)
     ended = harbor.apps.ended(uuid)
 
-    os.kill(late.pid, signal.SIGCONT)
-    wait_until(lambda: not late.is_alive, GONE_S)
+    _send(late, signal.SIGCONT)
+    wait_until(lambda: not any(each.is_alive for each in late), GONE_S)
     harbor.settle()
 
     (shim,) = harbor.apps.shims(STEADY)

@@ -23,7 +23,7 @@ def make_router() -> Router:
     router = Router("Projects")
 
     @router.get("/projects/{name}/metrics")
-    def read_metrics(tx: Tx, caller: Caller, name: str, query: MetricsQuery) -> ProjectMetrics:
+    def read_app_metrics(tx: Tx, caller: Caller, name: str, query: MetricsQuery) -> ProjectMetrics:
         """Return what a container project used and how it answered, over time.
 
         `range` is `1h` (by the minute), `6h` (by two), `24h` (by five) or `7d` (by the hour, UTC); the present bucket

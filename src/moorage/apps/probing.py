@@ -283,13 +283,17 @@ class SwapProber:
             return answer.status
 
     async def _ask_kept(self) -> int:
-        # A server may close a connection while nothing is under way on it: any client would open another.
-        if self._kept is None or not self._kept.is_open:
-            self._drop_kept()
-            self._kept = await _connect(*self._place)
         wire, answer = self._kept, None
         try:
-            answer = await wire.ask(self._target, self._host, keep=True)
+            if wire is not None and wire.is_open:
+                # A server may close a connection while nothing is under way on it: any client would open another, also
+                # where it learns of that only when it has asked.
+                with contextlib.suppress(OSError, BrokenOff):
+                    answer = await wire.ask(self._target, self._host, keep=True)
+            if wire is None or answer is None:
+                self._drop_kept()
+                wire = self._kept = await _connect(*self._place)
+                answer = await wire.ask(self._target, self._host, keep=True)
             await _read_end(wire, answer)
         finally:
             if answer is None or not answer.may_keep:
