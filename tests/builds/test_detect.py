@@ -349,3 +349,12 @@ def test_a_manifest_of_wrong_kinds_is_read_as_empty(tmp_path: Path) -> None:
     write_files(tmp_path, {"package.json": odd, "index.html": "x"})
 
     assert plan(make_request(tmp_path, wanted="auto")).kind == "static"
+
+
+@pytest.mark.parametrize(("file", "start"), [("main.py", "python main.py"), ("server.js", "node server.js")])
+def test_a_server_that_names_no_dependencies_is_an_app(tmp_path: Path, file: str, start: str) -> None:
+    write_files(tmp_path, {file: "serve()"})
+
+    found = plan(make_request(tmp_path, wanted="auto"))
+
+    assert (found.kind, found.start, found.install) == ("container", start, "")

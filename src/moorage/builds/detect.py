@@ -12,7 +12,7 @@ from moorage.builds import managers
 from moorage.builds.frameworks import Framework, find_framework, is_node_server
 from moorage.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Plan
 from moorage.builds.reading import Folder, folder_inside
-from moorage.builds.starts import find_python_app, find_start, procfile_web
+from moorage.builds.starts import NODE_FILES, PYTHON_MAINS, find_python_app, find_start, procfile_web
 from moorage.cells import toolchain
 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
@@ -83,11 +83,11 @@ def _is_static(request: BuildRequest, folder: Folder) -> bool:
         return False
     if any(name.endswith((".html", ".htm")) for name in folder.names()) or folder.has(*HUGO_FILES):
         return True
-    if folder.has("Dockerfile"):
+    if folder.has("Dockerfile", *PYTHON_MAINS, *NODE_FILES):
         return False
     raise BuildFailed(
         "cannot tell what this project is: there is no package.json, requirements.txt, pyproject.toml, go.mod, "
-        "Dockerfile, Procfile or HTML page in its base folder"
+        "Dockerfile, Procfile, HTML page, main.py or server.js in its base folder"
     )
 
 

@@ -21,6 +21,7 @@ MODULES = (
     *("main", "app", "server", "api", "asgi", "wsgi", "application", "index", "run"),
     *("app/main", "app/__init__", "app/app", "src/main", "src/app", "api/main", "api/index", "server/main"),
 )
+PYTHON_MAINS = ("main.py", "app.py", "server.py", "__main__.py")
 NODE_FILES = ("server.js", "server.mjs", "index.js", "index.mjs", "app.js", "main.js", "src/index.js", "src/server.js")
 _APP = r"^(\w+)\s*(?::\s*[\w.]+\s*)?=\s*(?:\w+\.)?{}\("
 
@@ -81,7 +82,7 @@ def _detected(folder: Folder, language: str) -> Start | None:
 
 
 def _mains(folder: Folder) -> list[str]:
-    return [name for name in ("main.py", "app.py", "server.py", "__main__.py") if folder.has(name)]
+    return [name for name in PYTHON_MAINS if folder.has(name)]
 
 
 def _node_start(folder: Folder) -> Start | None:
