@@ -7,17 +7,15 @@ counted, which a bare Caddy does not do by itself: it is compared as it is shipp
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import function_load, function_rounds, processes
+from bench import function_load, function_rounds, processes, static
 from bench.figures import Figure, ratio_at_most
 from bench.function_peers import Target
 from bench.function_rounds import Plan, Samples, middle
@@ -65,7 +63,7 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
             Target(BARE_LOGGED, logged, logged_port, ("/",), HOST),
         ]
         for target in targets:
-            _wait(target.port)
+            static.wait_for(target.port)
         generator = function_load.best() if sizes.with_best else function_load.Own()
         return _figures(function_rounds.measure(targets, generator, sizes.plan), sizes.plan)
 
@@ -118,23 +116,6 @@ def _started(argv: list[str], env: dict[str, str], folder: Path, core: int = SER
         yield process.pid
     finally:
         processes.stop(process)
-
-
-def _wait(port: int) -> None:
-    deadline = time.monotonic() + processes.READY_S
-    while not asyncio.run(_answers(port)):
-        if time.monotonic() > deadline:
-            raise processes.NotReady(f"nothing answers on port {port}")
-        time.sleep(0.05)
-
-
-async def _answers(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True
 
 
 def _figures(samples: Samples, plan: Plan) -> list[Figure]:

@@ -83,7 +83,7 @@ def _gateway(settings: Settings, folder: Path) -> Iterator[int]:
     with on_core(SERVER_CORE):
         process = processes.start(caddy.command(settings), folder / "ours.log", caddy.environment(settings))
     try:
-        _wait(settings.gateway_port)
+        wait_for(settings.gateway_port)
         yield process.pid
     finally:
         processes.stop(process)
@@ -107,13 +107,14 @@ def _bare(name: str, release: Path, folder: Path) -> Iterator[tuple[str, int, in
     with on_core(SERVER_CORE):
         process = processes.start(argv, folder / f"{name}.log", {"PATH": os.defpath, "HOME": str(folder)})
     try:
-        _wait(port)
+        wait_for(port)
         yield name, process.pid, port
     finally:
         processes.stop(process)
 
 
-def _wait(port: int) -> None:
+def wait_for(port: int) -> None:
+    """Return when something answers on a port; raises NotReady."""
     deadline = time.monotonic() + processes.READY_S
     while not asyncio.run(_answers(port)):
         if time.monotonic() > deadline:

@@ -37,6 +37,8 @@ def test_lines_stay_as_many_as_they_were_when_a_secret_of_several_lines_is_maske
     masked = Masker([key]).lines(f"{key}\nx abcdef y\n".encode())
 
     assert masked == b"****\n****\n****\n****\nx **** y\n"
+    assert Masker([key])("x abcdef y") == "x **** y"
+    assert Masker([key])("ghijkl") == "****"
 
 
 def test_a_secret_inside_another_does_not_uncover_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import pytest
@@ -10,47 +9,12 @@ from tests.projects.support import Team
 
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.kit.masking import Masker
 from moorage.projects import deployments, logs
 from moorage.projects.deployment_tables import Line
 from moorage.projects.followers import Followers
 from moorage.projects.logs import CUT, LINE_CHARS, MOST_LINES, LogWriter
 
 pytestmark = pytest.mark.anyio
-
-SECRET = 'p"ss/w0rd +x'
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        SECRET,
-        "p%22ss%2Fw0rd%20%2Bx",
-        'p\\"ss/w0rd +x',
-        base64.b64encode(SECRET.encode()).decode(),
-        f"before{SECRET}after",
-    ],
-)
-async def test_a_secret_is_masked_however_it_is_written(text: str) -> None:
-    masked = Masker([SECRET])(f"value: {text}")
-
-    assert "w0rd" not in masked
-    assert "****" in masked
-
-
-async def test_each_line_of_a_secret_of_many_lines_is_masked() -> None:
-    mask = Masker(["-----BEGIN KEY-----\nabcdef\nghijkl\n-----END KEY-----"])
-
-    assert mask("x abcdef y") == "x **** y"
-    assert mask("ghijkl") == "****"
-
-
-async def test_a_secret_inside_another_does_not_uncover_it() -> None:
-    assert Masker(["abc", "abcdef"])("abcdef") == "****"
-
-
-async def test_a_value_too_short_to_be_a_secret_is_left_alone() -> None:
-    assert Masker(["", "1", "no"])("10 of no importance") == "10 of no importance"
 
 
 async def lines_of(team: Team, db: Database, write: Any) -> list[Line]:
