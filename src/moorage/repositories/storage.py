@@ -106,7 +106,11 @@ class Storage:
 
 def size_of(folder: Path) -> int:
     """Return what a folder takes on disk. What vanishes meanwhile counts for nothing."""
-    return sum(_size(entry.stat(follow_symlinks=False)) for entry in _walk(folder))
+    used = 0
+    for entry in _walk(folder):
+        with contextlib.suppress(FileNotFoundError):
+            used += _size(entry.stat(follow_symlinks=False))
+    return used
 
 
 def _size(about: os.stat_result) -> int:
