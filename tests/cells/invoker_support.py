@@ -6,7 +6,9 @@ not. Names and numbers of functions are never used twice, so that tests can shar
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -362,8 +364,23 @@ def _environment(mode: str, data: Path) -> dict[str, str]:
 def path_of(mode: str) -> dict[str, str]:
     """Return what the interpreter has to know to find the platform's modules."""
     if is_another(mode):
-        return {"PYTHONPATH": f"{SOURCE}:{site_packages()}"}
+        return {"PYTHONPATH": f"{in_reach(Path(SOURCE))}:{in_reach(Path(site_packages()))}"}
     return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+
+
+@functools.cache
+def in_reach(folder: Path) -> Path:
+    """Return a folder, or the same files in another place where this one lies in a folder that others cannot enter."""
+    if _is_open(folder / "any"):
+        return folder
+    place = Path(tempfile.mkdtemp(prefix="moorage-reach-"))
+    place.chmod(0o755)
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    try:
+        shutil.copytree(folder, place / folder.name, copy_function=os.link)
+    except (OSError, shutil.Error):  # It is on another disk.
+        shutil.copytree(folder, place / folder.name, dirs_exist_ok=True)
+    return place / folder.name
 
 
 def give(folder: Path, mode: str) -> None:
