@@ -2,7 +2,10 @@
 
 The app is the quickest there is, so that what is compared is the way to it. Rates depend on what else the machine does;
 the CPU time of a gateway for one request hardly does, so that is what the bar stands on. The requests of apps are
-counted, which a bare Caddy does not do by itself: it is compared as it is shipped, and with such a log.
+counted, which a bare Caddy does not do by itself: so both sides are compared with the same log, and both without. What
+a bare Caddy writes down by default stands beside it: it says more and takes less. Others have apps here too, and what
+tells them apart belongs to the price. An app that was deployed since the last load is found another way, which is
+measured as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +23,18 @@ from bench.figures import Figure, ratio_at_most
 from bench.function_peers import Target
 from bench.function_rounds import Plan, Samples, middle
 from bench.machine import CLIENT_CORE, SERVER_CORE, on_core
-from moorage.gateway import caddy
+from moorage.gateway import access_log, caddy
 from moorage.gateway.app_routes import AppRoutes
-from moorage.gateway.hosts import HostConfig
+from moorage.gateway.hosts import LOGGED, HostConfig
+from moorage.gateway.pages import Route
 from moorage.gateway.wanted import AppRoute, Wanted
 from moorage.settings import Settings, load
 
 PROXY_BAR = ratio_at_most(1.10)
-HOST, UNCOUNTED_HOST = "app.localhost", "uncounted.localhost"
-OURS, UNCOUNTED = "moorage", "moorage, not counted"
-BARE, BARE_LOGGED = "bare Caddy", "bare Caddy with an access log"
+HOST, DEPLOYED_HOST = "app.localhost", "deployed.localhost"
+OTHERS = [f"app{number}.localhost" for number in range(20)]
+OURS, UNCOUNTED, DEPLOYED = "moorage", "moorage, not counted", "moorage, just deployed"
+BARE, BARE_LOGGED, BARE_DEFAULT = "bare Caddy", "bare Caddy with the same log", "bare Caddy with its default log"
 COMPARED = ((UNCOUNTED, BARE), (OURS, BARE_LOGGED))  # what both sides do: the route alone, and the route with a log
 BODY = "x" * 2048
 
@@ -45,22 +50,17 @@ TINY = Sizes(Plan(rounds=1, seconds=0.1, warm_up=1, connections=(2,)), with_best
 
 
 def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
-    app_port, bare_port, logged_port, gateway_port, edge_port = processes.free_ports(5)
-    settings = load(data=folder / "moorage", gateway_port=gateway_port, edge_port=edge_port)
-    app = f"127.0.0.1:{app_port}"
-    _route(settings, app)
-    proxy = {"handler": "reverse_proxy", "upstreams": [{"dial": app}]}
+    (app_port,) = processes.free_ports(1)
     with ExitStack() as stack:
-        answer = {"handler": "static_response", "body": BODY}
+        answer: Route = {"handle": [{"handler": "static_response", "body": BODY}]}
         stack.enter_context(_running(_config(app_port, answer), folder / "app", CLIENT_CORE))
-        ours = stack.enter_context(_started(caddy.command(settings), caddy.environment(settings), folder / "ours"))
-        bare = stack.enter_context(_running(_config(bare_port, proxy), folder / "bare"))
-        logged = stack.enter_context(_running(_with_log(_config(logged_port, proxy), folder), folder / "logged"))
+        ours, port = stack.enter_context(_gateway(folder / "ours", app_port, is_counted=True))
+        uncounted, uncounted_port = stack.enter_context(_gateway(folder / "uncounted", app_port, is_counted=False))
         targets = [
-            Target(OURS, ours, gateway_port, ("/",), HOST),
-            Target(UNCOUNTED, ours, gateway_port, ("/",), UNCOUNTED_HOST),
-            Target(BARE, bare, bare_port, ("/",), HOST),
-            Target(BARE_LOGGED, logged, logged_port, ("/",), HOST),
+            Target(OURS, ours, port, ("/",), HOST),
+            Target(UNCOUNTED, uncounted, uncounted_port, ("/",), HOST),
+            Target(DEPLOYED, ours, port, ("/",), DEPLOYED_HOST),
+            *(stack.enter_context(_bare(name, app_port, folder / key)) for name, key in _BARE_ONES),
         ]
         for target in targets:
             static.wait_for(target.port)
@@ -68,34 +68,59 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
         return _figures(function_rounds.measure(targets, generator, sizes.plan), sizes.plan)
 
 
-def _route(settings: Settings, app: str) -> None:
-    """Let Caddy start with what the platform tells it of two apps: one is counted, as all are, and one is not."""
+_BARE_ONES = ((BARE, "bare"), (BARE_LOGGED, "same-log"), (BARE_DEFAULT, "default-log"))
+
+
+@contextmanager
+def _bare(name: str, app_port: int, data: Path) -> Iterator[Target]:
+    (port,) = processes.free_ports(1)
+    logged = LOGGED if name == BARE_LOGGED else []
+    proxy = {"handler": "reverse_proxy", "upstreams": [{"dial": f"127.0.0.1:{app_port}"}]}
+    config = _config(port, {"match": [{"host": [HOST]}], "handle": [*logged, proxy]})
+    if name != BARE:
+        _add_log(config, load(data=data), has_our_fields=name == BARE_LOGGED)
+    with _running(config, data) as pid:
+        yield Target(name, pid, port, ("/",), HOST)
+
+
+@contextmanager
+def _gateway(data: Path, app_port: int, *, is_counted: bool) -> Iterator[tuple[int, int]]:
+    """Run our gateway with what the platform tells it of many apps; yields its process id and its port."""
+    port, edge_port = processes.free_ports(2)
+    settings = load(data=data, gateway_port=port, edge_port=edge_port)
+    _route(settings, app_port, is_counted=is_counted)
+    with _started(caddy.command(settings), caddy.environment(settings), data) as pid:
+        yield pid, port
+
+
+def _route(settings: Settings, app_port: int, *, is_counted: bool) -> None:
+    """Write down where apps are, as Caddy would be told. One of them moves after that, to the same app."""
 
     def complain(host: str, error: Exception) -> None:
         raise error
 
     routes = AppRoutes(settings, complain)
     routes.look()
-    routes.put(Wanted(apps=dict.fromkeys((HOST, UNCOUNTED_HOST), AppRoute((app,), 1))))
-    caddy.write_config(settings, HostConfig(logged=frozenset({HOST}), direct=routes.names()))
+    here = AppRoute((f"127.0.0.1:{app_port}",), 1)
+    apps = dict.fromkeys((HOST, DEPLOYED_HOST, *OTHERS), here)
+    routes.put(Wanted(apps={**apps, DEPLOYED_HOST: AppRoute((f"localhost:{app_port}",), 1)}))
+    logged = frozenset(apps) if is_counted else frozenset()
+    caddy.write_config(settings, HostConfig(logged=logged, direct=routes.names()))
+    routes.put(Wanted(apps={**apps, DEPLOYED_HOST: replace(here, generation=2)}))
 
 
-def _config(port: int, handler: dict[str, Any]) -> dict[str, Any]:
-    server = {
-        "listen": [f"127.0.0.1:{port}"],
-        "automatic_https": {"disable": True},
-        "routes": [{"handle": [handler]}],
-    }
+def _config(port: int, route: Route) -> dict[str, Any]:
+    server = {"listen": [f"127.0.0.1:{port}"], "automatic_https": {"disable": True}, "routes": [route]}
     logs = {"logs": {"default": {"level": "ERROR"}}}
     return {"admin": {"disabled": True}, "logging": logs, "apps": {"http": {"servers": {"bare": server}}}}
 
 
-def _with_log(config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    config["apps"]["http"]["servers"]["bare"]["logs"] = {}
-    writer = {"output": "file", "filename": str(folder / "access.log")}
-    access = {"include": ["http.log.access"], "level": "INFO", "writer": writer, "encoder": {"format": "json"}}
-    config["logging"]["logs"] = {"default": {"level": "ERROR", "exclude": ["http.log.access"]}, "access": access}
-    return config
+def _add_log(config: dict[str, Any], settings: Settings, *, has_our_fields: bool) -> None:
+    config["apps"]["http"]["servers"]["bare"]["logs"] = {"default_logger_name": access_log.NAME}
+    log = access_log.log_of(settings)
+    if not has_our_fields:
+        log["encoder"] = {"format": "json"}
+    config["logging"]["logs"] = {"default": {"level": "ERROR", "exclude": ["http.log.access"]}, access_log.NAME: log}
 
 
 @contextmanager
@@ -129,4 +154,5 @@ def _figures(samples: Samples, plan: Plan) -> list[Figure]:
         return Figure(f"{name.replace(OURS, 'apps')}, 2 KB c={clients}: {title}", value, unit, base, peer, bar)
 
     quantities = (("requests/s", "/s", "rate"), ("CPU/request", "us", "cpu_us"), ("p99", "ms", "p99_ms"))
-    return [figure(*quantity, *pair) for pair in (*COMPARED, (OURS, BARE)) for quantity in quantities]
+    pairs = (*COMPARED, (OURS, BARE_DEFAULT), (DEPLOYED, BARE_LOGGED), (OURS, BARE))
+    return [figure(*quantity, *pair) for pair in pairs for quantity in quantities]

@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,50 @@ def fetch(settings: Settings, host: str, path: str = "/", *, method: str = "GET"
     """Send one request with exactly this host and path, which a client library would tidy up."""
     request = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n"
     return read_reply(exchange(settings, request.encode()))
+
+
+async def get(settings: Settings, host: str, path: str = "/", headers: str = "", *, method: str = "GET") -> Reply:
+    return await asyncio.to_thread(fetch, settings, host, path, method=method, headers=headers)
+
+
+@asynccontextmanager
+async def busy_clients(
+    settings: Settings, request: bytes, count: int, *, reconnecting: int = 0
+) -> AsyncIterator[list[Reply]]:
+    """Clients that ask the same again and again, some on a fresh connection each time.
+
+    One whose answer or connection breaks off fails the test.
+    """
+    replies: list[Reply] = []
+    is_over = asyncio.Event()
+
+    async def ask(keeps: bool) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", settings.gateway_port)
+        while not is_over.is_set():
+            writer.write(request)
+            replies.append(await _whole_reply(reader))
+            if not keeps:
+                writer.close()
+                reader, writer = await asyncio.open_connection("127.0.0.1", settings.gateway_port)
+        writer.close()
+
+    tasks = [asyncio.create_task(ask(number >= reconnecting)) for number in range(count)]
+    try:
+        yield replies
+        is_over.set()
+        async with asyncio.timeout(20):
+            await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _whole_reply(reader: asyncio.StreamReader) -> Reply:
+    head = await reader.readuntil(b"\r\n\r\n")
+    if b"Content-Length: " in head:
+        length = int(head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0])
+        return read_reply(head + await reader.readexactly(length))
+    return read_reply(head + await reader.readuntil(b"0\r\n\r\n"))
 
 
 class NoAnswer(Exception):

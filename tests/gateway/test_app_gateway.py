@@ -5,85 +5,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
-import aiohttp
 import pytest
 from structlog.testing import capture_logs
 from tests.gateway.app_backend import Backend, running_backend
-from tests.gateway.support import Reply, fetch, free_port, make_release, make_settings, read_reply, running_caddy
+from tests.gateway.app_support import HOST, get, session_of, wanted
+from tests.gateway.support import free_port
 
-from moorage.gateway import access_log, app_routes, caddy
+from moorage.gateway import access_log, hosts
 from moorage.gateway.app_proxy import waker_socket
 from moorage.gateway.routes import Routes
 from moorage.gateway.wanted import AppRoute, Wanted
 from moorage.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.settings import Settings
-from moorage.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
 
-HOST = "app.localhost"
 HTML = "Accept: text/html\r\n"
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """A gateway in a folder with all that has a meaning to Caddy, its patterns and its regular expressions."""
-    settings = make_settings(tmp_path_factory.mktemp("gw") / "d$1{t}[a]~")
-    with running_caddy(settings):
-        yield settings
-
-
-@pytest.fixture
-def settings(shared: Settings) -> Iterator[Settings]:
-    yield shared
-    asyncio.run(Routes(shared, Telemetry(quiet=True)).apply(Wanted()))
-
-
-@pytest.fixture
-def gateway(settings: Settings) -> Routes:
-    return Routes(settings, Telemetry(quiet=True))
-
-
-@pytest.fixture
-async def app() -> AsyncIterator[Backend]:
-    async with running_backend("one") as backend:
-        yield backend
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Backend]:
-    async with running_backend("two") as backend:
-        yield backend
-
-
-@pytest.fixture(params=["counted", "uncounted"])
-def is_counted(request: pytest.FixtureRequest) -> bool:
-    """Apps that are counted have a route of their own; all others are found after it turned out to be no file."""
-    found: bool = request.param == "counted"
-    return found
-
-
-def wanted(*addresses: str, generation: int = 1, is_counted: bool = True, **fields: Any) -> Wanted:
-    logged = frozenset({HOST} if is_counted else ())
-    return Wanted(apps={HOST: AppRoute(addresses, generation)}, logged=logged, **fields)
-
-
-async def get(
-    settings: Settings, host: str = HOST, path: str = "/", headers: str = "", *, method: str = "GET"
-) -> Reply:
-    return await asyncio.to_thread(fetch, settings, host, path, method=method, headers=headers)
-
-
-@asynccontextmanager
-async def session_of(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    base = f"http://127.0.0.1:{settings.gateway_port}"
-    async with aiohttp.ClientSession(base, headers={"Host": HOST}, timeout=aiohttp.ClientTimeout(20)) as session:
-        yield session
 
 
 async def test_an_app_answers_at_its_host_whatever_is_asked(
@@ -137,72 +75,6 @@ async def test_an_app_is_told_who_asks(settings: Settings, gateway: Routes, app:
     assert (sent["x-forwarded-for"], sent["x-forwarded-proto"]) == ("127.0.0.1", "http")
     assert named["x-request-id"] == "mine"
     assert "accept-encoding" not in sent
-
-
-@asynccontextmanager
-async def busy_clients(settings: Settings, count: int) -> AsyncIterator[list[Reply]]:
-    """Clients, half of which keep their connection; one that gets no whole answer fails the test."""
-    replies: list[Reply] = []
-    is_over = asyncio.Event()
-
-    async def ask(keeps: bool) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", settings.gateway_port)
-        while not is_over.is_set():
-            writer.write(f"GET /x HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = int(head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0])
-            replies.append(read_reply(head + await reader.readexactly(length)))
-            if not keeps:
-                writer.close()
-                reader, writer = await asyncio.open_connection("127.0.0.1", settings.gateway_port)
-        writer.close()
-
-    tasks = [asyncio.create_task(ask(number % 2 == 0)) for number in range(count)]
-    try:
-        yield replies
-        is_over.set()
-        async with asyncio.timeout(20):
-            await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def test_swaps_under_load_fail_no_request(
-    settings: Settings,
-    gateway: Routes,
-    app: Backend,
-    other: Backend,
-    is_counted: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app_routes, "KEPT_S", 0.5)  # so that names are taken away meanwhile, too
-    await gateway.apply(wanted(app.address, is_counted=is_counted))
-
-    async with busy_clients(settings, 8) as replies:
-        for number in range(20):
-            target = (other, app)[number % 2]
-            await gateway.apply(wanted(target.address, generation=number + 2, is_counted=is_counted))
-            asked = target.asked
-            await asyncio.sleep(0.1)
-            assert target.asked > asked
-
-    assert len(replies) > 300
-    assert {reply.status for reply in replies} == {200}
-    assert {reply.body for reply in replies} == {b"one", b"two"}
-
-
-async def test_after_a_swap_nobody_is_sent_to_the_old_replica(
-    settings: Settings, gateway: Routes, app: Backend, other: Backend
-) -> None:
-    found = []
-
-    for number in range(10):
-        target = (app, other)[number % 2]
-        await gateway.apply(wanted(target.address, generation=number + 1))
-        found.append((await get(settings)).body.decode() == target.name)
-
-    assert found == [True] * 10
 
 
 async def test_web_sockets_go_through_and_outlive_a_load(settings: Settings, gateway: Routes, app: Backend) -> None:
@@ -299,166 +171,6 @@ async def test_the_waker_gets_the_requests_of_an_app_that_sleeps(
     assert (asleep.body, awake.body) == (b"waker", b"one")
 
 
-async def test_replicas_share_the_requests_and_one_that_ends_is_left_out(
-    settings: Settings, gateway: Routes, app: Backend, other: Backend
-) -> None:
-    await gateway.apply(wanted(app.address, other.address))
-
-    async with busy_clients(settings, 8) as shared:
-        await asyncio.sleep(0.5)
-    both = (app.asked, other.asked)
-    await other.stop()
-    after = [await get(settings, method="POST", headers="Content-Length: 0\r\n") for _ in range(30)]
-
-    assert {reply.status for reply in shared} == {200}
-    assert min(both) > sum(both) / 4
-    assert {reply.body for reply in after} == {b"one"}
-
-
-async def test_replicas_come_and_go(settings: Settings, gateway: Routes, app: Backend, other: Backend) -> None:
-    await gateway.apply(wanted(app.address))
-    await gateway.apply(wanted(app.address, other.address, generation=2))
-    scaled = {(await get(settings)).body for _ in range(30)}
-    await gateway.apply(wanted(other.address, generation=3))
-    alone = {(await get(settings)).body for _ in range(10)}
-
-    assert scaled == {b"one", b"two"}
-    assert alone == {b"two"}
-
-
-async def test_replicas_that_are_all_gone_are_a_page_of_ours(settings: Settings, gateway: Routes) -> None:
-    gone = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-    await gateway.apply(wanted(*gone))
-
-    reply = await get(settings)
-
-    assert (reply.status, reply.error["message"]) == (502, "The app does not answer")
-
-
-async def test_a_deployment_of_one_replica_loads_nothing_while_anybody_is_connected(
-    settings: Settings, gateway: Routes, app: Backend, other: Backend
-) -> None:
-    path = settings.folder("run") / "caddy.json"
-    await gateway.apply(wanted(app.address))
-    before = path.stat().st_mtime_ns
-    _, client = await asyncio.open_connection("127.0.0.1", settings.gateway_port)
-
-    await gateway.apply(wanted(other.address, generation=2))
-    probe = {"probe.localhost": AppRoute((app.address,), 3)}
-    await gateway.apply(Wanted(apps={HOST: AppRoute((other.address,), 2), **probe}, logged=frozenset({HOST})))
-    found = (await get(settings, "probe.localhost")).body
-    client.close()
-
-    assert path.stat().st_mtime_ns == before
-    assert found == b"one"
-
-
-async def test_who_comes_back_cuts_nobody_off_to_remember_where_apps_are(
-    settings: Settings, gateway: Routes, app: Backend, other: Backend
-) -> None:
-    await gateway.apply(wanted(app.address))
-    reader, client = await asyncio.open_connection("127.0.0.1", settings.gateway_port)
-    request = f"GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
-    client.write(request)
-    first = await reader.readuntil(b"\r\n\r\none")
-    await gateway.apply(wanted(other.address, generation=2))
-
-    await Routes(settings, Telemetry(quiet=True)).apply(wanted(other.address, generation=2))
-    client.write(request)
-    second = await reader.readuntil(b"\r\n\r\ntwo")
-    client.close()
-
-    assert first.startswith(b"HTTP/1.1 200")
-    assert second.startswith(b"HTTP/1.1 200")
-
-
-async def test_where_nobody_is_connected_a_load_remembers_where_apps_are_now(
-    settings: Settings, gateway: Routes, app: Backend, other: Backend
-) -> None:
-    async def is_remembered() -> bool:
-        await gateway.apply(wanted(other.address, generation=2))
-        return other.address in (settings.folder("run") / "caddy.json").read_text()
-
-    await gateway.apply(wanted(app.address))
-    async with asyncio.timeout(20):
-        while not await is_remembered():  # Connections of the tests before may still be about to end.
-            await asyncio.sleep(0.05)
-
-    assert (await get(settings)).body == b"two"
-
-
-async def test_an_app_is_switched_off_and_on_again(settings: Settings, gateway: Routes, app: Backend) -> None:
-    rules = {HOST: HostRules((RedirectRule("/old", "/new", 308),))}
-    await gateway.apply(wanted(app.address, app.address, rules=rules))
-
-    await gateway.apply(wanted(app.address, app.address, rules=rules, disabled=frozenset({HOST})))
-    off = [await get(settings, path=path) for path in ("/", "/old")]
-    await gateway.apply(wanted(app.address, generation=2))
-    on = await get(settings)
-
-    assert [reply.status for reply in off] == [503, 503]
-    assert on.body == b"one"
-
-
-@asynccontextmanager
-async def asked_all_the_time(settings: Settings, host: str) -> AsyncIterator[set[int]]:
-    statuses: set[int] = set()
-    is_over = asyncio.Event()
-
-    async def probe() -> None:
-        while not is_over.is_set():
-            statuses.add((await get(settings, host)).status)
-
-    prober = asyncio.create_task(probe())
-    yield statuses
-    is_over.set()
-    await prober
-
-
-async def test_a_host_that_changes_between_files_and_an_app_is_never_unknown(
-    settings: Settings, gateway: Routes, app: Backend
-) -> None:
-    release = make_release(settings.folder("releases") / "one", {"index.html": "files"})
-    seen = []
-    await gateway.apply(wanted(app.address, is_counted=False))
-
-    async with asked_all_the_time(settings, HOST) as statuses:
-        for number in range(10):
-            await gateway.apply(Wanted(sites={HOST: release}))
-            seen.append((await get(settings)).body)
-            await gateway.apply(wanted(app.address, generation=number + 2, is_counted=False))
-            seen.append((await get(settings)).body)
-
-    assert statuses == {200}
-    assert seen == [b"files", b"one"] * 10
-
-
-async def test_visitors_of_a_renamed_app_are_sent_on(settings: Settings, gateway: Routes, app: Backend) -> None:
-    await gateway.apply(wanted(app.address))
-    apps = {"new.localhost": AppRoute((app.address,), 2)}
-
-    await gateway.apply(Wanted(apps=apps, moved={HOST: "new.localhost"}, logged=frozenset({"new.localhost"})))
-    old, new = await get(settings, path="/a?b=c"), await get(settings, "new.localhost")
-
-    assert (old.status, old.headers["location"]) == (308, "http://new.localhost/a?b=c")
-    assert new.body == b"one"
-    assert list((settings.folder("apps") / HOST).glob("*~*")) == []
-
-
-async def test_a_counted_app_gives_way_to_files_and_comes_back(
-    settings: Settings, gateway: Routes, app: Backend
-) -> None:
-    release = make_release(settings.folder("releases") / "one", {"index.html": "files"})
-    await gateway.apply(wanted(app.address))
-
-    await gateway.apply(Wanted(sites={HOST: release}, logged=frozenset({HOST})))
-    files = await get(settings)
-    await gateway.apply(wanted(app.address, generation=2))
-    back = await get(settings)
-
-    assert (files.body, back.body) == (b"files", b"one")
-
-
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_rules_apply_to_apps(settings: Settings, gateway: Routes, app: Backend, replicas: int) -> None:
     headers = (HeaderRule("/*", "X-Rule", "yes"), HeaderRule("/*", "Cache-Control", "no-store"))
@@ -530,20 +242,19 @@ async def test_one_app_that_cannot_be_routed_does_not_stop_the_others(
     assert [line["host"] for line in said] == ["bad.localhost"]
 
 
-async def test_a_gateway_that_is_started_again_knows_its_apps(tmp_path: Path, app: Backend, other: Backend) -> None:
-    settings = make_settings(tmp_path / "data")
-    gateway = Routes(settings, Telemetry(quiet=True))
-    apps = {HOST: AppRoute((app.address,), 1), "two.localhost": AppRoute((app.address, other.address), 1)}
-    await gateway.apply(Wanted(apps=apps, logged=frozenset(apps)))
-    before = (settings.folder("run") / "caddy.json").read_bytes()
+@pytest.mark.parametrize("quick", [0, 256])
+async def test_of_many_apps_each_host_reaches_its_own(
+    settings: Settings, gateway: Routes, app: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch, quick: int
+) -> None:
+    monkeypatch.setattr(hosts, "QUICK", quick)  # Beyond that they are divided by a tree.
+    names = [f"h{number}.localhost" for number in range(60)]
+    apps = {name: AppRoute(((app, other)[number % 2].address,), 1) for number, name in enumerate(names)}
+    rules = {name: HostRules((), (HeaderRule("/*", "X-Rule", "yes"),)) for name in names[::3]}
+    await gateway.apply(Wanted(apps=apps, logged=frozenset(names), rules=rules))
 
-    def started() -> list[bytes]:
-        with running_caddy(settings):
-            return [fetch(settings, host).body for host in (HOST, "two.localhost", "two.localhost")]
+    replies = [await get(settings, name) for name in names]
+    odd = [await get(settings, host) for host in ("H3.localhost", "h4.localhost.", "h5.localhost:81")]
 
-    first, second = await asyncio.to_thread(started), await asyncio.to_thread(started)
-
-    assert caddy.write_config(settings).read_bytes() == before
-    for bodies in (first, second):
-        assert bodies[0] == b"one"
-        assert set(bodies[1:]) <= {b"one", b"two"}
+    assert [reply.body for reply in replies] == [b"one", b"two"] * 30
+    assert [reply.headers.get("x-rule") for reply in replies] == ["yes", None, None] * 20
+    assert [reply.body for reply in odd] == [b"two", b"one", b"two"]

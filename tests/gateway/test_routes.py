@@ -7,16 +7,15 @@ import gzip
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.gateway.support import NoAnswer, Reply, fetch, make_release, make_settings, read_reply, running_caddy
+from tests.gateway.support import NoAnswer, busy_clients, fetch, get, make_release, make_settings, running_caddy
 
-from moorage.gateway import access_log, caddy, hosts, pages, releases, routes, sites, static
+from moorage.gateway import access_log, caddy, hosts, names, pages, releases, routes, sites, static
 from moorage.gateway.hosts import HostConfig
 from moorage.gateway.routes import Routes
 from moorage.gateway.rules import all_rule_routes
@@ -30,32 +29,9 @@ pytestmark = pytest.mark.anyio
 OLD, NEW = HostRules((RedirectRule("/old", "/new", 308),)), HostRules((), (HeaderRule("/*", "X-Rule", "yes"),))
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    settings = make_settings(tmp_path_factory.mktemp("gw") / "da{t}a")
-    with running_caddy(settings):
-        yield settings
-
-
-@pytest.fixture
-def settings(shared: Settings) -> Iterator[Settings]:
-    """A gateway that serves nothing yet."""
-    yield shared
-    asyncio.run(Routes(shared, Telemetry(quiet=True)).apply(Wanted()))
-
-
-@pytest.fixture
-def gateway(settings: Settings) -> Routes:
-    return Routes(settings, Telemetry(quiet=True))
-
-
 def release_of(settings: Settings, text: str, **files: str) -> Path:
     name = f"release-of-{text[:20].replace('/', '-')}"
     return make_release(settings.folder("releases") / name, {"index.html": text, **files})
-
-
-async def get(settings: Settings, host: str, path: str = "/", headers: str = "") -> Reply:
-    return await asyncio.to_thread(fetch, settings, host, path, headers=headers)
 
 
 def identities(settings: Settings) -> dict[str, tuple[int, int]]:
@@ -226,6 +202,20 @@ async def test_rules_apply_to_their_hosts_alone(settings: Settings, gateway: Rou
     assert "server" not in replies[0].headers
 
 
+async def test_rules_apply_however_many_hosts_have_some(
+    settings: Settings, gateway: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "LEAF", 2)  # so that few hosts make a tree of many levels
+    monkeypatch.setattr(hosts, "BRANCHES", 2)
+    names = [f"h{number}.localhost" for number in range(30)]
+    rules = {name: HostRules((RedirectRule("/old", f"/{name}", 307),)) for name in names}
+
+    await gateway.apply(Wanted(rules=rules))
+
+    replies = [await get(settings, name, "/old") for name in names]
+    assert [reply.headers.get("location") for reply in replies] == [f"/{name}" for name in names]
+
+
 async def test_configuration_is_loaded_only_where_it_differs(settings: Settings, gateway: Routes) -> None:
     one = release_of(settings, "one")
     path = settings.folder("run") / "caddy.json"
@@ -300,38 +290,6 @@ async def test_a_started_gateway_knows_the_hosts_of_the_last_time(settings: Sett
 
     assert again == before
     assert without == caddy.config_text(settings, HostConfig()).encode()
-
-
-@asynccontextmanager
-async def busy_clients(settings: Settings, request: bytes, count: int) -> AsyncIterator[list[Reply]]:
-    """Keep-alive clients that ask the same again and again; a broken answer or connection fails the test."""
-    replies: list[Reply] = []
-    is_over = asyncio.Event()
-
-    async def ask() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", settings.gateway_port)
-        while not is_over.is_set():
-            writer.write(request)
-            head = await reader.readuntil(b"\r\n\r\n")
-            replies.append(await _rest(head, reader))
-        writer.close()
-
-    tasks = [asyncio.create_task(ask()) for _ in range(count)]
-    try:
-        yield replies
-        is_over.set()
-        async with asyncio.timeout(20):
-            await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def _rest(head: bytes, reader: asyncio.StreamReader) -> Reply:
-    if b"Content-Length: " in head:
-        length = int(head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0])
-        return read_reply(head + await reader.readexactly(length))
-    return read_reply(head + await reader.readuntil(b"0\r\n\r\n"))
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
@@ -426,3 +384,21 @@ async def test_only_counted_hosts_are_logged_and_nothing_secret_is(settings: Set
     known = {"ts", "request", "bytes_read", "duration", "size", "status", "referer", "user_agent"}
     assert set(lines[0]) == known
     assert set(lines[0]["request"]) == {"remote_ip", "client_ip", "proto", "method", "host", "uri"}
+
+
+@pytest.mark.parametrize("count", [names.FEW, names.FEW + 12])
+async def test_of_many_hosts_those_that_are_counted_are_logged_however_they_are_written(
+    settings: Settings, gateway: Routes, count: int
+) -> None:
+    counted = [f"h{number}.localhost" for number in range(count)]
+    one = release_of(settings, "one")
+    path = access_log.path_of(settings)
+    await gateway.apply(Wanted(sites=dict.fromkeys([*counted, "b.localhost"], one), logged=frozenset(counted)))
+    start = path.stat().st_size if path.exists() else 0
+
+    asked = ["h1.localhost", "H1.localhost", "h1.localhost:81", "b.localhost", "gone.localhost", "#50"]
+    statuses = [(await get(settings, host)).status for host in asked]
+
+    lines = [json.loads(line) for line in path.read_bytes()[start:].splitlines()]
+    assert statuses == [200, 200, 200, 200, 404, 400]
+    assert [line["request"]["host"] for line in lines] == asked[:3]

@@ -189,13 +189,14 @@ def config(settings: Settings, *, admin_socket: Path, hosts: HostConfig = _NO_HO
             "config": {"persist": False},
         },
         # Warnings are left out: Caddy warns of every unix admin socket, and at every stop.
-        "logging": {"logs": {"default": {"level": "ERROR"}}},
+        "logging": {"logs": {"default": {"level": "ERROR", "exclude": [_PREPARED_IN_VAIN]}}},
         # Certificates come with private keys, so they live with the other keys and are backed up with them.
         "storage": {"module": "file_system", "root": str(settings.folder("keys") / "caddy")},
         "apps": {"http": {"grace_period": "5s", "servers": {"public": _server(settings, hosts)}}},
     }
+    apply_tls(made, settings)
     access_log.add_to(made, settings, hosts)
-    return apply_tls(made, settings)
+    return made
 
 
 def _server(settings: Settings, hosts: HostConfig) -> dict[str, Any]:
@@ -251,6 +252,10 @@ def _edge_proxy(settings: Settings) -> dict[str, Any]:
         "headers": {"request": {"set": {"X-Request-Id": ["{http.vars.request_id}"]}}},
     }
 
+
+# A proxy writes each request down for its own messages, at whatever level, and has none that matter to us: that an
+# upstream does not answer is said by the server. Where nobody listens it does not, and a request costs 5 % less.
+_PREPARED_IN_VAIN = "http.handlers.reverse_proxy"
 
 # The proxy names itself as it writes the answer, so this has to wait until then.
 _WITHOUT_NAMES = {"handler": "headers", "response": {"deferred": True, "delete": ["Server", "Via"]}}
