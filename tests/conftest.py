@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import compileall
 import gc
+import os
 import shutil
 import sqlite3
+import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +19,7 @@ import structlog
 from pydantic import SecretStr
 from sqlalchemy import create_engine
 from tests.client import Client
-from tests.postgres_server import PostgresServer, database_name, running_postgres
+from tests.postgres_server import KeptDatabase, PostgresServer, database_name, running_postgres
 
 from moorage import app as application
 from moorage.app import App
@@ -24,7 +29,7 @@ from moorage.db.sqlite import SqliteDatabase
 from moorage.db.store import Database
 from moorage.env import Env
 from moorage.functions import edge_client
-from moorage.http import openapi
+from moorage.http import openapi, route
 from moorage.http.route import Route
 from moorage.identity import gate
 from moorage.kit.clock import ManualClock
@@ -36,12 +41,24 @@ from moorage.worker.pool import Worker
 # Tests are collected into memory to stay there: looking for garbage among them takes seconds and finds none.
 gc.disable()
 
+MEMORY = Path("/dev/shm")
 NOBODY = "http://127.0.0.1:9"  # a code host that is not there: no test may ask the real one
 
 try:
     from _pytest.nodeid import NodeId
 except ImportError:  # An older pytest reads `_nodeid` itself.
     NodeId = None  # type: ignore[assignment,misc]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the code once: tests start hundreds of processes, and each would compile all that it imports.
+
+    Some machines tell Python to keep nothing that it compiled, and a test may start a process as a user who cannot.
+    """
+    if not hasattr(config, "workerinput"):
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
+        compileall.compile_dir(Path(application.__file__).parent, quiet=2)
 
 
 @pytest.hookimpl(trylast=True)
@@ -78,6 +95,25 @@ def documents() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(openapi, "document", document)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def routes() -> Iterator[None]:
+    """Read the same handler once: applications are built for thousands of tests, and all of them have the same ones."""
+    read: dict[Any, Route] = {}
+    declare = route.declare
+
+    def declared(method: str, path: str, handler: Callable[..., Any], **options: Any) -> Route:
+        # What a route is made of; a handler that is defined anew for every application has the same.
+        told = (handler.__code__, handler.__name__, handler.__doc__, *handler.__annotations__.items())
+        key = (method, path, told, *options.items())
+        if key not in read:
+            read[key] = declare(method, path, handler, **options)
+        return replace(read[key], handler=handler)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(route, "declare", declared)
         yield
 
 
@@ -119,17 +155,20 @@ def make_settings(**given: Any) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def usual_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return make_settings(data=tmp_path_factory.getbasetemp())
+def known_settings() -> dict[Any, Settings]:
+    """Settings that were made before, by what they were made of: reading them takes longer than many tests do."""
+    return {}
 
 
 @pytest.fixture
-def settings(tmp_path: Path, request: pytest.FixtureRequest, usual_settings: Settings) -> Settings:
+def settings(tmp_path: Path, request: pytest.FixtureRequest, known_settings: dict[Any, Settings]) -> Settings:
     """Settings of a test. Mark a test with `@pytest.mark.settings(billing="manual")` to change some."""
     marker = request.node.get_closest_marker("settings")
-    if marker is None:
-        return usual_settings.model_copy(update={"data": tmp_path / "data"})
-    return make_settings(**{"data": tmp_path / "data", **marker.kwargs})
+    given = {"data": tmp_path / "data", **(marker.kwargs if marker else {})}
+    key = frozenset((name, value) for name, value in given.items() if name != "data")
+    if key not in known_settings:
+        known_settings[key] = make_settings(**given)
+    return known_settings[key].model_copy(update={"data": given["data"]})
 
 
 @pytest.fixture
@@ -165,24 +204,30 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def stores() -> Iterator[Path]:
+    """Where files of stores are, in memory if there is such a folder: a test that ends its store waits for no disk."""
+    with tempfile.TemporaryDirectory(prefix="moorage-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-async def db(request: pytest.FixtureRequest, env: Env, tmp_path: Path) -> AsyncIterator[Database]:
+async def db(request: pytest.FixtureRequest, env: Env, stores: Path) -> AsyncIterator[Database]:
     """A clean store; every test that takes it runs on SQLite and on PostgreSQL."""
+    path = stores / "moorage.db"
     if request.param == "sqlite":
-        path = tmp_path / "moorage.db"
         shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
         store: Database = SqliteDatabase(path, env)
     else:
-        from moorage.db.postgres import PostgresDatabase
-
         server: PostgresServer = request.getfixturevalue("postgres")
-        url = server.borrow_database(request.getfixturevalue("postgres_template"))
-        store = PostgresDatabase(url, env)
+        store = server.borrow_database(request.getfixturevalue("postgres_template"), env)
     await store.write(audit.ensure_key)
     yield store
-    store.close()
-    if request.param == "postgres":
-        server.return_database(url)
+    if isinstance(store, KeptDatabase):
+        server.return_database(store)
+    else:
+        store.close()
+        path.unlink()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,13 @@ from typing import Any
 
 import psycopg
 
+from moorage.db.postgres import PostgresDatabase
+from moorage.env import Env
+
 NOBODY = 65534  # PostgreSQL refuses to run as root, so root's tests run it as nobody.
+
+
+KEPT = "kept"  # the name of connections that outlive a test
 
 
 # Emptying the tables of a database is quicker than copying a new one. Rows leave a trace in a table's file,
@@ -26,7 +33,7 @@ DO $$
 DECLARE each record; removed bigint;
 BEGIN
     PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE datname = current_database() AND pid <> pg_backend_pid();
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name <> 'kept';
     SET LOCAL session_replication_role = replica;
     FOR each IN SELECT oid::regclass AS name FROM pg_class
         WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace LOOP
@@ -42,24 +49,49 @@ END $$
 """
 
 
+class KeptDatabase(PostgresDatabase):
+    """A store whose connections outlive a test: making them anew takes longer than many tests do."""
+
+    def __init__(self, url: str, env: Env) -> None:
+        super().__init__(f"{url}&application_name={KEPT}", env)
+        self.url = url
+
+    def rest(self) -> None:
+        """End what runs, as `close` does, and keep what connects, less what a test has broken."""
+        self._threads.shutdown()
+        if not self._pool.closed:
+            self._pool.check()
+
+    def wake(self, env: Env) -> bool:
+        """Serve another test; returns whether that is possible, which it is not after a test has closed the store."""
+        self.env, self._threads = env, ThreadPoolExecutor(self._pool.max_size, thread_name_prefix="store")
+        return not self._pool.closed
+
+
 class PostgresServer:
     def __init__(self, url: str) -> None:
         self.url = url
-        self._returned: list[str] = []  # databases that are empty again
+        self._returned: list[KeptDatabase] = []  # databases that are empty again
         # A connection that stays knows the tables, which a new one has to learn first: that takes far longer.
         self._emptying: dict[str, psycopg.Connection[Any]] = {}
 
-    def borrow_database(self, template: str) -> str:
-        """Return the URL of an empty database with all tables; to be given back when the test is over."""
-        return self._returned.pop() if self._returned else self.create_database(template)
+    def borrow_database(self, template: str, env: Env) -> KeptDatabase:
+        """Return an empty database with all tables; to be given back when the test is over."""
+        if not self._returned:
+            return KeptDatabase(self.create_database(template), env)
+        kept = self._returned.pop()
+        return kept if kept.wake(env) else KeptDatabase(kept.url, env)
 
-    def return_database(self, url: str) -> None:
-        if url not in self._emptying:
-            self._emptying[url] = psycopg.connect(url, autocommit=True)
-        self._emptying[url].execute(EMPTY)
-        self._returned.append(url)
+    def return_database(self, used: KeptDatabase) -> None:
+        used.rest()
+        if used.url not in self._emptying:
+            self._emptying[used.url] = psycopg.connect(used.url, autocommit=True)
+        self._emptying[used.url].execute(EMPTY)
+        self._returned.append(used)
 
     def close(self) -> None:
+        for kept in self._returned:
+            kept.close()
         for connection in self._emptying.values():
             connection.close()
 

@@ -26,9 +26,14 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree(path)))
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the line and the full name of everything of ours that a module imports, wherever the import stands."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names if alias.name.startswith("moorage"))
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("moorage"):
@@ -37,12 +42,12 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
 
 def calls(path: Path) -> Iterator[ast.Call]:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Call):
             yield node

@@ -6,7 +6,10 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
 from tests.architecture.source import ROOT, SRC, calls, functions, modules, name_of
+
+pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the source, and not each of them
 
 SPAWNERS = {"Popen", "run", "call", "check_call", "check_output", "create_subprocess_exec", "execv", "execve", "spawnv"}
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from tests.architecture.source import SRC, functions, modules
+
+pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the source, and not each of them
 
 FILE_LINES = 500
 FUNCTION_LINES = 60

@@ -31,7 +31,7 @@ import asyncio, json, sys
 from pathlib import Path
 from moorage.cells.runtimes import resolve
 from moorage.functions import installer
-from moorage.functions.packages import InstallFailed
+from moorage.functions.failures import InstallFailed
 from moorage.settings import Settings
 
 data, allow, folder, language, timeout_s = sys.argv[1:]

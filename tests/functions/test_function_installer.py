@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from moorage.functions.failures import InstallFailed
 from moorage.functions.installer import SandboxInstaller
-from moorage.functions.packages import InstallFailed
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio

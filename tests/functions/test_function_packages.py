@@ -19,7 +19,8 @@ from moorage.app import App
 from moorage.artifacts.store import ArtifactStore
 from moorage.db.store import Database
 from moorage.functions import code
-from moorage.functions.packages import BadPackage, InstallFailed, Packages
+from moorage.functions.failures import InstallFailed
+from moorage.functions.packages import BadPackage, Packages
 from moorage.kit.clock import HOUR_MS, ManualClock
 
 pytestmark = pytest.mark.anyio

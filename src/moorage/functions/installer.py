@@ -18,7 +18,7 @@ from pathlib import Path
 
 from moorage.cells import toolchain, zygotes
 from moorage.cells.runtimes import Runtime, installed
-from moorage.functions.packages import InstallFailed
+from moorage.functions.failures import InstallFailed
 from moorage.kit import folders
 from moorage.sandbox import run as sandbox
 from moorage.settings import Settings

@@ -25,6 +25,7 @@ from moorage.artifacts.store import ArtifactStore
 from moorage.cells.runtimes import LANGUAGES, MAIN_FILES
 from moorage.db.store import Database
 from moorage.functions import code
+from moorage.functions.failures import InstallFailed
 from moorage.kit import zips, zips_writer
 
 T = TypeVar("T")
@@ -40,14 +41,6 @@ VENDORED = ("packages", "virtualenv", ".venv", "lib/python*")
 
 class BadPackage(Exception):
     """The package cannot be deployed; the text says why, to its author."""
-
-
-class InstallFailed(Exception):
-    """The dependencies could not be installed; the text is the end of what the installer said."""
-
-    def __init__(self, tail: str) -> None:
-        super().__init__(tail)
-        self.tail = tail
 
 
 class Installer(Protocol):

@@ -10,10 +10,9 @@ import asyncio
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import aiohttp
 from joserfc import jws, jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, KeySet
@@ -22,6 +21,9 @@ from moorage.errors import Unauthorized
 from moorage.http.strictjson import unusable
 from moorage.kit.clock import HOUR_MS, SECOND_MS, Clock
 from moorage.settings import is_loopback
+
+if TYPE_CHECKING:
+    import aiohttp
 
 # Signatures by an issuer's private key only: with HS256 or `none` anybody who has the public key could sign.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -85,6 +87,8 @@ class OidcVerifier:
 
     async def _keys(self, issuer: _Issuer, at_most_ms: int) -> KeySet:
         """Return the issuer's keys, fetched anew where they are older than that; the old ones if it is down."""
+        import aiohttp  # It takes 0.1 s to load, and most platforms have no issuer.
+
         async with issuer.lock:
             if self._is_due(issuer, at_most_ms if issuer.keys else FETCH_AGAIN_MS):
                 try:
@@ -144,6 +148,8 @@ def _decode(token: str, keys: KeySet) -> dict[str, Any]:
 
 
 async def _fetch_keys(issuer: _Issuer) -> KeySet:
+    import aiohttp
+
     timeout = aiohttp.ClientTimeout(total=10)
     async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
         discovered = await _json(session, issuer.url.rstrip("/") + "/.well-known/openid-configuration")

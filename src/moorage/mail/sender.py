@@ -6,8 +6,6 @@ from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from urllib.parse import unquote, urlsplit
 
-import aiosmtplib
-
 from moorage.errors import RetryLater
 from moorage.settings import Settings
 
@@ -25,6 +23,8 @@ class Mailer:
 
     async def send(self, *, to: str, subject: str, text: str, html: str | None = None, message_id: str = "") -> None:
         """Send one mail; a server that cannot take it now raises RetryLater, one that refuses it raises."""
+        import aiosmtplib  # It takes time to load, and many platforms send no mail.
+
         message = EmailMessage()
         message["From"], message["To"], message["Subject"] = self._from, to, subject
         message["Date"] = formatdate()

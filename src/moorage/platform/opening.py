@@ -16,36 +16,9 @@ from moorage.env import Env
 from moorage.errors import CannotStart
 from moorage.kit.clock import SystemClock
 from moorage.kit.crypto import CannotDecrypt
-from moorage.platform import keys
+from moorage.platform import folders, keys
 from moorage.settings import Settings
 
-FOLDERS = (
-    "store",
-    "artifacts",
-    "git",
-    "sites",
-    "disabled",
-    "releases",
-    "apps",
-    "app-releases",
-    "builds",
-    "code",
-    "spool",
-    "run",
-    "logs",
-    "databases",
-    "engines",
-    "volumes",
-    "trash",
-    "keys",
-    "uploads",
-)
-READABLE = (
-    "sites",
-    "disabled",
-    "releases",
-    "apps",
-)  # by the gateway, which may run as another user; everything else is ours alone
 STORE = "moorage.db"
 
 
@@ -73,12 +46,6 @@ class Opened:
             self.lock.release()
 
 
-def make_folders(settings: Settings) -> None:
-    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for name in FOLDERS:
-        settings.folder(name).mkdir(exist_ok=True, mode=0o755 if name in READABLE else 0o700)
-
-
 def store_path(settings: Settings) -> Path:
     return settings.folder("store") / STORE
 
@@ -98,16 +65,9 @@ def check_store_is_there(settings: Settings) -> None:
         raise MissingStore(settings.data)
 
 
-def check_not_running(settings: Settings) -> None:
-    """Refuse where a platform runs on this folder, before anything of its is touched."""
-    if settings.uses_postgres:
-        return
-    FolderLock(settings.folder("store")).release()
-
-
 def open_store(settings: Settings, *, exclusive: bool = True) -> Opened:
     """Open, migrate and return the store; raises where another process owns it or data would be forgotten."""
-    make_folders(settings)
+    folders.make(settings)
     if settings.uses_postgres:
         from moorage.db.postgres import PostgresDatabase
 

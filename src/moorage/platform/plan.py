@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from moorage.gateway import caddy
-from moorage.platform import opening
+from moorage.platform import folders
 from moorage.sandbox import capabilities
 from moorage.settings import BadSettings, Sandbox, Settings, as_environment
 
@@ -27,8 +27,8 @@ RUNTIME_SETTINGS = frozenset(
 
 def make(settings: Settings) -> dict[str, Any]:
     """Return the plan; raises BadSettings where a port is taken."""
-    opening.make_folders(settings)
-    opening.check_not_running(settings)
+    folders.make(settings)
+    folders.check_not_running(settings)
     settings = with_sandbox(with_metrics_port(settings))
     check_ports(settings)
     env = as_environment(settings)
@@ -54,7 +54,7 @@ def make_edge(settings: Settings) -> dict[str, Any]:
     """Return the plan of a machine that only runs functions; raises BadSettings."""
     if not settings.uses_postgres:
         raise BadSettings("MOORAGE_DATABASE_URL: is needed here; on one machine `moorage up` runs the gateway as well")
-    opening.make_folders(settings)
+    folders.make(settings)
     settings = with_sandbox(settings)
     check_ports(settings, ("edge_port",))
     env = as_environment(settings)

@@ -16,7 +16,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-import aiohttp
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
@@ -99,6 +98,8 @@ class GithubApp:
         return token.value
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+        import aiohttp  # It takes 0.1 s to load, and most platforms have no such app.
+
         headers = {
             "Accept": "application/vnd.github+json",
             "Authorization": f"Bearer {self._signature()}",
