@@ -14,12 +14,12 @@ INSTALL := $(PIP) install --require-hashes --no-deps
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
-setup: $(VENV)/.runtime ## make the environment in .venv, so that .venv/bin/moorage runs
+setup: $(VENV)/.runtime $(VENV)/.engines ## make the environment in .venv, so that .venv/bin/moorage runs
 
-up: $(VENV)/.runtime ## start the whole platform on this machine (Ctrl-C stops it)
+up: $(VENV)/.runtime $(VENV)/.engines ## start the whole platform on this machine (Ctrl-C stops it)
 	@exec $(BIN)/moorage up
 
-test: $(VENV)/.dev $(VENV)/.system tests/npm/node_modules/.installed ## run every test, on SQLite and on PostgreSQL
+test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, on SQLite and on PostgreSQL
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not bench" $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
@@ -31,7 +31,7 @@ format: $(VENV)/.dev ## rewrite the code in the project's style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.bench bench/npm/node_modules/.installed ## measure every bar and print a table with ratios
+bench: $(VENV)/.bench $(VENV)/.engines bench/npm/node_modules/.installed ## measure every bar and print a table with ratios
 	@$(BIN)/python -m pytest -q -m bench tests/bench
 	@$(BIN)/python -m bench $(ARGS)
 
@@ -56,6 +56,14 @@ $(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(VENV)/bin/python
 	@$(INSTALL) -r requirements/build.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Database software lies in the environment, where every data folder finds it. Without it all but databases works, so
+# what could not be had is tried again the next time and does not stop anything.
+$(VENV)/.engines: requirements/system src/moorage/servers/releases.py $(VENV)/.runtime
+	@./requirements/system
+	@echo "setup: fetching and preparing database software (the first time takes half a minute)"
+	@if $(BIN)/moorage engines install --shared; then touch $@; else \
+	  echo "setup: what is missing is fetched when a database first needs it, or by the next make setup" >&2; fi
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 	@echo "setup: installing what lint and tests need"

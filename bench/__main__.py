@@ -15,10 +15,36 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bench import apps, apps_proxy, create, faults, figures, functions, idle, jobs, machine, projects, read, static
+from bench import (
+    apps,
+    apps_proxy,
+    create,
+    databases,
+    faults,
+    figures,
+    functions,
+    idle,
+    jobs,
+    machine,
+    projects,
+    read,
+    static,
+)
 from bench.figures import Figure
 
-NAMES = ("read", "create", "jobs", "idle", "faults", "static", "apps_proxy", "apps", "projects", *functions.NAMES)
+NAMES = (
+    "read",
+    "create",
+    "jobs",
+    "idle",
+    "faults",
+    "static",
+    "apps_proxy",
+    "apps",
+    "projects",
+    "databases",
+    *functions.NAMES,
+)
 GROUPS = {"functions": functions.NAMES}
 
 
@@ -77,6 +103,8 @@ def _measure(name: str, folder: Path, given: argparse.Namespace) -> list[Figure]
         return apps.run(folder, apps.TINY if quick else apps.FULL)
     if name == "projects":
         return projects.run(folder, projects.TINY if quick else projects.FULL)
+    if name == "databases":
+        return databases.run(folder, databases.TINY if quick else databases.FULL)
     if name in functions.NAMES:
         return functions.run(name, folder, quick=quick, soak_s=given.soak_seconds)
     return faults.run(folder, faults.TINY if quick else replace(faults.FULL, seconds=given.fault_seconds))

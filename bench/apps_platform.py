@@ -103,10 +103,10 @@ class Port(Harbor):
         return {shim.key: shim for shim in shims_of(self.data) if shim.is_alive}
 
 
-def shims_of(data: Path) -> list[Shim]:
+def shims_of(data: Path, kept: str = "shims") -> list[Shim]:
     """Return the shims that have said who they are, also those that have ended."""
     found = []
-    for card in (data / "run" / "shims").glob(f"*/{wire.CARD}"):
+    for card in (data / "run" / kept).glob(f"*/{wire.CARD}"):
         with contextlib.suppress(FileNotFoundError):
             told = json.loads(card.read_bytes())
             found.append(Shim(told["key"], told["pid"], told["started"]))
@@ -137,17 +137,18 @@ def running(folder: Path, **settings: object) -> Iterator[Port]:
             tokens = [seat.token for seat in taken]
             yield Port(ports["api_port"], ports["gateway_port"], tokens, folder, process.pid)
     finally:
-        end_apps(folder / "data")
+        for kept in ("shims", "databases"):
+            end_all(folder / "data", kept)
 
 
-def end_apps(data: Path) -> None:
-    """End every app that a platform has left running, and wait until nothing of them is left."""
+def end_all(data: Path, kept: str = "shims") -> None:
+    """End every app or database that a platform has left running, and wait until nothing of them is left."""
     give_up_at = time.monotonic() + GONE_S
     told: set[int] = set()
-    while folders := list((data / "run" / "shims").glob("*")):
-        for shim in shims_of(data):
+    while folders := list((data / "run" / kept).glob("*")):
+        for shim in shims_of(data, kept):
             if not shim.is_alive:
-                shutil.rmtree(data / "run" / "shims" / shim.key, ignore_errors=True)
+                shutil.rmtree(data / "run" / kept / shim.key, ignore_errors=True)
             elif shim.pid not in told:
                 told.add(shim.pid)
                 os.kill(shim.pid, signal.SIGTERM)

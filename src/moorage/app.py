@@ -25,6 +25,8 @@ from moorage.artifacts.store import ArtifactStore
 from moorage.artifacts.unpacked import Unpacked
 from moorage.builds.builder import Builder
 from moorage.builds.collect import APP_CAPS
+from moorage.cronjobs.parts import Cronjobs
+from moorage.databases.parts import Databases
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
 from moorage.db.tx import Tx
@@ -322,6 +324,8 @@ class App:
     artifacts: ArtifactStore
     functions: Functions
     projects: Projects
+    databases: Databases
+    cronjobs: Cronjobs
     github: GithubEvents  # features that deploy listen here
     document: dict[str, Any] = field(repr=False)
 
@@ -331,6 +335,8 @@ class App:
         await self.projects.git.close()
         await self.asgi.close()
         await self.projects.apps.engine.close()
+        await self.databases.close()
+        await self.cronjobs.close()
         await self.functions.edge.close()
         self.functions.recorder.close()
 
@@ -363,6 +369,9 @@ def build(
     projects = Projects.make(
         db, telemetry, artifacts, gate, is_sandboxed=is_sandboxed, has_gateway=has_gateway, runs_apps=runs_apps
     )
+    databases = Databases.make(db, telemetry, artifacts, is_sandboxed=is_sandboxed)
+    pipeline = projects.pipeline
+    cronjobs = Cronjobs.make(db, telemetry, artifacts, pipeline.sources, pipeline.builder, is_sandboxed=is_sandboxed)
     verifier = OidcVerifier(settings.oidc_issuers, settings.oidc_audience, db.env.clock)
     routers = [
         identity_routes.login_router(db, sessions, verifier),
@@ -371,6 +380,8 @@ def build(
         org_routes.stream_router(db),
         *functions.routers(db),
         *projects.routers(db),
+        *databases.routers(),
+        *cronjobs.routers(),
         webhook_routes.make_router(db),
     ]
     document: dict[str, Any] = {}
@@ -383,10 +394,14 @@ def build(
     github = webhook_jobs.register(handlers)
     functions.register(handlers, ticks)
     projects.register(handlers, ticks, github)
-    chores.register(handlers, ticks, artifacts, [projects.pipeline.releases, projects.pipeline.app_releases])
+    databases.register(handlers, ticks)
+    cronjobs.register(handlers, ticks, github)
+    chores.register(handlers, ticks, artifacts, [pipeline.releases, pipeline.app_releases, cronjobs.releases])
     mounts = [Mount("/git/", projects.git.handle), asking(db)]
     asgi = Dispatcher(routes, db, gate, telemetry, fallback=pages.find, mounts=mounts)
-    return App(asgi, routes, handlers, ticks, sessions, artifacts, functions, projects, github, document)
+    return App(
+        asgi, routes, handlers, ticks, sessions, artifacts, functions, projects, databases, cronjobs, github, document
+    )
 
 
 def asking(db: Database) -> Mount:

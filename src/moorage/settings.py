@@ -179,6 +179,16 @@ class Settings(BaseSettings):
         le=10_080,
         description="Minutes without a request after which an app of the free tier is put to sleep.",
     )
+    cronjob_runs: int = Field(
+        0, ge=0, le=10_000, description="Runs of cronjobs that go on at once. Default: four for each core."
+    )
+    cronjob_minutes: int = Field(60, ge=1, le=1440, description="Minutes that one run of a cronjob may take.")
+    database_host: str = Field(
+        "",
+        description="Name or address under which public databases are found from outside. Default: the apps domain in "
+        "production, else `127.0.0.1`.",
+    )
+    trash_days: int = Field(7, ge=0, le=365, description="Days that deleted databases and volumes wait in the trash.")
     releases_to_keep: int = Field(10, ge=1, le=1000, description="Releases of a project that can be rolled back to.")
     git_push_mb: int = Field(256, ge=1, description="Largest push to the built-in git server.")
     repository_mb: int = Field(1024, ge=1, description="Largest repository, here or at the code host.")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.architecture.source import SRC, imports, modules, name_of
+
+pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the source, and not each of them
 
 # From the bottom up. Packages on one line do not know each other, unless BESIDE says so.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -11,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("sandbox",),
     ("cells", "engines", "shim"),
     ("settings",),
-    ("env", "telemetry"),
+    ("env", "telemetry", "servers"),
     ("db",),
     ("jobs", "http", "vault", "mail"),
     ("worker", "reconciler", "audit", "plans", "artifacts"),
@@ -19,10 +22,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("functions",),
     ("schedules",),
     ("webhooks",),
-    ("repositories", "builds", "scan"),
+    ("repositories", "builds", "scan", "images"),
     ("projects",),
     ("domains", "rules", "analytics"),
     ("apps",),
+    ("databases",),
+    ("cronjobs",),
     ("edge", "gateway"),
     ("platform", "app"),
     ("cli", "docs"),

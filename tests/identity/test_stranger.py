@@ -18,8 +18,15 @@ from tests.functions.support import PYTHON, form, zip_of
 from tests.identity.support import HangsUp, House, in_organization, make_house, path_of, whole_store
 
 from moorage.app import App
+from moorage.cronjobs import service as cronjobs
+from moorage.cronjobs import tables as cronjob_tables
+from moorage.databases import backups
+from moorage.databases import service as databases
+from moorage.databases.backups import Made
+from moorage.databases.servers import add_server
+from moorage.databases.states import DATABASE, DatabaseStatus
 from moorage.db.store import Database
-from moorage.db.tx import Tx
+from moorage.db.tx import Tx, move
 from moorage.http.route import Route, Scope
 from moorage.identity import notifications, tokens
 from moorage.identity.roles import Role
@@ -47,6 +54,8 @@ class Victim:
 
     def path(self, route: Route, **own: Any) -> str:
         known = {"org_id": self.house.org.id, **self.values.get(segment(route), {}), **own}
+        if "/builds/{uuid}" in route.path:
+            known["uuid"] = known["builds/uuid"]
         missing = {name for name, _ in route.params} - set(known)
         assert not missing, f"{route.path}: tell VICTIM[{segment(route)!r}] what {missing} of the victim is"
         return path_of(route, known)
@@ -125,6 +134,42 @@ async def domain_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]
     return {"domain_id": made.data["id"]}
 
 
+async def database_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    """Return a database that runs, as far as the store knows, and has a backup; its name is no secret."""
+    token, org_id = victim.house.tokens[Role.OWNER], victim.house.org.id
+    body = {"name": "orders", "type": "postgresql", "version": "16.4.0", "instanceType": "micro", "username": MARK}
+    await api.post("/v1/databases", token=token, json=body)
+
+    def finish(tx: Tx) -> None:
+        found = databases.get(tx, org_id, "orders")
+        for status in (DatabaseStatus.QUEUED, DatabaseStatus.DEPLOYING):
+            move(tx, DATABASE, found, to=status)
+        move(tx, DATABASE, found, to=DatabaseStatus.RUNNING, running_since=tx.now)
+        add_server(tx, org_id, found.id, "primary", "s1", found.port)
+        made = backups.add(tx, org_id, found, backups.BY_USER, backups.LOGICAL, MARK)
+        backups.complete(tx, org_id, made.id, Made("0" * 64, 1, 1, None))
+
+    await db.write(finish)
+    return {"name": "orders"}
+
+
+async def cronjob_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    """Return a cronjob that is built, as far as the store knows, and has a run; its name is no secret."""
+    token, org_id = victim.house.tokens[Role.OWNER], victim.house.org.id
+    body = {"name": "nightly", "cronSchedule": "0 0 1 1 *", "repositoryName": f"acme/{MARK}", "command": MARK}
+    secrets = {"secrets": [{"name": "KEY", "value": MARK}], "env": [{"name": "A", "value": MARK}]}
+    made = (await api.post("/v1/cronjobs", token=token, json=body | secrets)).data
+
+    def finish(tx: Tx) -> str:
+        found = cronjobs.get(tx, org_id, "nightly")
+        tx.run(cronjob_tables.SET["build_id"], org_id=org_id, id=found.id, new=1, now=tx.now)
+        return cronjobs.add_execution(tx, org_id, found, None).uuid
+
+    run = await db.write(finish)
+    # Both kinds of paths have a `uuid`; which one is meant is told by what stands before it.
+    return {"name": "nightly", "uuid": run, "builds/uuid": made["deploymentUuid"]}
+
+
 # First segment of a path after /v1, and what makes something of the victim's for its parameters.
 VICTIM: dict[str, Builder] = {
     "orgs": identity_of,
@@ -136,6 +181,8 @@ VICTIM: dict[str, Builder] = {
     "projects": project_of,
     "deployments": deployment_of,
     "domains": domain_of,
+    "databases": database_of,
+    "cronjobs": cronjob_of,
 }
 # Bodies that hold, where a route would otherwise refuse the body before it looks for the resource; or what makes one.
 BODIES: dict[tuple[str, str], Any] = {
@@ -153,6 +200,11 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/projects/{name}/domains"): {"domain": "taken.example.com"},
     ("PUT", "/v1/projects/{name}/headers"): {"headers": []},
     ("PUT", "/v1/projects/{name}/redirects"): {"redirects": []},
+    ("POST", "/v1/databases/{name}/change-tier"): {"instanceType": "mini"},
+    ("POST", "/v1/databases/{name}/upgrade"): {"instanceType": "mini"},
+    ("POST", "/v1/databases/{name}/restore"): {"backupName": MARK, "confirm": True},
+    ("PATCH", "/v1/databases/{name}/backups"): {"enabled": True},
+    ("PATCH", "/v1/cronjobs/{name}"): {"command": "taken over"},
 }
 # What the owner is answered who asks for something that this victim's thing cannot do: but it was found.
 FOUND: dict[tuple[str, str], int] = {

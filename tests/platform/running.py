@@ -45,7 +45,7 @@ class Running:
                 continue
             with contextlib.suppress(OSError):
                 stat = Path(f"/proc/{name}/stat").read_text()
-                argv = Path(f"/proc/{name}/cmdline").read_bytes().decode().split("\0")
+                argv = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="replace").split("\0")
                 if int(stat.rpartition(")")[2].split()[1]) == self.process.pid:
                     found[kind_of(argv)] = int(name)
         return found

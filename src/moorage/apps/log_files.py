@@ -104,7 +104,7 @@ def _lowered(block: bytes, needle: bytes) -> bytes:
     return block.lower() if needle.isascii() else block.decode("utf-8", "replace").lower().encode()
 
 
-class _Cursor:
+class Cursor:
     """How far each file of a project has been read.
 
     As a text: the moment up to which everything was read, then the files that were read further, each with how far.
@@ -135,7 +135,7 @@ class _Cursor:
         return ",".join([str(settled), *(f"{name}:{end}" for name, (end, _) in self._recent.items())])
 
     @classmethod
-    def parse(cls, text: str) -> _Cursor | None:
+    def parse(cls, text: str) -> Cursor | None:
         """Read what a client sends back; None where it is none of ours."""
         settled, *places = text.split(",")
         if not _is_number(settled):
@@ -178,7 +178,7 @@ class AppLogs:
 
         They begin after the line with the id `after`; without one, with the newest `tail` lines.
         """
-        seen = _Cursor.parse(after) if after else None
+        seen = Cursor.parse(after) if after else None
         if seen is None:
             cursor, lines = await asyncio.to_thread(self._start, project_id, tail)
             if lines:
@@ -186,7 +186,7 @@ class AppLogs:
         else:
             cursor = await asyncio.to_thread(self._resume, project_id, seen)
         while True:
-            lines = await asyncio.to_thread(self._news, project_id, cursor)
+            lines = await asyncio.to_thread(self.news, project_id, cursor)
             if lines:
                 yield lines
             await asyncio.sleep(PACE_S if lines else POLL_S)
@@ -221,11 +221,11 @@ class AppLogs:
                     parts.append(part)
         return parts
 
-    def _start(self, project_id: int, tail: int) -> tuple[_Cursor, list[LogLine]]:
+    def _start(self, project_id: int, tail: int) -> tuple[Cursor, list[LogLine]]:
         """Return the newest lines, and the cursor after them."""
         parts = self._parts(project_id, 0, ENDLESS_MS)
         newest = _newest(parts, None, tail)
-        cursor = _Cursor(newest[0][1].at if newest else max((part.last for part in parts), default=0))
+        cursor = Cursor(newest[0][1].at if newest else max((part.last for part in parts), default=0))
         for part in parts:
             cursor.put(part.name, part.end, part.last)
         for part, found in reversed(newest):
@@ -234,7 +234,7 @@ class AppLogs:
             cursor.put(part.name, start, cursor.newest if start else 0)
         return cursor, [_passed(cursor, part.name, found) for part, found in newest]
 
-    def _resume(self, project_id: int, cursor: _Cursor) -> _Cursor:
+    def _resume(self, project_id: int, cursor: Cursor) -> Cursor:
         """Find where to go on in the files that a client's cursor does not name."""
         settled = cursor.settled
         for entry in self._files(project_id):
@@ -245,7 +245,12 @@ class AppLogs:
                     cursor.places[name] = old.end if old else 0
         return cursor
 
-    def _news(self, project_id: int, cursor: _Cursor) -> list[LogLine]:
+    def start(self, project_id: int, after: str | None) -> Cursor:
+        """Return the place after the line with this id, or before all lines, for `news`."""
+        seen = Cursor.parse(after) if after else None
+        return Cursor(0) if seen is None else self._resume(project_id, seen)
+
+    def news(self, project_id: int, cursor: Cursor) -> list[LogLine]:
         """Return lines that the cursor has not passed, in the order of time, and let it pass them."""
         entries = self._files(project_id)
         cursor.forget_all_but({each.name.removesuffix(".log") for each in entries})
@@ -264,7 +269,7 @@ class AppLogs:
         return [_passed(cursor, name, found) for at, name, found in fresh[:MOST_AT_ONCE] if at <= bound]
 
 
-def _passed(cursor: _Cursor, name: str, found: _Found) -> LogLine:
+def _passed(cursor: Cursor, name: str, found: _Found) -> LogLine:
     cursor.newest = max(cursor.newest, found.at)
     cursor.put(name, found.end, found.at)
     return found.shown(name)._replace(id=str(cursor))

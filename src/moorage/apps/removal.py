@@ -25,7 +25,6 @@ from moorage.projects import service as projects
 from moorage.settings import Settings
 from moorage.worker.run import Handlers, Run
 
-TRASH_DAYS = 7
 STOP_S = 90.0
 LOOK_S = 0.25
 
@@ -55,7 +54,7 @@ def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
         with contextlib.suppress(NotFound):  # What is lost already must not keep anybody from deleting the rest.
             artifacts.refer(tx, org_id, live.digest, _owner(project_id))
     jobs.add(tx, RemoveApp(org_id, project_id), lane=Lane.APPS)
-    jobs.add(tx, EmptyTrash(org_id, project_id), lane=Lane.APPS, delay_ms=TRASH_DAYS * DAY_MS)
+    jobs.add(tx, EmptyTrash(org_id, project_id), lane=Lane.APPS, delay_ms=tx.env.settings.trash_days * DAY_MS)
 
 
 def register(handlers: Handlers, logs: AppLogs) -> None:

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from moorage import __version__
-from moorage.cli import admin, keys, system, up
+from moorage.cli import admin, databases, engines, keys, system, up
 from moorage.errors import CannotStart
 from moorage.kit.crypto import CannotDecrypt
 
@@ -22,6 +22,8 @@ app = typer.Typer(
 up.register(app)
 system.register(app)
 app.add_typer(admin.app, name="admin")
+app.add_typer(databases.app, name="databases")
+app.add_typer(engines.app, name="engines")
 app.add_typer(keys.app, name="keys")
 app.add_typer(system.audit_app, name="audit")
 

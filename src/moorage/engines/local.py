@@ -8,11 +8,15 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from moorage.engines import wire
 from moorage.engines.ports import CannotStart, ReplicaSpec, ReplicaState
@@ -24,6 +28,7 @@ ANSWER_S = 10.0
 STOP_EXTRA_S = 10.0  # for a shim to clear up after its app has ended
 STRANGER_S = 15.0  # A shim that is told to end by a signal gives its app 10 s.
 PAUSE_S = 0.05
+ENDING_S = 1.0  # for a process that has let go of something already
 
 
 @dataclass(eq=False)
@@ -52,10 +57,13 @@ class _Shim:
 class LocalReplicas:
     """Runs replicas below a folder. Only one of these may work with a folder at a time."""
 
-    def __init__(self, run_folder: Path) -> None:
-        self._folder = run_folder / "shims"
+    def __init__(self, run_folder: Path, name: str = "shims") -> None:
+        self._folder = run_folder / name
+        self._nest: _Nest | None = None
         self._shims: dict[str, _Shim] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._ending: dict[str, asyncio.Task[None]] = {}  # what ran already and nobody asked for, by key
         self._listeners: list[Callable[[str], None]] = []
 
     async def adopt(self, tokens: Mapping[str, str]) -> None:
@@ -69,7 +77,7 @@ class LocalReplicas:
             token = tokens.get(folder.name)
             if token is not None and await self._connect(folder.name, token):
                 return
-            self._keep_task(_end_stranger(folder, *identity))
+            self._ending[folder.name] = self._keep_task(_end_stranger(folder, *identity))
             return
         _remove(folder)
 
@@ -78,8 +86,13 @@ class LocalReplicas:
 
     async def start(self, spec: ReplicaSpec) -> ReplicaState:
         """Start a replica; one that runs already under this key is left as it is."""
+        async with self._turn(spec.key):
+            return await self._start(spec)
+
+    async def _start(self, spec: ReplicaSpec) -> ReplicaState:
         if spec.key in self._shims:
             return self._shims[spec.key].state
+        await self._until_ended(spec.key)
         folder = self._folder / spec.key
         identity = _read_card(folder)
         if identity is not None and process_tree.started(identity[0]) == identity[1]:
@@ -87,8 +100,10 @@ class LocalReplicas:
         _remove(folder)
         try:
             async with asyncio.timeout(START_S):
-                told = await _spawn(folder, spec)
+                told = await self._spawn(spec)
                 if not await self._connect(spec.key, spec.token):
+                    if spec.is_once:
+                        return await self._ended_already(told)
                     raise CannotStart("it cannot be started: its supervisor process does not answer")
         except BaseException as error:
             # A shim that has come up after all ends by itself once it finds its folder gone.
@@ -98,6 +113,13 @@ class LocalReplicas:
             raise
         shim = self._shims.get(spec.key)
         return shim.state if shim else told
+
+    async def _ended_already(self, told: ReplicaState) -> ReplicaState:
+        """Return the end of a run that was over before we could connect; its result says how it ended."""
+        await _end(told.pid, told.started)
+        _reap(told.pid)
+        _remove(self._folder / told.key)
+        return replace(told, phase="stopped", app_pid=None)
 
     async def look(self, key: str) -> ReplicaState | None:
         shim = self._shims.get(key)
@@ -111,8 +133,10 @@ class LocalReplicas:
         return shim.state
 
     async def stop(self, key: str, grace_s: float) -> None:
-        shim = self._shims.get(key)
+        async with self._turn(key):
+            shim = self._shims.get(key)
         if shim is None:
+            await self._until_ended(key)
             return
         shim.ask({"do": "stop", "graceS": grace_s})
         try:
@@ -136,6 +160,34 @@ class LocalReplicas:
         for shim in self._shims.values():
             shim.writer.close()
         self._shims.clear()
+        if self._nest is not None:
+            self._nest.close()
+
+    async def warm(self) -> None:
+        """Prepare for the next start, which then takes moments; without it that is so from the second on."""
+        self._ensure_nest()
+
+    def _ensure_nest(self) -> _Nest:
+        if self._nest is None or self._nest.has_ended:
+            if self._nest is not None:
+                self._nest.close()
+            self._nest = _Nest(self._folder)
+        return self._nest
+
+    async def _spawn(self, spec: ReplicaSpec) -> ReplicaState:
+        """Start a shim, and return what it says once its app runs."""
+        line = wire.spec_line(spec)
+        said = await (nest := self._ensure_nest()).ask(spec.key, line)
+        if not said and await nest.why_ended():
+            said = await (nest := self._ensure_nest()).ask(spec.key, line)
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        if not last.startswith("{"):
+            why = last or await nest.why_ended() or "its supervisor process was ended"
+            raise CannotStart(f"it cannot be started: {why}")
+        answer = json.loads(last)
+        if "error" in answer:
+            raise CannotStart(answer["error"])
+        return wire.read_state(answer["state"])
 
     async def _connect(self, key: str, token: str) -> bool:
         """Connect to a shim and say the token; False where nobody answers to it."""
@@ -153,10 +205,20 @@ class LocalReplicas:
         self._keep_task(self._follow(shim, reader))
         return True
 
-    def _keep_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _turn(self, key: str) -> asyncio.Lock:
+        """Return what is held while a replica is started: nobody starts it twice, or stops it before it is there."""
+        return self._turns.setdefault(key, asyncio.Lock())
+
+    async def _until_ended(self, key: str) -> None:
+        """Wait for what ran under a key when we came, and is being ended."""
+        if (ending := self._ending.get(key)) is not None:
+            await asyncio.wait({ending})
+
+    def _keep_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _follow(self, shim: _Shim, reader: asyncio.StreamReader) -> None:
         """Take in what a shim says until it has gone."""
@@ -186,25 +248,79 @@ class LocalReplicas:
             on_change(key)
 
 
-async def _spawn(folder: Path, spec: ReplicaSpec) -> ReplicaState:
-    """Start a shim, and return what it says once its app runs."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "moorage.shim", str(folder)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=network.environment(),
-        cwd="/",
-        start_new_session=True,
-    )
-    said, errors = await process.communicate(wire.spec_line(spec))
-    if not said:
-        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-        raise CannotStart(f"it cannot be started: {last or 'its supervisor process was ended'}")
-    answer = json.loads(said)
-    if "error" in answer:
-        raise CannotStart(answer["error"])
-    return wire.read_state(answer["state"])
+class _Nest:
+    """The process that shims come from; see `moorage.shim.nest`. Making one does not wait for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._door.setblocking(False)
+        self._last_words = ""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
+        with theirs:
+            self._process = subprocess.Popen(
+                # The last one is room for the names of shims, which have these arguments at first.
+                [sys.executable, "-m", "moorage.shim", str(folder), " " * wire.LONGEST_KEY],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors.fileno(),
+                env=network.environment(),
+                cwd="/",
+                start_new_session=True,
+            )
+
+    async def ask(self, key: str, told: bytes) -> bytes:
+        """Have a shim made, and tell it something; return what it says, nothing where the nest has ended over it."""
+        ours, theirs = socket.socketpair()
+        with contextlib.suppress(OSError), theirs:
+            while True:
+                if self._can_send(key, theirs):
+                    break
+                await asyncio.sleep(PAUSE_S)
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        try:
+            writer.write(told)
+            return await reader.read()
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+    def _can_send(self, key: str, stream: socket.socket) -> bool:
+        try:
+            return socket.send_fds(self._door, [key.encode()], [stream.fileno()]) > 0
+        except BlockingIOError:
+            return False  # It has been asked for very many already.
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell by its end of the door; it says nothing there as long as it lives."""
+        try:
+            self._door.recv(1)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # It had not heard all that it was asked, or was closed.
+        return True
+
+    async def why_ended(self) -> str | None:
+        """Return the last words of a nest that has ended, or is about to; None for one that lives."""
+        deadline = time.monotonic() + ENDING_S
+        while not self.has_ended:
+            if time.monotonic() > deadline:
+                return None
+            await asyncio.sleep(PAUSE_S)
+        self.close()
+        return self._last_words or "its supervisor process was ended"
+
+    def close(self) -> None:
+        """End it. The shims that came from it live on. Safe to repeat."""
+        if self._door.fileno() >= 0:
+            self._door.close()
+            self._process.kill()
+            self._process.wait()
+            self._errors.seek(0)
+            self._last_words = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+            self._errors.close()
 
 
 async def _open(folder: Path, token: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -1,9 +1,10 @@
-"""What the platform asks of whatever runs replicas of apps. Features never name an engine, and an engine no feature."""
+"""What the platform asks of whatever runs users' programs. Features never name an engine, and an engine no feature."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from signal import SIGTERM
 from typing import Literal, Protocol
 
 Phase = Literal["starting", "running", "waiting", "stopped"]
@@ -22,7 +23,7 @@ class ReplicaSpec:
     release: str  # the folder of the app's files, read-only to it
     base: str  # where that folder is below the work folder, "" for the work folder itself
     argv: list[str]
-    env: Mapping[str, str]  # complete but for PORT
+    env: Mapping[str, str]  # complete but for PORT and HOST
     binds: Mapping[str, str]  # read-only: path inside -> path outside
     hidden: list[str]  # values that must not appear in logs
     log_folder: str
@@ -36,6 +37,18 @@ class ReplicaSpec:
     allow: list[str] = field(default_factory=list)  # networks, as the operator has set them
     block: list[str] = field(default_factory=list)
     is_boxed: bool = True
+    # What a server needs that is known by its address, and keeps its own files:
+    port: int = 0  # the one it is found at; 0 for any that is free
+    address: str = "127.0.0.1"  # of this machine, at which it is found
+    stop_signal: int = SIGTERM  # asks it to end
+    is_server: bool = False  # Its volume is never turned read-only, its files may be of any size, and it is never root.
+    # What a run needs that happens once, and is found at no port:
+    is_once: bool = False  # It is never started again, and what watches over it goes when it has ended.
+    timeout_s: int = 0  # It is ended after so long; 0 for never.
+    result: str = ""  # the file that tells how it ended, written before what watches over it goes
+    image: str = ""  # the root of an unpacked image, which takes the place of the system's files and of the release
+    workdir: str = ""  # the folder of the image that it begins in, "" for its root
+    log_bytes: int = 0  # Of its log only the newest so many are kept; 0 for as many as an app's.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +58,7 @@ class ReplicaState:
     key: str
     pid: int  # of what watches over it; with `started` it is one process for good
     started: int
-    port: int  # at 127.0.0.1 of this machine
+    port: int  # of this machine; 0 for a run that happens once
     phase: Phase  # `waiting`: it crashed, and is started again after a while
     is_listening: bool = False
     app_pid: int | None = None

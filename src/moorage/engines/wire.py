@@ -9,7 +9,8 @@ from typing import Any
 from moorage.engines.ports import ReplicaSpec, ReplicaState
 
 SOCKET = "shim.sock"
-CARD = "shim.json"  # tells which process serves the socket: key, pid, started, port
+CARD = "shim.json"  # tells which process serves the socket: key, pid, started, port; and the volume, if any
+LONGEST_KEY = 128
 LONGEST_LINE = 1 << 20
 
 

@@ -33,6 +33,7 @@ SECURITY: Headers = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 ]
 HSTS = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
+DEPRECATED = (b"deprecation", b"@1767225600")  # since the beginning of 2026, when the API was first described
 JSON = (b"content-type", b"application/json")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
 

@@ -18,7 +18,7 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import BadRequest, Conflict, Internal, MoorageError, NotFound, RateLimited, Unauthorized
 from moorage.http import forms, idempotency, proxies, strictjson
-from moorage.http.answer import STATUS, Answer, Stream, failure, plain_json, success
+from moorage.http.answer import DEPRECATED, STATUS, Answer, Stream, failure, plain_json, success
 from moorage.http.cors import Cors
 from moorage.http.match import RouteTree
 from moorage.http.models import validate
@@ -381,7 +381,10 @@ def _encode(route: Route, result: Any) -> Answer:
         return result
     if route.raw:
         return plain_json(result, route.status)
-    return success(result, route.status)
+    answer = success(result, route.status)
+    if route.deprecated:
+        answer.headers.append(DEPRECATED)
+    return answer
 
 
 async def _not_http(scope: dict[str, Any], receive: Any, send: Send) -> None:

@@ -24,6 +24,8 @@ class Lane(StrEnum):
     SWIFT = "swift"  # what a user waits for: a moment each
     HEAVY = "heavy"  # builds, restores: minutes each
     APPS = "apps"  # bringing apps up, on the machine that runs them: seconds each
+    SERVERS = "servers"  # making and changing database servers, there as well: seconds each
+    BACKUPS = "backups"  # of databases, and bringing them back: minutes each
     CHORES = "chores"  # snapshots, sweeps, retention
 
 

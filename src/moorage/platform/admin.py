@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.audit import service as audit
+from moorage.databases import operating as databases
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import MoorageError
@@ -91,6 +92,10 @@ class AdminServer:
             "unverify-card": self._write(lambda tx, given: operator.set_card(tx, given["org"], verified=False)),
             "set-plan": self._write(lambda tx, given: operator.set_plan(tx, given["org"], given["plan"])),
             "token": self._write(_token),
+            "databases": self._write(lambda tx, given: databases.list_all(tx)),
+            "stop-database": self._write(lambda tx, given: databases.stop(tx, given["id"])),
+            "start-database": self._write(lambda tx, given: databases.start(tx, given["id"])),
+            "undelete-database": self._write(lambda tx, given: databases.undelete(tx, given["id"])),
             "session": self._session,
             "rotate-keys": self._rotate,
             "verify-audit": self._verify_audit,

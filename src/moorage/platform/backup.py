@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -24,7 +24,7 @@ import msgspec
 from moorage import __version__
 from moorage.db import migrate
 from moorage.db.lock import FolderLock
-from moorage.platform import volume_copies
+from moorage.platform import database_copies, volume_copies
 from moorage.platform.archive import (
     FOLDERS,
     MANIFEST,
@@ -36,7 +36,6 @@ from moorage.platform.archive import (
     Progress,
     Say,
     give,
-    is_filled,
     owner_of,
     scan,
     sync_folder,
@@ -52,6 +51,7 @@ LEFT_OUT = {
     "store/snapshots",
 }
 TRIES = 3
+Copies = Mapping[str, Path | None]  # by the name of the folder; None where there is nothing to copy
 COMPRESSION = 1  # Artifacts are mostly compressed already: speed counts for more than the last percent.
 
 
@@ -70,7 +70,7 @@ def back_up(
 
     While the platform runs, `snapshot` asks it for a copy of the store. None: it does not run, and its lock is taken.
     """
-    _check_can_back_up(settings, target, running=snapshot is not None, files_only=files_only)
+    _check_can_back_up(settings, target, files_only=files_only)
     with contextlib.ExitStack() as stack:
         if snapshot is None:
             stack.enter_context(locked(settings.folder("store")))
@@ -79,9 +79,11 @@ def back_up(
             with (
                 contextlib.suppress(_Changed),
                 _store_copy(settings, snapshot, say) as store,
+                database_copies.copied(settings, say) as databases,
                 volume_copies.copied(settings, say) as volumes,
             ):
-                manifest = _write(partial, settings, store, volumes, say)
+                copies = {database_copies.DATABASES: databases, volume_copies.VOLUMES: volumes}
+                manifest = _write(partial, settings, store, copies, say)
                 break
         else:
             raise CannotBackUp("files keep changing while they are copied; try again later, or stop the platform first")
@@ -93,7 +95,7 @@ def back_up(
     return manifest
 
 
-def _check_can_back_up(settings: Settings, target: Path, *, running: bool, files_only: bool) -> None:
+def _check_can_back_up(settings: Settings, target: Path, *, files_only: bool) -> None:
     if settings.uses_postgres and not files_only:
         raise CannotBackUp(
             "the store is on PostgreSQL and not in the data folder: dump it with `pg_dump --format=custom "
@@ -104,10 +106,6 @@ def _check_can_back_up(settings: Settings, target: Path, *, running: bool, files
     path = store_path(settings)
     if not files_only and not (path.is_file() and path.stat().st_size):
         raise CannotBackUp(f"there is no store in {settings.data}; is --data right, or MOORAGE_DATABASE_URL missing?")
-    if running and is_filled(settings.folder("databases")):
-        raise CannotBackUp(
-            "databases run here, and a copy of their files would not be whole: stop the platform first, then back up"
-        )
     if target.exists():
         raise CannotBackUp(f"{target} exists already; choose another name, or move it away")
     if not target.parent.is_dir():
@@ -165,9 +163,9 @@ def _store_copy(settings: Settings, snapshot: Callable[[], Path] | None, say: Sa
             shutil.rmtree(folder)
 
 
-def _write(file: BinaryIO, settings: Settings, store: Path | None, volumes: Path | None, say: Say) -> Manifest:
+def _write(file: BinaryIO, settings: Settings, store: Path | None, copies: Copies, say: Say) -> Manifest:
     """Write the whole archive; raises _Changed where a file does not hold still."""
-    sources = dict(_sources(settings, volumes))
+    sources = dict(_sources(settings, copies))
     if store is not None:
         sources[STORE_FILE] = store
     say(f"reading {len(sources)} files and folders")
@@ -189,13 +187,14 @@ def _write(file: BinaryIO, settings: Settings, store: Path | None, volumes: Path
     return manifest
 
 
-def _sources(settings: Settings, volumes: Path | None) -> Iterator[tuple[str, Path]]:
-    """Yield what belongs into a backup, a folder before what is in it; store and volumes come from their copies."""
+def _sources(settings: Settings, copies: Copies) -> Iterator[tuple[str, Path]]:
+    """Yield what belongs into a backup, a folder before what is in it; what others write to comes from its copy."""
     if (settings.data / MARKER).is_file():
         yield MARKER, settings.data / MARKER
     for name in FOLDERS:
-        if name == volume_copies.VOLUMES:
-            yield from _below(name, volumes) if volumes is not None else ()
+        if name in copies:
+            copy = copies[name]
+            yield from _below(name, copy) if copy is not None else ()
         elif settings.folder(name).is_dir():
             yield from _below(name, settings.folder(name).resolve())  # It may be a link to a larger disk.
 

@@ -39,6 +39,7 @@ from moorage.worker.scheduler import Scheduler
 STOP_S = 8.0
 GATEWAY_S = 10.0
 NO_SANDBOX = "off: this function runs with the rights of the platform itself; only code you trust should"
+LANES_OF_RUNNERS = frozenset((Lane.APPS, Lane.SERVERS, Lane.BACKUPS))
 RESTARTED = "MOORAGE_RESTARTED"  # the supervisor sets it for a child that it starts again
 
 
@@ -60,8 +61,8 @@ class Control:
             runs_apps=self.runs_apps,
         )
         owns = not settings.uses_postgres
-        # Apps are brought up by the process that keeps them running.
-        lanes = tuple(lane for lane in Lane if lane is not Lane.APPS or self.runs_apps)
+        # Apps and database servers are brought up by the process that keeps them running.
+        lanes = tuple(lane for lane in Lane if lane not in LANES_OF_RUNNERS or self.runs_apps)
         self.worker = Worker(
             self.db, self.app.handlers, self.telemetry, slots=settings.workers, owns_store=owns, lanes=lanes
         )
@@ -75,6 +76,8 @@ class Control:
         self.reconciler.add("repositories", repository_jobs.ensure, every_s=3600)
         self.reconciler.add("analytics", analytics_retention.ensure, every_s=3600)
         self.reconciler.add("apps", app_retention.ensure, every_s=3600)
+        self.reconciler.add("databases", self.app.databases.ensure, every_s=3600)
+        self.reconciler.add("cronjobs", self.app.cronjobs.ensure, every_s=3600)
         self.reconciler.add("schedules", self.app.functions.runner.ensure, every_s=2)
         self.app.functions.edge.is_expected = self.has_gateway
         self._servers: list[Server] = []
@@ -110,6 +113,10 @@ class Control:
         await self._stop()
 
     async def _start(self) -> None:
+        if self.runs_apps:
+            # Before any job asks for a server: one that runs already is not started a second time.
+            await self.app.databases.keeper.adopt()
+            await self.app.cronjobs.adopt()
         if self.works:
             await self.app.projects.pipeline.clear_up()
             self._part(self.worker.run())
@@ -123,6 +130,8 @@ class Control:
             await self.app.projects.apps.waker.start()
             self._part(self.app.projects.apps.keeper.run())
             self._part(self.app.projects.apps.tending.run())
+            for loop in (*self.app.databases.loops(), *self.app.cronjobs.loops()):
+                self._part(loop)
         if self.has_sites:
             # Routes are back before anybody is told that we are ready.
             await self.app.projects.keeper.ready(GATEWAY_S)

@@ -26,7 +26,7 @@ from typing import Any
 
 from moorage.db.sqlite import OLDEST_SQLITE
 from moorage.gateway.caddy import LONGEST_SOCKET_PATH, MissingCaddy, find_caddy
-from moorage.platform import doctor_functions
+from moorage.platform import doctor_databases, doctor_functions
 from moorage.platform.findings import Check as Check
 from moorage.platform.findings import State as State
 from moorage.platform.findings import in_package, program
@@ -47,7 +47,8 @@ Finding = Callable[[Settings, bool], Check]
 
 def run(settings: Settings, *, running: bool) -> list[Check]:
     """Make every check. `running` says whether a platform runs on the data folder now."""
-    return [check(settings, running) for check in CHECKS] + doctor_functions.check_functions(settings, probe())
+    found = [check(settings, running) for check in CHECKS] + doctor_functions.check_functions(settings, probe())
+    return found + doctor_databases.check_databases(settings)
 
 
 def has_failed(checks: Sequence[Check]) -> bool:

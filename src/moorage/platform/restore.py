@@ -13,6 +13,7 @@ import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 
+from moorage.platform import database_copies
 from moorage.platform.archive import (
     FOLDERS,
     MARKER,
@@ -56,6 +57,11 @@ def restore(settings: Settings, source: Path, *, force: bool, running: bool, say
 def _check_can_restore(settings: Settings, source: Path, *, force: bool, running: bool) -> None:
     if running:
         raise CannotRestore(f"a Moorage runs on {settings.data}: stop it first")
+    if database_copies.running(settings)[0]:
+        raise CannotRestore(
+            f"database servers run on {settings.data}, which outlive the platform: end them first, with "
+            f"pkill -TERM -f -- '-m moorage.shim {settings.folder('run')}/{database_copies.DATABASES}/'"
+        )
     if not source.is_file():
         raise CannotRestore(f"there is no backup {source}")
     if holds_data(settings) and not force:

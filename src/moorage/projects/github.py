@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
@@ -25,6 +25,12 @@ TITLE_CHARS = 200
 MOST_NUMBER = 2**31 - 1
 
 
+class Pushed(NamedTuple):
+    repository: str
+    branch: str
+    sha: str
+
+
 def listen(events: GithubEvents) -> None:
     events.listen("push", on_push)
     events.listen("pull_request", on_pull_request)
@@ -33,14 +39,28 @@ def listen(events: GithubEvents) -> None:
 @across_organizations("the repository decides whose project it is")
 def on_push(tx: Tx, event: GithubEvent) -> None:
     """Deploy the commit that was pushed, where a project tracks its branch and wants that."""
+    pushed = read_push(event)
+    if pushed is None:
+        return
+    for project in _projects(tx, pushed.repository):
+        if project.auto_deploy and project.enabled and project.branch == pushed.branch:
+            asked = Asked(commit_sha=pushed.sha, branch=pushed.branch)
+            deployments.start(tx, project.org_id, project, asked)
+
+
+def read_push(event: GithubEvent) -> Pushed | None:
+    """Return what was pushed; None for tags, for a branch that was deleted, and for what is no such event."""
     name = _text(event.payload, "repository", "full_name", check=_is_name)
     ref, sha = _text(event.payload, "ref"), _text(event.payload, "after", check=is_full_commit)
     if name is None or ref is None or sha is None or not ref.startswith("refs/heads/") or event.payload.get("deleted"):
-        return
-    branch = ref.removeprefix("refs/heads/")
-    for project in _projects(tx, name):
-        if project.auto_deploy and project.enabled and project.branch == branch:
-            deployments.start(tx, project.org_id, project, Asked(commit_sha=sha, branch=branch))
+        return None
+    return Pushed(name, ref.removeprefix("refs/heads/"), sha)
+
+
+def is_of_code_host(tx: Tx, org_id: int, repository: str) -> bool:
+    """Tell whether a repository is looked for at the code host: one of that name in the git server comes first."""
+    parsed = parse_name(repository)
+    return parsed is not None and repositories.find(tx, org_id, parsed) is None
 
 
 @across_organizations("the repository decides whose project it is")
@@ -59,15 +79,9 @@ def on_pull_request(tx: Tx, event: GithubEvent) -> None:
 
 @across_organizations("the repository decides whose project it is")
 def _projects(tx: Tx, name: str) -> list[Project]:
-    """Return the projects that are built from a repository at the code host.
-
-    A repository of that name in the built-in git server comes first, so its projects are not GitHub's business.
-    """
-    parsed = parse_name(name)
-    if parsed is None:
-        return []
+    """Return the projects that are built from a repository at the code host."""
     found = tx.all(tables.OF_REPOSITORY, repository=name.lower())
-    return [each for each in found if repositories.find(tx, each.org_id, parsed) is None]
+    return [each for each in found if is_of_code_host(tx, each.org_id, name)]
 
 
 def _pull_request(payload: dict[str, Any], base: str | None) -> PullRequest | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
@@ -37,8 +38,25 @@ Stream = Literal["stdout", "stderr", "system"]
 T = TypeVar("T")
 
 
+class Lines(Protocol):
+    """Where lines are kept: those of a deployment, or of something else that is built."""
+
+    def last_seq(self, tx: Tx, org_id: int, owner_id: int) -> int: ...
+
+    def add(self, tx: Tx, org_id: int, owner_id: int, lines: Sequence[Line]) -> None: ...
+
+
+@dataclass(frozen=True)
+class DeploymentLines:
+    def last_seq(self, tx: Tx, org_id: int, owner_id: int) -> int:
+        return tx.one(rows.LAST_SEQ, org_id=org_id, deployment_id=owner_id)
+
+    def add(self, tx: Tx, org_id: int, owner_id: int, lines: Sequence[Line]) -> None:
+        deployments.add_lines(tx, org_id, owner_id, list(lines))
+
+
 class LogWriter:
-    """Writes the log of one deployment, in the background; used as a context.
+    """Writes the log of one deployment, or of what else is built, in the background; used as a context.
 
     `write_unit` is the job's own fenced write: a late job cannot add to the log of one that took over.
     """
@@ -47,14 +65,16 @@ class LogWriter:
         self,
         write_unit: Callable[[Callable[[Tx], Any]], Awaitable[Any]],
         org_id: int,
-        deployment_id: int,
+        owner_id: int,
         followers: Followers,
         now: Callable[[], int],
+        lines: Lines | None = None,
     ) -> None:
         self._write_unit = write_unit
         self._org_id = org_id
-        self._deployment_id = deployment_id
+        self._owner_id = owner_id
         self._followers = followers
+        self._lines: Lines = lines or DeploymentLines()
         self._now = now
         self._mask = Masker(())
         self._seq = 0
@@ -67,7 +87,7 @@ class LogWriter:
         self._task: asyncio.Task[Any] | None = None
 
     async def __aenter__(self) -> LogWriter:
-        find = partial(_last_seq, org_id=self._org_id, deployment_id=self._deployment_id)
+        find = partial(self._lines.last_seq, org_id=self._org_id, owner_id=self._owner_id)
         self._seq = await self._write_unit(find)
         self._task = asyncio.create_task(self._run())
         return self
@@ -115,9 +135,9 @@ class LogWriter:
             lines, self._pending = self._pending, []
             if not lines:
                 return
-            add = partial(deployments.add_lines, org_id=self._org_id, deployment_id=self._deployment_id, lines=lines)
+            add = partial(self._lines.add, org_id=self._org_id, owner_id=self._owner_id, lines=lines)
             await self._write_unit(add)
-        self._followers.tell(self._deployment_id)
+        self._followers.tell(self._owner_id)
 
     async def finish(self) -> None:
         """Store what is left, lines that never ended included."""
@@ -202,7 +222,3 @@ async def _lines(db: Database, org_id: int, deployment_id: int, seen: int) -> li
 @across_organizations("nothing is read or written")
 def _nothing(tx: Tx) -> None:
     """What the fence around it checks is all there is to it."""
-
-
-def _last_seq(tx: Tx, org_id: int, deployment_id: int) -> int:
-    return tx.one(rows.LAST_SEQ, org_id=org_id, deployment_id=deployment_id)

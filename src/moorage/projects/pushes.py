@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from moorage.db.store import Database
@@ -14,6 +14,10 @@ from moorage.projects.deployments import Asked
 from moorage.projects.followers import Followers
 from moorage.projects.tables import Project
 from moorage.repositories.service import Push
+
+# What else a push starts, by feature: each returns what whoever pushed is told about it.
+OnPush = Callable[[Tx, int, Push], list[str]]
+also: dict[str, OnPush] = {}
 
 LONGEST_S = 20 * 60.0
 MUTED = 400  # lines of one push; the whole log can be read in the deployment
@@ -57,7 +61,9 @@ def _start(tx: Tx, org_id: int, push: Push) -> tuple[list[tuple[Project, Deploym
     others: list[str] = []
     moved = {update.branch: update.new for update in push.updates}
     found = [each for each in tx.all(tables.OF_REPOSITORY, repository=push.repository.lower()) if each.org_id == org_id]
-    if not found:
+    for listener in also.values():
+        others += listener(tx, org_id, push)
+    if not found and not others:
         others.append(f"Stored. No project is made from {push.repository} yet: POST /v1/projects makes one")
     for project in found:
         if project.branch not in moved:

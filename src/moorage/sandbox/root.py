@@ -54,11 +54,11 @@ def take_own_mounts(within_s: float = 2.0) -> None:
     keep_mounts_private()
 
 
-def map_user(uid: int, gid: int) -> None:
-    """Be root of a user namespace that this process has just entered; outside it stays who it was."""
+def map_user(uid: int, gid: int, inside: int = 0) -> None:
+    """Be root, or another, in a user namespace that this process has just entered; outside it stays who it was."""
     Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
-    Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+    Path("/proc/self/uid_map").write_text(f"{inside} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{inside} {gid} 1")
 
 
 def keep_mounts_private() -> None:
@@ -71,39 +71,52 @@ def build(root: Path, *, binds: dict[str, str], files: dict[str, str]) -> None:
 
     It needs the right to mount, so the caller has a mount namespace of its own. Nothing of it outlives that namespace.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    sys_.mount("tmpfs", str(root), "tmpfs", sys_.MS_NOSUID | sys_.MS_NODEV, "mode=755,size=4m")
+    begin(root)
     for path in SYSTEM:
         if os.path.exists(path) and not os.path.islink(path):
-            _bind(path, _inside(root, path))
+            bind(path, _inside(root, path))
     for path in LINKS:
         _link_or_bind(root, path)
     for inside, outside in binds.items():
         if not _inside(root, inside).exists():
-            _bind(outside, _inside(root, inside))
-    _make_devices(root)
-    for folder in ("proc", "tmp", "code", "work", "run"):
-        (root / folder).mkdir(exist_ok=True)
+            bind(outside, _inside(root, inside))
     for inside, text in {**_usual_files(), **files}.items():
         target = _inside(root, inside)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
         target.chmod(0o644)
+    finish(root, folders=("proc", "tmp", "code", "work", "run"))
+
+
+def begin(root: Path) -> None:
+    """Mount an empty tree on `root`, to be filled."""
+    root.mkdir(parents=True, exist_ok=True)
+    sys_.mount("tmpfs", str(root), "tmpfs", sys_.MS_NOSUID | sys_.MS_NODEV, "mode=755,size=4m")
+
+
+def finish(root: Path, *, folders: tuple[str, ...]) -> None:
+    """Give a tree what every sandbox has, and empty folders to mount on; nothing can be added afterwards."""
+    _make_devices(root)
+    for folder in folders:
+        (root / folder).mkdir(exist_ok=True)
     if os.getuid() != 0 or not _owns_everything():
         # Without real root, the kernel gives out a new /proc only where one is in sight already; see `mount_proc`.
         sys_.mount("/proc", str(root / "proc"), None, sys_.MS_BIND | sys_.MS_REC, None)
     _seal(str(root))
 
 
-def mount_proc() -> None:
-    """Mount the /proc of this process's own namespace; the host's, where it had to be in sight, goes."""
+def mount_proc(aside: str = "/run") -> None:
+    """Mount the /proc of this process's own namespace; the host's, where it had to be in sight, goes.
+
+    `aside` is a folder on which nothing is mounted yet.
+    """
     flags = sys_.MS_NOSUID | sys_.MS_NODEV | sys_.MS_NOEXEC
     if not os.path.ismount("/proc"):
         sys_.mount("proc", "/proc", "proc", flags, None)
         return
-    sys_.mount("proc", "/run", "proc", flags, None)
+    sys_.mount("proc", aside, "proc", flags, None)
     sys_.umount2("/proc", sys_.MNT_DETACH)
-    sys_.mount("/run", "/proc", None, sys_.MS_MOVE, None)
+    sys_.mount(aside, "/proc", None, sys_.MS_MOVE, None)
 
 
 def _owns_everything() -> bool:
@@ -126,7 +139,7 @@ def _inside(root: Path, path: str) -> Path:
     return root / path.lstrip("/")
 
 
-def _bind(source: str, target: Path) -> None:
+def bind(source: str, target: Path) -> None:
     """Bind a folder or file, read-only. Links inside it lead nowhere that is not mounted as well."""
     if stat.S_ISDIR(os.stat(source).st_mode):
         target.mkdir(parents=True, exist_ok=True)
@@ -142,7 +155,7 @@ def _link_or_bind(root: Path, path: str) -> None:
     if os.path.islink(path):
         target.symlink_to(os.readlink(path))
     elif os.path.isdir(path):
-        _bind(path, target)
+        bind(path, target)
 
 
 def _make_devices(root: Path) -> None:
@@ -164,14 +177,14 @@ def _usual_files() -> dict[str, str]:
         "/etc/group": f"root:x:0:\nfunction:x:{USER_ID}:\n",
         "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
         "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-        "/etc/resolv.conf": _resolv_conf(),
+        "/etc/resolv.conf": resolv_conf(),
         "/etc/hostname": "function\n",
         # Without a network of its own a sandbox cannot tell which addresses lead out; IPv4 does more often.
         "/etc/gai.conf": "precedence ::ffff:0:0/96  100\n",
     }
 
 
-def _resolv_conf() -> str:
+def resolv_conf() -> str:
     """Ask the resolver of the sandbox's own network; search domains are the host's."""
     lines = ["nameserver 127.0.0.1", "options timeout:5 attempts:2"]
     try:

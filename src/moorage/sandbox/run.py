@@ -8,7 +8,6 @@ Builds use this; functions have cells.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -21,7 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from moorage.sandbox import cgroup_files as files
 from moorage.sandbox import cgroups, inside, network, process_tree, root, run_child, run_groups
@@ -39,6 +38,9 @@ from moorage.sandbox.run_job import (
     Job,
 )
 from moorage.sandbox.run_watch import HEAD, RESULT, STDERR, STDOUT, FramedOut, Out, PlainOut, Relay, Watch, leave
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
     "NO_ROOM",
@@ -66,6 +68,8 @@ async def run(job: Job, on_output: OnOutput | None = None) -> Finished:
 
     With `on_output`, what is printed is handed over as it comes, told apart by stream, and `output` stays empty.
     """
+    import asyncio  # The caller has it; the process that runs the job does without, and so starts sooner.
+
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "moorage.sandbox.run", FRAMED),
         stdin=asyncio.subprocess.PIPE,
@@ -103,16 +107,20 @@ async def _tell(process: asyncio.subprocess.Process, job: Job) -> None:
 
 
 async def _next_frame(process: asyncio.subprocess.Process) -> tuple[int, bytes] | None:
+    from asyncio import IncompleteReadError
+
     assert process.stdout is not None
     try:
         stream, length = HEAD.unpack(await process.stdout.readexactly(HEAD.size))
         return stream, await process.stdout.readexactly(length)
-    except asyncio.IncompleteReadError:
+    except IncompleteReadError:
         return None
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """End a runner that still runs. It clears up after itself, unless that takes too long."""
+    import asyncio
+
     if process.stdin is not None:
         process.stdin.close()
     if process.returncode is not None:

@@ -1,4 +1,4 @@
-"""`python -m moorage.shim FOLDER`: see `moorage.shim.main`."""
+"""`python -m moorage.shim FOLDER ROOM`: a nest of the shims below a folder; see `moorage.shim.nest`."""
 
 from __future__ import annotations
 

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from moorage.engines.ports import ReplicaSpec
-from moorage.sandbox import inside, network, root, seccomp
+from moorage.sandbox import image_root, inside, network, root, seccomp
 from moorage.sandbox import syscalls as sys_
 
 WORK = "/work"
 DATA = "/data"
+OWN_ID = 1000  # what a server is called inside, where the platform is not root: many refuse to be root
 TMP_MB = 256
+LEAST_TMP_MB = 64
 OPEN_FILES = 65_536
 NAMESPACES = sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC | sys_.CLONE_NEWUTS | sys_.CLONE_NEWNET
 STATUS = struct.Struct("=i")
@@ -87,7 +89,7 @@ def _wait_for_word(ends: Ends) -> None:
 
 def _enter_box(spec: ReplicaSpec, world: World, ends: Ends) -> None:
     if world.user:
-        root.map_user(*world.user)
+        root.map_user(*world.user, inside=own_id(spec))
     root.keep_mounts_private()
     os.setsid()  # A signal to one's own process group reaches its members in other namespaces too.
     _furnish(spec, world)
@@ -97,7 +99,7 @@ def _enter_box(spec: ReplicaSpec, world: World, ends: Ends) -> None:
     inside.take_streams(ends.out, ends.error)
     inside.set_limits(_limits(spec, world))
     inside.give_up_rights(spec.uid if spec.uid and not world.user else None)
-    listener = seccomp.install(seccomp.build(notify=True, door=True), listener=True)
+    listener = seccomp.install(seccomp.build(notify=True, door=not spec.is_once), listener=True)
     assert listener is not None
     socket.send_fds(ends.channel, [b"n"], [listener, udp.fileno(), tcp.fileno(), *kept])
     for fd in (listener, *kept):
@@ -105,30 +107,66 @@ def _enter_box(spec: ReplicaSpec, world: World, ends: Ends) -> None:
     udp.close()
     tcp.close()
     _wait_for_word(ends)  # From here on somebody answers for the network; and whoever asked for us still lives.
-    os.chdir(place_of(spec))
+    _go_to(spec)
 
 
 _KEPT = (inside.TMP, "/proc/self/ns/mnt", "/proc/self/ns/user")
 
 
 def place_of(spec: ReplicaSpec) -> str:
-    return f"{WORK}/{spec.base}".rstrip("/")
+    return f"{WORK}/{spec.base}".rstrip("/") if not spec.image else spec.workdir or "/"
+
+
+def own_id(spec: ReplicaSpec) -> int:
+    """Return what its user is called inside, where the platform is not root."""
+    return OWN_ID if spec.is_server or spec.image else 0
+
+
+def tmp_mb(spec: ReplicaSpec) -> int:
+    """Return how much it may keep in its temporary files, which count as memory."""
+    return max(spec.memory_mb // 2, LEAST_TMP_MB) if spec.is_once else TMP_MB
+
+
+def _go_to(spec: ReplicaSpec) -> None:
+    place = place_of(spec)
+    try:
+        if spec.image and f"{place}/".startswith((f"{inside.TMP}/", f"{WORK}/")) and not os.path.exists(place):
+            os.makedirs(place)
+        os.chdir(place)
+    except OSError as error:
+        if not spec.image:
+            raise
+        raise ValueError(f"the image's folder {place!r} cannot be entered: {error.strerror}") from None
 
 
 def _furnish(spec: ReplicaSpec, world: World) -> None:
+    if spec.image:
+        _furnish_image(spec, world)
+        return
     volumes = {DATA: spec.volume} if spec.volume else {}
     root.build(world.tree, binds={place_of(spec): spec.release, **spec.binds, **volumes}, files=_files(spec))
     clones = {path: inside.clone_mount(folder) for path, folder in volumes.items()}
     root.enter(str(world.tree))
     root.mount_proc()
-    inside.place_mounts(clones, TMP_MB)
+    inside.place_mounts(clones, tmp_mb(spec))
     if spec.volume and world.is_sealed:
         sys_.mount_setattr(sys_.AT_FDCWD, DATA, 0, sys_.MOUNT_ATTR_RDONLY)
     sys_.sethostname("app")
 
 
+def _furnish_image(spec: ReplicaSpec, world: World) -> None:
+    names = {"hostname": "job\n", "hosts": "127.0.0.1 localhost job\n::1 localhost\n"}
+    files = {**names, "resolv.conf": root.resolv_conf()}
+    with_work = image_root.build(world.tree, Path(spec.image), uid=spec.uid or own_id(spec), files=files)
+    root.enter(str(world.tree))
+    root.mount_proc(aside=inside.TMP)
+    image_root.place_writable(tmp_mb(spec), with_work=with_work)
+    sys_.sethostname("job")
+
+
 def _files(spec: ReplicaSpec) -> dict[str, str]:
-    users = {"root": 0, **({"app": spec.uid} if spec.uid else {})}
+    uid = spec.uid or own_id(spec)
+    users = {"root": 0, **({"app": uid} if uid else {})}
     return {
         "/etc/hostname": "app\n",
         "/etc/hosts": "127.0.0.1 localhost app\n::1 localhost\n",
@@ -138,12 +176,9 @@ def _files(spec: ReplicaSpec) -> dict[str, str]:
 
 
 def _limits(spec: ReplicaSpec, world: World) -> dict[int, int]:
-    given = {
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NOFILE: OPEN_FILES,
-        resource.RLIMIT_FSIZE: max(spec.disk_mb, TMP_MB) << 20,
-    }
-    return {**given, **world.bounds}
+    given = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES}
+    size = {} if spec.is_server else {resource.RLIMIT_FSIZE: max(spec.disk_mb, tmp_mb(spec)) << 20}
+    return {**given, **size, **world.bounds}
 
 
 def _stay_outside(spec: ReplicaSpec, world: World, ends: Ends) -> None:
@@ -153,6 +188,8 @@ def _stay_outside(spec: ReplicaSpec, world: World, ends: Ends) -> None:
     inside.set_limits(_limits(spec, world))
     os.umask(0o022)
     os.chdir(spec.release)
+    if spec.is_server and not world.user:
+        inside.give_up_rights(spec.uid)
 
 
 def _start(spec: ReplicaSpec, world: World, ends: Ends) -> None:
@@ -164,13 +201,23 @@ def _start(spec: ReplicaSpec, world: World, ends: Ends) -> None:
         sys_.set_pdeathsig(signal.SIGKILL)
         inside.close_all_but(ends.failure)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        os.execve(inside.find_program(spec.argv, world.env), spec.argv, world.env)  # noqa: S606 - no shell
+        _execute(spec, world.env)
     with contextlib.suppress(OSError):
         os.setpgid(app, app)  # Whichever of us is first: a signal may have to be passed on already.
     inside.take_streams(0, 0)
     inside.close_all_but(ends.channel.fileno())
     ends.channel.send(STATUS.pack(_watch_over(app)))
     os._exit(0)
+
+
+def _execute(spec: ReplicaSpec, env: Mapping[str, str]) -> NoReturn:
+    program = inside.find_program(spec.argv, env)
+    try:
+        os.execve(program, spec.argv, env)  # noqa: S606 - no shell
+    except FileNotFoundError:
+        if not spec.image or ("/" in program and os.path.exists(program)):
+            raise
+        raise ValueError(f"there is no program {spec.argv[0]!r} in the image") from None
 
 
 def _watch_over(app: int) -> int:

@@ -1,4 +1,7 @@
-"""Keeping one app running: started, started again when it ends, watched over, and stopped for good when asked."""
+"""Keeping one app running: started, started again when it ends, watched over, and stopped for good when asked.
+
+A run that happens once is watched over in the same way; it has no port, and its end is the end of it.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from moorage.engines.ports import CannotStart, Phase, ReplicaSpec, ReplicaState
 from moorage.sandbox import cgroups, inside, process_tree, run_groups
 from moorage.sandbox import syscalls as sys_
 from moorage.sandbox.alarm import Alarm
-from moorage.sandbox.doors import HOST, Door
+from moorage.sandbox.doors import Door
 from moorage.sandbox.host_sockets import HostPorts
 from moorage.sandbox.netd import Shared
 from moorage.sandbox.policy import OwnNetworks
 from moorage.sandbox.resolver import Upstream
-from moorage.shim import child, ports
+from moorage.shim import child, once, ports
 from moorage.shim.backoff import Backoff
 from moorage.shim.home import Home
 from moorage.shim.logfile import LogFile, Stream
 from moorage.shim.run import Ended, Run, end_orphans
-from moorage.shim.volume import Volume
+from moorage.shim.volume import Volume, hold
 from moorage.shim.watch import Watch
 
 NORMAL_WEIGHT = 100
@@ -41,22 +44,25 @@ class Keeper:
         self.spec = spec
         self.home = home
         self.is_root = os.getuid() == 0
-        self.cpu: float | None = None
-        self.volume = Volume(spec.volume, spec.disk_mb) if spec.volume else None
+        _check(spec, is_root=self.is_root)
+        self.cpu: float | None = spec.cpu if spec.is_once else None
+        self.volume = Volume(spec.volume, spec.disk_mb) if spec.volume and not spec.is_server else None
+        self._held = hold(spec.volume) if spec.volume and spec.is_server else None
         self.run_: Run | None = None
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
-        self._log = LogFile(Path(spec.log_folder), spec.key, spec.hidden)
+        self._log = LogFile(Path(spec.log_folder), spec.key, spec.hidden, kept_bytes=spec.log_bytes)
         self._flush: asyncio.TimerHandle | None = None
         self._has_printed = False
         self._shared = Shared(Upstream(RESOLV_CONF), OwnNetworks(), Alarm(), HostPorts())
         self._groups = run_groups.find()
         self.counts_memory = "memory" not in self._groups.controllers
-        self._socket = ports.bind()
-        self.port: int = self._socket.getsockname()[1]
-        self._door = Door(self._socket, self.opened) if spec.is_boxed else None
+        self._socket = None if spec.is_once else ports.bind(spec.address, spec.port)
+        self.port: int = self._socket.getsockname()[1] if self._socket else 0
+        self._door = Door(self._socket, self.opened) if self._socket and spec.is_boxed else None
         if not spec.is_boxed:
-            self._socket.close()  # An app outside of a sandbox has to take the port itself.
+            if self._socket:
+                self._socket.close()  # An app outside of a sandbox has to take the port itself.
             sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1)
         self._hold: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
@@ -72,6 +78,12 @@ class Keeper:
 
     async def keep(self, on_first: Callable[[], None]) -> None:
         """Run the app until it is to stop. Raises CannotStart where it cannot even be started once."""
+        keep = self._keep_once if self.spec.is_once else self._keep_up
+        await keep(on_first)
+        self._forget_hold()
+        self._set(phase="stopped", is_listening=False)
+
+    async def _keep_up(self, on_first: Callable[[], None]) -> None:
         run = await self._start()
         self.say("started")
         on_first()
@@ -83,7 +95,36 @@ class Keeper:
             if started is None:
                 break
             run = started
-        self._stopped()
+        self._last_words("stopped")
+
+    async def _keep_once(self, on_first: Callable[[], None]) -> None:
+        """See a run through, and write down how it ended: its log is whole by then."""
+        began_ms = once.now_ms()
+        self.say("starting")
+        try:
+            run = await self._start()
+        except CannotStart as error:
+            self._last_words(str(error))
+            raise
+        on_first()
+        timeout = self._loop.call_later(self.spec.timeout_s, self._time_is_up, run) if self.spec.timeout_s else None
+        ended = await self._see_through(run)
+        if timeout is not None:
+            timeout.cancel()
+        why = run.verdict or (once.STOPPED if self._stopping.is_set() else ended.reason if ended.code else None)
+        self._ended = Ended(ended.code, why)
+        self._last_words(f"ended: {why or ended.reason}")
+        if self.spec.result:
+            once.write_result(Path(self.spec.result), self._ended, began_ms)
+
+    def _time_is_up(self, run: Run) -> None:
+        run.verdict = run.verdict or once.took_longer(self.spec.timeout_s)
+        run.terminate()
+        self._loop.call_later(once.GRACE_S, self._kill)
+
+    def _last_words(self, text: str) -> None:
+        self.say(text)
+        self._log.close()
 
     async def _see_through(self, run: Run) -> Ended:
         self._set(phase="running")
@@ -135,7 +176,8 @@ class Keeper:
             # Nobody else has had this name: what is left of another shim with our number may still be there.
             group = self._groups.create(f"{run_groups.name()}-{secrets.token_hex(4)}")
             # Somebody waits for it to start; from the moment it listens it has the weight of its tier.
-            group.limit(memory_mb=self.spec.memory_mb, pids=self.spec.pids, weight=max(self._weight, NORMAL_WEIGHT))
+            weight = self._weight if self.spec.is_once else max(self._weight, NORMAL_WEIGHT)
+            group.limit(memory_mb=self.spec.memory_mb, pids=self.spec.pids, weight=weight, cpu=self._first_cpu)
             self.run_ = run = Run(self.spec, group)
             await run.start(self._world(), self._shared, self._door, self._print)
         except (OSError, CannotStart) as error:
@@ -152,9 +194,13 @@ class Keeper:
     def _weight(self) -> int:
         return max(round(self.spec.cpu * 100), 1)
 
+    @property
+    def _first_cpu(self) -> float | None:
+        """What it may use from its start: an app may use all there is until it listens."""
+        return self.cpu if self.spec.is_once else None
+
     def _world(self) -> child.World:
         spec = self.spec
-        host = "0.0.0.0" if spec.is_boxed else HOST  # noqa: S104 - of a network of its own
         bounds = inside.bounds(
             self._groups.controllers,
             memory_mb=spec.memory_mb,
@@ -165,11 +211,17 @@ class Keeper:
         )
         return child.World(
             tree=self.home.path / ROOT,
-            env={"HOME": inside.TMP, **spec.env, "PORT": str(self.port), "HOST": host},
+            env={"HOME": inside.TMP, **spec.env, **self._found_at()},
             bounds=bounds,
             user=None if self.is_root else (os.getuid(), os.getgid()),
             is_sealed=bool(self.volume and self.volume.is_sealed),
         )
+
+    def _found_at(self) -> dict[str, str]:
+        if self.spec.is_once:
+            return {}
+        host = "0.0.0.0" if self.spec.is_boxed else self.spec.address  # noqa: S104 - of a network of its own
+        return {"PORT": str(self.port), "HOST": host}
 
     def _remove(self, group: cgroups.Group) -> None:
         with contextlib.suppress(OSError):
@@ -196,7 +248,7 @@ class Keeper:
     def _let_go(self) -> None:
         """Refuse connections until the app listens again, those that wait already as well."""
         self._forget_hold()
-        if self._door is not None and self._door.is_whole and not self.is_listening:
+        if self._socket and self._door and self._door.is_whole and not self.is_listening:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -207,7 +259,8 @@ class Keeper:
         if not self._stopping.is_set():
             self._stopping.set()
             # What the app closes from now on is closed for all, and what it does not is still its own.
-            self._socket.close()
+            if self._socket:
+                self._socket.close()
             if self.run_ is not None:
                 self.run_.terminate()
         self._loop.call_later(grace_s, self._kill)
@@ -224,12 +277,6 @@ class Keeper:
     def _apply_cpu(self, run: Run, cpu: float | None) -> None:
         with contextlib.suppress(OSError):
             run.group.limit(memory_mb=self.spec.memory_mb, pids=self.spec.pids, weight=self._weight, cpu=cpu)
-
-    def _stopped(self) -> None:
-        self.say("stopped")
-        self._log.close()
-        self._forget_hold()
-        self._set(phase="stopped", is_listening=False)
 
     # What it says.
 
@@ -248,7 +295,7 @@ class Keeper:
             reason=self._ended.reason if self._ended else None,
             cpu_us=self._cpu_us + (self._figure(self.run_.group.cpu_us) if self.run_ else 0),
             memory_bytes=self._figure(self.memory_bytes),
-            connections=self._figure(lambda: ports.count(self.port, ports.ESTABLISHED)),
+            connections=self._figure(lambda: ports.count(self.port, ports.ESTABLISHED)) if self.port else 0,
             disk_bytes=self.volume.used if self.volume else 0,
         )
 
@@ -290,3 +337,12 @@ class Keeper:
         self._log.flush()
         self._flush = self._loop.call_later(FLUSH_S, self._flush_log) if self._has_printed else None
         self._has_printed = False
+
+
+def _check(spec: ReplicaSpec, *, is_root: bool) -> None:
+    if spec.is_server and is_root and not spec.uid:
+        raise CannotStart("it cannot be started: a server is never root, and no other user was given")
+    if spec.image and not spec.is_boxed:
+        raise CannotStart("it cannot be started: images are run in sandboxes only, and this platform has none")
+    if spec.image and is_root and not spec.uid:
+        raise CannotStart("it cannot be started: an image is never run as root, and no other user was given")

@@ -27,6 +27,7 @@ FILE_BYTES = 4 * 2**20
 FILE_MS = 6 * 3_600_000  # A quiet app fills no file for months, and its old lines are to go all the same.
 KEPT_MS = 7 * 24 * 3_600_000
 KEPT_BYTES = 100 * 10**6
+PARTS = 10  # the files of a log that is kept up to a size of its own: so much less of it may be there after a cut
 PIECE = 64 * 2**10
 UNFINISHED_MS = 900  # A prompt without an end of line is shown after about a second.
 RETRY_MS = 1_000
@@ -128,9 +129,13 @@ class _Printed:
 class _Files:
     """The files of one replica: one that grows, then the next."""
 
-    def __init__(self, folder: Path, key: str) -> None:
+    def __init__(self, folder: Path, key: str, kept_bytes: int = 0) -> None:
         self._folder = folder
         self._key = key
+        self._kept_bytes = kept_bytes
+        self._file_bytes = min(kept_bytes // PARTS, FILE_BYTES) if kept_bytes else FILE_BYTES
+        self._own: list[tuple[Path, int, int]] = []  # of a log with a size of its own: file, first moment, size
+        self._cut_bytes = 0
         self._fd = -1
         self._first_ms = 0
         self._size = 0
@@ -176,7 +181,7 @@ class _Files:
             self._fd = -1
 
     def _is_over(self, size: int, now_ms: int) -> bool:
-        is_full = self._size + size > FILE_BYTES or now_ms - self._first_ms > FILE_MS
+        is_full = self._size + size > self._file_bytes or now_ms - self._first_ms > FILE_MS
         # Set back, the clock begins a file of its own; and a file can be trimmed away while it is still written to.
         return is_full or now_ms < self.last_ms or os.fstat(self._fd).st_nlink == 0
 
@@ -185,7 +190,8 @@ class _Files:
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True, exist_ok=True)
             self._folder.chmod(0o750)
-        trim(self._folder, now_ms, room=FILE_BYTES)
+        if not self._kept_bytes:
+            trim(self._folder, now_ms, room=FILE_BYTES)
         while True:
             path = self._folder / f"{now_ms:013d}-{self._key}.log"
             try:
@@ -194,8 +200,35 @@ class _Files:
             except FileExistsError:
                 now_ms += 1
         os.fchmod(self._fd, 0o640)
+        if self._kept_bytes:
+            self._cut(path, now_ms)
         self._first_ms, self._size = now_ms, 0
         return now_ms
+
+    def _cut(self, new: Path, now_ms: int) -> None:
+        """Let go of the oldest files of a log that is to stay within its own size, and say so where they stood."""
+        if self._own:
+            self._own[-1] = (*self._own[-1][:2], self._size)
+        self._own.append((new, now_ms, 0))
+        before = self._cut_bytes
+        while sum(size for _, _, size in self._own) + self._file_bytes > self._kept_bytes and len(self._own) > 1:
+            path, _, size = self._own.pop(0)
+            path.unlink(missing_ok=True)
+            self._cut_bytes += size
+        if self._cut_bytes > before:
+            gone, kept = self._cut_bytes / 10**6, self._kept_bytes / 10**6
+            text = (
+                f"the log is cut here: {gone:.1f} MB before this are gone, since only the newest {kept:g} MB are kept"
+            )
+            self._mark(b"%013d s %s %s\n" % (self._own[0][1], self._key.encode(), text.encode()))
+
+    def _mark(self, line: bytes) -> None:
+        """Write a line that stands before all others: in a file that by its name is the first."""
+        first = self._folder / f"{0:013d}-{self._key}.log"
+        new = first.with_suffix(".new")
+        new.write_bytes(line)
+        new.chmod(0o640)
+        new.rename(first)
 
     def _fail(self, error: OSError, now_ms: int) -> None:
         self.why = error.strerror or str(error)
@@ -205,15 +238,24 @@ class _Files:
 class LogFile:
     """Takes what a replica prints, and what the platform says about it; never raises for the disk.
 
-    `flush` is to be called every second or so. Values of secrets are masked, wherever a piece ends.
+    `flush` is to be called every second or so. Values of secrets are masked, wherever a piece ends. With `kept_bytes`
+    the log has a folder of its own, in which only the newest so many bytes are kept.
     """
 
-    def __init__(self, folder: Path, key: str, hidden: Iterable[str], now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        key: str,
+        hidden: Iterable[str],
+        now: Callable[[], float] = time.time,
+        *,
+        kept_bytes: int = 0,
+    ) -> None:
         values = list(hidden)
         # Control characters are taken out before secrets are looked for: they would hide them.
         cleaned = [clean(value.encode()).decode() for value in values]
         self._mask = Masker([*values, *cleaned])
-        self._files = _Files(folder, key)
+        self._files = _Files(folder, key, kept_bytes)
         self._now = now
         self._key = key.encode()
         self._printed = {name: _Printed(letter, self._mask.longest) for name, letter in LETTERS.items()}

@@ -1,7 +1,7 @@
 """A shim: the process that keeps one replica of an app, and goes on when the control plane ends.
 
-It is told what to run by one line on standard input, answers with one line on standard output (a state, or an error),
-and lets go of both.
+It comes from a nest (see `moorage.shim.nest`), is told what to run by one line on standard input, answers with one line
+on standard output (a state, or an error), and lets go of both.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from moorage.engines import wire
 from moorage.engines.ports import CannotStart, ReplicaSpec
 from moorage.sandbox import run_groups
+from moorage.shim import nest
 from moorage.shim.home import Home
 from moorage.shim.keeper import ROOT, Keeper
 from moorage.shim.server import LONGEST_LINE, Server
@@ -26,11 +27,11 @@ GRACE_S = 10.0  # for an app whose shim is told to end by a signal
 
 
 def main(argv: list[str]) -> None:
-    folder = Path(argv[0])
-    line = sys.stdin.buffer.readline()
-    os.closerange(3, 65536)  # Copies of our streams may be among them, and whoever waits for their end would wait long.
-    if os.fork():
-        os._exit(0)  # Whoever started us has no child to wait for; what we have to say comes from the fork.
+    home = Path(argv[0])
+    folder = nest.wait_to_become(home)
+    nest.show(home, folder)
+    with open(0, "rb", closefd=False) as told:
+        line = told.readline()
     os.setsid()
     os.umask(0o077)
     os.chdir("/")
@@ -74,8 +75,8 @@ async def _keep(spec: ReplicaSpec, folder: Path) -> None:
 
 def _begin(keeper: Keeper) -> None:
     state = keeper.state()
-    card = {"key": state.key, "pid": state.pid, "started": state.started, "port": state.port}
-    keeper.home.write(wire.CARD, wire.line(card))
+    process = {"pid": state.pid, "started": state.started, "port": state.port}
+    keeper.home.write(wire.CARD, wire.line({"key": state.key, **process, "volume": keeper.spec.volume}))
     _answer({"state": wire.state_json(state)})
 
 

@@ -7,6 +7,7 @@ import random
 import re
 import socket
 import struct
+import time
 from pathlib import Path
 
 from moorage.engines.ports import CannotStart
@@ -14,6 +15,9 @@ from moorage.sandbox.doors import HOST
 
 PORTS = range(20_000, 30_000)  # below those that the kernel gives to clients
 ESTABLISHED, LISTEN = 1, 10  # as the kernel numbers the states of a connection
+LEFT = (1, 4, 5, 6, 8, 9, 11)  # a connection, open or on its way to its end
+TAKEN_S = 3.0  # What was killed has let go of everything after this.
+PAUSE_S = 0.02
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -24,25 +28,50 @@ _QUESTION = struct.Struct("=BBBxI")  # family, protocol, extensions, states
 _REST = 44  # addresses, interface and cookie of the socket that is asked for, which are any
 
 
-def bind() -> socket.socket:
-    """Return a socket that holds a port which nobody else uses.
+def bind(address: str = HOST, port: int = 0) -> socket.socket:
+    """Return a socket that holds a port which nobody else uses: this one, or any.
 
     It is bound without the wish to share; only then is it said, because the connections that come in inherit it, and
     without it nobody could listen here again while one of them is open.
     """
+    if port:
+        return _bind_this(address, port)
     start = random.randrange(len(PORTS))  # noqa: S311 - nothing depends on whether it can be guessed
     for number in range(len(PORTS)):
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            sock.bind((HOST, PORTS[(start + number) % len(PORTS)]))
+            return _bound(address, PORTS[(start + number) % len(PORTS)])
         except OSError as error:
-            sock.close()
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
-            continue
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return sock
     raise CannotStart(f"it cannot be started: all ports from {PORTS[0]} to {PORTS[-1]} are in use")
+
+
+def _bind_this(address: str, port: int) -> socket.socket:
+    """Bind a port that was ours before, perhaps until just now: whoever held it may still be ending."""
+    deadline = time.monotonic() + TAKEN_S
+    while True:
+        # Connections that are over keep a port for a minute from all who do not share it. They were ours: so do we.
+        is_left = any(count(port, state) for state in LEFT)
+        try:
+            return _bound(address, port, shares=is_left)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise CannotStart(f"it cannot be started: port {port} at {address}: {error.strerror}") from None
+        if time.monotonic() > deadline:
+            raise CannotStart(f"it cannot be started: port {port} is in use by another program")
+        time.sleep(PAUSE_S)
+
+
+def _bound(address: str, port: int, *, shares: bool = False) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, shares)
+        sock.bind((address, port))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def count(port: int, state: int) -> int:

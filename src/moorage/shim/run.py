@@ -29,7 +29,7 @@ class Ended:
     """How a run ended: an exit code as a shell would tell it, and the reason in words."""
 
     code: int | None
-    reason: str
+    reason: str | None  # None for a run that happens once and has ended well
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Run:
         try:
             self.group.attach(self.pid)
             await self._send_word()
-            if self._spec.is_boxed and door is not None:
+            if self._spec.is_boxed:
                 await self._serve_network(shared, door)
             said = await _read_all(failure)
         except OSError as error:
@@ -98,7 +98,7 @@ class Run:
         assert self._channel is not None
         await asyncio.get_running_loop().sock_sendall(self._channel, b"!")
 
-    async def _serve_network(self, shared: Shared, door: Door) -> None:
+    async def _serve_network(self, shared: Shared, door: Door | None) -> None:
         """Take over the sandbox's network. One that has failed meanwhile has said why elsewhere."""
         assert self._channel is not None
         await _readable(self._channel.fileno())
@@ -112,7 +112,7 @@ class Run:
         await self._send_word()
 
     def terminate(self) -> None:
-        self._send(signal.SIGTERM)
+        self._send(signal.Signals(self._spec.stop_signal))
 
     def kill(self) -> None:
         self._send(signal.SIGKILL)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import time
 
+from moorage.engines.ports import CannotStart
 from moorage.kit import folders
 from moorage.sandbox import syscalls as sys_
 from moorage.shim.child import DATA
@@ -15,6 +17,8 @@ MB = 2**20
 LOOK_S = 60.0  # between two looks at a folder whose free space gives no reason for one
 ENTRIES_PER_TURN = 200  # The shim answers for the app's network too, and a folder may hold a million files.
 WRITABLE_AGAIN = 0.95
+TAKEN_S = 3.0  # What was killed has let go of everything after this.
+PAUSE_S = 0.02
 
 
 class Volume:
@@ -39,6 +43,24 @@ class Volume:
         self.used = await used_bytes(self._folder)
         if self._most:
             self.is_sealed = self.used > self._most * (WRITABLE_AGAIN if self.is_sealed else 1)
+
+
+def hold(folder: str) -> int:
+    """Take the folder of a server for as long as we live: two servers on one would ruin it. Raises CannotStart.
+
+    Some servers tell by the number of a process whether another one is there, which in a sandbox means nothing.
+    """
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    deadline = time.monotonic() + TAKEN_S
+    while True:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return opened
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(opened)
+                raise CannotStart("it cannot be started: another server runs on its folder") from None
+        time.sleep(PAUSE_S)
 
 
 def _free(folder: str) -> int:

@@ -41,13 +41,17 @@ class Watch:
                 await self._look_at_disk(run)
 
     def _next_pause(self) -> float:
-        if not self._keeper.spec.is_boxed and not self._keeper.is_listening:
-            return STARTING_LOOK_S
-        return self._pause
+        return STARTING_LOOK_S if self._may_listen_soon else self._pause
+
+    @property
+    def _may_listen_soon(self) -> bool:
+        """Whether nobody but us would notice that it listens: a door tells by itself."""
+        keeper = self._keeper
+        return not (keeper.spec.is_boxed or keeper.spec.is_once or keeper.is_listening)
 
     def _look_for_listener(self) -> None:
         keeper = self._keeper
-        if not keeper.spec.is_boxed and not keeper.is_listening and ports.count(keeper.port, ports.LISTEN):
+        if self._may_listen_soon and ports.count(keeper.port, ports.LISTEN):
             keeper.opened()
 
     def _look_for_folder(self) -> None:

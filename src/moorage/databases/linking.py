@@ -1,0 +1,76 @@
+"""A database that is linked to a project: the project's app gets its address as a secret, and may connect to it."""
+
+from __future__ import annotations
+
+from moorage.audit.service import Actor
+from moorage.databases import tables, urls
+from moorage.databases.servers import PASSWORD
+from moorage.databases.tables import Database
+from moorage.db.tx import Tx
+from moorage.http.envvars import read_env
+from moorage.projects import deployments
+from moorage.projects import service as projects
+from moorage.projects.tables import Project
+from moorage.vault import service as vault
+
+SECRET = "DATABASE_URL"  # noqa: S105 - the name of one
+PLATFORM = Actor(None, "Moorage", None)
+
+
+def find_project(tx: Tx, org_id: int, project_id: int | None) -> Project | None:
+    """Return the project that a database is to be linked to; raises NotFound where it is not the organization's."""
+    return None if project_id is None else projects.get_by_id(tx, org_id, project_id)
+
+
+def link(tx: Tx, org_id: int, found: Database, project: Project) -> Database:
+    """Give a project the address of a database. What has the usual name already keeps it."""
+    taken = {each.name for each in read_env(project.env)}
+    taken.update(vault.names(tx, org_id, projects.resource_of(project.id)))
+    own = f"{SECRET}_{found.name.upper().replace('-', '_')}"
+    name = next(each for each in (SECRET, own, *(f"{own}_{number}" for number in range(2, 1000))) if each not in taken)
+    tx.run(tables.SET["project_id"], org_id=org_id, id=found.id, new=project.id, now=tx.now)
+    tx.run(tables.SET["secret_name"], org_id=org_id, id=found.id, new=name, now=tx.now)
+    linked = tx.find(tables.FIND_BY_ID, org_id=org_id, id=found.id)
+    assert linked is not None
+    tell(tx, org_id, linked)
+    return linked
+
+
+def tell(tx: Tx, org_id: int, found: Database) -> None:
+    """Write the address with the password of now into the project's secret."""
+    password = vault.find(tx, org_id, found.resource, PASSWORD)
+    if found.project_id is None or found.secret_name is None or password is None:
+        return
+    value = urls.make(found, urls.HERE, password)
+    vault.put(tx, org_id, projects.resource_of(found.project_id), found.secret_name, value)
+
+
+def restart(tx: Tx, org_id: int, found: Database) -> None:
+    """Start the app of a linked project again, so that it gets the address; one that does not run gets it later."""
+    project = projects.find_by_id(tx, org_id, found.project_id or 0)
+    if project is None or not project.enabled:
+        return
+    live = deployments.find(tx, org_id, project.current_deployment_id or 0)
+    if live is not None and live.is_app:
+        deployments.start_again(tx, org_id, PLATFORM, project)
+
+
+def unlink(tx: Tx, org_id: int, found: Database) -> None:
+    """Take the address from the project again, in so far as it is still ours."""
+    if found.project_id is None or found.secret_name is None:
+        return
+    resource = projects.resource_of(found.project_id)
+    stored = vault.find(tx, org_id, resource, found.secret_name)
+    if stored is not None and f"@{urls.HERE}:{found.port}/" in stored:
+        vault.remove(tx, org_id, resource, found.secret_name)
+
+
+def leave_project(tx: Tx, org_id: int, project_id: int) -> None:
+    """Part with a project that is deleted; the database stays."""
+    for found in tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id):
+        tx.run(tables.SET["project_id"], org_id=org_id, id=found.id, new=None, now=tx.now)
+
+
+def doors(tx: Tx, org_id: int, project_id: int) -> list[str]:
+    """Return where the app of a project may connect to on this machine."""
+    return [f"{urls.HERE}:{found.port}" for found in tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id)]

