@@ -19,6 +19,7 @@ from bench import (
     apps,
     apps_proxy,
     create,
+    cronjobs,
     databases,
     faults,
     figures,
@@ -43,6 +44,7 @@ NAMES = (
     "apps",
     "projects",
     "databases",
+    "cronjobs",
     *functions.NAMES,
 )
 GROUPS = {"functions": functions.NAMES}
@@ -103,6 +105,8 @@ def _measure(name: str, folder: Path, given: argparse.Namespace) -> list[Figure]
         return apps.run(folder, apps.TINY if quick else apps.FULL)
     if name == "projects":
         return projects.run(folder, projects.TINY if quick else projects.FULL)
+    if name == "cronjobs":
+        return cronjobs.run(folder, cronjobs.TINY if quick else cronjobs.FULL)
     if name == "databases":
         return databases.run(folder, databases.TINY if quick else databases.FULL)
     if name in functions.NAMES:

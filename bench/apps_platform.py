@@ -120,10 +120,10 @@ def shim_sockets() -> set[str]:
 
 
 @contextmanager
-def running(folder: Path, **settings: object) -> Iterator[Port]:
+def running(folder: Path, *, seats: int = 1, **settings: object) -> Iterator[Port]:
     """Run the whole platform as a user would, on all cores; end it and all of its apps."""
     folder.mkdir(parents=True, exist_ok=True)
-    db, taken = asyncio.run(stores.open_seated(folder / "data", 1))
+    db, taken = asyncio.run(stores.open_seated(folder / "data", seats))
     db.close()
     names = ("api_port", "gateway_port", "edge_port", "metrics_port")
     ports = dict(zip(names, processes.free_ports(len(names)), strict=True))
@@ -137,7 +137,7 @@ def running(folder: Path, **settings: object) -> Iterator[Port]:
             tokens = [seat.token for seat in taken]
             yield Port(ports["api_port"], ports["gateway_port"], tokens, folder, process.pid)
     finally:
-        for kept in ("shims", "databases"):
+        for kept in ("shims", "databases", "cronjobs"):
             end_all(folder / "data", kept)
 
 

@@ -37,6 +37,7 @@ THROUGHPUT_BAR = ratio_at_least(0.95)
 MEMORY_BAR = at_most(40)
 COUNT_BAR = at_most(2)
 VERSIONS = {"postgresql": "16.4.0", "mysql": "8.4.2"}
+SHOWN = {"postgresql": "PostgreSQL", "mysql": "MariaDB"}
 ROOMY = "medium"  # a tier that this machine's processors do not exceed
 STATEMENTS = 7  # in each transaction of pgbench
 SAMPLED_S = 40.0  # By then the platform has looked at least twice.
@@ -126,9 +127,8 @@ def _creation(port: Port, sizes: Sizes) -> Iterator[Figure]:
             _delete(port, made.name)
             if kind == "postgresql":
                 initialised.append(_initialise(port.folder / "initialised"))
-        shown = "PostgreSQL" if kind == "postgresql" else "MariaDB"
         base, against = (median(initialised), "initdb") if initialised else (None, "")
-        name = f"databases: create {shown}, first answer"
+        name = f"databases: create {SHOWN[kind]}, first answer"
         yield Figure(f"{name}, median", median(taken), "s", base=base, base_name=against, bar=bar)
         yield Figure(f"{name}, p95", percentile(taken, 0.95), "s")
 
@@ -302,11 +302,14 @@ def _sum(port: Port, made: Made, column: str) -> float:
 
 
 def _idle(port: Port, sizes: Sizes) -> Iterator[Figure]:
-    names = [f"idle-{number}" for number in range(sizes.idle)]
-    for name in names:
-        _make(port, name, "postgresql", "free")
-    time.sleep(sizes.settle_s)
-    shims = apps_platform.shims_of(port.data, "databases")
-    weights = [machine.memory_of_tree(shim.pid).pss_mb for shim in shims if shim.is_alive]
-    yield Figure(f"databases: {sizes.idle} idle, memory of each, largest", max(weights), "MB PSS", bar=MEMORY_BAR)
-    yield Figure(f"databases: {sizes.idle} idle, memory of each, mean", sum(weights) / len(weights), "MB PSS")
+    """Weigh databases of each kind that do nothing: all of the kind together, with what watches over them."""
+    for kind, shown in SHOWN.items():
+        others = {shim.pid for shim in apps_platform.shims_of(port.data, "databases")}
+        for number in range(sizes.idle):
+            _make(port, f"idle-{kind}-{number}", kind, "free")
+        time.sleep(sizes.settle_s)
+        shims = [shim for shim in apps_platform.shims_of(port.data, "databases") if shim.pid not in others]
+        weights = [machine.memory_of_tree(shim.pid).pss_mb for shim in shims if shim.is_alive]
+        name = f"databases: {sizes.idle} of {shown} idle, memory of each"
+        yield Figure(f"{name}, largest", max(weights), "MB PSS", bar=MEMORY_BAR)
+        yield Figure(f"{name}, mean", sum(weights) / len(weights), "MB PSS")

@@ -19,7 +19,8 @@ def test_every_bar_of_databases_is_measured_and_nothing_runs_on(tmp_path: Path) 
         "databases: create MariaDB, first answer, median",
         "databases: pgbench, transactions a second, median",
         "databases: statements counted, off by",
-        "databases: 2 idle, memory of each, largest",
+        "databases: 2 of PostgreSQL idle, memory of each, largest",
+        "databases: 2 of MariaDB idle, memory of each, largest",
     ]
     assert all(figure.value >= 0 for figure in measured)
     assert not list((tmp_path / "data" / "run" / "databases").iterdir())

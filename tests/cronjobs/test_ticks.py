@@ -8,10 +8,13 @@ from datetime import UTC, datetime
 import pytest
 from tests.cronjobs.support import IMAGE, Team
 
+from moorage.audit.service import Actor
 from moorage.cronjobs import service
 from moorage.db.store import Database
+from moorage.identity import orgs
 from moorage.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock, to_wire
 from moorage.kit.cron import Cron
+from moorage.plans.service import Plan
 
 pytestmark = pytest.mark.anyio
 
@@ -211,3 +214,18 @@ async def test_a_deleted_cronjob_has_no_more_ticks(team: Team, clock: ManualCloc
     clock.advance(5 * MINUTE_MS)
 
     assert await team.scheduler().turn() == 0
+
+
+@pytest.mark.settings(billing="manual")
+async def test_nothing_runs_by_the_clock_while_the_plan_has_no_cronjobs(
+    team: Team, db: Database, clock: ManualClock
+) -> None:
+    await team.create(**IMAGE)
+    await db.write(lambda tx: orgs.set_plan(tx, team.org_id, Actor(None, "Stripe"), Plan.FREE))
+    clock.advance(5 * MINUTE_MS)
+    unpaid = await due(team)
+    await db.write(lambda tx: orgs.set_plan(tx, team.org_id, Actor(None, "Stripe"), Plan.PRO))
+    clock.advance(5 * MINUTE_MS)
+
+    assert unpaid == []
+    assert len(await due(team)) == 1

@@ -19,7 +19,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from tests.cells.invoker_support import give, path_of, python_of, until, user_of
+from tests.cells.invoker_support import give, in_reach, path_of, python_of, until, user_of
 
 DRIVER = Path(__file__).with_name("engine_driver.py")
 APP_UID = 230_001
@@ -155,7 +155,7 @@ class Engine:
 
     def launch(self) -> subprocess.Popen[str]:
         self.process = subprocess.Popen(
-            [python_of(self.mode), str(DRIVER), str(self.home / "run")],
+            [python_of(self.mode), str(in_reach(DRIVER.parent) / DRIVER.name), str(self.home / "run")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

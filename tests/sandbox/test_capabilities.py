@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cells.invoker_support import in_reach
 
 from moorage.sandbox import capabilities
 from moorage.sandbox.capabilities import NAMESPACES
@@ -47,7 +48,7 @@ syscalls.mount("tmpfs", "/proc/sys", "tmpfs")
 def told(before: str = "", *, user: int | None = None) -> dict[str, Any]:
     """The report of another process, which does something first."""
     other: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
-    clean = {"PYTHONPATH": str(SRC), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    clean = {"PYTHONPATH": str(in_reach(SRC)), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     words = ["/usr/bin/python3", "-c", TELL.format(before=before)]
     done = subprocess.run(words, env=clean, cwd="/", capture_output=True, text=True, **other)
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.cells.invoker_support import in_reach
 
 from moorage.sandbox import cgroup_files as files
 from moorage.sandbox import cgroups
@@ -426,7 +427,7 @@ group.idle(True)
 group.kill()
 print(json.dumps([found.kind, sorted(found.controllers), found.sweep(), state, child.wait()]))
 """
-    clean = {"PYTHONPATH": str(SRC), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    clean = {"PYTHONPATH": str(in_reach(SRC)), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     words = ["/usr/bin/python3", "-c", code]
     done = subprocess.run(
         words, env=clean, user=12345, group=12345, extra_groups=[], cwd="/", capture_output=True, text=True

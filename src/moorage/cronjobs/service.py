@@ -14,6 +14,7 @@ from moorage.cronjobs.states import CRONJOB, EXECUTION, CronjobStatus, Execution
 from moorage.cronjobs.tables import KIND, Build, Cronjob, Execution
 from moorage.db.tx import Tx, UniqueClash, move
 from moorage.errors import Conflict, NotFound, bad_field
+from moorage.identity import orgs
 from moorage.jobs import timetable
 from moorage.kit.cron import Cron
 from moorage.kit.ids import new_uuid
@@ -261,7 +262,7 @@ def trigger(tx: Tx, org_id: int, actor: Actor, name: str) -> Execution:
 def on_tick(tx: Tx, org_id: int, cronjob_id: int, at: int) -> Execution | None:
     """Ask for the run of a tick, unless one of the same cronjob still goes on, or there is nothing to run yet."""
     found = tx.find(tables.LOCK_BY_ID, org_id=org_id, id=cronjob_id)
-    if found is None or not found.is_active or not is_ready(found):
+    if found is None or not found.is_active or not is_ready(found) or not _is_paid(tx, org_id):
         return None
     if tx.all(tables.OPEN_OF, org_id=org_id, cronjob_id=found.id):
         tx.run(tables.COUNT_SKIPPED, org_id=org_id, id=found.id)
@@ -272,6 +273,12 @@ def on_tick(tx: Tx, org_id: int, cronjob_id: int, at: int) -> Execution | None:
             return add_execution(tx, org_id, found, at)
     except UniqueClash:
         return None  # Somebody has had this tick.
+
+
+def _is_paid(tx: Tx, org_id: int) -> bool:
+    """Tell whether the organization's plan still has cronjobs; those of one that has not wait until it does."""
+    found = orgs.find(tx, org_id)
+    return found is not None and plans.counts_as_paid(tx.env.settings, Standing(found.plan, found.card_verified))
 
 
 def add_execution(tx: Tx, org_id: int, found: Cronjob, scheduled_for: int | None) -> Execution:
