@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import sqlite3
 import time
@@ -313,18 +312,19 @@ def test_who_was_full_takes_data_again_once_there_is_room(fleet: Fleet) -> None:
 # Folders.
 
 
-def test_a_database_whose_folder_vanished_fails_and_never_comes_up_empty(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_database_whose_folder_vanished_fails_and_never_comes_up_empty(fleet: Fleet) -> None:
     harbor, databases, client = fleet.harbor, fleet.databases, fleet.databases.client(NOTES)
     place, shim = harbor.place(NOTES), harbor.shim(NOTES)
 
-    shutil.move(place, tmp_path / "elsewhere")
+    elsewhere = harbor.data / "elsewhere"
+    place.rename(elsewhere)
     os.kill(shim, signal.SIGKILL)
     wait_until(lambda: databases.read(NOTES)["status"] == "failed")
     failed = databases.read(NOTES)
     was_made_anew = place.exists()
     with pytest.raises(REFUSED):
         client.connect()
-    shutil.move(tmp_path / "elsewhere", place)
+    elsewhere.rename(place)
     databases.operate("start", NOTES)
     found = databases.up(NOTES)
 

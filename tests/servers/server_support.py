@@ -316,7 +316,10 @@ def lab_in(home: Path) -> Iterator[Lab]:
 @contextlib.contextmanager
 def a_lab() -> Iterator[Lab]:
     """Give a lab in a folder of its own, which goes when it does."""
-    home = Path(tempfile.mkdtemp(prefix="srv-"))
+    # Here only: an ordinary user's story runs where the tests are not.
+    from tests import memory
+
+    home = Path(tempfile.mkdtemp(prefix="srv-", dir=memory.place()))
     home.chmod(0o755)
     try:
         with lab_in(home) as lab:
@@ -491,9 +494,10 @@ def _make_certificate(folder: Path) -> None:
 def story_of_an_ordinary_user(software: Software, *, is_boxed: bool) -> Any:
     """Have an ordinary user, who is us where we are none but that, tell a server's story; return what was told."""
     # Here only: the story itself runs where the tests are not.
+    from tests import memory
     from tests.cells.invoker_support import give, in_reach, path_of, python_of, user_of
 
-    home = Path(tempfile.mkdtemp(prefix="srv-"))
+    home = Path(tempfile.mkdtemp(prefix="srv-", dir=memory.place()))
     home.chmod(0o755)
     try:
         own = home / ("long-" * 20)
