@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup up test lint format bench docs lock wheel clean
+.PHONY: help setup up test test-all lint format bench docs lock wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,15 +12,18 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 INSTALL := $(PIP) install --require-hashes --no-deps
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 setup: $(VENV)/.runtime $(VENV)/.engines ## make the environment in .venv, so that .venv/bin/moorage runs
 
 up: $(VENV)/.runtime $(VENV)/.engines ## start the whole platform on this machine (Ctrl-C stops it)
 	@exec $(BIN)/moorage up
 
-test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, on SQLite and on PostgreSQL
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench" $(ARGS)
+test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run the tests, on SQLite and on PostgreSQL
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not bench and not twin" $(ARGS)
+
+test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also those that others stand for
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not bench" $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
 	@$(BIN)/ruff check .

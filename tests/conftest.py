@@ -61,9 +61,25 @@ def pytest_configure(config: pytest.Config) -> None:
         compileall.compile_dir(Path(application.__file__).parent, quiet=2)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let tests of one `xdist_group` run in one process: xdist 3.8 notes the group where pytest 9.2 no longer looks."""
+# Tests of one more kind or release of server, of what is not particular to it: `make test-all` runs them too.
+TWINS = {
+    "tests/servers/test_postgres.py": "postgresql-14.",
+    "tests/databases/test_replicator.py": "mysql",
+    "tests/e2e/test_databases.py": "mysql",
+}
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark twins before any are chosen, and let tests of one `xdist_group` run in one process at last.
+
+    xdist 3.8 notes the group where pytest 9.2 no longer looks.
+    """
+    for item in items:
+        other = TWINS.get(item.nodeid.partition("::")[0])
+        if other is not None and other in item.nodeid.partition("[")[2]:
+            item.add_marker("twin")
+    yield
     for item in items:
         marked = getattr(item, "_nodeid", None)
         if NodeId is not None and marked and hasattr(item, "_id"):
