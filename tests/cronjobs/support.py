@@ -23,6 +23,7 @@ from moorage.identity.roles import Role
 from moorage.plans.service import Plan
 from moorage.repositories import service as repositories
 from moorage.repositories.names import parse_name
+from moorage.telemetry import Telemetry
 from moorage.worker.scheduler import Scheduler
 
 WAIT_S = 60.0
@@ -116,7 +117,7 @@ class Team:
         return [item["action"] for item in reply.data["items"]]
 
     def scheduler(self) -> Scheduler:
-        return Scheduler(self.db, self.app.cronjobs.runner._telemetry, self.app.ticks)
+        return Scheduler(self.db, Telemetry(quiet=True), self.app.ticks)
 
 
 async def make_team(app: App, db: Database, *, plan: Plan = Plan.PRO) -> Team:

@@ -1,4 +1,4 @@
-"""Databases with real servers, made and asked as users do it, and jobs that a test steps."""
+"""Databases with real servers, made and asked as users do it, and jobs that a test steps or lets die."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import pymysql
@@ -17,15 +17,26 @@ from tests.databases.support import Team
 
 from moorage.app import App
 from moorage.databases import backups
+from moorage.databases.parts import Databases
 from moorage.databases.servers import primary_of
 from moorage.databases.tables import Backup, Database, Server
+from moorage.db.store import Database as Store
+from moorage.db.tx import Tx
 from moorage.identity.roles import Role
+from moorage.jobs import Lane
+from moorage.jobs import tables as job_tables
 from moorage.kit import folders
 from moorage.kit.clock import ManualClock
+from moorage.telemetry import Telemetry
 from moorage.vault import service as vault
+from moorage.worker.pool import Worker
+from moorage.worker.run import Handlers
 
 KINDS = {"postgresql": {"type": "postgresql", "version": "16.4.0"}, "mysql": {"type": "mysql", "version": "8.4.2"}}
 STOP_S = 10.0
+WAIT_S = 60.0
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -37,9 +48,13 @@ class Yard:
     clock: ManualClock
     run_jobs: Callable[[], Awaitable[None]]
 
+    def __post_init__(self) -> None:
+        self.parts = self.app.databases
+        self.handlers = self.app.handlers
+
     @property
     def servers(self) -> Any:
-        return self.app.databases.servers
+        return self.parts.servers
 
     async def make(self, kind: str = "postgresql", **given: Any) -> Database:
         """Make a database with a real server."""
@@ -89,6 +104,25 @@ class Yard:
         assert server is not None
         return server
 
+    async def carry_on(self) -> None:
+        """Let fresh parts take over, as another process has them: they know what is stored, and adopt what runs."""
+        before, db = self.parts, self.team.db
+        await before.close()
+        self.parts = Databases.make(
+            db, Telemetry(quiet=True), self.app.artifacts, is_sandboxed=before.servers._is_sandboxed
+        )
+        self.handlers = Handlers()
+        self.parts.register(self.handlers, {})
+        self.run_jobs = Worker(db, self.handlers, Telemetry(quiet=True), lanes=(Lane.SERVERS,)).run_due
+        await self.parts.keeper.adopt()
+        await self.run_jobs()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let what runs become what the rows say."""
+        await self.parts.keeper.round()
+        await self.parts.keeper.rounds.idle()
+
     async def folders(self) -> list[str]:
         """Return the names of what is in the folder of the database, but for the one that is always there."""
         root: Path = self.servers.root((await self.team.row()).id)
@@ -104,10 +138,61 @@ async def yard_of(
     try:
         yield yard
     finally:
-        engine = app.databases.servers.engine
+        engine = yard.servers.engine
         for key in list(engine.states()):
             await engine.stop(key, STOP_S)
-        await asyncio.to_thread(folders.remove, app.databases.servers.root(0).parent)
+        await yard.parts.close()
+        await asyncio.to_thread(folders.remove, yard.servers.root(0).parent)
+
+
+# The platform dies on the way.
+
+
+class Mortal:
+    """A store whose user dies before one of its writes."""
+
+    def __init__(self, db: Store, writes: int) -> None:
+        self._db = db
+        self._left = writes
+        self.is_dead = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+    async def write(self, unit: Callable[[Tx], T]) -> T:
+        if self._left == 0:
+            self.is_dead.set()
+            await asyncio.Event().wait()
+        self._left -= 1
+        return await self._db.write(unit)
+
+
+async def die_at(yard: Yard, reached: Callable[[], Awaitable[object]]) -> None:
+    """Run jobs until a point, and then never again."""
+    assert await _die(yard, Worker(yard.team.db, yard.handlers, Telemetry(quiet=True)), reached)
+
+
+async def die_before(yard: Yard, number: int) -> bool:
+    """Run the job of a server until just before a write of the worker, and then never again; False where it has fewer.
+
+    The first one, number 0, takes the job, and the last one ends it.
+    """
+    db: Any = Mortal(yard.team.db, number)
+    worker = Worker(db, yard.handlers, Telemetry(quiet=True), lanes=(Lane.SERVERS,))
+    return await _die(yard, worker, db.is_dead.wait)
+
+
+async def _die(yard: Yard, worker: Worker, reached: Callable[[], Awaitable[object]]) -> bool:
+    """Tell whether a worker comes to a point. What it held is given back, as it is when a process is gone."""
+    working, reaching = asyncio.create_task(worker.run_due()), asyncio.ensure_future(reached())
+    await asyncio.wait({working, reaching}, timeout=WAIT_S, return_when=asyncio.FIRST_COMPLETED)
+    is_reached = reaching.done()
+    await worker.stop(grace_s=0)
+    for task in (working, reaching):
+        task.cancel()
+    await asyncio.gather(working, reaching, return_exceptions=True)
+    await yard.team.db.write(lambda tx: tx.run(job_tables.EXPIRE_ALL))
+    return is_reached
 
 
 def ask(found: Database, password: str, *statements: str) -> list[tuple[Any, ...]]:

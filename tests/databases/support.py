@@ -9,6 +9,7 @@ from tests.builders import make_member, make_org, make_token, make_user
 from tests.client import Client, Reply
 
 from moorage.app import App
+from moorage.audit.service import Actor
 from moorage.databases import service
 from moorage.databases.servers import add_server
 from moorage.databases.states import DATABASE, DatabaseStatus
@@ -16,7 +17,9 @@ from moorage.databases.tables import Database
 from moorage.db.store import Database as Store
 from moorage.db.tx import Tx, move
 from moorage.identity.roles import Role
-from moorage.plans.service import Plan
+from moorage.plans.service import Plan, Standing
+from moorage.projects import service as projects
+from moorage.projects.service import NewProject
 
 UP = (DatabaseStatus.QUEUED, DatabaseStatus.DEPLOYING, DatabaseStatus.RUNNING)
 
@@ -66,3 +69,10 @@ async def make_team(app: App, db: Store, *, plan: Plan = Plan.PRO) -> Team:
     for role in (Role.VIEWER, Role.MEMBER, Role.ADMIN):
         tokens[role] = await make_token(db, await make_member(db, org, role), org.id)
     return Team(Client(app.asgi), db, org.id, tokens)
+
+
+async def make_project(team: Team, name: str, **given: Any) -> int:
+    new = NewProject(name, "container", language="nodejs", repository_name="ada/app", branch="main", **given)
+    actor, standing = Actor(1, "Ada"), Standing("pro", True)
+    made = await team.db.write(lambda tx: projects.create(tx, team.org_id, actor, standing, new))
+    return made.id

@@ -6,17 +6,15 @@ import re
 from typing import Any
 
 import pytest
-from tests.databases.support import Team, make_team
+from tests.databases.support import Team, make_project, make_team
 
 from moorage.app import App
 from moorage.apps import launching
 from moorage.audit import service as audit
-from moorage.audit.service import Actor
 from moorage.db.store import Database
 from moorage.identity.roles import Role
-from moorage.plans.service import Plan, Standing
+from moorage.plans.service import Plan
 from moorage.projects import service as projects
-from moorage.projects.service import NewProject
 from moorage.vault import service as vault
 
 pytestmark = pytest.mark.anyio
@@ -303,13 +301,6 @@ async def test_what_cannot_be_run_is_refused_and_what_is_there_is_named(team: Te
 
     assert refused.status == 400
     assert "16.4" in refused.error["fields"]["version"]
-
-
-async def make_project(team: Team, name: str, **given: Any) -> int:
-    new = NewProject(name, "container", language="nodejs", repository_name="ada/app", branch="main", **given)
-    actor, standing = Actor(1, "Ada"), Standing("pro", True)
-    made = await team.db.write(lambda tx: projects.create(tx, team.org_id, actor, standing, new))
-    return made.id
 
 
 async def test_a_linked_project_gets_the_address_and_a_way_there(team: Team, db: Database) -> None:

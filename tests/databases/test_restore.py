@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from tests.conftest import RunJobs
-from tests.databases.backup_support import Yard, yard_of
+from tests.databases.backup_support import Yard, die_at, yard_of
 from tests.databases.support import Team
 
 from moorage.app import App
@@ -22,11 +22,8 @@ from moorage.databases.tables import Backup, Database
 from moorage.db.store import Database as Store
 from moorage.db.tx import Tx
 from moorage.identity.roles import Role
-from moorage.jobs import tables as job_tables
 from moorage.jobs.timetable import Tick
 from moorage.kit.clock import DAY_MS, MINUTE_MS, ManualClock, to_wire
-from moorage.telemetry import Telemetry
-from moorage.worker.pool import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("db", ["sqlite"], indirect=True)]
 
@@ -212,16 +209,6 @@ async def test_a_server_that_does_not_start_on_what_was_restored_goes_back(yard:
 
 
 # The platform dies on the way.
-
-
-async def die_at(yard: Yard, reached: Callable[[], Awaitable[object]]) -> None:
-    """Run jobs until a point, and then never again; what they held is given back, as it is when a process is gone."""
-    worker = Worker(yard.team.db, yard.app.handlers, Telemetry(quiet=True))
-    working = asyncio.create_task(worker.run_due())
-    await asyncio.wait_for(reached(), 60)
-    await worker.stop(grace_s=0)
-    await asyncio.gather(working, return_exceptions=True)
-    await yard.team.db.write(lambda tx: tx.run(job_tables.EXPIRE_ALL))
 
 
 @pytest.mark.parametrize("when", ["before_switch", "after_switch"])

@@ -20,9 +20,9 @@ from moorage.apps.tables import Replica
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.engines.ports import CannotStart, Replicas, ReplicaState
-from moorage.errors import IllegalMove
 from moorage.projects import service as projects
 from moorage.projects import tables as project_tables
+from moorage.reconciler.rounds import Rounds
 from moorage.telemetry import Telemetry
 
 ROUND_S = 2.0
@@ -57,11 +57,10 @@ class Keeper:
         self._db = db
         self._engine = engine
         self._launcher = launcher
-        self._telemetry = telemetry
         self._settle = settle  # returns when the gateway follows the rows
-        self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self.rounds = Rounds(telemetry, "apps", ROUND_S)
+        self.wake = self.rounds.wake  # has everything looked at again, soon
         self._pauses: dict[int, tuple[int, float]] = {}  # by replica: how often it could not be started, and until when
 
     async def adopt(self) -> None:
@@ -75,24 +74,8 @@ class Keeper:
             if row.status == ReplicaStatus.READY and (state is None or state.port != row.port):
                 await self._write(row, partial(service.start_over, reason="it had ended while the platform was away"))
 
-    def wake(self) -> None:
-        """Have everything looked at again, soon."""
-        self._wake.set()
-
     async def run(self) -> None:
-        try:
-            while True:
-                self._wake.clear()
-                try:
-                    await self.round()
-                except Exception as error:  # noqa: BLE001 - the loop outlives whatever one round meets
-                    self._telemetry.crashed(None, error, where="apps")
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), ROUND_S)
-        finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self.rounds.run(self.round)
 
     async def round(self) -> None:
         """Compare what should be with what is, and begin whatever brings them together."""
@@ -104,9 +87,9 @@ class Keeper:
             await self._tell()
         live = {app.deployment_id for app in seen.live}
         for row in seen.rows:
-            if row.id not in self._tasks and (work := self._work(row, is_live=row.deployment_id in live)) is not None:
-                self._begin(row, work)
-        await self._end_strangers(seen)
+            if (work := self._work(row, is_live=row.deployment_id in live)) is not None:
+                self.rounds.begin(row.key, work)
+        self._end_strangers(seen)
 
     async def changed(self, within_s: float) -> None:
         """Return when some replica's row has changed, or after a while."""
@@ -114,36 +97,20 @@ class Keeper:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), within_s)
 
-    def _work(self, row: Replica, *, is_live: bool) -> Awaitable[None] | None:
+    def _work(self, row: Replica, *, is_live: bool) -> Callable[[], Awaitable[None]] | None:
         if row.status == ReplicaStatus.STARTING:
-            return self._bring_up(row, is_live=is_live) if self._may_start(row) else None
+            return partial(self._bring_up, row, is_live=is_live) if self._may_start(row) else None
         if row.status == ReplicaStatus.READY:
             state = self._engine.states().get(row.key)
-            return self._start_over(row) if state is None or state.port != row.port else None
-        return self._drain(row) if row.status == ReplicaStatus.DRAINING else None
+            return partial(self._start_over, row) if state is None or state.port != row.port else None
+        return partial(self._drain, row) if row.status == ReplicaStatus.DRAINING else None
 
-    def _begin(self, row: Replica, work: Awaitable[None]) -> None:
-        async def run() -> None:
-            try:
-                await work
-            except IllegalMove:
-                pass  # Somebody else has decided about this replica meanwhile; the next round sees what.
-            except Exception as error:  # noqa: BLE001 - what is wrong with one replica must not stop the others
-                self._telemetry.crashed(None, error, where=f"replica {row.key}")
-            finally:
-                self._tasks.pop(row.id, None)
-                self.wake()
-
-        self._tasks[row.id] = asyncio.create_task(run())
-
-    async def _end_strangers(self, seen: View) -> None:
+    def _end_strangers(self, seen: View) -> None:
         """End what runs without a row: its project was deleted."""
         known = {row.key for row in seen.rows}
         for key in [key for key in self._engine.states() if key not in known]:
-            number = -int(key[1:])  # No row has this number.
-            if number not in self._tasks:
-                stranger = Replica(number, 0, 0, None, 0, "", "", None, None, None, 0, 0)
-                self._begin(stranger, self._engine.stop(key, GRACE_S))
+            # Whatever was under way for its row may go on for long.
+            self.rounds.begin(f"stranger {key}", partial(self._engine.stop, key, GRACE_S))
 
     # Starting.
 

@@ -8,11 +8,9 @@ watches over it writes down how it ended, so that nothing is lost while the cont
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +23,7 @@ from moorage.db.scope import across_organizations
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.engines.ports import CannotStart, Replicas, ReplicaState
-from moorage.errors import IllegalMove
+from moorage.reconciler.rounds import Rounds
 from moorage.telemetry import Telemetry
 
 ROUND_S = 2.0
@@ -98,11 +96,10 @@ class Runner:
         self._db = db
         self._engine = engine
         self._launcher = launcher
-        self._telemetry = telemetry
         self._logs = db.env.settings.folder("logs")
         self._slots = Slots(most or db.env.settings.cronjob_runs or PER_CORE * (os.cpu_count() or 1))
-        self._wake = asyncio.Event()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.rounds = Rounds(telemetry, "cronjobs", ROUND_S)
+        self.wake = self.rounds.wake  # has the rows looked at again, soon
         self._in_hand: dict[str, bool] = {}  # runs that are prepared or wait for their turn: whether it is an image's
         self._ends: dict[str, asyncio.Future[None]] = {}
         self._last: dict[str, ReplicaState] = {}
@@ -117,78 +114,37 @@ class Runner:
             if row.key not in states:
                 await self._finish(row, RESTARTED, was_away=True)
 
-    def wake(self) -> None:
-        """Have the rows looked at again, soon."""
-        self._wake.set()
-
     async def run(self) -> None:
-        try:
-            while True:
-                self._wake.clear()
-                try:
-                    await self.round()
-                except Exception as error:  # noqa: BLE001 - the loop outlives whatever one round meets
-                    self._telemetry.crashed(None, error, where="cronjobs")
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), ROUND_S)
-        finally:
-            await self.stop()
-
-    async def stop(self) -> None:
-        """Let go of everything; what runs runs on, and the next one takes it up."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def idle(self) -> None:
-        """Return once nothing is under way; for those who step the runner by hand."""
-        while self._tasks:
-            await asyncio.wait(self._tasks.values())
+        await self.rounds.run(self.round)
 
     async def round(self) -> None:
         """Take up every run that nobody sees through, and every cronjob that is to go."""
         seen = await self._db.read(_view)
         going = {found.id for found in seen.deleting}
         for row in seen.running:
-            self._begin_task(row.key, partial(self._watch, row))
+            self.rounds.begin(row.key, partial(self._watch, row))
         for row in seen.queued:
             is_image = row.cronjob_id in seen.images
             if row.cronjob_id not in going and self._may_take(row, is_image=is_image):
                 self._in_hand[row.key] = is_image
-                self._begin_task(row.key, partial(self._see_through, row, is_image=is_image))
+                see_through = partial(self._see_through, row, is_image=is_image)
+                self.rounds.begin(row.key, see_through, after=partial(self._in_hand.pop, row.key, None))
         for found in seen.deleting:
-            self._begin_task(f"remove-{found.id}", partial(self._remove, found))
+            self.rounds.begin(f"remove-{found.id}", partial(self._remove, found))
         self._end_strangers({row.key for row in (*seen.running, *seen.queued)})
 
     def _may_take(self, row: Execution, *, is_image: bool) -> bool:
         """Tell whether to take up a run now: a few more than can run, so that the next one is there when one ends."""
-        if row.key in self._tasks:
+        if row.key in self.rounds.tasks:
             return False
         most = MOST_IMAGES if is_image else 2 * self._slots.most
         return sum(each == is_image for each in self._in_hand.values()) < most
-
-    def _begin_task(self, key: str, work: Callable[[], Awaitable[None]]) -> None:
-        async def run() -> None:
-            try:
-                await work()
-            except IllegalMove:
-                pass  # Somebody else has decided about this run meanwhile; the next round sees what.
-            except Exception as error:  # noqa: BLE001 - what is wrong with one run must not stop the others
-                self._telemetry.crashed(None, error, where=f"cronjob run {key}")
-            finally:
-                self._in_hand.pop(key, None)
-                self._tasks.pop(key, None)
-                self.wake()
-
-        if key not in self._tasks:
-            self._tasks[key] = asyncio.create_task(run())
 
     def _end_strangers(self, known: set[str]) -> None:
         """End what runs without a row: its cronjob was deleted."""
         for key, state in self._engine.states().items():
             if key not in known and state.phase != "stopped":
-                self._begin_task(key, partial(self._engine.stop, key, GRACE_S))
+                self.rounds.begin(key, partial(self._engine.stop, key, GRACE_S))
 
     # One run.
 
@@ -235,7 +191,7 @@ class Runner:
         state = self._engine.states().get(key)
         if state is not None and state.phase != "stopped":
             return
-        if state is not None and key in self._tasks:
+        if state is not None and key in self.rounds.tasks:
             self._last[key] = state
         ended = self._ends.pop(key, None)
         if ended is not None and not ended.done():
@@ -266,7 +222,7 @@ class Runner:
         await removal.remove(self._db, self._launcher.releases, self._logs, found)
 
     async def _stop_run(self, key: str) -> None:
-        task = self._tasks.get(key)
+        task = self.rounds.tasks.get(key)
         if task is not None and key in self._in_hand:
             task.cancel()
         while task is not None and not task.done():

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any
 
 from moorage.databases import service, tables
 from moorage.databases.servers import FolderGone, Servers, set_server
@@ -21,10 +19,11 @@ from moorage.databases.tables import Database, Server
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database as Store
 from moorage.db.tx import Tx, move
-from moorage.engines.ports import CannotStart
+from moorage.engines.ports import CannotStart, ReplicaState
 from moorage.errors import IllegalMove
 from moorage.plans import service as plans
 from moorage.plans.service import Standing
+from moorage.reconciler.rounds import Rounds
 from moorage.servers.ports import ServerFailed
 from moorage.telemetry import Telemetry
 
@@ -41,9 +40,8 @@ class Keeper:
     def __init__(self, db: Store, servers: Servers, telemetry: Telemetry) -> None:
         self._db = db
         self._servers = servers
-        self._telemetry = telemetry
-        self._wake = asyncio.Event()
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # by server
+        self.rounds = Rounds(telemetry, "databases", ROUND_S)
+        self.wake = self.rounds.wake  # has everything looked at again, soon
         self._pauses: dict[int, tuple[int, float]] = {}  # by server: how often it could not be started, and until when
         self._restarts: dict[int, int] = {}  # by server: how often what watches over it has started it again
         self._billed_at = float("-inf")
@@ -57,24 +55,8 @@ class Keeper:
         # What runs on one of them must not be asked for while a request waits.
         await asyncio.to_thread(self._servers.shelf.installed)
 
-    def wake(self) -> None:
-        """Have everything looked at again, soon."""
-        self._wake.set()
-
     async def run(self) -> None:
-        try:
-            while True:
-                self._wake.clear()
-                try:
-                    await self.round()
-                except Exception as error:  # noqa: BLE001 - the loop outlives whatever one round meets
-                    self._telemetry.crashed(None, error, where="databases")
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), ROUND_S)
-        finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self.rounds.run(self.round)
 
     async def round(self) -> None:
         """Compare what should run with what does, and begin whatever brings them together."""
@@ -85,30 +67,23 @@ class Keeper:
         states = self._servers.engine.states()
         for found, servers in await self._db.read(view):
             for server in servers:
-                if server.id in self._tasks:
-                    continue
-                if is_up := server.key in states:
-                    self._restarts[server.id] = states[server.key].restarts
-                if found.status == DatabaseStatus.RUNNING and not is_up and not found.is_replicated:
-                    if self._may_start(server):
-                        self._begin(server, self._start(found, server))
-                elif is_up and (found.status in DOWN or found.deleted_at is not None):
-                    self._begin(server, self._servers.stop(server))
+                if server.key not in self.rounds.tasks:
+                    await self._level(found, server, states.get(server.key))
+
+    async def _level(self, found: Database, server: Server, state: ReplicaState | None) -> None:
+        if state is not None:
+            self._restarts[server.id] = state.restarts
+            if found.status in DOWN or found.deleted_at is not None:
+                self.rounds.begin(server.key, partial(self._servers.stop, server))
+            elif found.status == DatabaseStatus.RUNNING:
+                # The platform may have ended after it was started, and before it was limited.
+                await self._servers.limit(found, server)
+        elif found.status == DatabaseStatus.RUNNING and not found.is_replicated and self._may_start(server):
+            self.rounds.begin(server.key, partial(self._start, found, server))
 
     def _may_start(self, server: Server) -> bool:
         _, until = self._pauses.get(server.id, (0, 0.0))
         return asyncio.get_running_loop().time() >= until
-
-    def _begin(self, server: Server, work: Coroutine[Any, Any, None]) -> None:
-        async def run() -> None:
-            try:
-                await work
-            except Exception as error:  # noqa: BLE001 - one database's trouble is not another's
-                self._telemetry.crashed(None, error, where="databases")
-            finally:
-                self._tasks.pop(server.id, None)
-
-        self._tasks[server.id] = asyncio.create_task(run())
 
     async def _start(self, found: Database, server: Server) -> None:
         """Start a server that has gone. It counts as a restart."""

@@ -77,10 +77,11 @@ class Lifecycle:
         primary = await run.write(partial(_ensure_primary, org_id=found.org_id, found=found))
         if not (self._servers.place(found.id, primary.folder) / CARD).exists():
             await asyncio.to_thread(self._servers.make_folder, found, software, primary.folder)
-        await self._servers.start(found, primary)
+        await self._servers.start(found, primary, is_new=True)
         version = await self._provision(found, primary)
         if found.is_replicated:
             await self._replicator.seed(found)
+        await self._servers.limit(found, primary)
         await run.write(partial(self._set_running, org_id=found.org_id, found=found, choice=choice, version=version))
         self._wake()
 

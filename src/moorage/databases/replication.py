@@ -307,10 +307,11 @@ class Replicator:
                 raise CannotStart("it has no primary")
             if await self._is_folder_gone(found, replica):
                 await self._make(found, pair.primary, replica)
-            await self._servers.start(found, replica)
+            await self._servers.start(found, replica, is_new=True)
             await self._until_following(found, pair.primary, replica)
             if not replica.in_sync:
                 await self._join(found, pair.primary, replica)
+            await self._servers.limit(found, replica)
 
     async def reseed(self, found: Database) -> None:
         """Make the replica of a database anew. For jobs, when the primary has got other data."""

@@ -64,6 +64,7 @@ class Servers:
         self.engine = engine
         self.shelf = shelf
         self.substitution = db.env.settings.substitution
+        self._limited: dict[str, tuple[int, int, float]] = {}  # by server: which process, and to how many processors
 
     # What there is.
 
@@ -152,17 +153,34 @@ class Servers:
         if card.get("database") != found.id or not self.kind(found).is_filled(place):
             raise FolderGone("its data folder is gone or incomplete; nothing was started in its place")
 
-    async def start(self, found: Database, server: Server) -> None:
-        """Start a server and wait until it takes connections; raises CannotStart. One that runs is left as it is."""
+    async def start(self, found: Database, server: Server, *, is_new: bool = False) -> None:
+        """Start a server and wait until it takes connections; raises CannotStart. One that runs is not started again.
+
+        It has the processors of its tier from the beginning. One that is new may use all there are, until somebody
+        calls `limit`: whoever has asked for it waits for what it does first.
+        """
         if server.key not in self.engine.states():
             await asyncio.to_thread(self.check_folder, found, server.folder)
             shape = await self.shape(found, server)
             place = self.place(found.id, server.folder)
             spec = await asyncio.to_thread(self._specify, found, place, shape, server.key, server.token)
             await self.engine.start(spec)
+        if not is_new:
+            await self.limit(found, server)
         await self._until_ready(found, server.key, await self.access(found, server))
 
+    async def limit(self, found: Database, server: Server) -> None:
+        """Let a server use no more processors than its tier has. Safe to repeat, and asked of each process once."""
+        state = self.engine.states().get(server.key)
+        if state is None:
+            return
+        wanted = (state.pid, state.started, found.tier.cpu)
+        if self._limited.get(server.key) != wanted:
+            await self.engine.limit(server.key, found.tier.cpu)
+            self._limited[server.key] = wanted
+
     async def stop(self, server: Server, grace_s: float = GRACE_S) -> None:
+        self._limited.pop(server.key, None)
         await self.engine.stop(server.key, grace_s)
 
     @asynccontextmanager
