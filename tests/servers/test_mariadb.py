@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pymysql
 import pytest
-from tests.servers.server_support import MARIADB, Lab, Server, ServerContract, a_lab, find_software, rows
+from tests.servers.server_contract import ServerContract
+from tests.servers.server_support import MARIADB, Lab, Server, a_lab, find_software, rows
 
-from moorage.servers.mariadb_conf import usable_connections
+from moorage.servers.mariadb_conf import ENVIRONMENT, usable_connections
 from moorage.servers.ports import REPLICATOR
 
 
@@ -114,6 +116,12 @@ def test_no_password_is_in_the_log(server: Server) -> None:
     assert "ready for connections" in said
     assert server.names.password not in said
     assert server.admin not in said
+
+
+def test_a_server_is_told_to_give_memory_back(server: Server) -> None:
+    told = Path(f"/proc/{server.look().app_pid}/environ").read_text().split("\0")
+
+    assert {f"{name}={value}" for name, value in ENVIRONMENT.items()} <= set(told)
 
 
 def test_the_user_of_replicas_sees_no_data(server: Server) -> None:

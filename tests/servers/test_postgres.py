@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from tests.servers.server_contract import ServerContract
 from tests.servers.server_support import (
     POSTGRESQL,
     POSTGRESQL_14,
     Lab,
     Server,
-    ServerContract,
     a_lab,
     find_software,
     rows,

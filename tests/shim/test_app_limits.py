@@ -73,6 +73,7 @@ def test_an_app_sees_no_more_of_the_machine_than_it_needs(engine: Engine) -> Non
             "memory": attempt(open, "/proc/1/mem"),
             "environ": attempt(open, "/proc/1/environ"),
             "rights": [line.split()[1] for line in open("/proc/self/status") if line[:7] in ("CapEff:", "NoNewPr")],
+            "groups": [line.split(":", 2)[2].strip() for who in (1, "self") for line in open(f"/proc/{who}/cgroup")],
         }
         """
     )
@@ -83,6 +84,7 @@ def test_an_app_sees_no_more_of_the_machine_than_it_needs(engine: Engine) -> Non
     assert answer["signals"] == ["done", "done"]  # The kernel keeps process 1 of a namespace from its own.
     assert (answer["memory"], answer["environ"]) == ("EACCES", "EACCES")
     assert answer["rights"] == ["0000000000000000", "1"]
+    assert set(answer["groups"]) == {"/"}  # It is not told where in the host's control groups it is.
     assert "hello" in app.get()
     app.stop()
 

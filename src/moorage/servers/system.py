@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from moorage.servers import mariadb_conf
 from moorage.servers.ports import Software
 from moorage.servers.releases import EXTENSION, MARIADB, MYSQL, POSTGRESQL, VERSIONS, series
 
@@ -124,7 +125,8 @@ def _one_mysql(program: Path, product: str, version: str) -> Found:
     if not str(program).startswith(_VISIBLE):
         binds[str(program)] = os.path.realpath(program)
     missing = [name for name in wanted if not os.access(tools / name, os.X_OK)]
-    software = Software("mysql", product, version, home, str(program), str(tools), "", binds)
+    env = mariadb_conf.ENVIRONMENT
+    software = Software("mysql", product, version, home, str(program), str(tools), "", binds, env)
     return Found(software, _lacks(missing, " ".join(dict.fromkeys(wanted[name] for name in missing))))
 
 

@@ -128,7 +128,7 @@ class Run:
 
     def app_pid(self) -> int | None:
         """Return the number of the app's first process, as the host sees it."""
-        return next(iter(process_tree.children(self.pid)), None)
+        return self.pid if child.is_first(self._spec) else next(iter(process_tree.children(self.pid)), None)
 
     async def ended(self) -> Ended:
         """Wait for the end of all processes, and of all that they printed; nothing is left then."""
