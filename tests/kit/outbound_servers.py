@@ -5,7 +5,7 @@ import datetime
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -110,6 +110,20 @@ async def serve(
         await asyncio.gather(*open_tasks, return_exceptions=True)
 
 
+@asynccontextmanager
+async def serve_twins(reply: Reply, other: Reply | None = None) -> AsyncIterator[tuple[Server, Server]]:
+    """Serve on 127.0.0.1 and on 127.0.0.2 at one port, which somebody else may hold at the second of them."""
+    async with AsyncExitStack() as stack:
+        for _ in range(50):
+            first = await stack.enter_async_context(serve(reply))
+            try:
+                second = await stack.enter_async_context(serve(other or reply, host="127.0.0.2", port=first.port))
+            except OSError:
+                continue
+            break
+        yield first, second
+
+
 class DnsServer(asyncio.DatagramProtocol):
     """Answers from a table; each query for a name takes its next answer, and the last one stays."""
 
@@ -180,7 +194,11 @@ class Identity:
 
 
 def make_certificate(
-    name: str, issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None
+    name: str,
+    issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None,
+    *,
+    days_left: int = 1,
+    valid_for: str = "localhost",
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
@@ -192,8 +210,8 @@ def make_certificate(
         .issuer_name(issuer_name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=90))
+        .not_valid_after(now + datetime.timedelta(days=days_left))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
@@ -206,6 +224,6 @@ def make_certificate(
             x509.KeyUsage(**usage, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False), True
         )
     else:
-        names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+        names = x509.SubjectAlternativeName([x509.DNSName(valid_for)])
         builder = builder.add_extension(names, critical=False)
     return builder.sign(issuer_key, hashes.SHA256()), key

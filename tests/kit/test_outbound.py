@@ -12,6 +12,7 @@ from tests.kit.outbound_servers import (
     answer,
     resolve_from,
     serve,
+    serve_twins,
 )
 
 from moorage.kit.outbound import GuardedClient
@@ -112,8 +113,7 @@ async def test_a_name_that_resolves_to_loopback_is_refused_by_default() -> None:
 
 async def test_a_name_that_is_rebound_after_a_good_answer_is_refused_at_the_next_connection() -> None:
     async with (
-        serve(always(answer())) as allowed,
-        serve(always(answer()), host="127.0.0.2", port=allowed.port) as forbidden,
+        serve_twins(always(answer())) as (allowed, forbidden),
         resolve_from({"shop.test": [["127.0.0.1"], ["127.0.0.2"]]}) as resolver,
         GuardedClient(SECOND_BLOCKED, resolver=resolver) as client,
     ):
@@ -126,8 +126,7 @@ async def test_a_name_that_is_rebound_after_a_good_answer_is_refused_at_the_next
 
 async def test_a_name_that_is_rebound_between_two_hops_is_refused() -> None:
     async with (
-        serve(always(answer(302, location="/again"))) as allowed,
-        serve(always(answer()), host="127.0.0.2", port=allowed.port) as forbidden,
+        serve_twins(always(answer(302, location="/again")), always(answer())) as (allowed, forbidden),
         resolve_from({"shop.test": [["127.0.0.1"], ["127.0.0.2"]]}) as resolver,
         GuardedClient(SECOND_BLOCKED, resolver=resolver) as client,
     ):
@@ -142,8 +141,7 @@ async def test_a_name_that_is_rebound_between_two_hops_is_refused() -> None:
 )
 async def test_of_a_mixed_dns_answer_only_the_allowed_address_is_connected(addresses: list[str]) -> None:
     async with (
-        serve(always(answer())) as allowed,
-        serve(always(answer()), host="127.0.0.2", port=allowed.port) as forbidden,
+        serve_twins(always(answer())) as (allowed, forbidden),
         resolve_from({"shop.test": [addresses]}) as resolver,
         GuardedClient(SECOND_BLOCKED, resolver=resolver) as client,
     ):

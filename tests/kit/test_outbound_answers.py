@@ -1,6 +1,7 @@
 """The guarded client's answers: redirects hop by hop, bodies within bounds, and failures that name their phase."""
 
 import asyncio
+import contextlib
 import gzip
 import os
 import socket
@@ -8,6 +9,7 @@ import ssl
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -23,9 +25,11 @@ from tests.kit.outbound_servers import (
     make_certificate,
     resolve_from,
     serve,
+    serve_twins,
 )
 
-from moorage.kit.outbound import GuardedClient, OutboundError
+from moorage.kit.calls import OutboundError
+from moorage.kit.outbound import GuardedClient
 from moorage.kit.targets import TargetRefused
 
 pytestmark = pytest.mark.anyio
@@ -286,7 +290,7 @@ async def test_a_handshake_that_never_ends_hits_the_deadline() -> None:
             phase, message = await phase_of(client, url, timeout_s=0.3)
 
     assert phase == "timeout"
-    assert message.endswith("connecting")
+    assert message.endswith("agreeing on TLS")
 
 
 async def test_one_deadline_spans_all_hops() -> None:
@@ -339,9 +343,114 @@ async def test_a_plain_http_port_called_over_https_fails_in_tls() -> None:
     assert phase == "tls"
 
 
+async def error_of(client: GuardedClient, url: str, **options: Any) -> OutboundError:
+    with pytest.raises(OutboundError) as caught:
+        await client.request("GET", url, **options)
+    return caught.value
+
+
+async def test_a_timeout_tells_at_which_stage_it_was() -> None:
+    async with serve(hang) as mute, GuardedClient(LOOPBACK) as client:
+        with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as full, socket.socket() as first:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            first.connect(full.getsockname())
+            errors = [
+                await error_of(client, f"https://127.0.0.1:{full.getsockname()[1]}/", timeout_s=0.5),
+                await error_of(client, f"https://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.5),
+                await error_of(client, mute.url(), timeout_s=0.5),
+            ]
+
+    assert [(error.phase, error.stage) for error in errors] == [
+        ("timeout", "connect"),
+        ("timeout", "tls"),
+        ("timeout", "read"),
+    ]
+
+
+async def test_a_connection_that_is_cut_off_in_the_handshake_fails_in_tls() -> None:
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.transport.abort()
+
+    async with await asyncio.start_server(cut, "127.0.0.1", 0) as server, GuardedClient(LOOPBACK) as client:
+        phase, _ = await phase_of(client, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+
+    assert phase == "tls"
+
+
+async def test_a_refused_certificate_comes_with_the_error_only_where_it_is_wanted(identity: Identity) -> None:
+    async with serve(always(answer()), tls=identity.context) as server, GuardedClient(LOOPBACK) as client:
+        url = server.url(host="localhost", scheme="https")
+        unwanted = await error_of(client, url)
+        wanted = await error_of(client, url, want_certificate=True)
+
+        assert (unwanted.certificate, wanted.certificate) == (None, identity.certificate)
+        assert server.requests == []
+
+
+async def test_a_certificate_that_cannot_be_read_within_the_time_leaves_the_error_as_it_was(
+    identity: Identity,
+) -> None:
+    """The second handshake of this server never ends."""
+    with socket.create_server(("127.0.0.1", 0)) as front:
+        front.setblocking(False)
+        loop = asyncio.get_running_loop()
+        held: list[socket.socket] = []
+
+        async def let_one_through() -> None:
+            first, _ = await loop.sock_accept(front)
+            reader = asyncio.StreamReader()
+            protocol = asyncio.StreamReaderProtocol(reader)
+            with contextlib.suppress(OSError):
+                await loop.connect_accepted_socket(lambda: protocol, first, ssl=identity.context)
+            held.append((await loop.sock_accept(front))[0])
+
+        accepting = asyncio.create_task(let_one_through())
+        async with GuardedClient(LOOPBACK) as client:
+            url = f"https://127.0.0.1:{front.getsockname()[1]}/"
+            error = await error_of(client, url, want_certificate=True, timeout_s=1)
+        await accepting
+        held[0].close()
+
+    assert (error.phase, error.stage, error.certificate) == ("tls", "tls", None)
+
+
+async def test_the_certificate_of_the_last_hop_over_tls_comes_with_the_answer_and_with_an_error(
+    identity: Identity,
+) -> None:
+    async with serve(always(answer())) as plain, serve(always(b"")) as broken, GuardedClient(LOOPBACK) as client:
+        found = []
+        for target in (plain, broken):
+            leading = always(answer(302, location=target.url()))
+            async with serve(leading, tls=identity.context) as secure:
+                try:
+                    got = await client.request("GET", secure.url(scheme="https"), verify_tls=False)
+                    found.append(got.certificate)
+                except OutboundError as error:
+                    found.append(error.certificate)
+
+    assert found == [identity.certificate] * 2
+
+
+async def test_kept_names_spare_lookups_and_no_judgement() -> None:
+    async with (
+        serve_twins(always(answer())) as (allowed, forbidden),
+        resolve_from({"shop.test": [["127.0.0.1"], ["127.0.0.2"]], "bad.test": [["127.0.0.2"]]}) as resolver,
+        GuardedClient(SECOND_BLOCKED, resolver=resolver, keep_names_s=60) as client,
+    ):
+        for _ in range(2):
+            await client.request("GET", allowed.url(host="shop.test"))
+            with pytest.raises(TargetRefused):
+                await client.request("GET", allowed.url(host="bad.test"))
+
+        assert (allowed.connections, forbidden.connections) == (2, 0)
+
+
 CALL = """
 import asyncio, sys
-from moorage.kit.outbound import GuardedClient, OutboundError
+from moorage.kit.calls import OutboundError
+from moorage.kit.outbound import GuardedClient
 from moorage.kit.targets import TargetPolicy
 
 async def main():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.kit.targets import TargetPolicy
+from moorage.kit.targets import TargetPolicy, block_refusal
 
 # The policy.
 
@@ -68,12 +68,45 @@ def test_allowing_loopback_opens_loopback_and_its_mapped_form_and_nothing_else()
     assert opened == {"127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1"}
 
 
-def test_allowing_private_opens_all_but_loopback_and_what_the_kernel_connects_to_it() -> None:
+def test_allowing_private_opens_the_operators_own_networks_and_nothing_else() -> None:
     policy = TargetPolicy(allow_private=True)
 
-    refused = {address for address in FORBIDDEN if policy.refusal(address) is not None}
+    opened = {address for address in FORBIDDEN if policy.refusal(address) is None}
 
-    assert refused == {"127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::"}
+    assert opened == {
+        *("10.0.0.1", "172.16.0.0", "172.31.255.255", "192.168.0.1", "::ffff:10.0.0.1", "fc00::1", "fec0::1"),
+        *("100.64.0.0", "100.127.255.255"),
+    }
+
+
+NEVER = [
+    *("169.254.169.254", "169.254.170.2", "168.63.129.16", "192.0.0.192", "100.100.100.200", "fe80::a9fe:a9fe"),
+    *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42", "::ffff:169.254.169.254"),
+    *("::ffff:100.100.100.200", "64:ff9b::169.254.169.254", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1"),
+    *("64:ff9b::10.0.0.1", "2002:a00:1::", "2001:0:a9fe:a9fe::1", "0.0.0.0", "0.1.2.3", "::", "224.0.0.1", "ff02::1"),
+    *("198.18.0.1", "240.0.0.1", "255.255.255.255", "::7f00:1", "::ffff:0:7f00:1", "100::1", "4000::1"),
+]
+
+
+@pytest.mark.parametrize("address", NEVER)
+def test_metadata_and_addresses_that_are_nobodys_stay_closed_whatever_is_allowed(address: str) -> None:
+    assert TargetPolicy(allow_loopback=True, allow_private=True).refusal(address) is not None
+
+
+def test_two_policies_judge_one_address_each_for_itself() -> None:
+    policies = [TargetPolicy(), TargetPolicy(allow_private=True), TargetPolicy(extra_blocked=("10.0.0.0/8",))]
+
+    answers = [policy.refusal("10.0.0.1") for policy in policies]
+
+    assert answers == ["private addresses are not allowed", None, "the operator does not allow this address"]
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "169.254.169.254", "127.0.0.1", "0.0.0.0", "1.1.1.1"])
+def test_only_a_blocked_network_or_an_odd_spelling_is_beyond_every_rule(address: str) -> None:
+    reasons = [block_refusal(text, ("10.0.0.0/8",)) for text in (address, f"{address}%lo", f" {address}")]
+
+    blocked = "the operator does not allow this address" if address == "10.0.0.1" else None
+    assert reasons == [blocked, "it is not an IP address", "it is not an IP address"]
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "::ffff:192.0.2.7", "64:ff9b::192.0.2.7", "2002:c000:207::1"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
 
@@ -27,22 +28,13 @@ T = TypeVar("T")
 Source = ClauseElement | Callable[[str], ClauseElement]
 
 
-def _make_dialects() -> dict[str, Dialect]:
+@cache
+def dialect(name: str) -> Dialect:
+    if name == "sqlite":
+        return sqlite.dialect(paramstyle="qmark")
     from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-    return {
-        "sqlite": sqlite.dialect(paramstyle="qmark"),
-        "postgresql": PGDialect_psycopg(paramstyle="pyformat"),  # type: ignore[no-untyped-call]
-    }
-
-
-_dialects: dict[str, Dialect] = {}
-
-
-def dialect(name: str) -> Dialect:
-    if not _dialects:
-        _dialects.update(_make_dialects())
-    return _dialects[name]
+    return PGDialect_psycopg(paramstyle="pyformat")  # type: ignore[no-untyped-call]
 
 
 def arg(name: str, type_: Any = None) -> BindParameter[Any]:

@@ -11,18 +11,14 @@ import ipaddress
 import socket
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-import dns.asyncresolver
-import dns.exception
-import dns.name
-import dns.resolver
-from dns.rdtypes.ANY.CNAME import CNAME
-from dns.rdtypes.ANY.TXT import TXT
+from typing import TYPE_CHECKING
 
 from moorage.settings import BadSettings, Settings, is_loopback
 
+if TYPE_CHECKING:
+    from moorage.domains.queries import Queries
+
 TIMEOUT_S = 5.0
-TRY_S = 2.0  # One lost datagram should not cost the whole time.
 ADDRESSES_S = 2.0
 ADDRESSES_KEPT_S = 300.0
 DNS_PORT = 53
@@ -55,6 +51,10 @@ class Wanted:
     target: str  # the project's own host
 
 
+class CannotTell(Exception):
+    """DNS did not say whether there is such a record. The message is for the domain's owner."""
+
+
 class Resolver:
     """Asks the resolver of the settings, or the system's."""
 
@@ -63,71 +63,56 @@ class Resolver:
 
     async def look(self, wanted: Wanted, timeout_s: float = TIMEOUT_S) -> Finding:
         """Look for either record; takes no longer than the timeout, and raises nothing that DNS could cause."""
+        queries = self._queries(timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 by_txt, by_cname = await asyncio.gather(
-                    self._look_for_txt(wanted, timeout_s), self._look_for_cname(wanted, timeout_s)
+                    _look_for_txt(queries, wanted), _look_for_cname(queries, wanted)
                 )
         except TimeoutError:
-            return _no_answer(wanted.domain)
+            return Finding(Outcome.UNKNOWN, error=no_answer(wanted.domain))
         return _sum_up(by_txt, by_cname)
 
     async def addresses(self, host: str, timeout_s: float = ADDRESSES_S) -> list[str]:
         """Return the addresses of a host, those of IPv4 first; none where DNS has none or does not say."""
+        queries = self._queries(timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
-                found = await asyncio.gather(*(self._ask(host, kind, timeout_s) for kind in ("A", "AAAA")))
-        except (TimeoutError, dns.exception.DNSException, OSError, ValueError):
+                found = await asyncio.gather(*(queries.addresses(host, kind) for kind in ("A", "AAAA")))
+        except (TimeoutError, CannotTell):
             return []
-        return [str(getattr(record, "address", "")) for records in found for record in records]
+        return [address for addresses in found for address in addresses]
 
-    async def _look_for_txt(self, wanted: Wanted, timeout_s: float) -> Finding:
-        name = PREFIX + wanted.domain
-        try:
-            records = await self._ask(name, "TXT", timeout_s)
-        except (dns.exception.DNSException, OSError, ValueError) as error:
-            return _cannot_tell(name, error)
-        values = [b"".join(record.strings) for record in records if isinstance(record, TXT)]
-        if wanted.token.encode() in (value.strip(b' "') for value in values):
-            return Finding(Outcome.PROVEN, by="TXT")
-        if not values:
-            return Finding(Outcome.ABSENT, error=f"There is no TXT record at {name}.")
-        return Finding(Outcome.ABSENT, error=f"The TXT record at {name} holds {_shown(values)}, not {wanted.token}.")
+    def _queries(self, timeout_s: float) -> Queries:
+        from moorage.domains.queries import Queries  # It takes time to load, and most processes never ask.
 
-    async def _look_for_cname(self, wanted: Wanted, timeout_s: float) -> Finding:
-        try:
-            records = await self._ask(wanted.domain, "CNAME", timeout_s)
-        except (dns.exception.DNSException, OSError, ValueError) as error:
-            return _cannot_tell(wanted.domain, error)
-        # Only the first step counts: whoever owns a later one could lead it elsewhere.
-        targets = [record.target for record in records if isinstance(record, CNAME)]
-        if dns.name.from_text(wanted.target) in targets:
-            return Finding(Outcome.PROVEN, by="CNAME")
-        if not targets:
-            return Finding(Outcome.ABSENT, error=f"There is no CNAME record from {wanted.domain} to {wanted.target}.")
-        leads = _shown([target.to_text(omit_final_dot=True).encode() for target in targets])
-        return Finding(
-            Outcome.ABSENT, error=f"The CNAME record of {wanted.domain} leads to {leads}, not {wanted.target}."
-        )
+        return Queries(self._server, timeout_s)
 
-    async def _ask(self, name: str, kind: str, timeout_s: float) -> list[object]:
-        """Return the records of a name; none where there are none. A name is never searched for below another."""
-        resolver = self._make(timeout_s)
-        try:
-            answer = await resolver.resolve(
-                dns.name.from_text(name), kind, raise_on_no_answer=False, search=False, lifetime=timeout_s
-            )
-        except dns.resolver.NXDOMAIN:
-            return []
-        return list(answer.rrset) if answer.rrset is not None else []
 
-    def _make(self, timeout_s: float) -> dns.asyncresolver.Resolver:
-        # The system's resolver is read anew each time: its file changes while we run.
-        resolver = dns.asyncresolver.Resolver(configure=self._server is None)
-        if self._server is not None:
-            resolver.nameservers, resolver.port = [self._server[0]], self._server[1]
-        resolver.timeout = min(TRY_S, timeout_s)
-        return resolver
+async def _look_for_txt(queries: Queries, wanted: Wanted) -> Finding:
+    name = PREFIX + wanted.domain
+    try:
+        values = await queries.texts(name)
+    except CannotTell as error:
+        return Finding(Outcome.UNKNOWN, error=str(error))
+    if wanted.token.encode() in (value.strip(b' "') for value in values):
+        return Finding(Outcome.PROVEN, by="TXT")
+    if not values:
+        return Finding(Outcome.ABSENT, error=f"There is no TXT record at {name}.")
+    return Finding(Outcome.ABSENT, error=f"The TXT record at {name} holds {_shown(values)}, not {wanted.token}.")
+
+
+async def _look_for_cname(queries: Queries, wanted: Wanted) -> Finding:
+    try:
+        targets = await queries.targets(wanted.domain)
+    except CannotTell as error:
+        return Finding(Outcome.UNKNOWN, error=str(error))
+    if any(queries.is_same(target, wanted.target) for target in targets):
+        return Finding(Outcome.PROVEN, by="CNAME")
+    if not targets:
+        return Finding(Outcome.ABSENT, error=f"There is no CNAME record from {wanted.domain} to {wanted.target}.")
+    leads = _shown([target.to_text(omit_final_dot=True).encode() for target in targets])
+    return Finding(Outcome.ABSENT, error=f"The CNAME record of {wanted.domain} leads to {leads}, not {wanted.target}.")
 
 
 @dataclass
@@ -180,17 +165,8 @@ def _sum_up(by_txt: Finding, by_cname: Finding) -> Finding:
     return Finding(Outcome.ABSENT, error=f"{by_txt.error} {by_cname.error}")
 
 
-def _no_answer(name: str) -> Finding:
-    return Finding(Outcome.UNKNOWN, error=f"The DNS servers of {name} did not answer in time. Try again later.")
-
-
-def _cannot_tell(name: str, error: Exception) -> Finding:
-    if isinstance(error, dns.exception.Timeout):
-        return _no_answer(name)
-    if isinstance(error, dns.resolver.NoResolverConfiguration):
-        return Finding(Outcome.UNKNOWN, error="This platform has no DNS resolver, so it cannot look at any record.")
-    # Also where aliases go in a circle, or what came back is no answer to what was asked.
-    return Finding(Outcome.UNKNOWN, error=f"The DNS servers of {name} answered with an error. Try again later.")
+def no_answer(name: str) -> str:
+    return f"The DNS servers of {name} did not answer in time. Try again later."
 
 
 def _shown(values: list[bytes]) -> str:

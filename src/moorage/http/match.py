@@ -44,7 +44,9 @@ class RouteTree:
                 node.any = node.any or _Node()
                 node = node.any
             else:
-                node = node.fixed.setdefault(segment, _Node())
+                if segment not in node.fixed:
+                    node.fixed[segment] = _Node()
+                node = node.fixed[segment]
         if route.method in node.routes:
             raise ValueError(f"{route.method} {route.path} is declared twice")
         node.routes[route.method] = route

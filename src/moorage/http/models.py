@@ -22,7 +22,8 @@ M = TypeVar("M", bound=BaseModel)
 class Input(BaseModel):
     """A JSON body: strict types, unknown fields ignored."""
 
-    model_config = ConfigDict(strict=True, alias_generator=to_camel, extra="ignore", frozen=True)
+    # Built by the first request that needs it: few processes see a request of every kind.
+    model_config = ConfigDict(strict=True, alias_generator=to_camel, extra="ignore", frozen=True, defer_build=True)
 
     def sent(self) -> dict[str, Any]:
         """Return only the fields that the client sent, by their Python names."""
@@ -38,7 +39,7 @@ class SnakeInput(Input):
 class QueryInput(BaseModel):
     """A query: texts, read as what the field says."""
 
-    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True)
+    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True, defer_build=True)
 
 
 class Output(msgspec.Struct, rename="camel", frozen=True):

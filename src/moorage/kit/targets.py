@@ -16,14 +16,19 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "unspecified": ("0.0.0.0/32", "::/128"),
     "loopback": ("127.0.0.0/8", "::1/128"),
     "link-local": ("169.254.0.0/16", "fe80::/10"),
-    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10", "64:ff9b:1::/48"),
+    # Clouds hand their machines credentials at a link-local address. These are where they do it elsewhere: in a public
+    # range, a reserved one, the one of carrier-grade NAT, and in private ranges of IPv6.
+    "cloud metadata": (
+        *("168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32"),
+        *("fd00:ec2::/32", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128", "fd00:42::42/128"),
+    ),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
     "carrier-grade NAT": ("100.64.0.0/10",),
-    # Azure serves its machines from this one public address, Oracle from the second.
-    "cloud metadata": ("168.63.129.16/32", "192.0.0.192/32"),
     "multicast": ("224.0.0.0/4", "ff00::/8"),
     "reserved": ("0.0.0.0/8", "192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4"),
     "non-global": ("::/3", "2001::/23", "4000::/2", "8000::/1"),
 }
+_PRIVATE = frozenset({"private", "carrier-grade NAT"})
 _RANGES: list[tuple[str, Network]] = [(kind, ip_network(cidr)) for kind, nets in _KINDS.items() for cidr in nets]
 _NAT64 = IPv6Network("64:ff9b::/96")
 
@@ -34,10 +39,14 @@ class TargetRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TargetPolicy:
-    """Which addresses a user may make the platform call. Global unicast addresses are always open."""
+    """Which addresses a user may make the platform call.
+
+    Global unicast addresses are open. Two kinds of others can be opened; the rest never is, least of all link-local
+    addresses and those at which clouds hand out their machines' credentials.
+    """
 
     allow_loopback: bool = False  # 127.0.0.0/8 and ::1
-    allow_private: bool = False  # Private, link-local, metadata and every other range that is not global.
+    allow_private: bool = False  # The operator's own networks: private ranges, and the one of carrier-grade NAT.
     extra_blocked: tuple[str, ...] = ()  # Networks in CIDR form that stay closed whatever else is allowed.
 
     def __post_init__(self) -> None:
@@ -49,21 +58,31 @@ class TargetPolicy:
         Only canonical spellings are judged. Any other text is refused, because the system would resolve it once more
         after this check. The answer does not repeat the address: a user must not read internal DNS through it.
         """
-        try:
-            ip = ip_address(address)
-        except ValueError:
-            return "it is not an IP address"
-        if "%" in address:
-            return "addresses with a zone are not allowed"
-        if any(seen in network for seen in _faces(ip) for network in _parse_networks(self.extra_blocked)):
-            return "the operator does not allow this address"
-        kind = _classify(ip)
-        return None if kind is None or self._allows(kind) else f"{kind} addresses are not allowed"
+        return _judge(self, address)
 
     def _allows(self, kind: str) -> bool:
-        if kind == "unspecified":  # Linux connects 0.0.0.0 and :: to the loopback interface.
-            return self.allow_private and self.allow_loopback
-        return self.allow_loopback if kind == "loopback" else self.allow_private
+        return self.allow_loopback if kind == "loopback" else self.allow_private and kind in _PRIVATE
+
+
+def block_refusal(address: str, blocked: tuple[str, ...]) -> str | None:
+    """Say why no rule may open this address: it is not one in canonical spelling, or it is in a blocked network."""
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return "it is not an IP address"
+    if "%" in address:
+        return "addresses with a zone are not allowed"
+    if any(seen in network for seen in _faces(ip) for network in _parse_networks(blocked)):
+        return "the operator does not allow this address"
+    return None
+
+
+@lru_cache(maxsize=4096)  # The same few addresses are judged at every check of every monitor.
+def _judge(policy: TargetPolicy, address: str) -> str | None:
+    if blocked := block_refusal(address, policy.extra_blocked):
+        return blocked
+    kind = _classify(ip_address(address))
+    return None if kind is None or policy._allows(kind) else f"{kind} addresses are not allowed"
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from moorage.kit.targets import TargetPolicy
+from moorage.kit.targets import TargetPolicy, block_refusal
 
 _RTM_GETROUTE = 26
 _NLM_F_REQUEST_DUMP = 0x301
@@ -42,8 +42,7 @@ class NetworkPolicy:
         """Say why a connection to this address is refused; `own` are the networks that this host answers itself."""
         if not self.outside:
             return "it has no network"
-        blocked = TargetPolicy(allow_loopback=True, allow_private=True, extra_blocked=self.block).refusal(address)
-        if blocked:
+        if blocked := block_refusal(address, self.block):
             return blocked
         ip = ip_address(address)
         face = getattr(ip, "ipv4_mapped", None) or ip
