@@ -14,6 +14,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench import (
     apps,
@@ -27,26 +28,28 @@ from bench import (
     idle,
     jobs,
     machine,
+    monitors,
     projects,
     read,
     static,
 )
 from bench.figures import Figure
 
-NAMES = (
-    "read",
-    "create",
-    "jobs",
-    "idle",
-    "faults",
-    "static",
-    "apps_proxy",
-    "apps",
-    "projects",
-    "databases",
-    "cronjobs",
-    *functions.NAMES,
-)
+# Each has a `run` that takes a folder and one of its sizes, TINY or FULL.
+MEASURED: dict[str, Any] = {
+    "read": read,
+    "create": create,
+    "jobs": jobs,
+    "idle": idle,
+    "static": static,
+    "apps_proxy": apps_proxy,
+    "apps": apps,
+    "projects": projects,
+    "databases": databases,
+    "cronjobs": cronjobs,
+    "monitors": monitors,
+}
+NAMES = (*MEASURED, "faults", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}
 
 
@@ -89,26 +92,10 @@ def _run(name: str, folder: Path, given: argparse.Namespace) -> list[Figure]:
 
 def _measure(name: str, folder: Path, given: argparse.Namespace) -> list[Figure]:
     quick: bool = given.quick
-    if name == "read":
-        return read.run(folder, read.TINY if quick else read.FULL)
-    if name == "create":
-        return create.run(folder, create.TINY if quick else create.FULL)
-    if name == "jobs":
-        return jobs.run(folder, jobs.TINY if quick else jobs.FULL)
-    if name == "idle":
-        return idle.run(folder, idle.TINY if quick else idle.FULL)
-    if name == "static":
-        return static.run(folder, static.TINY if quick else static.FULL)
-    if name == "apps_proxy":
-        return apps_proxy.run(folder, apps_proxy.TINY if quick else apps_proxy.FULL)
-    if name == "apps":
-        return apps.run(folder, apps.TINY if quick else apps.FULL)
-    if name == "projects":
-        return projects.run(folder, projects.TINY if quick else projects.FULL)
-    if name == "cronjobs":
-        return cronjobs.run(folder, cronjobs.TINY if quick else cronjobs.FULL)
-    if name == "databases":
-        return databases.run(folder, databases.TINY if quick else databases.FULL)
+    if name in MEASURED:
+        module = MEASURED[name]
+        measured: list[Figure] = module.run(folder, module.TINY if quick else module.FULL)
+        return measured
     if name in functions.NAMES:
         return functions.run(name, folder, quick=quick, soak_s=given.soak_seconds)
     return faults.run(folder, faults.TINY if quick else replace(faults.FULL, seconds=given.fault_seconds))

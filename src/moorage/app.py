@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import moorage
@@ -67,6 +68,7 @@ from moorage.identity.oidc import OidcVerifier
 from moorage.identity.sessions import Sessions
 from moorage.jobs.timetable import TickHandler
 from moorage.mail.sender import Mailer
+from moorage.monitors.parts import Monitors
 from moorage.platform import chores
 from moorage.projects import deployment_routes, deployments, settling
 from moorage.projects import github as project_github
@@ -326,8 +328,14 @@ class App:
     projects: Projects
     databases: Databases
     cronjobs: Cronjobs
+    monitors: Monitors
     github: GithubEvents  # features that deploy listen here
-    document: dict[str, Any] = field(repr=False)
+    describe: Callable[[], dict[str, Any]] = field(repr=False)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document of all routes."""
+        return self.describe()
 
     async def close(self) -> None:
         """Bring what runs beside requests to its end; after this the store may be closed."""
@@ -337,6 +345,7 @@ class App:
         await self.projects.apps.engine.close()
         await self.databases.close()
         await self.cronjobs.close()
+        await self.monitors.close()
         await self.functions.edge.close()
         self.functions.recorder.close()
 
@@ -372,36 +381,44 @@ def build(
     databases = Databases.make(db, telemetry, artifacts, is_sandboxed=is_sandboxed)
     pipeline = projects.pipeline
     cronjobs = Cronjobs.make(db, telemetry, artifacts, pipeline.sources, pipeline.builder, is_sandboxed=is_sandboxed)
-    verifier = OidcVerifier(settings.oidc_issuers, settings.oidc_audience, db.env.clock)
+    mailer = Mailer(settings)
+    monitors = Monitors.make(db, telemetry, mailer)
     routers = [
-        identity_routes.login_router(db, sessions, verifier),
-        identity_routes.router,
-        org_routes.router,
-        org_routes.stream_router(db),
+        *identity_routers(db, sessions),
         *functions.routers(db),
         *projects.routers(db),
         *databases.routers(),
         *cronjobs.routers(),
+        *monitors.routers(),
         webhook_routes.make_router(db),
     ]
-    document: dict[str, Any] = {}
-    routers.append(platform_router(document))
+    # Made when somebody first reads it: that takes longer than to build all else, and few processes are asked for it.
+    describe = cache(lambda: openapi.document(routes, version=moorage.__version__, server=settings.api_url))
+    routers.append(platform_router(describe))
     routes = tuple(route for router in routers for route in router.routes)
-    document.update(openapi.document(routes, version=moorage.__version__, server=settings.api_url))
-    pages = Pages(document, settings)
+    pages = Pages(describe, settings)
     handlers, ticks = Handlers(), dict[str, TickHandler]()
-    identity_jobs.register(handlers, Mailer(settings))
+    identity_jobs.register(handlers, mailer)
     github = webhook_jobs.register(handlers)
     functions.register(handlers, ticks)
     projects.register(handlers, ticks, github)
     databases.register(handlers, ticks)
     cronjobs.register(handlers, ticks, github)
+    monitors.register(handlers, ticks)
     chores.register(handlers, ticks, artifacts, [pipeline.releases, pipeline.app_releases, cronjobs.releases])
-    mounts = [Mount("/git/", projects.git.handle), asking(db)]
+    mounts = [Mount("/git/", projects.git.handle), asking(db), monitors.mount()]
     asgi = Dispatcher(routes, db, gate, telemetry, fallback=pages.find, mounts=mounts)
     return App(
-        asgi, routes, handlers, ticks, sessions, artifacts, functions, projects, databases, cronjobs, github, document
-    )
+        asgi, routes, handlers, ticks, sessions, artifacts, functions, projects, databases, cronjobs, monitors, github,
+        describe,
+    )  # fmt: skip
+
+
+def identity_routers(db: Database, sessions: Sessions) -> list[Router]:
+    settings = db.env.settings
+    verifier = OidcVerifier(settings.oidc_issuers, settings.oidc_audience, db.env.clock)
+    login = identity_routes.login_router(db, sessions, verifier)
+    return [login, identity_routes.router, org_routes.router, org_routes.stream_router(db)]
 
 
 def asking(db: Database) -> Mount:
@@ -416,7 +433,7 @@ def asking(db: Database) -> Mount:
     return Mount(ASK_PATH.rpartition("/")[0] + "/", may_have_certificate, is_counted=False)
 
 
-def platform_router(document: dict[str, Any]) -> Router:
+def platform_router(describe: Callable[[], dict[str, Any]]) -> Router:
     """The routes of the platform itself: liveness, and the document of all routes."""
     router = Router("Platform", prefix="")
 
@@ -428,6 +445,6 @@ def platform_router(document: dict[str, Any]) -> Router:
     @router.get("/v1/openapi.json", scope=Scope.PUBLIC, point=True)
     def read_openapi() -> Answer:
         """Return this document."""
-        return plain_json(document)
+        return plain_json(describe())
 
     return router

@@ -183,6 +183,15 @@ class Settings(BaseSettings):
         0, ge=0, le=10_000, description="Runs of cronjobs that go on at once. Default: four for each core."
     )
     cronjob_minutes: int = Field(60, ge=1, le=1440, description="Minutes that one run of a cronjob may take.")
+    monitor_checks: int = Field(
+        500, ge=1, le=100_000, description="Checks of monitors that one process makes at once; more wait, and are late."
+    )
+    monitor_canary: str = Field(
+        "",
+        pattern=r"^(\S+:[0-9]{1,5})?$",
+        description="An address, `host:port`, that can always be reached from here. While it cannot, a check that "
+        "finds no way to its target tells nothing about the target, and is not counted.",
+    )
     database_host: str = Field(
         "",
         description="Name or address under which public databases are found from outside. Default: the apps domain in "
@@ -212,8 +221,8 @@ class Settings(BaseSettings):
     )
     allow_private_targets: bool | None = Field(
         None,
-        description="Whether users' URLs may lead to private, loopback or link-local addresses. Default: loopback "
-        "only, in development.",
+        description="Whether users' URLs may lead to private and loopback addresses; link-local ones and clouds' "
+        "metadata stay closed. Default: loopback only, in development.",
     )
     body_timeout_s: float = Field(30, gt=0, le=3600, description="Longest pause in a request body, in seconds.")
 

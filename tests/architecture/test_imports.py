@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("apps",),
     ("databases",),
     ("cronjobs",),
+    ("monitors",),
     ("edge", "gateway"),
     ("platform", "app"),
     ("cli", "docs"),

@@ -40,7 +40,8 @@ def free_port() -> int:
 
 
 def make_settings(data: Path, **fields: Any) -> Settings:
-    return load(data=data, gateway_port=free_port(), edge_port=free_port(), **fields)
+    ports = {"gateway_port": free_port(), "edge_port": free_port(), "api_port": free_port()}
+    return load(data=data, **(ports | fields))
 
 
 @contextmanager

@@ -170,6 +170,20 @@ async def cronjob_of(api: Client, db: Database, victim: Victim) -> dict[str, Any
     return {"name": "nightly", "uuid": run, "builds/uuid": made["deploymentUuid"]}
 
 
+async def monitor_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    token = victim.house.tokens[Role.OWNER]
+    body = {"name": MARK, "url": f"http://127.0.0.1:9/{MARK}", "headers": [{"name": "X-Key", "value": MARK}]}
+    made = (await api.post("/v1/monitors", token=token, json=body)).data
+    return {"monitor_id": made["id"]}
+
+
+async def alert_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    token, monitor = victim.house.tokens[Role.OWNER], await monitor_of(api, db, victim)
+    body = {"metric": "status", "condition": "lt", "threshold": 1, "webhookUrl": f"http://127.0.0.1:9/{MARK}"}
+    made = await api.post(f"/v1/monitors/{monitor['monitor_id']}/alerts", token=token, json=body)
+    return {"alert_id": made.data["id"]}
+
+
 # First segment of a path after /v1, and what makes something of the victim's for its parameters.
 VICTIM: dict[str, Builder] = {
     "orgs": identity_of,
@@ -183,6 +197,8 @@ VICTIM: dict[str, Builder] = {
     "domains": domain_of,
     "databases": database_of,
     "cronjobs": cronjob_of,
+    "monitors": monitor_of,
+    "alerts": alert_of,
 }
 # Bodies that hold, where a route would otherwise refuse the body before it looks for the resource; or what makes one.
 BODIES: dict[tuple[str, str], Any] = {
@@ -205,6 +221,9 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/databases/{name}/restore"): {"backupName": MARK, "confirm": True},
     ("PATCH", "/v1/databases/{name}/backups"): {"enabled": True},
     ("PATCH", "/v1/cronjobs/{name}"): {"command": "taken over"},
+    ("PATCH", "/v1/monitors/{monitor_id}"): {"name": "taken over"},
+    ("POST", "/v1/monitors/{monitor_id}/alerts"): {"metric": "status", "condition": "lt", "threshold": 1},
+    ("PATCH", "/v1/alerts/{alert_id}"): {"acknowledged": True},
 }
 # What the owner is answered who asks for something that this victim's thing cannot do: but it was found.
 FOUND: dict[tuple[str, str], int] = {

@@ -2,62 +2,33 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
-from email import message_from_bytes, policy
-from email.message import EmailMessage
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
-from pydantic import SecretStr
+from aiosmtpd.smtp import AuthResult
 from tests.builders import make_org, make_user, session_for
 from tests.client import Client
 from tests.conftest import RunJobs
+from tests.mail.support import Inbox, free_port, mailer, serving
 
 from moorage.db.store import Database
 from moorage.errors import RetryLater
 from moorage.identity.invitations import SendInvitation
 from moorage.identity.jobs import send_invitation
-from moorage.mail.sender import Mailer
-from moorage.settings import Settings
+from moorage.mail.sender import MailRefused
 
 pytestmark = pytest.mark.anyio
 
 
-class Inbox:
-    """What the server took, and what it says to the next mail."""
-
-    def __init__(self) -> None:
-        self.mails: list[EmailMessage] = []
-        self.answer = "250 OK"
-
-    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802 - aiosmtpd calls it
-        if self.answer.startswith("250"):
-            self.mails.append(message_from_bytes(envelope.content, policy=policy.default))
-        return self.answer
-
-
 @pytest.fixture
 def inbox() -> Iterator[Inbox]:
-    inbox = Inbox()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    controller = Controller(inbox, hostname="127.0.0.1", port=port)
-    controller.start()
-    inbox.url = f"smtp://127.0.0.1:{port}"  # type: ignore[attr-defined]
-    yield inbox
-    controller.stop()
-
-
-def mailer(url: str) -> Mailer:
-    given = {"smtp_url": SecretStr(url), "mail_from": "Moorage <no-reply@harbor.example>"}
-    return Mailer(Settings(**given))  # type: ignore[arg-type]
+    with serving() as inbox:
+        yield inbox
 
 
 async def test_a_mail_arrives_as_text_and_html(inbox: Inbox) -> None:
-    await mailer(inbox.url).send(  # type: ignore[attr-defined]
+    await mailer(inbox.url).send(
         to="ada@example.com", subject="Hélló", text="plain", html="<b>rich</b>", message_id="<one@moorage>"
     )
 
@@ -67,30 +38,65 @@ async def test_a_mail_arrives_as_text_and_html(inbox: Inbox) -> None:
     assert {part.get_content_type() for part in mail.iter_parts()} == {"text/plain", "text/html"}
 
 
+async def test_further_headers_go_along(inbox: Inbox) -> None:
+    headers = {"In-Reply-To": "<one@moorage>", "References": "<one@moorage>", "Auto-Submitted": "auto-generated"}
+
+    await mailer(inbox.url).send(to="ada@example.com", subject="x", text="y", headers=headers)
+
+    assert {name: inbox.mails[0][name] for name in headers} == headers
+
+
+@pytest.mark.parametrize("name", ["subject", "header"])
+async def test_no_text_can_add_a_header_of_its_own(inbox: Inbox, name: str) -> None:
+    text = "fine\r\nBcc: everybody@example.com"
+    given = {"subject": text} if name == "subject" else {"subject": "x", "headers": {"References": text}}
+
+    with pytest.raises(ValueError, match="Header values"):
+        await mailer(inbox.url).send(to="ada@example.com", text="y", **given)
+
+    assert inbox.mails == []
+
+
 @pytest.mark.parametrize("answer", ["451 try again", "421 too busy"])
 async def test_a_server_that_is_busy_is_tried_again(inbox: Inbox, answer: str) -> None:
     inbox.answer = answer
 
     with pytest.raises(RetryLater):
-        await mailer(inbox.url).send(to="ada@example.com", subject="x", text="y")  # type: ignore[attr-defined]
+        await mailer(inbox.url).send(to="ada@example.com", subject="x", text="y")
 
 
-async def test_a_server_that_refuses_for_good_is_not_tried_again(inbox: Inbox) -> None:
-    inbox.answer = "550 no such user"
+async def test_a_server_that_is_too_busy_for_a_recipient_is_tried_again(inbox: Inbox) -> None:
+    inbox.recipient = "450 mailbox is locked"
 
-    with pytest.raises(Exception, match="550") as refused:
-        await mailer(inbox.url).send(to="ada@example.com", subject="x", text="y")  # type: ignore[attr-defined]
+    with pytest.raises(RetryLater, match="said 450"):
+        await mailer(inbox.url).send(to="ada@example.com", subject="x", text="y")
 
-    assert not isinstance(refused.value, RetryLater)
+
+@pytest.mark.parametrize("at", ["answer", "recipient"])
+async def test_a_server_that_refuses_for_good_is_not_tried_again(inbox: Inbox, at: str) -> None:
+    setattr(inbox, at, "550 no such user")
+
+    with pytest.raises(MailRefused, match="550 no such user"):
+        await mailer(inbox.url).send(to="ada@example.com", subject="x", text="y")
+
+    assert inbox.mails == []
 
 
 async def test_a_server_that_is_away_is_tried_again() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-
     with pytest.raises(RetryLater, match="cannot be reached"):
-        await mailer(f"smtp://127.0.0.1:{port}").send(to="ada@example.com", subject="x", text="y")
+        await mailer(f"smtp://127.0.0.1:{free_port()}").send(to="ada@example.com", subject="x", text="y")
+
+
+async def test_a_server_that_does_not_let_the_platform_in_is_tried_again_until_the_operator_mends_it() -> None:
+    def refuse(*_: Any) -> AuthResult:
+        return AuthResult(success=False, handled=False)
+
+    with serving(authenticator=refuse, auth_require_tls=False) as inbox:
+        sender = mailer(inbox.url.replace("://", "://ada:wrong@"))
+        with pytest.raises(RetryLater, match="does not let the platform in"):
+            await sender.send(to="ada@example.com", subject="x", text="y")
+
+    assert inbox.mails == []
 
 
 async def test_an_invitation_is_mailed_once_under_an_id_that_a_second_run_repeats(
@@ -108,7 +114,7 @@ async def test_an_invitation_is_mailed_once_under_an_id_that_a_second_run_repeat
             self.write = db.write
 
     for _ in range(2):
-        await send_invitation(Unfenced(), payload, mailer(inbox.url))  # type: ignore[arg-type,attr-defined]
+        await send_invitation(Unfenced(), payload, mailer(inbox.url))  # type: ignore[arg-type]
 
     assert [mail["To"] for mail in inbox.mails] == ["grace@example.com"] * 2
     assert len({mail["Message-ID"] for mail in inbox.mails}) == 1

@@ -223,14 +223,19 @@ def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
     own_hosts = sorted({settings.domain, f"edge.{settings.domain}", "127.0.0.1", "localhost"})
     functions = {
         "match": [{"path": ["/api/v1/web/*"]}],
-        "handle": [subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _edge_proxy(settings)]}])],
+        "handle": [subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _proxy(settings, settings.edge_port)]}])],
+        "terminal": True,
+    }
+    status_pages = {
+        "match": [{"path": ["/status/*"], "method": ["GET", "HEAD"]}],
+        "handle": [subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _proxy(settings, settings.api_port)]}])],
         "terminal": True,
     }
     nameless = {"match": [{"header": {"Host": None}}], "handle": [pages.not_found()], "terminal": True}
     return [
         {"match": [{"header": {"Host": _UNSAFE_HOSTS}}], "handle": [pages.not_found()], "terminal": True},
         *host_configs.host_routes(settings, hosts),
-        {"match": [{"host": ["", *own_hosts]}], "handle": [subroute([nameless, functions])]},
+        {"match": [{"host": ["", *own_hosts]}], "handle": [subroute([nameless, functions, status_pages])]},
         *static.site_routes(settings, late=app_proxy.late_routes(settings)),
     ]
 
@@ -242,10 +247,11 @@ def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
 _UNSAFE_HOSTS = [".*", ":*", "[*", "*..*", "*/*"]
 
 
-def _edge_proxy(settings: Settings) -> dict[str, Any]:
+def _proxy(settings: Settings, port: int) -> dict[str, Any]:
+    """Return the handler that leads to another part of the platform on this machine."""
     return {
         "handler": "reverse_proxy",
-        "upstreams": [{"dial": _address(_reachable(settings.host), settings.edge_port)}],
+        "upstreams": [{"dial": _address(_reachable(settings.host), port)}],
         # Idle connections are dropped here before the function gateway drops them (after 150 s), so that no request is
         # ever sent into a connection that is closing.
         "transport": {"protocol": "http", "dial_timeout": "3s", "keep_alive": {"idle_timeout": "60s"}},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
@@ -18,8 +19,8 @@ from moorage.settings import Settings
 
 
 class Pages:
-    def __init__(self, document: dict[str, Any], settings: Settings) -> None:
-        self._document = document
+    def __init__(self, describe: Callable[[], dict[str, Any]], settings: Settings) -> None:
+        self._describe = describe
         self._settings = settings
 
     async def find(self, request: Request) -> Answer | None:
@@ -34,7 +35,7 @@ class Pages:
 
     @cached_property
     def _docs(self) -> str:
-        return render(self._document)
+        return render(self._describe())
 
     @cached_property
     def _setup(self) -> str:

@@ -26,6 +26,7 @@ class Lane(StrEnum):
     APPS = "apps"  # bringing apps up, on the machine that runs them: seconds each
     SERVERS = "servers"  # making and changing database servers, there as well: seconds each
     BACKUPS = "backups"  # of databases, and bringing them back: minutes each
+    NOTICES = "notices"  # telling receivers who may be slow to answer: seconds each
     CHORES = "chores"  # snapshots, sweeps, retention
 
 

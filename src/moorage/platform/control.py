@@ -78,6 +78,7 @@ class Control:
         self.reconciler.add("apps", app_retention.ensure, every_s=3600)
         self.reconciler.add("databases", self.app.databases.ensure, every_s=3600)
         self.reconciler.add("cronjobs", self.app.cronjobs.ensure, every_s=3600)
+        self.reconciler.add("monitors", self.app.monitors.ensure, every_s=3600)
         self.reconciler.add("schedules", self.app.functions.runner.ensure, every_s=2)
         self.app.functions.edge.is_expected = self.has_gateway
         self._servers: list[Server] = []
@@ -122,6 +123,8 @@ class Control:
             self._part(self.worker.run())
             self._part(self.scheduler.run())
             self._part(self.reconciler.run())
+            for loop in self.app.monitors.loops():
+                self._part(loop)
             if self.settings.uses_postgres:
                 self._part(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
         if self.runs_apps:

@@ -38,6 +38,24 @@ class RequestTimes(Collector):
         yield family
 
 
+class MonitorMetrics:
+    """How well the checks of monitors keep up."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.lag = Histogram(
+            "moorage_monitor_lag_seconds",
+            "Time from when a check was due to when it began.",
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self.checks = Counter("moorage_monitor_checks_total", "Checks that were made.", ("status",), registry=registry)
+        self.missed = Counter("moorage_monitor_missed_total", "Checks that were due and not made.", registry=registry)
+        self.dropped = Counter(
+            "moorage_monitor_dropped_total", "Results that were not written down.", ("why",), registry=registry
+        )
+        self.waiting = Gauge("moorage_monitor_waiting", "Checks that are due and wait for room.", registry=registry)
+
+
 class Metrics:
     """The figures of one process. A registry of its own keeps two in one test apart."""
 
@@ -58,6 +76,7 @@ class Metrics:
         self.tick_lag = Gauge(
             "moorage_schedule_lag_seconds", "How late the latest scheduled tick fired.", registry=self.registry
         )
+        self.monitors = MonitorMetrics(self.registry)
         self.crashes = Counter("moorage_crashes_total", "Unexpected errors.", ("where",), registry=self.registry)
 
     def text(self) -> bytes:

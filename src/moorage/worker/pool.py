@@ -33,6 +33,10 @@ SHOWN_ERROR = 2_000
 _WHY = "the worker runs the jobs of every organization"
 
 
+# Of jobs that do little but wait for others, so that a few who are slow to answer do not hold up all.
+AT_LEAST = {Lane.NOTICES: 32}
+
+
 @dataclass
 class Worker:
     db: Database
@@ -117,7 +121,7 @@ class Worker:
         if due is None or due > now:
             return
         for lane in self.lanes:
-            free = self.slots - sum(1 for other in self._running.values() if other is lane)
+            free = max(self.slots, AT_LEAST.get(lane, 0)) - sum(1 for other in self._running.values() if other is lane)
             if free > 0:
                 for job in await self._claim(lane, free):
                     self._start(job, lane)
