@@ -180,6 +180,22 @@ async def test_a_restart_within_an_interval_makes_no_check_too_many(org: Org, st
         assert (await stage.state(monitor)).missed == 0
 
 
+async def test_after_a_restart_new_monitors_too_are_checked_within_one_interval(org: Org, stage: Stage) -> None:
+    monitors = [await make(stage, org) for _ in range(20)]
+    first = stage.prober(owns_store=True)
+    await stage.look()
+    stage.kill(first)
+    restarted_at = stage.clock.now()
+
+    stage.prober(owns_store=True)
+    await stage.look()
+    await stage.pass_s(30)
+
+    for monitor in monitors:
+        assert [beat.slot > restarted_at for beat in await stage.beats(monitor)] == [True, False]
+        assert (await stage.state(monitor)).missed == 0
+
+
 async def test_a_monitor_made_while_nobody_checked_is_checked_at_the_start_of_somebody(org: Org, stage: Stage) -> None:
     monitor = await make(stage, org, interval_s=3_600)
     stage.clock.advance(HOUR_MS // 3)

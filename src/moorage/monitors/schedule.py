@@ -48,7 +48,8 @@ class Entry:
         if self.is_first and self._following(slot) > now:
             self.slot, self.due = slot, now
         elif slot > now:
-            self._wait_for(slot, now)
+            # Whatever was left out after a first check: within an interval of a start everything is checked.
+            self._wait_for(min(slot, grid.slot_after(now, self.id, self.target.interval_s)), now)
         else:
             latest = grid.slot_at_or_before(now, self.id, self.target.interval_s)
             window = min(SPREAD_MS, self.interval_ms // 4)
