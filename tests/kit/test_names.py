@@ -37,8 +37,8 @@ class Scripted(AbstractResolver):
         """Hold nothing, so there is nothing to give back."""
 
 
-async def addresses(names: NameResolver, host: str = "shop.test", port: int = 80) -> list[tuple[str, int]]:
-    return [(found["host"], found["port"]) for found in await names.resolve(host, port)]
+async def addresses(names: NameResolver, host: str = "shop.test") -> list[str]:
+    return await names.resolve(host)
 
 
 AGAIN = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
@@ -50,10 +50,10 @@ async def test_each_lookup_asks_anew_unless_names_are_kept() -> None:
     asking, remembering = NameResolver(forgetful), NameResolver(keeping, keep_s=60)
 
     fresh = [await addresses(asking) for _ in range(2)]
-    kept = [await addresses(remembering, port=port) for port in (80, 443)]
+    kept = [await addresses(remembering) for _ in range(2)]
 
-    assert fresh == [[("192.0.2.1", 80)], [("192.0.2.2", 80)]]
-    assert kept == [[("192.0.2.1", 80)], [("192.0.2.1", 443)]]
+    assert fresh == [["192.0.2.1"], ["192.0.2.2"]]
+    assert kept == [["192.0.2.1"], ["192.0.2.1"]]
 
 
 async def test_a_kept_name_is_asked_for_again_once_it_is_old() -> None:
@@ -64,7 +64,7 @@ async def test_a_kept_name_is_asked_for_again_once_it_is_old() -> None:
     await asyncio.sleep(0.05)
     second = await addresses(names)
 
-    assert (first, second) == ([("192.0.2.1", 80)], [("192.0.2.2", 80)])
+    assert (first, second) == (["192.0.2.1"], ["192.0.2.2"])
 
 
 async def test_those_who_ask_for_one_name_at_a_time_share_a_lookup_and_one_may_leave() -> None:
@@ -81,7 +81,7 @@ async def test_those_who_ask_for_one_name_at_a_time_share_a_lookup_and_one_may_l
     found = await asyncio.gather(*waiting, other, return_exceptions=True)
 
     assert isinstance(found[0], asyncio.CancelledError)
-    assert found[1:] == [[("192.0.2.1", 80)]] * 3
+    assert found[1:] == [["192.0.2.1"]] * 3
     assert inner.asked == ["shop.test", "other.test"]
 
 
@@ -91,7 +91,7 @@ async def test_what_was_not_found_is_not_kept() -> None:
     with pytest.raises(OSError, match="Name or service not known"):
         await addresses(names)
 
-    assert await addresses(names) == [("192.0.2.1", 80)]
+    assert await addresses(names) == ["192.0.2.1"]
 
 
 @pytest.mark.parametrize("keep_s", [0, 60])
@@ -102,7 +102,7 @@ async def test_a_resolver_that_cannot_tell_for_now_is_asked_once_more(keep_s: fl
     with pytest.raises(OSError, match="Temporary failure"):
         await addresses(NameResolver(twice, keep_s=keep_s))
 
-    assert found == [("192.0.2.1", 80)]
+    assert found == ["192.0.2.1"]
     assert (len(once.asked), len(twice.asked)) == (2, 2)
 
 
@@ -134,15 +134,15 @@ async def test_localhost_is_this_machine_whatever_dns_says(name: str) -> None:
     async with resolve_from({name: [["192.0.2.9"]]}) as resolver:
         found = await addresses(NameResolver(resolver, keep_s=60), name)
 
-    assert found == [("127.0.0.1", 80), ("::1", 80)]
+    assert found == ["127.0.0.1", "::1"]
 
 
 async def test_the_systems_resolver_knows_addresses_and_malformed_names() -> None:
     names = NameResolver(None)
 
-    found = await addresses(names, "127.0.0.1", 8080)
+    found = await addresses(names, "127.0.0.1")
     with pytest.raises(OSError, match="malformed"):
         await addresses(names, f"{'a' * 64}.test")
     await names.close()
 
-    assert found == [("127.0.0.1", 8080)]
+    assert found == ["127.0.0.1"]

@@ -191,7 +191,7 @@ class Harbor:
     def worker(self, mailer: Mailer | None = None, *, client: GuardedClient | None = None) -> Worker:
         handlers = Handlers()
         sender = mailer or Mailer(self.db.env.settings)
-        delivering.register(handlers, Delivery(self.db, lambda: client or self.client, sender))
+        delivering.register(handlers, Delivery(self.db, client or self.client, sender))
         return Worker(self.db, handlers, Telemetry(quiet=True), lanes=(Lane.NOTICES,))
 
     async def deliver(self, mailer: Mailer | None = None, *, after_s: float = 0) -> None:

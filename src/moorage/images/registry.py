@@ -15,17 +15,15 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from yarl import URL
 
 from moorage.images.manifests import ACCEPTED, BadImage, Descriptor, Index, Manifest, parse_manifest
 from moorage.images.references import HUB, PullFailed, Reference, is_digest
 from moorage.kit.calls import Answer, OutboundError
+from moorage.kit.outbound import GuardedClient
 from moorage.kit.targets import TargetPolicy, TargetRefused
-
-if TYPE_CHECKING:
-    from moorage.kit.outbound import GuardedClient
 
 MB = 2**20
 MOST_MANIFEST_BYTES = 4 * MB

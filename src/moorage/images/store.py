@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moorage.images import layers
 from moorage.images.layers import GB, MB, Unpacker, size_text
@@ -31,10 +31,8 @@ from moorage.images.references import PullFailed, Reference, is_digest
 from moorage.images.registry import Registry, Terms
 from moorage.kit import folders
 from moorage.kit.clock import DAY_MS, Clock
+from moorage.kit.outbound import GuardedClient
 from moorage.kit.targets import TargetPolicy
-
-if TYPE_CHECKING:
-    from moorage.kit.outbound import GuardedClient
 
 MOST_CONFIG_BYTES = 8 * MB
 UNPACKED_RATIO = 4  # Layers are seldom packed better than this; so much room has to be there before one is fetched.
@@ -268,8 +266,6 @@ class Images:
         return self._place(digest) / "image.json"
 
     def _client(self) -> GuardedClient:
-        from moorage.kit.outbound import GuardedClient  # It takes 0.2 s to load, and many platforms run no images.
-
         return GuardedClient(self._targets, user_agent="Moorage-Images")
 
     def _registry(self, client: GuardedClient, reference: Reference) -> Registry:

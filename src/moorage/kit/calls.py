@@ -1,7 +1,4 @@
-"""What a call of an address that a user chose comes to: an answer, or a failure. The client itself is `outbound.py`.
-
-They stand apart because that one takes 0.2 s to load: who makes no call until somebody asks for one needs only these.
-"""
+"""What a call of an address that a user chose comes to: an answer, or a failure. The client itself is `outbound.py`."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-
-from aiohttp.abc import AbstractResolver, ResolveResult
+from typing import Any, Protocol
 
 # A name whose DNS servers are dead holds a thread for up to half a minute, and must not keep the others' names waiting.
 # Threads are made when they are needed, so many are only there while many names hang.
@@ -14,7 +14,15 @@ _THREADS = 256
 _MOST_KEPT = 10_000
 
 
-class NameResolver(AbstractResolver):
+class Resolver(Protocol):
+    """What may look names up instead of the system, such as one of aiohttp's: `host` of each result is an address."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> Sequence[Mapping[str, Any]]: ...
+
+
+class NameResolver:
     """Looks names up through the given resolver, or through the system's on threads of its own.
 
     `localhost` and the names below it are loopback by definition, whatever a DNS server says about them. A resolver
@@ -22,23 +30,18 @@ class NameResolver(AbstractResolver):
     who ask for one name at the same time share a lookup; what was not found is always asked for again.
     """
 
-    def __init__(self, inner: AbstractResolver | None, *, keep_s: float = 0) -> None:
+    def __init__(self, inner: Resolver | None, *, keep_s: float = 0) -> None:
         self._inner = inner
         self._keep_s = keep_s
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="outbound-dns")
         self._kept: dict[str, tuple[float, list[str]]] = {}
         self._under_way: dict[str, asyncio.Task[list[str]]] = {}
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    async def resolve(self, host: str) -> list[str]:
+        """Return the addresses of a name; an OSError says why there is none."""
         if f".{host.rstrip('.').lower()}".endswith(".localhost"):
-            found = ["127.0.0.1", "::1"]
-        elif self._keep_s:
-            found = await self._find_or_share(host)
-        else:
-            found = await self._look_up(host)
-        return [_resolved(host, address, port) for address in found]
+            return ["127.0.0.1", "::1"]
+        return await (self._find_or_share(host) if self._keep_s else self._look_up(host))
 
     async def _find_or_share(self, host: str) -> list[str]:
         until, found = self._kept.get(host, (0.0, []))
@@ -59,7 +62,6 @@ class NameResolver(AbstractResolver):
         self._kept[host] = (asyncio.get_running_loop().time() + self._keep_s, task.result())
 
     async def _look_up(self, host: str) -> list[str]:
-        """Return the addresses of a name; an OSError says why there is none."""
         try:
             try:
                 found = await self._ask(host)
@@ -88,8 +90,3 @@ class NameResolver(AbstractResolver):
         for task in self._under_way.values():
             task.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _resolved(name: str, address: str, port: int) -> ResolveResult:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return ResolveResult(hostname=name, host=address, port=port, family=family, proto=0, flags=socket.AI_NUMERICHOST)

@@ -10,27 +10,25 @@ made, and follows redirects itself so that each hop passes the same gate.
     ValueError       the caller passed a method or a header that no HTTP request can carry
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import socket
 import ssl
 import time
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-import aiohttp
-from aiohttp.abc import AbstractResolver
-from aiohttp.connector import Connection
-from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
-from multidict import CIMultiDict
 from yarl import URL
 
 from moorage.kit.calls import Answer, OutboundError, Stage
+from moorage.kit.exchange import BadAnswer, CutOff, Exchange, write_request
 from moorage.kit.hops import Hop, first_hop, is_literal, next_hop
-from moorage.kit.names import NameResolver
+from moorage.kit.names import NameResolver, Resolver
 from moorage.kit.targets import TargetPolicy, TargetRefused
 
 _LOOKING_UP, _CONNECTING, _SHAKING_HANDS = "looking up its name", "connecting", "agreeing on TLS"
@@ -38,22 +36,19 @@ _WAITING, _READING = "waiting for the answer", "reading the answer"
 _STAGES: dict[str, Stage] = {_LOOKING_UP: "dns", _CONNECTING: "connect", _SHAKING_HANDS: "tls"}
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# Once the time is over the sockets are closed, so how far they came is looked at right before.
-_LAST_LOOK_S = 0.002
-
-# A connection that was made and then cut off; one that is not made is refused or has no route.
-_CUT_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+# An address that has not answered by then is not given up; the next one is tried beside it.
+_NEXT_ADDRESS_S = 0.25
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a call came. aiohttp reports several failed addresses as one text, so it is noted here."""
+    """How far a call came, for whoever has to say where it failed."""
 
     started: float = field(default_factory=time.perf_counter)
     url: URL | None = None
     doing: str = _LOOKING_UP
     refusal: str | None = None
-    tried: list[tuple[aiohttp.AddrInfoType, socket.socket]] = field(default_factory=list)
+    reached: str | None = None  # the address that the connection was made to
     certificate: bytes | None = None
 
     @property
@@ -64,56 +59,23 @@ class _Progress:
     def stage(self) -> Stage:
         return _STAGES.get(self.doing, "read")
 
-    @property
-    def is_over_tls(self) -> bool:
-        return self.url is not None and self.url.scheme == "https"
-
     def begin(self, url: URL) -> None:
         """Forget how far the hop before came; its certificate stays until there is another hop over TLS."""
-        self.url, self.doing, self.refusal = url, _LOOKING_UP, None
-        self.tried.clear()
-        if self.is_over_tls:
+        self.url, self.doing, self.refusal, self.reached = url, _LOOKING_UP, None, None
+        if url.scheme == "https":
             self.certificate = None
 
-    def take_last_look(self) -> None:
-        """Tell a server that cannot be reached from one that was, and does not come to an end with TLS."""
-        if self.doing == _CONNECTING and self.is_over_tls and any(_is_connected(each) for _, each in self.tried):
-            self.doing = _SHAKING_HANDS
 
-
-_PROGRESS: ContextVar[_Progress] = ContextVar("moorage_outbound_progress")
-
-
-def _unverified_context() -> ssl.SSLContext:
-    """Make a context that trusts everybody. Having no authorities to look among makes each handshake cheaper."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
+def _context(*, verifies: bool) -> ssl.SSLContext:
+    """Make a context. Where all are trusted there are no authorities to look among, so a handshake is cheaper."""
+    if verifies:
+        context = ssl.create_default_context()
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-_UNVERIFIED = _unverified_context()
-
-
-def _is_connected(made: socket.socket) -> bool:
-    try:
-        made.getpeername()
-    except OSError:
-        return False
-    return True
-
-
-class _Response(aiohttp.ClientResponse):
-    """Notes the certificate: a short answer has given its connection back before the caller sees the response."""
-
-    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        progress = _PROGRESS.get()
-        progress.doing = _WAITING
-        tls = connection.transport.get_extra_info("ssl_object") if connection.transport else None
-        if tls:
-            progress.certificate = tls.getpeercert(binary_form=True)
-        return await super().start(connection)
 
 
 class GuardedClient:
@@ -127,14 +89,14 @@ class GuardedClient:
         self,
         policy: TargetPolicy,
         *,
-        resolver: AbstractResolver | None = None,
+        resolver: Resolver | None = None,
         user_agent: str = "Moorage-Outbound",
         keep_names_s: float = 0,
     ) -> None:
         self._policy = policy
         self._resolver = NameResolver(resolver, keep_s=keep_names_s)
         self._user_agent = user_agent
-        self._session: aiohttp.ClientSession | None = None
+        self._open: set[Exchange] = set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -148,8 +110,9 @@ class GuardedClient:
     async def close(self) -> None:
         """Drop the connections that are still open. Closing twice succeeds."""
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
+        for exchange in list(self._open):
+            if exchange.transport is not None:
+                exchange.transport.abort()
         await self._resolver.close()
 
     async def request(
@@ -173,170 +136,209 @@ class GuardedClient:
         With `want_certificate` a certificate that was not accepted is read over a second connection, on which nothing
         but the handshake is sent, and comes with the error.
         """
+        if self._closed:
+            raise RuntimeError("cannot send a request: the client is closed")
         hop = first_hop(method, url, headers, body)
         progress = _Progress()
-        token = _PROGRESS.set(progress)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        last_look = loop.call_at(deadline - _LAST_LOOK_S, progress.take_last_look)
+        deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
                 for _ in range(follow + 1):
-                    got = await self._exchange(hop, max_body_bytes, verify_tls=verify_tls, may_redirect=follow > 0)
-                    if isinstance(got, Answer):
-                        return got
-                    hop = next_hop(hop, *got, drop_headers=drop_headers_cross_host)
-        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-            if want_certificate and isinstance(error, aiohttp.ClientConnectorCertificateError):
+                    progress.begin(hop.url)
+                    exchange = await self._exchange(hop, progress, max_body_bytes, verify_tls=verify_tls)
+                    location = exchange.headers.get("Location")
+                    if not (follow and location and exchange.status in _REDIRECTS):
+                        return _answer(exchange, progress)
+                    hop = next_hop(hop, exchange.status, location, drop_headers=drop_headers_cross_host)
+        except (OSError, BadAnswer, CutOff) as error:
+            if want_certificate and isinstance(error, ssl.SSLCertVerificationError):
                 progress.certificate = await self._read_certificate(progress, deadline)
             raise _explain(error, progress, timeout_s) from error
-        finally:
-            last_look.cancel()
-            _PROGRESS.reset(token)
         raise OutboundError("protocol", f"gave up after {follow} redirects", certificate=progress.certificate)
 
-    async def _exchange(
-        self, hop: Hop, max_body_bytes: int, *, verify_tls: bool, may_redirect: bool
-    ) -> Answer | tuple[int, str]:
-        """Make one hop: give its answer, or the status and Location of a redirect to follow."""
-        progress = _PROGRESS.get()
-        progress.begin(hop.url)
-        self._judge_literal(progress.host)
-        async with self._open_session().request(
-            hop.method,
-            hop.url,
-            headers=self._headers(hop),
-            data=hop.body,
-            allow_redirects=False,
-            ssl=verify_tls or _UNVERIFIED,
-        ) as response:
-            location = response.headers.get("Location")
-            if may_redirect and location and response.status in _REDIRECTS:
-                return response.status, location
-            progress.doing = _READING
-            body, truncated = await _read_body(response.content, max_body_bytes)
-            elapsed_ms = (time.perf_counter() - progress.started) * 1000
-            return Answer(
-                response.status, response.headers, body, truncated, str(hop.url), elapsed_ms, progress.certificate
-            )
+    async def _exchange(self, hop: Hop, progress: _Progress, most: int, *, verify_tls: bool) -> Exchange:
+        """Make one hop and return it when its answer is there. Its connection is closed then, whatever came of it."""
+        loop, url = asyncio.get_running_loop(), hop.url
+        made = await self._reach(progress, await self._find(url, progress), url.port or 0)
+        exchange = Exchange(self._write(hop), is_head=hop.method == "HEAD", most_body_bytes=most)
+        self._open.add(exchange)
+        try:
+            if url.scheme == "https":
+                progress.doing = _SHAKING_HANDS
+                context = self._verifying if verify_tls else self._trusting
+                await loop.create_connection(lambda: exchange, sock=made, ssl=context, server_hostname=progress.host)
+                progress.certificate = _certificate_of(exchange.transport)
+            else:
+                await loop.create_connection(lambda: exchange, sock=made)
+            progress.doing = _WAITING
+            await exchange.answered
+            return exchange
+        finally:
+            if exchange.has_begun:
+                progress.doing = _READING
+            self._open.discard(exchange)
+            if exchange.transport is not None:
+                exchange.transport.abort()
+            made.close()
 
-    async def _read_certificate(self, progress: _Progress, deadline: float) -> bytes | None:
-        """Shake hands once more without verifying, with the address that was reached last; None if that fails too."""
-        for info, _ in reversed(progress.tried.copy()):
-            try:
-                async with asyncio.timeout_at(deadline):
-                    return await self._shake_hands(info, progress.host)
-            except OSError:  # A timeout and an error of TLS are among these.
-                continue
-        return None
+    async def _find(self, url: URL, progress: _Progress) -> list[str]:
+        """Return the addresses of a host. A literal one is judged before any work is done for it."""
+        host = progress.host
+        if not is_literal(host):
+            return await self._resolver.resolve(host)
+        why = self._policy.refusal(host)
+        if why is not None:
+            raise TargetRefused(f"cannot call {host}: {why}")
+        return [host]
 
-    async def _shake_hands(self, info: aiohttp.AddrInfoType, host: str) -> bytes | None:
-        loop = asyncio.get_running_loop()
-        with self._make_socket(info) as made:
-            made.setblocking(False)
-            await loop.sock_connect(made, info[4])
-            transport, _ = await loop.create_connection(
-                asyncio.Protocol, sock=made, ssl=_UNVERIFIED, server_hostname=host
-            )
-            try:
-                tls = transport.get_extra_info("ssl_object")
-                return tls.getpeercert(binary_form=True) if tls else None
-            finally:
-                transport.abort()
+    async def _reach(self, progress: _Progress, addresses: list[str], port: int) -> socket.socket:
+        """Connect to the first of the addresses that answers; one that is slow has the next tried beside it."""
+        progress.doing = _CONNECTING
+        if len(addresses) == 1:
+            return await self._connect(progress, addresses[0], port)
+        racing: set[asyncio.Task[socket.socket]] = set()
+        errors: list[BaseException] = []
+        try:
+            for address in addresses:
+                racing.add(asyncio.create_task(self._connect(progress, address, port)))
+                if made := await _first(racing, errors, _NEXT_ADDRESS_S):
+                    return made
+            while racing:
+                if made := await _first(racing, errors, None):
+                    return made
+        finally:
+            for task in racing:
+                task.cancel()
+                task.add_done_callback(_drop)
+        raise next((error for error in errors if not isinstance(error, _Refused)), errors[0])
 
-    def _headers(self, hop: Hop) -> CIMultiDict[str]:
-        headers = CIMultiDict(hop.headers)
-        headers.setdefault("User-Agent", self._user_agent)
-        if hop.credentials is not None:
-            headers.setdefault("Authorization", hop.credentials)
-        return headers
+    async def _connect(self, progress: _Progress, address: str, port: int) -> socket.socket:
+        made = self._make_socket(progress, address)
+        try:
+            await asyncio.get_running_loop().sock_connect(made, (address, port))
+        except BaseException:
+            made.close()
+            raise
+        progress.reached = address
+        return made
 
-    def _judge_literal(self, host: str) -> None:
-        """Refuse a forbidden IP literal before any work is done for it."""
-        if is_literal(host):
-            why = self._policy.refusal(host)
-            if why is not None:
-                raise TargetRefused(f"cannot call {host}: {why}")
-
-    def _make_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
+    def _make_socket(self, progress: _Progress, address: str) -> socket.socket:
         """Judge the address that is about to be connected; this is the gate that everything passes.
 
         A refusal is an OSError here, so that the other addresses of a mixed DNS answer are tried as usual.
         """
-        family, kind, protocol, _, address = info
-        progress = _PROGRESS.get()
-        progress.doing = _CONNECTING
-        why = self._policy.refusal(str(address[0]))
+        why = self._policy.refusal(address)
         if why is not None:
             progress.refusal = why
-            raise OSError(why)
-        made = socket.socket(family, kind, protocol)
-        progress.tried.append((info, made))
+            raise _Refused(why)
+        made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        made.setblocking(False)
         return made
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        """Build the session at the first request, because aiohttp binds it to the running loop."""
-        if self._closed:
-            raise RuntimeError("cannot send a request: the client is closed")
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                resolver=self._resolver,
-                use_dns_cache=False,
-                socket_factory=self._make_socket,
-                force_close=True,
-                limit=0,  # Callers bound their own concurrency; a shared limit would let slow targets starve the rest.
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                response_class=_Response,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-                trust_env=False,
-            )
-        return self._session
+    async def _read_certificate(self, progress: _Progress, deadline: float) -> bytes | None:
+        """Shake hands once more without verifying, with the address that was reached; None if that fails too."""
+        if progress.reached is None or progress.url is None:
+            return None
+        try:
+            async with asyncio.timeout_at(deadline):
+                made = await self._connect(progress, progress.reached, progress.url.port or 0)
+                with made:
+                    transport, _ = await asyncio.get_running_loop().create_connection(
+                        asyncio.Protocol, sock=made, ssl=self._trusting, server_hostname=progress.host
+                    )
+                    try:
+                        return _certificate_of(transport)
+                    finally:
+                        transport.abort()
+        except OSError:  # A timeout and an error of TLS are among these.
+            return None
+
+    def _write(self, hop: Hop) -> bytes:
+        url, headers = hop.url, hop.headers
+        if hop.credentials is not None and "Authorization" not in headers:
+            headers = headers.copy()
+            headers["Authorization"] = hop.credentials
+        return write_request(
+            hop.method, url.raw_path_qs, url.host_port_subcomponent or "", headers, hop.body, self._user_agent
+        )
+
+    @cached_property
+    def _verifying(self) -> ssl.SSLContext:
+        return _context(verifies=True)
+
+    @cached_property
+    def _trusting(self) -> ssl.SSLContext:
+        return _context(verifies=False)
 
 
-async def _read_body(content: aiohttp.StreamReader, limit: int) -> tuple[bytes, bool]:
-    """Read the decoded body up to the limit. aiohttp decompresses in small steps, so a bomb is never unpacked."""
-    body = bytearray()
-    async for chunk in content.iter_any():
-        body += chunk
-        if len(body) > limit:
-            return bytes(body[:limit]), True
-    return bytes(body), False
+class _Refused(OSError):
+    """The policy does not let an address be connected."""
+
+
+async def _first(
+    racing: set[asyncio.Task[socket.socket]], errors: list[BaseException], wait_s: float | None
+) -> socket.socket | None:
+    """Wait for one of those that race to come to an end. Return what it made, if anything."""
+    done, _ = await asyncio.wait(racing, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+    made = None
+    for task in done:
+        racing.discard(task)
+        if (error := task.exception()) is not None:
+            errors.append(error)
+        elif made is None:
+            made = task.result()
+        else:
+            task.result().close()
+    return made
+
+
+def _drop(task: asyncio.Task[socket.socket]) -> None:
+    """Close a connection that came too late to be of use."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
+
+
+def _certificate_of(transport: asyncio.BaseTransport | None) -> bytes | None:
+    tls = transport.get_extra_info("ssl_object") if transport is not None else None
+    found: bytes | None = tls.getpeercert(binary_form=True) if tls is not None else None
+    return found
+
+
+def _answer(exchange: Exchange, progress: _Progress) -> Answer:
+    assert exchange.body is not None
+    elapsed_ms = (time.perf_counter() - progress.started) * 1000
+    body, url = exchange.body, str(progress.url)
+    return Answer(
+        exchange.status, exchange.headers, bytes(body.data), body.is_cut, url, elapsed_ms, progress.certificate
+    )
 
 
 def _explain(error: Exception, progress: _Progress, timeout_s: float) -> TargetRefused | OutboundError:
-    """Translate a failure into this module's words, without the addresses and URLs that aiohttp puts in its own."""
-    host, seen = progress.host, progress.certificate
-    match error:
-        case aiohttp.InvalidURL():
-            return TargetRefused(f"cannot call {host}: the URL is malformed")
-        case aiohttp.ClientConnectorDNSError():
-            return OutboundError("dns", f"cannot resolve {host}: {error.os_error.strerror or error.os_error}")
-        case aiohttp.ClientSSLError():
-            return OutboundError("tls", f"cannot agree on TLS with {host}: {_tls_reason(error)}", certificate=seen)
-        case aiohttp.ClientConnectorError() if progress.refusal is not None:
+    """Translate a failure into this module's words, without addresses."""
+    host, seen, stage = progress.host, progress.certificate, progress.stage
+    if isinstance(error, BadAnswer):
+        return OutboundError("protocol", f"{host} {error}", certificate=seen)
+    if isinstance(error, TimeoutError):
+        late = f"{host} gave no full answer in {timeout_s:g} s: {progress.doing}"
+        return OutboundError("timeout", late, stage=stage, certificate=seen)
+    if stage == "dns":
+        return OutboundError("dns", f"cannot resolve {host}: {getattr(error, 'strerror', None) or error}")
+    if stage == "connect":
+        if progress.refusal is not None:
             return TargetRefused(f"cannot call {host}: {progress.refusal}")
-        case aiohttp.ClientConnectorError() if progress.is_over_tls and isinstance(error.os_error, _CUT_OFF):
-            return OutboundError("tls", f"cannot agree on TLS with {host}: it closed the connection", certificate=seen)
-        case aiohttp.ClientConnectorError():
-            why = os.strerror(error.os_error.errno) if error.os_error.errno else "no address answered"
-            return OutboundError("connect", f"cannot connect to {host}: {why}", certificate=seen)
-        case TimeoutError():
-            late = f"{host} gave no full answer in {timeout_s:g} s: {progress.doing}"
-            return OutboundError("timeout", late, stage=progress.stage, certificate=seen)
-        case aiohttp.ClientResponseError() | HttpProcessingError():
-            return OutboundError("protocol", f"{host} did not answer in valid HTTP", certificate=seen)
-        case aiohttp.ClientPayloadError() if isinstance(error.__cause__, ContentEncodingError):
-            return OutboundError("protocol", f"{host} sent a body that cannot be decoded", certificate=seen)
+        number = getattr(error, "errno", None)
+        why = os.strerror(number) if number else "no address answered"
+        return OutboundError("connect", f"cannot connect to {host}: {why}", certificate=seen)
+    if stage == "tls":
+        return OutboundError("tls", f"cannot agree on TLS with {host}: {_tls_reason(error)}", certificate=seen)
+    return OutboundError("read", f"{host} closed the connection before the answer was complete", certificate=seen)
+
+
+def _tls_reason(error: Exception) -> str:
+    match error:
+        case ssl.SSLCertVerificationError():
+            return error.verify_message
+        case ssl.SSLError():
+            return str(error.reason or "the handshake failed").replace("_", " ").lower()
         case _:
-            early = f"{host} closed the connection before the answer was complete"
-            return OutboundError("read", early, certificate=seen)
-
-
-def _tls_reason(error: aiohttp.ClientSSLError) -> str:
-    cause = error.__cause__
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return cause.verify_message
-    return str(getattr(cause, "reason", None) or "the handshake failed").replace("_", " ").lower()
+            return "it closed the connection"

@@ -7,12 +7,9 @@ again under the same id, by which the receiver tells the copy.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from sqlalchemy import select, update
 
@@ -26,6 +23,7 @@ from moorage.errors import RetryLater
 from moorage.identity import notifications
 from moorage.kit.calls import Answer, OutboundError
 from moorage.kit.clock import DAY_MS
+from moorage.kit.outbound import GuardedClient
 from moorage.kit.targets import TargetRefused
 from moorage.mail.sender import Mailer, MailRefused
 from moorage.monitors import alert_tables, channels, notices, stories
@@ -35,9 +33,6 @@ from moorage.monitors.states import NOTICE, NoticeStatus
 from moorage.monitors.stories import Story
 from moorage.vault import service as vault
 from moorage.worker.run import Handlers, Run
-
-if TYPE_CHECKING:
-    from moorage.kit.outbound import GuardedClient
 
 TIMEOUT_S = 15.0
 ANSWER_BYTES = 4_096  # Nobody reads what a receiver says besides its code.
@@ -99,21 +94,10 @@ _ARRIVED = Result(NoticeStatus.DELIVERED)
 
 
 class Delivery:
-    """Sends notices. The client is made when the first is sent."""
-
-    def __init__(self, db: Database, make_client: Callable[[], GuardedClient], mailer: Mailer) -> None:
+    def __init__(self, db: Database, client: GuardedClient, mailer: Mailer) -> None:
         self._clock = db.env.clock
-        self._make_client = make_client
+        self._client = client
         self._mailer = mailer
-
-    @cached_property
-    def _client(self) -> GuardedClient:
-        return self._make_client()
-
-    async def close(self) -> None:
-        """Drop the connections that are still open. Closing twice succeeds."""
-        if "_client" in self.__dict__:
-            await self._client.close()
 
     async def deliver(self, run: Run, payload: DeliverNotice) -> None:
         """Send a notice that is still pending, and write down at once how that ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
@@ -14,6 +14,7 @@ from moorage.http.dispatch import Mount
 from moorage.http.route import Router
 from moorage.identity.orgs import OrganizationDeleted
 from moorage.jobs.timetable import TickHandler
+from moorage.kit.outbound import GuardedClient
 from moorage.mail.sender import Mailer
 from moorage.monitors import alert_routes, delivering, retention, routes, service, status_page
 from moorage.monitors.delivering import Delivery
@@ -24,9 +25,6 @@ from moorage.projects import service as projects
 from moorage.telemetry import Telemetry
 from moorage.worker.run import Handlers
 
-if TYPE_CHECKING:
-    from moorage.kit.outbound import GuardedClient
-
 CANARY_S = 3.0
 
 
@@ -35,6 +33,7 @@ class Monitors:
     db: Database
     checker: Checker
     prober: Prober
+    client: GuardedClient
     delivery: Delivery
     page: StatusPage
 
@@ -46,13 +45,8 @@ class Monitors:
         prober = Prober(
             db, checker, telemetry, owns_store=not settings.uses_postgres, most=settings.monitor_checks, canary=canary
         )
-
-        def make_client() -> GuardedClient:
-            from moorage.kit.outbound import GuardedClient  # It takes 0.2 s to load, and some platforms have no alerts.
-
-            return GuardedClient(settings.targets, user_agent="Moorage-Alerts")
-
-        return cls(db, checker, prober, Delivery(db, make_client, mailer), StatusPage(db))
+        client = GuardedClient(settings.targets, user_agent="Moorage-Alerts")
+        return cls(db, checker, prober, client, Delivery(db, client, mailer), StatusPage(db))
 
     def routers(self) -> list[Router]:
         return [routes.make_router(self.prober.wake), alert_routes.make_router()]
@@ -84,7 +78,7 @@ class Monitors:
         """Write down what was found and leave the monitors to others."""
         await self.prober.stop()
         await self.checker.close()
-        await self.delivery.close()
+        await self.client.close()
 
 
 class Canary:

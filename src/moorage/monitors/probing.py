@@ -5,22 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from multidict import CIMultiDict
 
 from moorage.kit.calls import Answer, OutboundError
+from moorage.kit.names import Resolver
+from moorage.kit.outbound import GuardedClient
 from moorage.kit.targets import TargetPolicy, TargetRefused
 from moorage.monitors import certificates, charsets
 from moorage.monitors.beats import Certificate, Outcome, Phase
 from moorage.monitors.codes import Codes
-
-if TYPE_CHECKING:
-    from aiohttp.abc import AbstractResolver
-
-    from moorage.kit.outbound import GuardedClient
 
 LONGEST_MESSAGE = 300
 MOST_REDIRECTS = 10
@@ -59,24 +54,15 @@ class Checker:
         self,
         policy: TargetPolicy,
         *,
-        resolver: AbstractResolver | None = None,
+        resolver: Resolver | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._policy = policy
-        self._resolver = resolver
+        self._client = GuardedClient(policy, resolver=resolver, user_agent="Moorage-Monitor", keep_names_s=KEEP_NAMES_S)
         self._pause = pause
-
-    @cached_property
-    def _client(self) -> GuardedClient:
-        from moorage.kit.outbound import GuardedClient  # It takes 0.2 s to load, and some platforms have no monitors.
-
-        agent = "Moorage-Monitor"
-        return GuardedClient(self._policy, resolver=self._resolver, user_agent=agent, keep_names_s=KEEP_NAMES_S)
 
     async def close(self) -> None:
         """Drop the connections that are still open. Closing twice succeeds."""
-        if "_client" in self.__dict__:
-            await self._client.close()
+        await self._client.close()
 
     async def check(self, target: Target) -> Outcome:
         """Try until an answer is good or no try is left; the last try is what counts.
