@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 DEFAULT = ("200-299",)
@@ -37,12 +38,17 @@ class Codes:
     @property
     def accepts_redirects(self) -> bool:
         """Tell whether a redirect is a good answer by itself, so that it is not followed."""
-        return any(self.accepts(code) for code in _REDIRECTS)
+        return _accept_redirects(self.spans)
 
     @property
     def text(self) -> str:
         """Write the list for people: `200-299, 404`."""
         return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in self.spans)
+
+
+@lru_cache(maxsize=1024)
+def _accept_redirects(spans: tuple[tuple[int, int], ...]) -> bool:
+    return any(first <= code <= last for first, last in spans for code in _REDIRECTS)
 
 
 def _span(element: str) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from http import HTTPStatus
 
 from multidict import CIMultiDict
@@ -120,6 +121,7 @@ def _down(phase: Phase, why: str, answer: Answer | None = None, *, certificate: 
     return Outcome(False, message, round(answer.elapsed_ms), answer.status, phase, _read(answer.certificate))
 
 
+@lru_cache(maxsize=600)
 def _named(code: int) -> str:
     """Write a code with its name. The server's own words for it are not repeated."""
     try:

@@ -16,7 +16,7 @@ from moorage.monitors.beats import Beat
 from moorage.monitors.pace import Seldom
 from moorage.telemetry import Telemetry
 
-EVERY_S = 0.5
+EVERY_S = 1.0
 AGAIN_S = 1.0
 BATCH = 500
 ROOM = 50_000  # Ten minutes of eighty checks a second; they take some 30 MB.
@@ -45,7 +45,7 @@ class Writing:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Write what arrives until cancelled: at once, but not again within half a second."""
+        """Write what arrives until cancelled: at once, but not again within a second."""
         while True:
             await self._arrived.wait()
             await asyncio.sleep(self._wrote_at + EVERY_S - self._steady())
