@@ -235,6 +235,8 @@ class Control:
             return "the worker does not turn"
         if self.works and not self.scheduler.is_alive():
             return "the scheduler does not turn"
+        if self.works and not self.app.monitors.prober.is_alive():
+            return "the checks of monitors do not turn"
         return None
 
 
