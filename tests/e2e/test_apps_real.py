@@ -47,6 +47,7 @@ class Fleet:
     logs: dict[str, list[str]]
     swapped: Swapped
     database_port: int
+    folder: Path
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,6 @@ def samples(database_port: int) -> dict[str, dict[str, Any]]:
     return {
         "sockets": {"env": pairs({"RELEASE": "one"})},
         "django": {"language": "python", "env": pairs(master), "secrets": pairs(django)},
-        "ssr": {},
         "express": {
             "language": "nodejs",
             "env": pairs({"GREETING": "ahoy"}),
@@ -88,7 +88,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, database_port: int) -> Itera
         swapped = swap(apps)
         for uuid in uuids.values():
             apps.live(uuid)
-        yield Fleet(apps, {name: apps.log(uuid) for name, uuid in uuids.items()}, swapped, database_port)
+        yield Fleet(apps, {name: apps.log(uuid) for name, uuid in uuids.items()}, swapped, database_port, folder)
 
 
 def swap(apps: Apps) -> Swapped:
@@ -140,14 +140,17 @@ def test_an_express_app_finishes_its_requests_and_closes_when_new_settings_take_
     assert deployment["swap"]["requests"] > 0
 
 
+@pytest.mark.twin
 def test_a_vite_app_is_built_twice_and_rendered_on_the_server(fleet: Fleet) -> None:
     apps = fleet.apps
+    uuid = apps.launch("ssr", checkout_of("ssr", fleet.folder))
+    apps.live(uuid)
 
     page = apps.text("ssr", "/north/quay")
     (script,) = re.findall(r'src="(/assets/[^"]+\.js)"', page)
     code = apps.visit("ssr", script)
 
-    assert {"detected: container app, Vite", "build:    npm run build"} <= set(fleet.logs["ssr"])
+    assert {"detected: container app, Vite", "build:    npm run build"} <= set(apps.log(uuid))
     assert "<h1>You are at /north/quay</h1><button>seen 0 times</button>" in page
     assert (code.status, code.header("content-type")) == (200, "text/javascript")
     assert b"You are at" in code.body

@@ -40,7 +40,7 @@ def harbor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apps]:
         platform.push(work, "acme/nightly")
         yield platform
         for each in platform.call("GET", "/v1/cronjobs")["items"]:
-            platform.call("DELETE", f"/v1/cronjobs/{each['name']}")
+            assert platform.send("DELETE", f"/v1/cronjobs/{each['name']}").status == 200
         wait_until(lambda: platform.call("GET", "/v1/cronjobs")["total"] == 0, ENDED_S)
 
 
@@ -131,7 +131,8 @@ def test_a_run_goes_on_though_the_platform_is_killed(harbor: Apps, ticking: Futu
 
     run = ended(harbor, "patient")
     assert (run["executionUuid"], run["status"], run["exitCode"]) == (uuid, "succeeded", 0)
-    assert [line.split()[0] for line in logs(harbor, uuid).splitlines()] == ["begins", "ends"]
+    words = [line.split()[0] for line in logs(harbor, uuid).splitlines()]
+    assert [word for word in words if word in ("begins", "ends")] == ["begins", "ends"]
     assert harbor.call("GET", "/v1/cronjobs/patient")["runStats"]["successfulRuns"] == 1
 
 
