@@ -78,6 +78,7 @@ TWINS = {
     "tests/monitors/test_expiry.py": "postgres",
     "tests/monitors/test_monitor_bounds.py": "postgres",
     "tests/monitors/test_prober.py": "postgres",
+    "tests/monitors/test_prober_changes.py": "postgres",
     "tests/monitors/test_prober_trouble.py": "postgres",
     "tests/monitors/test_status_page.py": "postgres",
 }

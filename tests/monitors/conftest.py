@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.monitors.prober_support import Org, Stage, some_org
 from tests.monitors.support import Team, make_team
 
 from moorage.app import App
 from moorage.db.store import Database
+from moorage.kit.clock import ManualClock
 
 
 @pytest.fixture
@@ -18,3 +20,13 @@ async def team(app: App, db: Database) -> Team:
 async def stranger(app: App, db: Database) -> Team:
     """Another organization of the same platform."""
     return await make_team(app, db, name="Elsewhere")
+
+
+@pytest.fixture
+async def org(db: Database) -> Org:
+    return await some_org(db)
+
+
+@pytest.fixture
+def stage(db: Database, clock: ManualClock) -> Stage:
+    return Stage(db, clock)

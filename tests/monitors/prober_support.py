@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 from sqlalchemy import update
 from tests.builders import make_org
+from tests.monitors.support import ADA, make_monitor
 
 from moorage.db.query import Command, arg
 from moorage.db.store import Database, Unit
 from moorage.kit.clock import SECOND_MS, ManualClock
-from moorage.monitors import tables
+from moorage.monitors import grid, service, tables
 from moorage.monitors.beats import Outcome
 from moorage.monitors.prober import Prober
 from moorage.monitors.probing import Target
@@ -188,3 +189,29 @@ async def until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert asyncio.get_running_loop().time() < deadline, "it does not become so"
         await asyncio.sleep(0.01)
+
+
+async def make(stage: Stage, org: Org, **fields: Any) -> Monitor:
+    return await make_monitor(stage.db, org, **{"interval_s": 30, **fields})
+
+
+async def change(stage: Stage, monitor: Monitor, **changes: Any) -> None:
+    await stage.db.write(lambda tx: service.update(tx, monitor.org_id, ADA, monitor.id, changes, {}))
+
+
+async def pause(stage: Stage, monitor: Monitor) -> None:
+    await stage.db.write(lambda tx: service.pause(tx, monitor.org_id, ADA, monitor.id))
+
+
+async def resume(stage: Stage, monitor: Monitor) -> None:
+    await stage.db.write(lambda tx: service.resume(tx, monitor.org_id, ADA, monitor.id))
+
+
+def slots_within(monitor: Monitor, after: int, until: int) -> list[int]:
+    """Return the slots of a monitor's grid after a moment, up to another."""
+    found = []
+    slot = grid.slot_after(after, monitor.id, monitor.interval_s)
+    while slot <= until:
+        found.append(slot)
+        slot += monitor.interval_s * SECOND_MS
+    return found

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from sqlalchemy import select
-from tests.monitors.prober_support import Org, Stage, damage_secrets, some_org
+from tests.monitors.prober_support import Org, Stage, damage_secrets
 from tests.monitors.support import ADA, make_monitor, read_monitor
 
 from moorage.db.query import Query, pair, scalar
@@ -22,16 +22,6 @@ pytestmark = pytest.mark.anyio
 
 HOLDERS: Query[tuple[int, str | None]] = Query(select(monitor.c.id, monitor.c.prober).order_by(monitor.c.id), pair)
 TOKENS: Query[str] = Query(select(prober.c.token).order_by(prober.c.id), scalar)
-
-
-@pytest.fixture
-async def org(db: Database) -> Org:
-    return await some_org(db)
-
-
-@pytest.fixture
-def stage(db: Database, clock: ManualClock) -> Stage:
-    return Stage(db, clock)
 
 
 async def make_monitors(db: Database, org: Org, count: int) -> list[Monitor]:

@@ -16,29 +16,18 @@ from tests.monitors.prober_support import (
     Org,
     Stage,
     settle,
-    some_org,
     until,
 )
 from tests.monitors.support import make_monitor, read_monitor
 
 from moorage.db.store import Database
-from moorage.kit.clock import SECOND_MS, ManualClock
+from moorage.kit.clock import SECOND_MS
 from moorage.monitors import recording, writing
 from moorage.monitors.beats import Outcome
 from moorage.monitors.prober import Prober
 from moorage.monitors.tables import Monitor
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def org(db: Database) -> Org:
-    return await some_org(db)
-
-
-@pytest.fixture
-def stage(db: Database, clock: ManualClock) -> Stage:
-    return Stage(db, clock)
 
 
 @pytest.fixture
