@@ -31,6 +31,7 @@ from moorage.db.store import Database as Store
 from moorage.db.tx import Tx, move
 from moorage.engines.local import LocalReplicas
 from moorage.plans.service import Plan, Standing
+from moorage.sandbox import process_tree
 from moorage.servers.shelf import Shelf, shared_folder
 from moorage.telemetry import Telemetry
 
@@ -155,7 +156,14 @@ class Writer:
             await asyncio.sleep(0.05)
 
     def lost(self) -> list[int]:
-        return sorted(set(self.acknowledged) - set(self._world.ask("SELECT n FROM t")))
+        """Return what was acknowledged and is not there, once the server answers: it may just be coming up."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                return sorted(set(self.acknowledged) - set(self._world.ask("SELECT n FROM t")))
+            except BROKEN:
+                assert time.monotonic() < deadline, "nothing can be read"
+                time.sleep(0.02)
 
 
 @pytest.fixture(params=["postgresql", "mysql"])
@@ -240,6 +248,7 @@ async def test_a_primary_that_only_crashed_stays_the_primary(world: World) -> No
         app = world.servers.engine.states()[old.key].app_pid
         assert app is not None
         os.kill(app, signal.SIGKILL)
+        await gone(app)
         await writer.has_written()
 
     assert (await world.primary()).id == old.id
@@ -259,6 +268,14 @@ async def test_a_primary_that_hangs_is_ended_before_its_replica_is_promoted(worl
     assert writer.lost() == []
     assert old.key not in world.servers.engine.states()
     assert (world.place(old) / SUPERSEDED).exists()
+
+
+async def gone(pid: int) -> None:
+    """Wait for the end of a process that was killed: until then its children may go on for a moment."""
+    deadline = time.monotonic() + WAIT_S
+    while process_tree.started(pid) is not None:
+        assert time.monotonic() < deadline, "it does not end"
+        await asyncio.sleep(0.01)
 
 
 def freeze(pid: int | None) -> None:
