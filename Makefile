@@ -20,10 +20,10 @@ up: $(VENV)/.runtime $(VENV)/.engines ## start the whole platform on this machin
 	@exec $(BIN)/moorage up
 
 test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run the tests, on SQLite and on PostgreSQL
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench and not twin" $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not bench and not twin" $(ARGS)
 
 test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also those that others stand for
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench" $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not bench" $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
 	@$(BIN)/ruff check .

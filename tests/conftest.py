@@ -64,15 +64,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Tests that another stands for, by what is in their brackets: of one more kind or release of server, of one more
-# moment, or on another store where it is not what is tested. `make test-all` runs them too.
+# moment, or on another store where it is not what is tested; and whole modules that take minutes, of what others prove
+# piece by piece. `make test-all` runs them too.
 TWINS = {
     "tests/servers/test_postgres.py": r"postgresql-14\.",
     "tests/databases/test_lifecycle.py": "mysql",
     "tests/databases/test_replicator.py": "mysql",
     "tests/e2e/test_databases.py": "mysql",
-    "tests/e2e/test_apps_faults.py": "is_built|is_drained",
+    "tests/e2e/test_apps_faults.py": "",
+    "tests/e2e/test_apps_real.py": "",
+    "tests/e2e/test_cronjobs_live.py": "",
     "tests/e2e/test_databases_faults.py": "50 ms|switched",
-    "tests/e2e/test_projects_faults.py": "Fetching|Publishing|1",
+    "tests/e2e/test_projects_faults.py": "",
     "tests/monitors/test_delivering.py": "postgres",
     "tests/monitors/test_delivering_mail.py": "postgres",
     "tests/monitors/test_expiry.py": "postgres",

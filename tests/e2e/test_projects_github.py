@@ -126,6 +126,7 @@ def test_a_fork_waits_for_approval_and_is_built_without_secrets(sites: Sites, co
     sites.call("POST", f"/v1/projects/{name}/previews/7/approve")
     wait_until(lambda: page("strange") in sites.text(preview))
 
+    sites.ended(sites.deployments(name)[0]["deploymentUuid"])
     newest = sites.deployments(name)[0]
     said = sites.log(newest["deploymentUuid"])
     assert SECRET in sites.text(name)

@@ -68,6 +68,7 @@ async def test_replicas_share_the_requests_and_one_that_ends_is_left_out(
         await asyncio.sleep(0.5)
     both = (app.asked, other.asked)
     await other.stop()
+    await asyncio.sleep(0.3)  # A POST on a kept connection that is just being closed is lost, and sent by nobody again.
     after = [await get(settings, method="POST", headers="Content-Length: 0\r\n") for _ in range(30)]
 
     assert {reply.status for reply in shared} == {200}
