@@ -215,6 +215,17 @@ class Platform:
         os.kill(pid, signal.SIGKILL)
         return pid
 
+    def crash_control(self, timeout_s: float = 60) -> None:
+        """Kill the control process, and wait until another answers."""
+        pid = self.kill("control")
+
+        def is_back() -> bool:
+            with contextlib.suppress(OSError):
+                return self.children().get("control", pid) != pid and self.send("GET", "/health").status == 200
+            return False
+
+        wait_until(is_back, timeout_s)
+
 
 def make_platform(running_platform: Running) -> Platform:
     return Platform(running_platform, running_platform.token())

@@ -52,8 +52,8 @@ def ticking(harbor: Apps) -> Iterator[Future[int]]:
     def kill_around_a_tick() -> int:
         tick = (int(time.time() + 1) // MINUTE_S + 1) * MINUTE_S
         time.sleep(tick - time.time() - 0.3)
-        kill_control(harbor)
-        kill_control(harbor)
+        harbor.crash_control()
+        harbor.crash_control()
         return tick
 
     with ThreadPoolExecutor(1) as thread:
@@ -91,18 +91,6 @@ def ended(harbor: Apps, name: str) -> dict[str, Any]:
     return run
 
 
-def kill_control(harbor: Apps) -> None:
-    """Kill the control process, and wait until another answers."""
-    pid = harbor.kill("control")
-
-    def is_back() -> bool:
-        with contextlib.suppress(OSError):
-            return harbor.children().get("control", pid) != pid and harbor.send("GET", "/health").status == 200
-        return False
-
-    wait_until(is_back, ENDED_S)
-
-
 def kill_shims(harbor: Apps) -> None:
     for card in (harbor.running.data / "run" / "cronjobs").glob("*/shim.json"):
         with contextlib.suppress(OSError):
@@ -127,7 +115,7 @@ def test_a_run_goes_on_though_the_platform_is_killed(harbor: Apps, ticking: Futu
     ticking.result()
     uuid = trigger(harbor, make(harbor, "patient", 4))
 
-    kill_control(harbor)
+    harbor.crash_control()
 
     run = ended(harbor, "patient")
     assert (run["executionUuid"], run["status"], run["exitCode"]) == (uuid, "succeeded", 0)
@@ -143,7 +131,7 @@ def test_a_run_that_did_not_survive_says_so(harbor: Apps, ticking: Future[int]) 
     os.kill(control, signal.SIGSTOP)
 
     kill_shims(harbor)
-    kill_control(harbor)
+    harbor.crash_control()
 
     run = ended(harbor, "doomed")
     assert run["status"] == "failed"

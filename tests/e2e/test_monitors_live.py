@@ -104,11 +104,11 @@ def outage(harbor: Platform, site: Site, steady: dict[str, Any]) -> Iterator[Fut
             told = {"email": True, "slack": False, "webhook": True}
             harbor.api("POST", f"/v1/monitors/{made['id']}/alerts", {**rule, "notifications": told})
         wait_until(lambda: count(harbor, "alert WHERE pending_since IS NOT NULL") == ALERTS, TOLD_S)
-        kill(harbor)
+        harbor.crash_control()
         # Nobody wants to wait a minute here, so it has begun a minute ago.
         write(harbor, "UPDATE alert SET pending_since = pending_since - 60000")
         wait_until(lambda: site.hooks, TOLD_S)
-        kill(harbor)
+        harbor.crash_control()
         wait_until(lambda: count(harbor, "alert_incident") == ALERTS, TOLD_S)
         wait_until(lambda: count(harbor, "alert_notice WHERE status = 'pending'") == 0, TOLD_S)
 
@@ -120,18 +120,6 @@ def monitor(harbor: Platform, name: str, url: str, **fields: Any) -> dict[str, A
     given = {"name": name, "url": url, "interval": 30, "retries": 0, **fields}
     made: dict[str, Any] = harbor.api("POST", "/v1/monitors", given)
     return made
-
-
-def kill(harbor: Platform) -> None:
-    """Kill the control process, and wait until another answers."""
-    pid = harbor.kill("control")
-
-    def is_back() -> bool:
-        with contextlib.suppress(OSError):
-            return harbor.children().get("control", pid) != pid and harbor.send("GET", "/health").status == 200
-        return False
-
-    wait_until(is_back, TOLD_S)
 
 
 def write(harbor: Platform, statement: str) -> None:

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from tests.platform.running import clean_environment, free_ports
 from tests.postgres_server import PostgresServer
+
+MONITORS = 20
 
 
 @contextmanager
@@ -79,4 +82,48 @@ def test_what_the_api_asks_for_a_worker_elsewhere_does_and_another_takes_over_wh
             wait_for(lambda: statuses().get("done", 0) >= 2)
 
     assert waiting == {"queued": 1}
+    postgres.drop_database(url)
+
+
+@pytest.mark.twin
+def test_workers_share_monitors_and_one_takes_over_those_of_another_that_is_killed(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres.create_database()
+    ports, more = free_ports(), free_ports()
+    data = tmp_path / "data"
+
+    def holders() -> list[int]:
+        """Return how many monitors each process has, as far as anybody has them."""
+        with psycopg.connect(url) as connection:
+            return sorted(
+                count
+                for (count,) in connection.execute(
+                    "SELECT count(*) FROM monitor WHERE prober IN (SELECT token FROM prober) GROUP BY prober"
+                ).fetchall()
+            )
+
+    def checked_since(moment_ms: int) -> int:
+        with psycopg.connect(url) as connection:
+            query = "SELECT count(DISTINCT monitor_id) FROM heartbeat WHERE at > %s"
+            [(count,)] = connection.execute(query, (moment_ms,)).fetchall()
+            return int(count)
+
+    with (
+        process("serve", data, url, ports["api"], ports["metrics"]),
+        process("work", data, url, more["api"], more["metrics"]) as doomed,
+        process("work", data, url, more["gateway"], more["edge"]),
+    ):
+        token = call(ports["api"], "/v1/auth/demo")["token"]
+        target = f"http://127.0.0.1:{ports['api']}/health"
+        for number in range(MONITORS):
+            body = {"name": f"m{number}", "url": target, "interval": 30}
+            call(ports["api"], "/v1/monitors", body=body, token=token)
+        wait_for(lambda: len(holders()) == 2 and sum(holders()) == MONITORS)
+        killed_at = int(time.time() * 1000)
+        os.kill(doomed.pid, signal.SIGKILL)
+        doomed.wait()
+        wait_for(lambda: holders() == [MONITORS])
+        wait_for(lambda: checked_since(killed_at) == MONITORS, timeout_s=60)
+
     postgres.drop_database(url)

@@ -19,13 +19,13 @@ from moorage.kit.targets import TargetRefused
 
 # How a message is framed is this client's business: a length or coding that contradicts the body would let a user
 # write a second request onto the wire.
-_FRAMING_HEADERS = frozenset(
+FRAMING_HEADERS = frozenset(
     {"connection", "content-length", "expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
 _BODY_HEADERS = frozenset({"content-type", "content-encoding", "content-language", "content-location"})
 
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _HOST_NAME = re.compile(r"[a-z0-9._-]+")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
@@ -43,7 +43,7 @@ class Hop:
 
 def _parse_url(text: str, base: URL | None = None) -> URL:
     """Turn user input or a Location into an absolute http(s) URL with a canonical host, or refuse it."""
-    if _UNSENDABLE.search(text) or "\t" in text:
+    if UNSENDABLE.search(text) or "\t" in text:
         raise TargetRefused("cannot call this URL: it contains control characters")
     try:
         url = base.join(URL(text)) if base else URL(text)
@@ -72,13 +72,13 @@ def _canonical_host(host: str) -> str:
 
 
 def first_hop(method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None) -> Hop:
-    if not _TOKEN.fullmatch(method) or method.upper() == "CONNECT":
+    if not TOKEN.fullmatch(method) or method.upper() == "CONNECT":
         raise ValueError(f"cannot send a request with the method {method!r}")
     kept = CIMultiDict[str]()
     for name, value in (headers or {}).items():
-        if not _TOKEN.fullmatch(name) or _UNSENDABLE.search(value):
+        if not TOKEN.fullmatch(name) or UNSENDABLE.search(value):
             raise ValueError(f"cannot send the header {name!r}: it contains characters that HTTP does not allow")
-        if name.lower() not in _FRAMING_HEADERS:
+        if name.lower() not in FRAMING_HEADERS:
             kept.add(name, value)
     target, credentials = _parse_target(url)
     return Hop(method.upper(), target, kept, body, credentials)

@@ -13,6 +13,7 @@ from yarl import URL
 
 from moorage.http.models import Input, Output, QueryInput, QueryInt, optional
 from moorage.kit.clock import to_wire
+from moorage.kit.hops import FRAMING_HEADERS, TOKEN, UNSENDABLE
 from moorage.kit.ids import MAX_ID
 from moorage.monitors import codes
 from moorage.monitors.aggregates import Bucket, uptime_over
@@ -25,14 +26,8 @@ URL_CHARS = 2_048
 MAX_HEADERS = 100
 BODY_CHARS = 65_536
 
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 _NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f]")
 _HOST = re.compile(r"[a-z0-9_-][a-z0-9._-]*|[0-9a-f:.]*:[0-9a-f:.]*")
-# How a request is framed is the checker's business; a header that contradicts it would spoil the request.
-_FRAMING = frozenset(
-    {"connection", "content-length", "expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
-)
 # The names of fields differ from those of columns where a unit or a question stands in the latter.
 _COLUMNS = {"interval": "interval_s", "timeout": "timeout_ms", "public": "is_public"}
 
@@ -56,15 +51,15 @@ def _code(text: str) -> str:
 
 
 def _header_name(name: str) -> str:
-    if not _HEADER_NAME.fullmatch(name):
+    if not TOKEN.fullmatch(name):
         raise ValueError("should be the name of a header: letters, digits and hyphens")
-    if name.lower() in _FRAMING:
+    if name.lower() in FRAMING_HEADERS:
         raise ValueError("is set by the check itself")
     return name
 
 
 def _sendable(value: str) -> str:
-    if _UNSENDABLE.search(value):
+    if UNSENDABLE.search(value):
         raise ValueError("must not contain control characters")
     return value
 

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from moorage.identity.orgs import Organization
-from moorage.kit.clock import DAY_MS, to_wire
+from moorage.kit.clock import to_wire
 from moorage.monitors.alert_tables import Alert, Incident
 from moorage.monitors.beats import Certificate
+from moorage.monitors.certificates import days_left
 from moorage.monitors.tables import Monitor
 
 TRIGGERED, RESOLVED, FLAPPING, TEST, CERTIFICATE = "triggered", "resolved", "flapping", "test", "certificate"
@@ -128,8 +129,8 @@ def _alert_part(alert: Alert) -> AlertPart:
 
 
 def _certificate_part(certificate: Certificate, now: int) -> CertificatePart:
-    days_left = (certificate.valid_to - now) // DAY_MS
-    return CertificatePart(certificate.subject, certificate.issuer, certificate.valid_to, days_left)
+    left = days_left(certificate.valid_to, now)
+    return CertificatePart(certificate.subject, certificate.issuer, certificate.valid_to, left)
 
 
 def _without_credentials(url: str) -> str:
