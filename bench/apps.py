@@ -95,11 +95,11 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
     with apps_platform.running(folder, app_idle_minutes=IDLE_MINUTES) as port:
         small = Work(port, folder / "small")
         small.push({**SMALL, "release.txt": "one"})
-        sleepers = _Sleepers.make(port, small.name, sizes)
+        sleepers = _Sleepers.make(port, small.repository, sizes)
         return [
             *_redeploys(port, sizes),
             *sleepers.measured(),
-            *_restarts(port, small.name, sizes),
+            *_restarts(port, small.repository, sizes),
         ]
 
 
@@ -118,7 +118,7 @@ class _Steady:
 
     def create(self) -> None:
         self.work.push({**SMALL, "release.txt": "r0"})
-        self._is_live("r0", self.port.create(self.name, self.work.name, "nodejs", "mini"))
+        self._is_live("r0", self.port.create(self.name, self.work.repository, "nodejs", "mini"))
 
     def push(self) -> None:
         release = f"r{len(self.releases)}"
@@ -198,7 +198,7 @@ class _Sleepers:
             names["fastapi"] = [f"fastapi-{number}" for number in range(sizes.fastapi)]
             work = Work(port, port.folder / "fastapi")
             work.push(FASTAPI)
-            in_parallel(lambda name: port.create(name, work.name, "python", "free"), names["fastapi"])
+            in_parallel(lambda name: port.create(name, work.repository, "python", "free"), names["fastapi"])
         return cls(port, names, list(port.shims().values()))
 
     def measured(self) -> Iterator[Figure]:

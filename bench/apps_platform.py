@@ -68,7 +68,7 @@ class Port(Harbor):
     def create(self, name: str, repository: str, language: str, tier: str) -> str:
         """Make an app, and return its deployment once it is live."""
         asked = {"slug": "container", "name": name, "language": language, "tier": {"key": tier}}
-        made = self.call("POST", "/v1/projects", {**asked, "repositoryName": f"bench/{repository}"})
+        made = self.call("POST", "/v1/projects", {**asked, "repositoryName": repository})
         return self.see_live(str(made["deploymentUuid"]))
 
     def deploy(self, name: str, operation: str = "deploy") -> str:
@@ -163,10 +163,13 @@ class Work:
 
     port: Port
     folder: Path
+    seat: int = 0
 
     @property
-    def name(self) -> str:
-        return self.folder.name
+    def repository(self) -> str:
+        """The whole name of the repository: the first part is its organization's."""
+        [owner] = self.port.call("GET", "/v1/orgs", seat=self.seat)
+        return f"{owner['slug']}/{self.folder.name}"
 
     def push(self, files: Mapping[str, str]) -> None:
         """Commit these files, and send them; the repository is made by the first push."""
@@ -177,8 +180,8 @@ class Work:
             (self.folder / name).write_text(content)
         self._git("add", "--all")
         self._git("commit", "--quiet", "--message=all")
-        at = f"127.0.0.1:{self.port.api_port}/git/bench/{self.name}.git"
-        self._git("push", "--quiet", f"http://x:{self.port.tokens[0]}@{at}", "main")
+        at = f"127.0.0.1:{self.port.api_port}/git/{self.repository}.git"
+        self._git("push", "--quiet", f"http://x:{self.port.tokens[self.seat]}@{at}", "main")
 
     def _git(self, *words: str) -> None:
         done = subprocess.run(

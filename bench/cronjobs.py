@@ -13,8 +13,9 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from bench import apps_platform
+from bench import apps_platform, processes
 from bench.apps_platform import Port, Work
 from bench.figures import Figure, at_most, percentile
 from bench.function_platform import in_parallel, wait_until
@@ -54,9 +55,11 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
 
 
 def _one_minute(port: Port, sizes: Sizes) -> list[Figure]:
-    work = Work(port, port.folder / "tick")
-    work.push({"server.js": ""})  # Nothing has to be installed for it.
-    tick = _make(port, sizes)
+    works = [Work(port, port.folder / f"tick-{seat}", seat) for seat in range(SEATS)]
+    for work in works:
+        work.push({"server.js": ""})  # Nothing has to be installed for it.
+    tick = _make(port, [work.repository for work in works], sizes)
+    wait_until(lambda: _built(port) == sizes.cronjobs, "all are built", timeout_s=1800, every_s=1)
     wait_until(lambda: _open(port, tick) == 0, "all have run", timeout_s=1800, every_s=1)
     runs = _runs(port, tick)
     late = [max(0, ran.started - begins) / 1000 for ran, begins in zip(runs, _begins(runs, sizes.at_once), strict=True)]
@@ -69,16 +72,17 @@ def _one_minute(port: Port, sizes: Sizes) -> list[Figure]:
     ]
 
 
-def _make(port: Port, sizes: Sizes) -> int:
+def _make(port: Port, repositories: list[str], sizes: Sizes) -> int:
     """Make cronjobs that are all due at one moment, far enough ahead that they are built by then; return it."""
-    minutes = max(2, sizes.cronjobs // 125)
+    minutes = 2 + sizes.cronjobs // 500
     tick = (int(time.time() * 1000) + AHEAD_MS) // MINUTE_MS * MINUTE_MS + minutes * MINUTE_MS
     moment = datetime.fromtimestamp(tick / 1000, UTC)
     cron = f"{moment.minute} {moment.hour} {moment.day} {moment.month} *"
 
     def make(number: int) -> None:
-        body = {"name": f"job-{number}", "cronSchedule": cron, "repositoryName": "bench/tick", "command": "true"}
-        port.call("POST", "/v1/cronjobs", body, seat=number % SEATS)
+        seat = number % SEATS
+        source = {"repositoryName": repositories[seat], "command": "true"}
+        port.call("POST", "/v1/cronjobs", {"name": f"job-{number}", "cronSchedule": cron, **source}, seat=seat)
 
     in_parallel(make, range(sizes.cronjobs))
     return tick
@@ -95,6 +99,13 @@ def _begins(runs: list[Ran], at_once: int) -> list[int]:
     return moments
 
 
+def _built(port: Port) -> int:
+    counts = dict(_rows(port, "SELECT status, count(*) FROM cronjob GROUP BY status"))
+    if failed := counts.get("failed"):
+        raise processes.NotReady(f"{failed} cronjobs could not be built")
+    return int(counts.get("running", 0))
+
+
 def _open(port: Port, tick: int) -> int:
     if time.time() * 1000 < tick + 2_000:
         return 1
@@ -107,9 +118,9 @@ def _runs(port: Port, tick: int) -> list[Ran]:
     return [Ran(*row) for row in _rows(port, query, tick)]
 
 
-def _rows(port: Port, query: str, tick: int) -> list[tuple[int, ...]]:
+def _rows(port: Port, query: str, *given: int) -> list[tuple[Any, ...]]:
     with contextlib.closing(sqlite3.connect(f"file:{port.data}/store/moorage.db?mode=ro", uri=True)) as store:
-        return store.execute(query, (tick,)).fetchall()
+        return store.execute(query, given).fetchall()
 
 
 def _next_ticks(sizes: Sizes) -> Figure:
