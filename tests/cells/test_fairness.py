@@ -69,12 +69,13 @@ def steps_back(cell: Cell) -> bool:
     if os.sched_getscheduler(cell.pid) == os.SCHED_IDLE:
         return True
     folders = [
-        Path(where, name, "cpu.idle")
+        Path(where, name)
         for where, names, _ in os.walk("/sys/fs/cgroup")
         for name in names
-        if name.endswith(f"-cell-{cell.pid}")
+        if name.endswith(f"-cell-{cell.pid}") and str(cell.pid) in Path(where, name, "cgroup.procs").read_text().split()
     ]
-    return any(path.exists() and path.read_text().strip() == "1" for path in folders)
+    verdicts = [path / "cpu.idle" for folder in folders for path in (folder, folder.parent)]
+    return any(path.exists() and path.read_text().strip() == "1" for path in verdicts)
 
 
 def look_until(fairness: Fairness, condition: Callable[[], bool], *busy: Cell) -> None:
@@ -179,8 +180,9 @@ def idle_states(host: Host) -> set[str]:
     """Return what the groups of a host's cells say about the idle class."""
     found = set()
     for group in host.groups():
-        with suppress(OSError):  # A cell may have gone meanwhile, and not every hierarchy has the file.
-            found.add(Path(group, "cpu.idle").read_text().strip())
+        for folder in (group, os.path.dirname(group)):  # Those that make way are together in a group that does.
+            with suppress(OSError):  # A cell may have gone meanwhile, and not every hierarchy has the file.
+                found.add(Path(folder, "cpu.idle").read_text().strip())
     return found
 
 

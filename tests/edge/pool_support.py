@@ -139,16 +139,21 @@ class Lab:
         self.invoker = Invoker()
         self.records: list[bytes] = []
         self.functions: dict[int, Function] = {}
-        self.pool = Pool(self.invoker, self._record, caps, self.functions.get)
+        self.pool = Pool(self.invoker, self, caps, self.functions.get)
         self.is_disk_full = False
         self._given = 0
         self._cells = count(1)
         self._workers: list[Worker] = []
 
-    def _record(self, record: bytes) -> None:
+    def append(self, record: bytes) -> None:
         if self.is_disk_full:
             raise OSError(28, "No space left on device")
         self.records.append(record)
+
+    def append_plain(self, packed: bytes) -> None:
+        size = spool.LENGTH_SIZE + spool.HEAD_SIZE
+        for at in range(0, len(packed), size):
+            self.append(packed[at + spool.LENGTH_SIZE : at + size])
 
     def function(self, **changed: Any) -> Function:
         made = make_function(**changed)

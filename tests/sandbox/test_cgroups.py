@@ -263,6 +263,34 @@ def test_an_idle_group_gets_what_others_leave_and_its_share_again_afterwards(mad
     assert of_idle < 0.15 * (of_busy + of_idle)
 
 
+@pytest.mark.parametrize("made", ["found"] if {"v1", "v2"}.issubset(KINDS) else [], indirect=True)
+def test_idle_groups_are_weighed_together_as_one(made: Cgroups, start: Start) -> None:
+    first, second = made.create("cell-first"), made.create("cell-second")
+    pids = [start(BURN).pid for _ in range(2)]
+    for group, pid in zip((first, second), pids, strict=True):
+        group.limit(memory_mb=256, pids=64, weight=100)
+        group.attach(pid)
+        group.idle(True)
+
+    behind = [Path(cpu_group(pid)) for pid in pids]
+    first.idle(False)
+    forward = Path(cpu_group(pids[0]))
+    members = [group.processes() for group in (first, second)]
+    for group in (first, second):
+        end(group)
+
+    assert {path.parent.name for path in behind} == {behind[0].parent.name}
+    assert behind[0].parent.name.endswith("-behind")
+    assert (forward.name, forward.parent) == (behind[0].name, behind[0].parent.parent)
+    assert members == [[pid] for pid in pids]
+
+
+def cpu_group(pid: int) -> str:
+    """Return the group that a process is weighed in."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    return next(line.split(":", 2)[2] for line in lines if "cpu" in line.split(":", 2)[1].split(","))
+
+
 def test_the_platform_outweighs_a_cell(made: Cgroups, token: str, start: Start) -> None:
     core = max(os.sched_getaffinity(0))
     ours, theirs = start(BURN, core=core), start(BURN, core=core)

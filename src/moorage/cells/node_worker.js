@@ -230,6 +230,12 @@ function asBuffer(chunk) {
 }
 
 // What reached descriptors 1 and 2 past the streams above: child processes, native code, `fs.writeSync(1, …)`.
+// Only a function that has been near one of these modules, or near something as unusual, can have made any. Until it
+// has, it is enough to look after the last call of a turn, and the calls before it are spared the two system calls.
+const LOUD = new Set(
+  ['child_process', 'cluster', 'fs', 'fs/promises', 'inspector', 'inspector/promises', 'net', 'repl', 'trace_events',
+    'tty', 'v8', 'wasi', 'worker_threads']);
+let isLoud = false;
 const inodes = [0, 0, 0];
 const probe = Buffer.allocUnsafeSlow(1);
 let nativeIsKept = false;
@@ -240,6 +246,32 @@ function watchNativeOutput() {
     inodes[number] = about.isFile() ? about.ino : 0;
   }
   nativeIsKept = inodes[1] !== 0 && inodes[2] !== 0;
+}
+
+/** Notice when the function comes near what can write to the descriptors. */
+function watchModules() {
+  const load = Module._load;
+  Module._load = function (request, ...rest) {
+    const name = String(request);
+    if (LOUD.has(name.replace(/^node:/, '')) || name.endsWith('.mjs')) isLoud = true;
+    const loaded = load.call(this, request, ...rest);
+    if (!isLoud && util.types.isModuleNamespaceObject(loaded)) isLoud = true; // Its imports are not seen here.
+    return loaded;
+  };
+  const compile = Module.prototype._compile;
+  Module.prototype._compile = function (content, ...rest) {
+    if (!isLoud && /\bimport\s*(?:\(|\/[*/])/.test(content)) isLoud = true;
+    return compile.call(this, content, ...rest);
+  };
+  for (const name of ['binding', '_linkedBinding', 'dlopen', 'getBuiltinModule', '_rawDebug']) {
+    const method = process[name];
+    if (typeof method !== 'function') continue;
+    process[name] = function (...given) {
+      isLoud = true;
+      return method.apply(this, given);
+    };
+  }
+  process.on('warning', () => { isLoud = true; }); // Node itself is about to print it.
 }
 
 function moveNativeOutput() {
@@ -586,6 +618,8 @@ function answerStore() {
 /** Answer the whole frames between two places, up to a call that has to wait; `answeredTo` says where that stopped. */
 function answerAll(bytes, at, end) {
   answeredTo = at;
+  turnEnd = end;
+  isNewTurn = true;
   while (!busy && end - answeredTo >= 4) {
     const start = answeredTo;
     const after = start + 4 + bytes.readUInt32LE(start);
@@ -623,6 +657,9 @@ let fixed = {};
 let resultLimit = 6 * 1024 * 1024;
 let loading = false;
 let active = false; // A call runs.
+let isNewTurn = true; // Timers and callbacks may have run since the last call.
+let turnEnd = 0; // Where the calls that are here end.
+let isLast = true; // The call that runs is the last of them.
 let busy = false; // A call, or the loading, goes on after this turn of the event loop.
 let ident = 0;
 let web = false;
@@ -634,10 +671,12 @@ let outcomeValue;
 let endCode = 1;
 
 function call(bytes, at, after) {
-  if (activation !== '') {
+  if (isNewTurn && activation !== '') {
     moveNativeOutput();
     if (hasLogs()) addLate(takeLogs());
   }
+  isNewTurn = false; // Between this call and the next one that is here already nothing else runs.
+  isLast = after === turnEnd;
   ident = bytes.readUInt32LE(at + 5);
   web = (bytes[at + 9] & 1) === 1;
   activation = bytes.toString('latin1', at + 10, at + 42);
@@ -742,7 +781,7 @@ function checkSize(body) {
 }
 
 function answer(outcome, body) {
-  moveNativeOutput();
+  if (isLoud || isLast || busy) moveNativeOutput();
   if (closedStream !== '') {
     outcome = ENDED;
     body = closedStream;
@@ -810,9 +849,10 @@ function load(given) {
   resultLimit = given.result_limit;
   try {
     prepare(given);
+    watchModules();
     const file = path.join(codeFolder, given.main);
     if (isModule(file)) {
-      busy = true;
+      busy = isLoud = true;
       importModule(file);
     } else {
       handler = findHandler(requireModule(file), given.main, 'define');

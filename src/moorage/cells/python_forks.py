@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import os
+import resource
 import signal
 import socket
 import stat
@@ -47,6 +48,9 @@ def can_fork(own: int) -> bool:
 def serve(channel: socket.socket, enter: Callable[[bool], None]) -> socket.socket:
     """Fork as often as asked. Returns in each fork, with the socket that its calls will come through."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # All forks have one user, whose processes are counted together.
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
     while True:
         data, ancillary, _, _ = channel.recvmsg(5, socket.CMSG_SPACE(4 * _DESCRIPTORS))
         if len(data) < 5 or data[4] != FORK:

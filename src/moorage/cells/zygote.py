@@ -157,9 +157,8 @@ def _above(descriptor: int, least: int) -> int:
 def _limit(message: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (message["file_mb"] << 20, message["file_mb"] << 20))
-    for name, value in message.get("rlimits", {}).items():
-        number = getattr(resource, name)
-        resource.setrlimit(number, (value, value))
+    for name, (soft, hard) in message.get("rlimits", {}).items():
+        resource.setrlimit(getattr(resource, name), (soft, hard))
 
 
 def _give_up_rights(message: dict[str, Any], setup: dict[str, Any]) -> None:

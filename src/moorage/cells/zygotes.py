@@ -139,7 +139,9 @@ def request(setup: Setup, cell: int, runtime: Runtime, uid: int, *, code: Path |
         "code": str(code or "/code"),
         "tmp_mb": TMP_MB,
         "file_mb": FILE_MB,
-        "rlimits": {"RLIMIT_NPROC": PIDS * 2} if uid else {},
+        # The kernel looks at this before it copies a process, and at the group's limit only afterwards: a function that
+        # forks without end would keep the processor in there for longer than anybody should wait for it.
+        "rlimits": {"RLIMIT_NPROC": (PIDS, PIDS * 2)} if uid else {},
         "pids": PIDS * 2,
     }
 

@@ -30,7 +30,9 @@ _USUAL_HEADERS = b"Authorization, Origin, X-Requested-With, Content-Type, Accept
 class Request:
     """A request whose head and body have arrived; header names are lower case."""
 
-    __slots__ = ("body", "headers", "is_old", "keep_alive", "known", "method", "sent_id", "target", "upgrades")
+    __slots__ = (
+        *("body", "headers", "is_old", "is_plain", "keep_alive", "known", "method", "sent_id", "target", "upgrades"),
+    )
 
     def __init__(self, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self.method = method
@@ -41,6 +43,7 @@ class Request:
         self.keep_alive = True
         self.is_old = False  # HTTP/1.0
         self.upgrades = False
+        self.is_plain = False  # an answer needs nothing that depends on the request
         self.known: Any = None  # what the handler found out about it, should it come again
 
     def find_header(self, name: bytes) -> bytes | None:

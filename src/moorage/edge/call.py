@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
+import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,8 +19,17 @@ from moorage.kit import spool
 if TYPE_CHECKING:
     from moorage.edge.function import Function
 
-# Activation ids have to be unique, not secret; the system's randomness would cost a system call each.
-random_bits = random.Random(random.SystemRandom().getrandbits(256)).getrandbits  # noqa: S311
+IDS_AT_ONCE = 512  # Each on its own would cost a system call.
+
+
+def _activations() -> Iterator[bytes]:
+    while True:
+        digits = os.urandom(16 * IDS_AT_ONCE).hex().encode()
+        for at in range(0, len(digits), 32):
+            yield digits[at : at + 32]
+
+
+next_activation = _activations().__next__
 
 _CONTENT_TYPES = {
     frames.NO_BODY: b"",
@@ -29,7 +38,9 @@ _CONTENT_TYPES = {
     frames.DECLARED: b"",
 }
 
-_PLAIN: dict[tuple[int, int], bytes] = {}
+_STARTS: dict[tuple[int, int, int], bytes] = {}
+_MOST_STARTS = 4096
+_BETWEEN = b"\r\nx-request-id: "
 
 
 class Call(ABC):
@@ -39,15 +50,17 @@ class Call(ABC):
         "activation",
         "arrived",
         "cold",
-        "flags",
         "function",
-        "is_alone",
         "number",
         "params",
+        "sent",
         "started",
     )
     door = spool.API
     schedule = 0
+    flags = 0
+    is_alone = False  # may not wait behind another call in an instance's socket
+    is_web = False
 
     def __init__(self, function: Function, activation: bytes, params: bytes) -> None:
         self.function = function
@@ -55,10 +68,9 @@ class Call(ABC):
         self.params = params
         self.arrived = time.perf_counter()
         self.number = 0
-        self.started = 0.0
+        self.started = 0.0  # since when it is the one that runs, as far as is known
+        self.sent = 0.0  # when it was handed to an instance
         self.cold = False
-        self.flags = 0
-        self.is_alone = False  # may not wait behind another call in an instance's socket
 
     @abstractmethod
     def check(self, status: int, head: bytes, body: bytes) -> None:
@@ -82,41 +94,48 @@ class WebCall(Call):
 
     __slots__ = ("_cors", "_lines", "connection", "request")
     door = spool.WEB
+    flags = frames.WEB
+    is_web = True
 
     def __init__(
         self, function: Function, activation: bytes, params: bytes, connection: Connection, request: Request
     ) -> None:
-        # One call less for every request: this says the same as the base class.
+        # One call less for every request: this says the same as the base class, but for what handing over or queueing
+        # the call sets anyway.
         self.function = function
         self.activation = activation
         self.params = params
         self.arrived = time.perf_counter()
-        self.number = 0
-        self.started = 0.0
         self.cold = False
-        self.is_alone = False
-        self.flags = frames.WEB
         self.connection = connection
         self.request = request
-        self._lines = b""
-        self._cors = answers.CORS
 
     def check(self, status: int, head: bytes, body: bytes) -> None:
         if not 200 <= status <= 599:
             raise web.BadReply(f"the function returned the status {status}, which cannot be sent")
-        if head:
-            self._lines, self._cors = web.reply_headers(head)
+        self._lines, self._cors = web.reply_headers(head) if head else (b"", answers.CORS)
+
+    def reply_plainly(self, status: int, kind: int, body: bytes) -> None:
+        """Answer with a reply without headers of its own and with a status from 200 to 599. Most are like that."""
+        connection = self.connection
+        request = self.request
+        if not request.is_plain or connection.all.is_draining or status in (204, 304):
+            self.check(status, b"", body)
+            self.reply(status, kind, body, 0)
+            return
+        size = len(body)
+        start = _STARTS.get((status, kind, size)) or _start(status, kind, size)
+        activation = self.activation
+        connection.finish(b"".join((start, activation, _BETWEEN, activation, connection.all.plain_end, body)))
 
     def reply(self, status: int, kind: int, body: bytes, run_us: int) -> None:
         request, connection = self.request, self.connection
         if status in (204, 304):
             start = answers.status_line(status) + self._lines + self._cors
-        elif self._lines:
+        else:
             start = b"%b%b%b%bcontent-length: %d\r\n" % (
                 answers.status_line(status), _CONTENT_TYPES[kind], self._lines, self._cors, len(body)
             )  # fmt: skip
-        else:
-            start = b"%bcontent-length: %d\r\n" % (_PLAIN.get((status, kind)) or plain(status, kind), len(body))
         rendered = b"%bx-openwhisk-activation-id: %b\r\nx-request-id: %b\r\ndate: %b\r\n%b\r\n" % (
             start,
             self.activation,
@@ -135,16 +154,20 @@ class WebCall(Call):
         self.connection.answer(failure.answer(self.request.request_id or self.activation))
 
 
-def plain(status: int, kind: int) -> bytes:
-    """Return the start of an answer whose function set no headers; there are few of them, so they are kept."""
-    start = _PLAIN[status, kind] = answers.status_line(status) + _CONTENT_TYPES[kind] + answers.CORS
+def _start(status: int, kind: int, size: int) -> bytes:
+    """Return an answer whose function set no headers, up to its activation id. A few serve almost all calls."""
+    if len(_STARTS) >= _MOST_STARTS:
+        _STARTS.clear()
+    start = _STARTS[status, kind, size] = b"%b%b%bcontent-length: %d\r\nx-openwhisk-activation-id: " % (
+        answers.status_line(status), _CONTENT_TYPES[kind], answers.CORS, size
+    )  # fmt: skip
     return start
 
 
 class DoorCall(Call):
     """A call from the platform itself: the API's `invoke`, or a schedule."""
 
-    __slots__ = ("_connection", "door", "on_refused", "schedule")
+    __slots__ = ("_connection", "door", "is_alone", "on_refused", "schedule")
 
     def __init__(
         self, function: Function, activation: bytes, params: bytes, connection: Connection, schedule: int, *, door: int

@@ -9,7 +9,7 @@ import msgspec
 
 from moorage.edge import answers, web
 from moorage.edge.answers import Answer, Failure, Request
-from moorage.edge.call import DoorCall, WebCall, random_bits
+from moorage.edge.call import DoorCall, WebCall, next_activation
 from moorage.edge.function import Route
 from moorage.edge.pool import Pool
 from moorage.edge.protocol import Connection, Refused
@@ -51,7 +51,7 @@ class PublicDoor:
     def __call__(self, connection: Connection, request: Request) -> Answer | None:
         known = request.known
         if known is not None and known[0] == self._table.generation:
-            self._submit(WebCall(known[1], b"%032x" % random_bits(128), known[2], connection, request))
+            self._submit(WebCall(known[1], next_activation(), known[2], connection, request))
             return None
         target = self._targets.find(request.target)
         function = None if target is None else self._table.find(target.org, target.name)
@@ -64,7 +64,7 @@ class PublicDoor:
         except Refused as refused:
             return refused.failure.answer(request.request_id or answers.fresh_id())
         request.known = (self._table.generation, function, params)
-        self._submit(WebCall(function, b"%032x" % random_bits(128), params, connection, request))
+        self._submit(WebCall(function, next_activation(), params, connection, request))
         return None
 
 

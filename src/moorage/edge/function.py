@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LOG_LIMIT = 10 * 2**20
 RESULT_LIMIT = 6 * 2**20
 WORTH_US = 5000  # a wait that makes another instance worth its start
+WORTH_S = WORTH_US / 1e6
 SHORT_US = 2000  # calls that take less than this may wait in an instance's socket
 DEEPEST = 64
 KNOWN = 20  # calls that have to be seen before any may wait in a socket
@@ -126,21 +127,21 @@ class Function:
 
     def _is_slow(self) -> bool:
         """Tell whether a first call is still at work after a time that short ones never take."""
-        long_ago = time.perf_counter() - WORTH_US / 1e6
+        long_ago = time.perf_counter() - WORTH_S
         return any(instance.calls and instance.calls[0].started < long_ago for instance in self.instances)
 
-    def find_instance(self, call: Call) -> Instance | None:
+    def find_instance(self, call: Call, now: float) -> Instance | None:
         """Return an instance that can take a call now.
 
         Where calls are short they go to the first instance that is not held up: together they cost fewer wake-ups than
         spread over many. Where they are not, only an instance that does nothing will do.
         """
-        depth = 1 if call.is_alone else self.depth
-        held_up = call.arrived - WORTH_US / 1e6
         for instance in self.instances:
             if instance.is_open:
                 calls = instance.calls
-                if not calls or (len(calls) < depth and calls[0].started > held_up):
+                if not calls:
+                    return instance
+                if len(calls) < self.depth and not call.is_alone and calls[0].started > now - WORTH_S:
                     return instance
         return None
 

@@ -23,8 +23,13 @@ MOST_FRAME = RESULT_LIMIT * 2 + LOG_LIMIT * 2  # headers and entry heads include
 _pack_call = frames.CALL_HEAD.pack
 _unpack_reply = frames.REPLY_HEAD.unpack_from
 _REPLY_SIZE = frames.REPLY_HEAD.size
+_unpack_frame = frames.REPLY_FRAME.unpack_from
+_FRAME_SIZE = frames.REPLY_FRAME.size
 MOST_MESSAGE = 8192  # bytes of an error; workers cut theirs well before
 _CALL_REST = frames.CALL_HEAD.size - 4
+
+
+Plain = tuple[Call, int, int, bytes, int]  # a call, the status, kind and body of its reply, and how long it ran
 
 
 class Instance(asyncio.Protocol):
@@ -51,32 +56,32 @@ class Instance(asyncio.Protocol):
         self._needed = 0
         self._number = 0
         self._unsent: list[bytes] = []
+        self._deadline = b""  # of the calls that are not sent yet
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.write(self.function.load_frame)
 
-    def send(self, call: Call) -> None:
+    def send(self, call: Call, now: float) -> None:
         """Hand a call over. Whatever it needs from now on comes from here."""
-        function = self.function
-        self._number = number = (self._number + 1) & 0xFFFFFFFF
-        call.number = number
-        now = time.perf_counter()
-        if not self.calls:
-            call.started = now
+        self._number = call.number = number = (self._number + 1) & 0xFFFFFFFF
+        call.sent = call.started = now
         if self._is_cold:
             self._is_cold = False
             call.cold = True
         self.calls.append(call)
         if self.is_frozen:
             self.pool.thaw(self)
-        deadline = b"%013d" % int((time.time() + function.timeout_s) * 1000)
-        params = call.params
-        head = _pack_call(_CALL_REST + len(params), frames.CALL, number, call.flags, call.activation, deadline)
         # Everything that one turn of the loop brings goes over in one piece: one system call, one wake-up.
-        if not self._unsent:
+        unsent = self._unsent
+        if not unsent:
+            self._deadline = b"%013d" % int((time.time() + self.function.timeout_s) * 1000)
             self.pool.soon(self._flush)
-        self._unsent += (head, params)
+        params = call.params
+        unsent.append(
+            _pack_call(_CALL_REST + len(params), frames.CALL, number, call.flags, call.activation, self._deadline)
+        )
+        unsent.append(params)
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
@@ -92,7 +97,11 @@ class Instance(asyncio.Protocol):
             data = b"".join(self._rest)
             self._rest = []
         position, end = 0, len(data)
-        while end - position >= 5:
+        # Replies that leave nothing to think about are settled together. Everything else goes the long way.
+        position, plain = self._plain_replies(data, end)
+        if plain:
+            self.pool.settle(self, plain)
+        while end - position >= 5 and not self.is_over:
             length = int.from_bytes(data[position : position + 4], "little")
             after = position + 4 + length
             if after > end:
@@ -105,8 +114,40 @@ class Instance(asyncio.Protocol):
             if not is_fine:
                 return
             position = after
-        if position < end:
+        if position < end and not self.is_over:
             self._keep(data[position:])
+
+    def _plain_replies(self, data: bytes, end: int) -> tuple[int, list[Plain]]:
+        """Take as many replies as are plain: those of web calls that went well and neither printed nor set a header.
+
+        Return where they end, and what they are.
+        """
+        position, last = 0, end - _FRAME_SIZE
+        plain: list[Plain] = []
+        calls = self.calls
+        if self.load_log:
+            return 0, plain
+        while calls and position <= last:
+            length, frame, number, outcome, status, kind, run_us, head, log = _unpack_frame(data, position)
+            after = position + 4 + length
+            call = calls[0]
+            if (
+                after > end
+                or length < _FRAME_SIZE - 4
+                or frame != frames.REPLY
+                or outcome
+                or head
+                or log
+                or number != call.number
+                or not call.is_web
+                or not 200 <= status <= 599
+                or kind > frames.DECLARED
+            ):
+                break
+            calls.popleft()
+            plain.append((call, status, kind, data[position + _FRAME_SIZE : after], run_us))
+            position = after
+        return position, plain
 
     def _keep(self, rest: bytes) -> None:
         self._needed = 4 + int.from_bytes(rest[:4], "little") if len(rest) >= 4 else 5
@@ -129,17 +170,20 @@ class Instance(asyncio.Protocol):
             return False
         self.calls.popleft()
         now = time.perf_counter()
+        self.note_reply(now)
+        log = data[position + head_length : body_at] if log_length else b""
+        head = data[position : position + head_length] if head_length else b""
+        self.pool.replied(self, call, outcome, status, kind, head, log, data[body_at:end], run_us, now)
+        return not self.is_over
+
+    def note_reply(self, now: float) -> None:
+        """The call after those that were answered runs from here on, if there is one."""
         if self.calls:
             self.calls[0].started = now
         else:
             self.idle_since = now
         self.worked = True
-        if self._late_bytes:
-            self._late_bytes = 0
-        log = data[position + head_length : body_at] if log_length else b""
-        head = data[position : position + head_length] if head_length else b""
-        self.pool.replied(self, call, outcome, status, kind, head, log, data[body_at:end], run_us, now)
-        return not self.is_over
+        self._late_bytes = 0
 
     def _said(self, kind: int, body: bytes) -> bool:
         if kind == frames.LOADED and len(body) >= frames.LOADED_HEAD.size and not self.is_loaded:

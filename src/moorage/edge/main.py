@@ -84,7 +84,7 @@ async def serve(place: Place) -> None:
     (place.data / "spool").mkdir(exist_ok=True, mode=0o700)
     link = InvokerLink(run / "invoker.sock")
     writer = SpoolWriter(place.data / "spool")
-    pool = Pool(link, writer.append, place.caps, lambda function_id: table.find_by_id(function_id))
+    pool = Pool(link, writer, place.caps, lambda function_id: table.find_by_id(function_id))
     table = Table(place.api_host, pool.retire, run / "edge-routes.json")
     link.on_cell, link.on_refused, link.on_ended, link.on_memory = pool.took, pool.refused, pool.ended, pool.breathe
 

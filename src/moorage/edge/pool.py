@@ -10,30 +10,39 @@ import asyncio
 import base64
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, cast
 
 from moorage.cells.frames import DONE, ENDING
 from moorage.edge import answers, web
-from moorage.edge.call import Call
+from moorage.edge.call import Call, WebCall
 from moorage.edge.caps import Caps
 from moorage.edge.function import SHORT_US, Function
-from moorage.edge.instance import MOST_MESSAGE, Instance, entries
+from moorage.edge.instance import MOST_MESSAGE, Instance, Plain, entries
+from moorage.edge.reasons import load_message, reason, timeout_message, waited_message
 from moorage.edge.supply import Link, Supply
 from moorage.kit import spool
 
 TICK_S = 0.05
 LOOK_S = 1.0
-SCALE_S = 0.005  # an instance that has been busy with one call for longer may need another beside it
 WATCH_S = 0.15  # a call that runs longer is looked at: does it compute?
 BUSY_S = 0.25
 ENDED_S = 1.0  # the reason of an end comes from the invoker; this is how long it is waited for
 _encode = spool.encode
+_pack_plain = spool.pack_plain
+
+
+class Spool(Protocol):
+    """Where records go. What was appended outlives this process."""
+
+    def append(self, record: bytes) -> None: ...
+
+    def append_plain(self, packed: bytes) -> None: ...
 
 
 class Pool:
-    def __init__(self, link: Link, record: Callable[[bytes], None], caps: Caps, find: Callable[[int], Any]) -> None:
+    def __init__(self, link: Link, records: Spool, caps: Caps, find: Callable[[int], Any]) -> None:
         self._link = link
-        self._record = record
+        self._records = records
         self._caps = caps
         self._find = find  # function id -> the Function in force
         self._cells: dict[int, Instance] = {}
@@ -53,19 +62,18 @@ class Pool:
         """Run a call, now or in its turn; past the bounds of the queue it is refused."""
         function = call.function
         if not function.queue:
-            instance = function.find_instance(call)
+            instance = function.find_instance(call, call.arrived)
             if instance is not None:
                 if call.is_alone:
                     self._note_start(call)
-                instance.send(call)
-                if instance.calls[0].started < call.arrived - SCALE_S:
-                    self._supply.grow(function)
+                instance.send(call, call.arrived)
                 return
         waiting = self._org_waiting.get(function.org, 0)
         caps = self._caps
         if len(function.queue) >= caps.queue or waiting >= caps.org_queue or self._waiting_bytes >= caps.queue_bytes:
             call.refuse(answers.QUEUE_FULL)
             return
+        call.number, call.started = 0, 0.0
         function.queue.append(call)
         self._count_waiting(call, 1)
         self._supply.grow(function)
@@ -83,11 +91,6 @@ class Pool:
         else:
             self._queued.discard(function)
 
-    def _hand(self, instance: Instance, call: Call) -> None:
-        if call.is_alone:
-            self._note_start(call)
-        instance.send(call)
-
     def _note_start(self, call: Call) -> None:
         function, now_ms = call.function, int(time.time() * 1000)
         self._write(
@@ -101,12 +104,15 @@ class Pool:
         """Hand out what waits, as far as instances can take it."""
         queue = function.queue
         while queue:
-            instance = function.find_instance(queue[0])
+            now = time.perf_counter()
+            instance = function.find_instance(queue[0], now)
             if instance is None:
                 break
             call = queue.popleft()
             self._count_waiting(call, -1)
-            self._hand(instance, call)
+            if call.is_alone:
+                self._note_start(call)
+            instance.send(call, now)
         if queue:
             self._supply.grow(function)
 
@@ -136,9 +142,7 @@ class Pool:
             except web.BadReply as bad:
                 error = str(bad)
         # A function's process may claim anything; it cannot have run longer than it was given.
-        most_us = int((now - call.started) * 1e6) + 1
-        if run_us > most_us:
-            run_us = most_us
+        run_us = min(run_us, int((now - call.sent) * 1e6) + 1)
         if instance.load_log:
             log, instance.load_log = instance.load_log + log, b""
         self._end(call, run_us, now, error, log)
@@ -149,16 +153,51 @@ class Pool:
         # What calls take changes slowly, so not each of many has to be looked at; a slow one always has.
         if run_us >= SHORT_US or function.learned < 100 or not call.number & 7:
             function.learn(run_us)
+        if outcome == ENDING:
+            self._drop(instance)
+        else:
+            self._go_on(instance)
+
+    def _go_on(self, instance: Instance) -> None:
+        """Give an instance that has answered its next calls, or let it go."""
+        function = instance.function
         if instance.is_watched:
             instance.is_watched = False
             self._link.tell({"unwatch": instance.cell})
-        if outcome == ENDING:
-            self._drop(instance)
-        elif function.is_gone:
+        if function.is_gone:
             if not instance.calls:
                 self._drop(instance)
         elif function.queue:
             self._feed(function)
+
+    def settle(self, instance: Instance, plain: list[Plain]) -> None:
+        """Do what `replied` does, for several calls at once whose replies leave nothing to think about."""
+        function = instance.function
+        now, now_ms = time.perf_counter(), int(time.time() * 1000)
+        instance.note_reply(now)
+        packed = []
+        for call, _, _, _, run_us in plain:
+            # A function's process may claim anything; it cannot have run longer than it was given.
+            most_us = int((now - call.sent) * 1e6) + 1
+            ran_us = run_us if run_us < most_us else most_us
+            wait_us = int((now - call.arrived) * 1e6) - ran_us
+            packed.append(
+                _pack_plain(
+                    spool.HEAD_SIZE, spool.END, spool.WEB, 1, call.cold, function.id, function.org_id,
+                    function.version, function.memory_mb, now_ms - ran_us // 1000, ran_us, max(wait_us, 0), 0,
+                    call.activation, 0, 0,
+                )
+            )  # fmt: skip
+            if ran_us >= SHORT_US or not call.number & 7 or function.learned < 100:
+                function.learn(ran_us)
+        self.calls += len(plain)
+        try:
+            self._records.append_plain(b"".join(packed))
+        except OSError as problem:
+            self._not_recorded(problem)
+        for call, status, kind, body, _ in plain:
+            cast(WebCall, call).reply_plainly(status, kind, body)
+        self._go_on(instance)
 
     def _end(self, call: Call, run_us: int, now: float, error: str | None, log: bytes) -> None:
         function = call.function
@@ -169,14 +208,11 @@ class Pool:
             function.memory_mb, int(time.time() * 1000) - run_us // 1000, run_us, wait_us if wait_us > 0 else 0,
             call.schedule, call.activation, error.encode("utf-8", "replace") if error else b"", log,
         )  # fmt: skip
-        try:
-            self._record(record)
-        except OSError as problem:
-            self._not_recorded(problem)
+        self._write(record)
 
     def _write(self, record: bytes) -> None:
         try:
-            self._record(record)
+            self._records.append(record)
         except OSError as problem:
             self._not_recorded(problem)
 
@@ -460,32 +496,3 @@ class Pool:
     @property
     def instances(self) -> int:
         return len(self._cells)
-
-
-def timeout_message(function: Function) -> str:
-    return f"the function ran past its {function.route.timeout_ms} ms timeout"
-
-
-def load_message(function: Function) -> str:
-    return f"{timeout_message(function)} while its code was loaded"
-
-
-def waited_message(function: Function) -> str:
-    """Say what a call waited for in vain: its turn, or an instance whose code does not get done loading."""
-    if function.instances and not any(each.is_loaded for each in function.instances):
-        return load_message(function)
-    return f"the call waited {function.route.timeout_ms} ms, its whole timeout, for its turn"
-
-
-def reason(ended: dict[str, Any]) -> str:
-    """Say why a cell ended, in words that a user understands."""
-    if not ended:
-        return "the function's process ended before it answered"
-    if ended["oom"] or "heap out of memory" in ended["err"]:
-        return f"the function used more than its {ended['memory_mb']} MB of memory"
-    code = ended["code"]
-    if code is None:
-        return "the function's process ended before it answered"
-    if code < 0:
-        return f"the function's process was ended by signal {-code} before it answered"
-    return f"the function's process ended (exit code {code}) before it answered"

@@ -64,14 +64,21 @@ class Connections:
         self.handler = handler
         self.limits = limits or Limits()
         self.open: set[Connection] = set()
-        self.date = answers.http_date()
-        self.now = asyncio.get_running_loop().time()  # as of the last look: deadlines are seconds, not moments
+        self._look()
         self.is_draining = False
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
     def __call__(self) -> Connection:
         return Connection(self)
+
+    def _look(self) -> None:
+        """Note what time it is: deadlines and dates are seconds, not moments."""
+        self.date = answers.http_date()
+        self.plain_end = b"\r\ndate: %b\r\n\r\n" % self.date
+        self.now = asyncio.get_running_loop().time()
+        self.answered_by = self.now + self.limits.answer_s
+        self.idle_until = self.now + self.limits.idle_s
 
     def add(self, connection: Connection) -> None:
         self.open.add(connection)
@@ -86,8 +93,7 @@ class Connections:
         """End what is over its time, forever. One timer for all is cheaper than one per request."""
         while True:
             await asyncio.sleep(every_s)
-            self.date = answers.http_date()
-            self.now = asyncio.get_running_loop().time()
+            self._look()
             for connection in tuple(self.open):
                 connection.check_deadline()
 
@@ -109,11 +115,12 @@ class Connection(asyncio.Protocol):
     def __init__(self, connections: Connections) -> None:
         self.all = self._all = connections
         self._limits = connections.limits
+        self._handler = connections.handler
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[Request] = deque()  # sent ahead of our answers
         self._current: Request | None = None  # a function works on it
         self._unfinished_bytes = 0
-        self._usual = b""  # the last request as it came, and as it was understood: clients repeat themselves
+        self._usual: bytes | None = None  # the last request as it came, and as understood: clients repeat themselves
         self._understood: Request | None = None
         self._complete: Request | None = None  # in this piece of data
         self._begun = 0  # requests, in this piece of data
@@ -151,21 +158,25 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         phase = self._phase
-        if phase == IDLE and data == self._usual and self._understood is not None:
-            self._handle(self._understood)
+        if phase == IDLE and data == self._usual:
+            self._current = request = cast(Request, self._understood)
+            self._phase = ANSWERING
+            self._deadline = self._all.answered_by
+            answer = self._handler(self, request)
+            if answer is not None:
+                self.answer(answer)
             return
         if phase == CLOSING:
             return
         self._unfinished_bytes += len(data)
-        self._understood = self._complete = None
+        self._usual = self._understood = self._complete = None
         self._begun = 0
         try:
             self._parser.feed_data(data)
             if self._phase == HEADERS:
                 self._check_unfinished_headers()
             elif phase == IDLE and self._begun == 1 and len(data) <= _USUAL_BYTES:
-                # It came alone and whole, so it means the same whenever the same bytes come again.
-                self._usual, self._understood = data, self._complete
+                self._remember(data)
         except Refused as refused:
             self._refuse(refused.failure)
         except httptools.HttpParserCallbackError as error:
@@ -174,6 +185,11 @@ class Connection(asyncio.Protocol):
             self._refuse(answers.MALFORMED)
         except httptools.HttpParserUpgrade:
             pass  # It was answered as the plain request it also is, and the connection is closing.
+
+    def _remember(self, data: bytes) -> None:
+        """A request came alone and whole, so it means the same whenever the same bytes come again."""
+        if self._complete is not None:
+            self._usual, self._understood = data, self._complete
 
     def on_message_begin(self) -> None:
         self._begun += 1
@@ -234,6 +250,9 @@ class Connection(asyncio.Protocol):
         request.upgrades = parser.should_upgrade()
         request.keep_alive = parser.should_keep_alive() and not request.upgrades
         request.is_old = parser.get_http_version() == "1.0"
+        request.is_plain = (
+            request.keep_alive and not request.is_old and request.sent_id is None and request.method != b"HEAD"
+        )
         if request.keep_alive and not self._expects_continue:
             self._complete = request
         self._unfinished_bytes = 0
@@ -248,8 +267,8 @@ class Connection(asyncio.Protocol):
     def _handle(self, request: Request) -> None:
         self._current = request
         self._phase = ANSWERING
-        self._deadline = self._all.now + self._limits.answer_s
-        answer = self._all.handler(self, request)
+        self._deadline = self._all.answered_by
+        answer = self._handler(self, request)
         if answer is not None:
             self.answer(answer)
 
@@ -286,7 +305,7 @@ class Connection(asyncio.Protocol):
             self._handle(self._waiting.popleft())
             return
         self._phase = IDLE
-        self._deadline = self._all.now + self._limits.idle_s
+        self._deadline = self._all.idle_until
 
     def check_deadline(self) -> None:
         """End the connection if what it waits for is overdue."""

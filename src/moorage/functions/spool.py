@@ -9,6 +9,8 @@ import secrets
 from collections import Counter
 from pathlib import Path
 
+from moorage.functions import alike
+from moorage.functions.alike import Alike
 from moorage.kit import spool
 from moorage.kit.spool import END, HEAD_SIZE, LENGTH_SIZE, SUFFIX, UNBORN, Record, Torn
 
@@ -56,6 +58,16 @@ class Chunk:
         self.position, self._at = self.position + at - self._at, at
         return taken
 
+    def take_run(self, surplus: Counter[int]) -> Alike | None:
+        """Take what stands next if it is a run of plain records of one function that has too many of them."""
+        _, _, function_id = spool.glance_at(self._seen, self._at)
+        most = surplus.get(function_id, 0)
+        run = alike.find_run(self._seen, self._data, self._at, most) if most >= alike.FEWEST else None
+        if run is not None:
+            size = run.calls * alike.SIZE
+            self.position, self._at = self.position + size, self._at + size
+        return run
+
     def _goes_on(self, start: int, length: int) -> bool:
         """Tell whether a record is cut off only by the end of the chunk."""
         in_file = self.position + start - self._at + length
@@ -63,8 +75,11 @@ class Chunk:
 
     def ends_of_functions(self) -> Counter[int]:
         """Count the calls of each function that come to an end in it."""
-        counts: Counter[int] = Counter()
         at = self._at
+        plain = alike.count_functions(self._seen, at)
+        if plain is not None:
+            return plain
+        counts: Counter[int] = Counter()
         while True:
             length, kind, function_id = spool.glance_at(self._seen, at)
             if not length:

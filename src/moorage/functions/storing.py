@@ -15,6 +15,7 @@ from typing import Any
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
 from moorage.functions import loglines, records
+from moorage.functions.alike import Alike
 from moorage.functions.spool import Chunk
 from moorage.kit.clock import MINUTE_MS
 from moorage.kit.spool import DOORS, END, HEAD_SIZE, LATE, LENGTH_SIZE, SCHEDULE, START, Record
@@ -100,6 +101,14 @@ class Batch:
             rows.append(row)
             by_activation[activation] = row
 
+    def count_run(self, run: Alike) -> None:
+        """Take in calls that are counted, and get no row."""
+        minute = self.minutes.setdefault((run.function_id, run.minute), Minute(run.org_id))
+        minute.invocations += run.calls
+        minute.cold_starts += run.cold_starts
+        minute.duration_us += run.duration_us
+        minute.mb_ms += run.memory_mb * run.duration_us // 1000
+
     def pack(self) -> None:
         """Bring what is to be stored into its final form and order.
 
@@ -124,8 +133,11 @@ class Batch:
 def next_batch(chunk: Chunk, surplus: Counter[int]) -> Batch | None:
     """Return the next batch of a chunk, or None at its end."""
     batch = Batch(chunk.position)
+    while run := chunk.take_run(surplus):
+        batch.count_run(run)
+        surplus[run.function_id] -= run.calls
     found = chunk.take(RECORDS, BYTES)
-    if not found:
+    if not found and not batch.minutes:
         return None
     batch.fill(found, surplus)
     batch.pack()

@@ -44,6 +44,8 @@ _HEAD = Struct("<BBBBQQIIQQQQ32sII")
 _ENTRY = Struct("<BqI")
 _GLANCE = Struct("<IBxxxQ")  # the length and the beginning of the head
 _pack = _HEAD.pack
+# A whole record without error and log, its length included: what most calls leave. See `SpoolWriter.append_plain`.
+pack_plain = Struct("<IBBBBQQIIQQQQ32sII").pack
 _unpack = _HEAD.unpack_from
 _new = tuple.__new__  # What a NamedTuple's own constructor does, without the call in between.
 _length = _LENGTH.pack
@@ -52,11 +54,11 @@ HEAD_SIZE = _HEAD.size
 ENTRY_SIZE = _ENTRY.size
 
 # What the store's columns hold, and more than any honest record says.
-_MOST_ID = 2**63
-_MOST_VERSION = 2**31
-_MOST_MB = 2**20
-_MOST_US = 2**40  # 12 days
-_MOST_MS = 2**47  # the year 6429
+MOST_ID = 2**63
+MOST_VERSION = 2**31
+MOST_MB = 2**20
+MOST_US = 2**40  # 12 days
+MOST_MS = 2**47  # the year 6429
 
 
 class Torn(ValueError):
@@ -157,14 +159,14 @@ def decode(buffer: bytes, at: int, length: int) -> Record:
         or not 0 < door <= SCHEDULE
         or ok > 1
         or cold > 1
-        or not 0 < function_id < _MOST_ID
-        or org_id >= _MOST_ID
-        or version >= _MOST_VERSION
-        or memory_mb >= _MOST_MB
-        or started_ms >= _MOST_MS
-        or duration_us >= _MOST_US
-        or wait_us >= _MOST_US
-        or schedule_id >= _MOST_ID
+        or not 0 < function_id < MOST_ID
+        or org_id >= MOST_ID
+        or version >= MOST_VERSION
+        or memory_mb >= MOST_MB
+        or started_ms >= MOST_MS
+        or duration_us >= MOST_US
+        or wait_us >= MOST_US
+        or schedule_id >= MOST_ID
         or not activation.isalnum()
     ):
         raise Torn("its values make no sense")
@@ -192,7 +194,7 @@ def log_entries(block: bytes) -> Iterator[Entry]:
         at += ENTRY_SIZE
         if length > len(block) - at:
             return
-        moment = min(max(at_ms, 0), _MOST_MS)
+        moment = min(max(at_ms, 0), MOST_MS)
         *lines, rest = block[at : at + length].decode("utf-8", "replace").split("\n")
         for line in lines:
             yield Entry(stream, moment, line + "\n")
@@ -275,6 +277,18 @@ class SpoolWriter:
         mapped[at : at + size] = record
         # The kernel's zeros lie where the record is padded. A reader sees all of the length or nothing of it.
         mapped[at - 4 : at] = _length(end - at)
+        self._at = end
+
+    def append_plain(self, packed: bytes) -> None:
+        """Add records made by `pack_plain`, one behind the other. A reader sees all of them or none."""
+        at = self._at
+        if at + len(packed) > self._end:
+            self._turn(len(packed) + LENGTH_SIZE)
+            at = 0
+        mapped = self._map
+        end = at + len(packed)
+        mapped[at + 4 : end] = packed[4:]
+        mapped[at : at + 4] = packed[:4]
         self._at = end
 
     def close(self) -> None:

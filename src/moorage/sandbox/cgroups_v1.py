@@ -18,6 +18,8 @@ from moorage.sandbox import process_tree
 from moorage.sandbox.cgroups_v2 import Unified
 
 SHARES = 1024  # what a group of normal weight has
+BEHIND = "behind"
+MOVES = 10  # Whoever forks while a group is moved leaves children where they were; a few looks find all.
 NO_QUOTA = -1
 FEWEST_SHARES, MOST_SHARES = 2, 262_144
 
@@ -46,11 +48,11 @@ class Layout:
 
 class V1Group:
     __slots__ = (
-        *("_bytes", "_cpu", "_cpuacct", "_folders", "_freezer", "_is_idle", "_layout", "_live", "_memory", "_name"),
-        *("_pids", "_quota", "_shares", "_unified", "_written"),
+        *("_behind", "_bytes", "_cpu", "_cpuacct", "_folders", "_freezer", "_is_idle", "_layout", "_live", "_memory"),
+        *("_name", "_pids", "_quota", "_shares", "_unified", "_written"),
     )
 
-    def __init__(self, layout: Layout, name: str, live: set[str]) -> None:
+    def __init__(self, layout: Layout, name: str, live: set[str], behind: str | None = None) -> None:
         self._layout = layout
         self._name = name
         self._live = live
@@ -64,6 +66,7 @@ class V1Group:
         # Controllers that are mounted together share a folder.
         self._folders = list(dict.fromkeys(f"{base}/{name}" for base in layout.bases.values()))
         self._is_idle = False
+        self._behind = f"{behind}/{name}" if behind else None  # where its processes are weighed while it is idle
         self._shares = SHARES
         self._bytes = math.inf
         self._quota = NO_QUOTA
@@ -107,12 +110,33 @@ class V1Group:
     def idle(self, on: bool) -> None:
         if not self._cpu or on == self._is_idle:
             return
-        if self._layout.has_idle:
+        if self._behind:
+            self._go(self._cpu, self._behind) if on else self._go(self._behind, self._cpu)
+        elif self._layout.has_idle:
             files.write(f"{self._cpu}/cpu.idle", str(int(on)))
             self._written.pop(f"{self._cpu}/cpu.shares", None)  # Leaving idleness gives every group the same shares.
         self._is_idle = on
         if not on or not self._layout.has_idle:
             self._ensure(f"{self._cpu}/cpu.shares", FEWEST_SHARES if on else self._shares)
+
+    def _go(self, place: str, to: str) -> None:
+        """Have the processes weighed elsewhere.
+
+        All idle groups are inside one that is idle. Side by side with everybody else each of them would be due for a
+        turn of its own once in a while, and a process that wakes just then waits for it to end.
+        """
+        if to == self._behind:
+            parent = os.path.dirname(to)
+            os.makedirs(to, 0o755, exist_ok=True)
+            files.write(f"{parent}/cpu.idle", "1")
+            files.write(f"{to}/cpu.shares", str(self._shares))
+        for _ in range(MOVES):
+            if not (pids := files.processes(place)):
+                break
+            files.move(pids, to)
+        if place == self._behind:
+            with contextlib.suppress(OSError):  # It goes with the rest.
+                os.rmdir(place)
 
     def cpu_us(self) -> int:
         if self._unified:
@@ -131,7 +155,7 @@ class V1Group:
         return files.numbers(f"{self._memory}/memory.oom_control").get("oom_kill", 0) if self._memory else 0
 
     def processes(self) -> list[int]:
-        return files.processes(self._folders[-1])
+        return files.processes(self._unified.folder if self._unified else self._folders[-1])
 
     def kill(self) -> None:
         if self._unified:
@@ -144,7 +168,7 @@ class V1Group:
         files.kill(self._folders[-1], self._freezer)
 
     def remove(self) -> None:
-        files.remove(self._folders)
+        files.remove([*([self._behind] if self._behind else []), *self._folders])
         self._live.discard(self._name)
 
     def _limit_memory(self, limit: int) -> None:
@@ -178,10 +202,13 @@ class V1Cgroups:
         self._token = token
         self._layout = layout
         self._mounts = mounts
-        self._live: set[str] = set()
+        # Only where something else tells who belongs to a group and what it used, its processes may be elsewhere.
+        can_nest = layout.has_idle and "unified" in layout.bases
+        self._behind = layout.folder("cpu", files.prefix_of(token) + BEHIND) if can_nest else None
+        self._live: set[str] = {files.prefix_of(token) + BEHIND}
 
     def create(self, name: str) -> V1Group:
-        group = V1Group(self._layout, files.prefix_of(self._token) + name, self._live)
+        group = V1Group(self._layout, files.prefix_of(self._token) + name, self._live, self._behind)
         group.make()
         return group
 
@@ -198,6 +225,9 @@ class V1Cgroups:
         return files.sweep(self._mounts, self._token, self._live)
 
     def close(self) -> None:
+        if self._behind is not None:
+            with contextlib.suppress(OSError):  # It may never have been made, or others still are in it.
+                os.rmdir(self._behind)
         folder = self._layout.folder("cpu", files.platform_name(self._token))
         if folder is not None and os.path.isdir(folder):
             files.move(files.processes(folder), self._layout.bases["cpu"])
