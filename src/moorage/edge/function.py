@@ -21,7 +21,10 @@ WORTH_S = WORTH_US / 1e6
 SHORT_US = 2000  # calls that take less than this may wait in an instance's socket
 DEEPEST = 64
 KNOWN = 20  # calls that have to be seen before any may wait in a socket
-MOSTLY = 0.05  # of the recent calls may be slow where calls count as short
+MOSTLY = 0.1  # of the recent calls may be slow where calls count as short: a busy machine makes any call slow
+SAMPLED_FROM = 100  # calls on
+SAMPLE = 8  # of so many short calls one is looked at: what calls take changes slowly
+PATIENCE_S = 0.02  # how long a call may take before a function whose calls seemed short, so far, gets another instance
 MEMORY = 0.02  # weight of the latest call in what is remembered of all
 STARTING_AT_ONCE = 8  # instances of one function; more would fight each other for the processors
 
@@ -96,10 +99,19 @@ class Function:
         body = msgspec.json.encode(self.load)
         self.load_frame = frames.HEAD.pack(len(body) + 1, frames.LOAD) + body
 
-    def learn(self, run_us: int) -> None:
-        """Let a finished call show how long calls take."""
-        self.learned += 1
-        weight = 1 / self.learned if self.learned < 50 else MEMORY
+    def hear(self, run_us: int, number: int) -> None:
+        """Let a finished call show how long calls take, or one of a few stand for them where they are short and many.
+
+        A slow one only stands for itself.
+        """
+        if run_us >= SHORT_US or self.learned < SAMPLED_FROM:
+            self.learn(run_us)
+        elif not number % SAMPLE:
+            self.learn(run_us, SAMPLE)
+
+    def learn(self, run_us: int, calls: int = 1) -> None:
+        self.learned += calls
+        weight = 1 / self.learned if self.learned < 50 else MEMORY * calls
         self.usual_us += (run_us - self.usual_us) * weight
         self.slow_share += ((run_us >= SHORT_US) - self.slow_share) * weight
         if self.learned < KNOWN or self.slow_share >= MOSTLY:
@@ -114,7 +126,7 @@ class Function:
         Where calls are long it is one for each; where they are short it is another one, and only when the queue takes
         time because of the calls themselves: a busy machine is not made quicker by more processes.
         """
-        if not self.learned and not self._is_slow():
+        if self.learned < KNOWN and self.usual_us < SHORT_US and not self._is_slow():
             return 1 - self.starting - len(self.instances)
         # What loads its code is as good as there: without this, a slow load would bring more with every look.
         coming = self.starting + sum(not instance.is_loaded for instance in self.instances)
@@ -126,8 +138,8 @@ class Function:
         return 1 - coming
 
     def _is_slow(self) -> bool:
-        """Tell whether a first call is still at work after a time that short ones never take."""
-        long_ago = time.perf_counter() - WORTH_S
+        """Tell whether a call is still at work after a time that short ones hardly ever take."""
+        long_ago = time.perf_counter() - PATIENCE_S
         return any(instance.calls and instance.calls[0].started < long_ago for instance in self.instances)
 
     def find_instance(self, call: Call, now: float) -> Instance | None:

@@ -16,7 +16,7 @@ from moorage.cells.frames import DONE, ENDING
 from moorage.edge import answers, web
 from moorage.edge.call import Call, WebCall
 from moorage.edge.caps import Caps
-from moorage.edge.function import SHORT_US, Function
+from moorage.edge.function import SAMPLE, SAMPLED_FROM, SHORT_US, Function
 from moorage.edge.instance import MOST_MESSAGE, Instance, Plain, entries
 from moorage.edge.reasons import load_message, reason, timeout_message, waited_message
 from moorage.edge.supply import Link, Supply
@@ -150,9 +150,7 @@ class Pool:
             call.reply(status, kind, body, run_us)
         else:
             call.fail(error, run_us)
-        # What calls take changes slowly, so not each of many has to be looked at; a slow one always has.
-        if run_us >= SHORT_US or function.learned < 100 or not call.number & 7:
-            function.learn(run_us)
+        function.hear(run_us, call.number)
         if outcome == ENDING:
             self._drop(instance)
         else:
@@ -188,8 +186,8 @@ class Pool:
                     call.activation, 0, 0,
                 )
             )  # fmt: skip
-            if ran_us >= SHORT_US or not call.number & 7 or function.learned < 100:
-                function.learn(ran_us)
+            if ran_us >= SHORT_US or not call.number % SAMPLE or function.learned < SAMPLED_FROM:
+                function.hear(ran_us, call.number)
         self.calls += len(plain)
         try:
             self._records.append_plain(b"".join(packed))
