@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.cells import zygotes
-from moorage.cells.cell import PIDS, Cell, CellState
+from moorage.cells.cell import PIDS, Cell, CellState, append_only
 from moorage.cells.code_mounts import CodeMounts
 from moorage.cells.fairness import Fairness
 from moorage.cells.memory import Memory
@@ -232,7 +231,7 @@ class Invoker:
         for _ in range(missing):
             self._start(runtime)
 
-    def new_cell(self, runtime: str, uid: int) -> tuple[Cell, socket.socket]:
+    def new_cell(self, runtime: str, uid: int, *, is_awaited: bool = True) -> tuple[Cell, socket.socket]:
         """Return a cell that has everything but a process, and the socket for that; raises OSError."""
         self._numbers += 1
         ours, theirs = socket.socketpair()
@@ -242,7 +241,8 @@ class Invoker:
         self._loop.call_later(START_S, self._check_started, cell)
         try:
             cell.group = self.groups.create(f"cell-{cell.number}")
-            cell.group.limit(memory_mb=STARTING_MEMORY_MB, pids=PIDS, weight=100)
+            weight = 100 if is_awaited else 10  # One that nobody waits for makes way while it starts.
+            cell.group.limit(memory_mb=STARTING_MEMORY_MB, pids=PIDS, weight=weight)
         except OSError as error:
             theirs.close()
             self.failed(cell, f"cannot make a cell: {error}")
@@ -254,7 +254,8 @@ class Invoker:
     ) -> None:
         runtime = self.setup.runtimes[runtime_name]
         try:
-            cell, theirs = self.new_cell(runtime_name, self._take_uid())
+            is_awaited = asked is not None or bool(self._asked.get(runtime_name))
+            cell, theirs = self.new_cell(runtime_name, self._take_uid(), is_awaited=is_awaited)
         except OSError:
             return
         cell.asked, cell.is_second_try = asked, is_second_try
@@ -490,10 +491,3 @@ def _oom_kills(group: Any) -> int:
         return int(group.oom_kills())
     except OSError:
         return 0
-
-
-def append_only(name: str) -> int:
-    """Return a file in memory that can only be added to, whoever writes."""
-    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
-    return descriptor

@@ -672,7 +672,7 @@ let endCode = 1;
 
 function call(bytes, at, after) {
   if (isNewTurn && activation !== '') {
-    moveNativeOutput();
+    if (isLoud) moveNativeOutput();
     if (hasLogs()) addLate(takeLogs());
   }
   isNewTurn = false; // Between this call and the next one that is here already nothing else runs.

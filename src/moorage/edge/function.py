@@ -24,7 +24,9 @@ KNOWN = 20  # calls that have to be seen before any may wait in a socket
 MOSTLY = 0.1  # of the recent calls may be slow where calls count as short: a busy machine makes any call slow
 SAMPLED_FROM = 100  # calls on
 SAMPLE = 8  # of so many short calls one is looked at: what calls take changes slowly
-PATIENCE_S = 0.02  # how long a call may take before a function whose calls seemed short, so far, gets another instance
+# How long a call may hold up others before there is another instance: where calls seem short, and where they are known
+# to be, so that it is the machine that is slow, or just this one.
+PATIENCE_S, LONG_PATIENCE_S = 0.05, 0.2
 MEMORY = 0.02  # weight of the latest call in what is remembered of all
 STARTING_AT_ONCE = 8  # instances of one function; more would fight each other for the processors
 
@@ -123,24 +125,24 @@ class Function:
     def missing(self) -> int:
         """Return how many more instances the calls that wait are worth.
 
-        Where calls are long it is one for each; where they are short it is another one, and only when the queue takes
+        Where calls are long it is one for each. Where they are short it is another one, and only when the queue takes
         time because of the calls themselves: a busy machine is not made quicker by more processes.
         """
-        if self.learned < KNOWN and self.usual_us < SHORT_US and not self._is_slow():
-            return 1 - self.starting - len(self.instances)
         # What loads its code is as good as there: without this, a slow load would bring more with every look.
         coming = self.starting + sum(not instance.is_loaded for instance in self.instances)
-        if self.depth == 1:
+        if not self.instances:
+            return 1 - coming
+        if self.usual_us >= SHORT_US:
             return min(len(self.queue), STARTING_AT_ONCE) - coming
-        held = min(len(instance.calls) for instance in self.instances) if self.instances else 0
-        if self.instances and (held + len(self.queue)) * self.usual_us < WORTH_US:
-            return 0
-        return 1 - coming
+        if self._is_stuck():
+            return (1 if self.learned >= KNOWN else min(len(self.queue), STARTING_AT_ONCE)) - coming
+        held = min(len(instance.calls) for instance in self.instances)
+        return 0 if (held + len(self.queue)) * self.usual_us < WORTH_US else 1 - coming
 
-    def _is_slow(self) -> bool:
-        """Tell whether a call is still at work after a time that short ones hardly ever take."""
-        long_ago = time.perf_counter() - PATIENCE_S
-        return any(instance.calls and instance.calls[0].started < long_ago for instance in self.instances)
+    def _is_stuck(self) -> bool:
+        """Tell whether every instance has been at one call for a time that short ones hardly ever take."""
+        long_ago = time.perf_counter() - (PATIENCE_S if self.learned < KNOWN else LONG_PATIENCE_S)
+        return all(instance.calls and instance.calls[0].started < long_ago for instance in self.instances)
 
     def find_instance(self, call: Call, now: float) -> Instance | None:
         """Return an instance that can take a call now.

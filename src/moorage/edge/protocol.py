@@ -25,6 +25,8 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CLOSE = b"connection: close\r\n"
 KEEP_ALIVE = b"connection: keep-alive\r\n"  # HTTP/1.0 clients close without it; in 1.1 it goes without saying.
 _USUAL_BYTES = 4096
+_MOST_USUAL = 1024
+_FORGET_S = 60
 _MOST_WAITING = 32  # requests that a client may send ahead of our answers
 _NOTED = frozenset((b"content-length", b"x-request-id", b"expect"))
 
@@ -64,8 +66,10 @@ class Connections:
         self.handler = handler
         self.limits = limits or Limits()
         self.open: set[Connection] = set()
+        self.usual: dict[bytes, Request] = {}  # requests as they came, and as understood: clients repeat themselves
         self._look()
         self.is_draining = False
+        self._forget_at = self.now + _FORGET_S
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
@@ -94,6 +98,9 @@ class Connections:
         while True:
             await asyncio.sleep(every_s)
             self._look()
+            if self.now > self._forget_at:
+                self.usual.clear()  # They hold what clients sent, and functions that may be gone.
+                self._forget_at = self.now + _FORGET_S
             for connection in tuple(self.open):
                 connection.check_deadline()
 
@@ -120,8 +127,7 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[Request] = deque()  # sent ahead of our answers
         self._current: Request | None = None  # a function works on it
         self._unfinished_bytes = 0
-        self._usual: bytes | None = None  # the last request as it came, and as understood: clients repeat themselves
-        self._understood: Request | None = None
+        self._usual = connections.usual
         self._complete: Request | None = None  # in this piece of data
         self._begun = 0  # requests, in this piece of data
         self._reset()
@@ -158,8 +164,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         phase = self._phase
-        if phase == IDLE and data == self._usual:
-            self._current = request = cast(Request, self._understood)
+        if phase == IDLE and len(data) <= _USUAL_BYTES and (request := self._usual.get(data)) is not None:
+            self._current = request
             self._phase = ANSWERING
             self._deadline = self._all.answered_by
             answer = self._handler(self, request)
@@ -169,7 +175,7 @@ class Connection(asyncio.Protocol):
         if phase == CLOSING:
             return
         self._unfinished_bytes += len(data)
-        self._usual = self._understood = self._complete = None
+        self._complete = None
         self._begun = 0
         try:
             self._parser.feed_data(data)
@@ -189,7 +195,9 @@ class Connection(asyncio.Protocol):
     def _remember(self, data: bytes) -> None:
         """A request came alone and whole, so it means the same whenever the same bytes come again."""
         if self._complete is not None:
-            self._usual, self._understood = data, self._complete
+            if len(self._usual) >= _MOST_USUAL:
+                self._usual.clear()
+            self._usual[data] = self._complete
 
     def on_message_begin(self) -> None:
         self._begun += 1
