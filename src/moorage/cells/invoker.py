@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,7 +75,7 @@ class Invoker:
         self._refilling: set[str] = set()
         self._zygotes: dict[str, Zygote] = {}
         self._gateways: set[Gateway] = set()
-        self._numbers = 0
+        self._numbers = int(time.time()) * 1000  # A run before this one may have left groups that cannot go yet.
         self._free_uids: deque[int] = deque()
         self._next_uid = FIRST_UID
         self._early_ends: dict[int, int] = {}
@@ -231,7 +232,7 @@ class Invoker:
         for _ in range(missing):
             self._start(runtime)
 
-    def new_cell(self, runtime: str, uid: int, *, is_awaited: bool = True) -> tuple[Cell, socket.socket]:
+    def new_cell(self, runtime: str, uid: int) -> tuple[Cell, socket.socket]:
         """Return a cell that has everything but a process, and the socket for that; raises OSError."""
         self._numbers += 1
         ours, theirs = socket.socketpair()
@@ -241,8 +242,7 @@ class Invoker:
         self._loop.call_later(START_S, self._check_started, cell)
         try:
             cell.group = self.groups.create(f"cell-{cell.number}")
-            weight = 100 if is_awaited else 10  # One that nobody waits for makes way while it starts.
-            cell.group.limit(memory_mb=STARTING_MEMORY_MB, pids=PIDS, weight=weight)
+            cell.group.limit(memory_mb=STARTING_MEMORY_MB, pids=PIDS, weight=100)
         except OSError as error:
             theirs.close()
             self.failed(cell, f"cannot make a cell: {error}")
@@ -254,8 +254,7 @@ class Invoker:
     ) -> None:
         runtime = self.setup.runtimes[runtime_name]
         try:
-            is_awaited = asked is not None or bool(self._asked.get(runtime_name))
-            cell, theirs = self.new_cell(runtime_name, self._take_uid(), is_awaited=is_awaited)
+            cell, theirs = self.new_cell(runtime_name, self._take_uid())
         except OSError:
             return
         cell.asked, cell.is_second_try = asked, is_second_try
