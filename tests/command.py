@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from tests import ports
+
 from moorage.db.tx import Tx
 from moorage.identity import members, operator
 from moorage.platform import opening
@@ -51,10 +53,7 @@ def running(data: Path, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    return ports.free_port()
 
 
 def in_store(data: Path, unit: Callable[[Tx], T], **given: str) -> T:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from tests import ports
 
 import moorage
 from moorage.cells.main import token_of
@@ -415,6 +416,4 @@ def site_packages() -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return ports.free_port()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import ports
+
 from moorage.gateway import caddy
 from moorage.settings import Settings, as_environment, load
 
@@ -33,10 +35,7 @@ class Reply:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return ports.free_port()
 
 
 def make_settings(data: Path, **fields: Any) -> Settings:

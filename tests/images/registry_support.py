@@ -22,6 +22,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from tests import ports
 
 from moorage.images.manifests import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from moorage.images.references import Reference
@@ -176,9 +177,7 @@ def running_registry(folder: Path) -> Iterator[RegistryServer]:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    return ports.free_port()
 
 
 def _wait_for(port: int, running: subprocess.Popen[bytes]) -> None:

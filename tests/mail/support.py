@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 
 from aiosmtpd.controller import Controller
 from pydantic import SecretStr
+from tests import ports
 
 from moorage.mail.sender import Mailer
 from moorage.settings import Settings
@@ -60,10 +60,7 @@ def serving(**options: Any) -> Iterator[Inbox]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return ports.free_port()
 
 
 def mailer(url: str) -> Mailer:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_port
 
 
 def kind_of(argv: list[str]) -> str:
@@ -93,14 +94,10 @@ def _parsed(body: bytes) -> Any:
 
 
 def free_ports() -> dict[str, int]:
-    names = ("api", "gateway", "edge", "metrics")
-    sockets = [socket.socket() for _ in names]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = {name: each.getsockname()[1] for name, each in zip(names, sockets, strict=True)}
-    for each in sockets:
-        each.close()
-    return ports
+    found: dict[str, int] = {}
+    for name in ("api", "gateway", "edge", "metrics"):
+        found[name] = next(port for port in iter(free_port, 0) if port not in found.values())
+    return found
 
 
 def command(data: Path, ports: dict[str, int], *extra: str, program: list[str] | None = None) -> list[str]:
