@@ -8,8 +8,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # pip as it is, without the notices that bury what matters.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
-# With hashes, pip refuses any file that is not the one that was locked.
-INSTALL := $(PIP) install --require-hashes --no-deps
+# With hashes, pip refuses any file that is not the one that was locked. It would compile one file after the other.
+INSTALL := $(PIP) install --require-hashes --no-deps --no-compile
+# What no Python can compile is no module of ours: templates, and examples in old Python.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -20,10 +22,10 @@ up: $(VENV)/.runtime $(VENV)/.engines ## start the whole platform on this machin
 	@exec $(BIN)/moorage up
 
 test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run the tests, on SQLite and on PostgreSQL
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not bench and not twin" $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench and not twin" $(ARGS)
 
 test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also those that others stand for
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not bench" $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench" $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
 	@$(BIN)/ruff check .
@@ -57,6 +59,7 @@ $(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(VENV)/bin/python
 	@echo "setup: installing what Moorage needs into $(VENV) (the first time takes a minute)"
 	@$(INSTALL) -r requirements/runtime.txt
 	@$(INSTALL) -r requirements/build.txt
+	@$(COMPILE)
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -71,6 +74,7 @@ $(VENV)/.engines: requirements/system src/moorage/servers/releases.py $(VENV)/.r
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 	@echo "setup: installing what lint and tests need"
 	@$(INSTALL) -r requirements/dev.txt
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev

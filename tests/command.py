@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from tests import ports
+from tests.ports import free_port
 
 from moorage.db.tx import Tx
 from moorage.identity import members, operator
@@ -50,10 +50,6 @@ def running(data: Path, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.terminate()
         process.wait(STARTED_S)
-
-
-def free_port() -> int:
-    return ports.free_port()
 
 
 def in_store(data: Path, unit: Callable[[Tx], T], **given: str) -> T:

@@ -76,6 +76,7 @@ TWINS = {
     "tests/e2e/test_cronjobs_live.py": "",
     "tests/e2e/test_databases_faults.py": "50 ms|switched",
     "tests/e2e/test_projects_faults.py": "",
+    "tests/identity/test_stranger.py": "postgres",
     "tests/monitors/test_delivering.py": "postgres",
     "tests/monitors/test_delivering_mail.py": "postgres",
     "tests/monitors/test_expiry.py": "postgres",

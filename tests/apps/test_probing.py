@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import pytest
+from tests.ports import free_port
 
 from moorage.apps.probing import SwapProber, check, check_through, target_of
 
@@ -235,10 +235,3 @@ async def test_a_kept_connection_that_the_server_closed_in_between_is_no_failure
 
     assert prober.measured().failed == 0
     assert gateway.connections == len(gateway.heads)
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port

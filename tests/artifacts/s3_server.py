@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import socket
 import subprocess
 import sysconfig
 import tempfile
@@ -14,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.ports import free_port
 
 from moorage.artifacts.objects import ArtifactsUnavailable, Objects
 from moorage.settings import Settings
@@ -44,7 +45,7 @@ class S3Server:
 def running_s3() -> Iterator[S3Server]:
     """Start a server on loopback ports in a folder of its own, and end it."""
     folder = Path(tempfile.mkdtemp(prefix="moorage-s3-"))
-    ports = {f"{service}.port{kind}": _free_port() for service in SERVICES for kind in ("", ".grpc")}
+    ports = {f"{service}.port{kind}": free_port() for service in SERVICES for kind in ("", ".grpc")}
     server = S3Server(f"http://127.0.0.1:{ports['s3.port']}", "harbor", secrets.token_hex(16))
     process = subprocess.Popen(
         _argv(folder, server, ports),
@@ -101,10 +102,3 @@ def _wait(server: S3Server, folder: Path, process: subprocess.Popen[bytes]) -> N
             if process.poll() is not None or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from tests import ports
+from tests.ports import free_port
 
 import moorage
 from moorage.cells.main import token_of
@@ -413,7 +413,3 @@ def _is_open(path: Path) -> bool:
 
 def site_packages() -> str:
     return str(Path(msgspec.__file__).parents[1])
-
-
-def free_port() -> int:
-    return ports.free_port()

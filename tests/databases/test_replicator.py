@@ -95,6 +95,11 @@ class World:
         """End a server and what watches over it, at once."""
         os.kill(self.servers.engine.states()[server.key].pid, signal.SIGKILL)
 
+    def lose(self, server: Server) -> None:
+        """Take a server's files away: again, as long as one that is ending still writes some."""
+        while (place := self.place(server)).exists():
+            shutil.rmtree(place, ignore_errors=True)
+
     def connect(self) -> Any:
         """Connect as the user, at the address that never changes."""
         found = self.found
@@ -231,7 +236,7 @@ async def test_nothing_acknowledged_is_lost_when_the_primary_dies_with_its_folde
     with writer.writing():
         await writer.has_written()
         world.kill(old)
-        shutil.rmtree(world.place(old))
+        world.lose(old)
         await world.until_whole(but=old)
         await writer.has_written()
 
@@ -289,7 +294,7 @@ async def test_a_primary_goes_on_alone_when_its_replica_is_gone_and_gets_another
     with writer.writing():
         await writer.has_written()
         world.kill(old)
-        shutil.rmtree(world.place(old))
+        world.lose(old)
         await writer.has_written()
         alone = await world.replica()
         await world.until_whole()
@@ -316,7 +321,7 @@ async def test_a_replica_that_lags_is_never_promoted(world: World) -> None:
     old, replica = await world.primary(), await world.replica()
     await world.db.write(lambda tx: set_server(tx, replica.org_id, replica, "in_sync", False))
     world.kill(old)
-    shutil.rmtree(world.place(old))
+    world.lose(old)
 
     await world.until(lambda pair: pair.found.status == DatabaseStatus.FAILED)
 
@@ -329,7 +334,7 @@ async def test_nothing_is_done_while_a_job_has_the_database(world: World) -> Non
     old = await world.primary()
     await world.db.write(lambda tx: move(tx, DATABASE, world.found, to=DatabaseStatus.UPDATING))
     world.kill(old)
-    shutil.rmtree(world.place(old))
+    world.lose(old)
     before = await world.pair()
 
     await world.replicator.look(world.found)
@@ -390,7 +395,7 @@ async def die_at(world: World, step: Step, old: Server, monkeypatch: pytest.Monk
         raise Died
 
     world.kill(old)
-    shutil.rmtree(world.place(old))
+    world.lose(old)
     with monkeypatch.context() as patched:
         patched.setattr(owner, step[1], die)
         with pytest.raises(Died):
@@ -405,7 +410,7 @@ async def all_servers(world: World) -> list[Server]:
 @pytest.mark.parametrize("world", ["postgresql"], indirect=True)
 async def test_the_loop_looks_at_every_pair(world: World) -> None:
     old, loop = await world.primary(), asyncio.create_task(world.replicator.run())
-    shutil.rmtree(world.place(old))
+    world.lose(old)
 
     await eventually(lambda: changed(world, old))
     loop.cancel()

@@ -7,7 +7,6 @@ import ipaddress
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from tests.ports import free_port
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,3 @@ def make_own_certificate(folder: Path) -> tuple[Path, Path]:
         )
     )
     return folder / "own.crt", folder / "own.key"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

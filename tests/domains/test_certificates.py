@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.domains.dns_server import DnsServer, Zone
 from tests.domains.gateway_support import protocol_of, running_gateway, serving_ask, visit
-from tests.domains.pebble_server import Pebble, free_port, running_pebble
+from tests.domains.pebble_server import Pebble, running_pebble
 from tests.domains.support import Desk
+from tests.ports import free_port
 
 from moorage.db.store import Database
 from moorage.domains.jobs import RETRY_S

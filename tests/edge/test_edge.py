@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from moorage.edge import answers, main
 from moorage.edge.answers import Answer, Request
@@ -31,13 +32,6 @@ MB = 2**20
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def not_found(_connection: Connection, _request: Request) -> Answer:

@@ -254,14 +254,15 @@ def test_a_number_that_now_belongs_to_another_process_is_never_ended(engine: Eng
     folder = engine.home / "run" / "shims" / "r0"
     with subprocess.Popen(["sleep", "60"], **user_of(engine.mode)) as bystander:
         folder.mkdir(parents=True, exist_ok=True)
+        give(folder.parent, engine.mode)
         (folder / "shim.json").write_text(json.dumps({"key": "r0", "pid": bystander.pid, "started": 1, "port": 20_000}))
-        give(folder, engine.mode)
 
         engine.ask("adopt", tokens={"r0": "token"})
 
-        assert bystander.poll() is None
-        assert not folder.exists()
+        ended = bystander.poll()
         bystander.kill()
+    assert ended is None
+    assert not folder.exists()
 
 
 def test_a_killed_shim_takes_its_app_along_and_nothing_is_left(engine: Engine) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import ports
+from tests.ports import free_port
 
 from moorage.gateway import caddy
 from moorage.settings import Settings, as_environment, load
@@ -32,10 +32,6 @@ class Reply:
         assert envelope["success"] is False
         error: dict[str, Any] = envelope["error"]
         return error
-
-
-def free_port() -> int:
-    return ports.free_port()
 
 
 def make_settings(data: Path, **fields: Any) -> Settings:

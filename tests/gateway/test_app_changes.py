@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.gateway.app_backend import Backend
 from tests.gateway.app_support import HOST, REQUEST, get, wanted
-from tests.gateway.support import busy_clients, fetch, free_port, make_release, make_settings, running_caddy
+from tests.gateway.support import busy_clients, fetch, make_release, make_settings, running_caddy
+from tests.ports import free_port
 
 from moorage.gateway import app_routes, caddy, hosts
 from moorage.gateway.routes import Routes

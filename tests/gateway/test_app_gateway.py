@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.gateway.app_backend import Backend, running_backend
 from tests.gateway.app_support import HOST, get, session_of, wanted
-from tests.gateway.support import free_port
+from tests.ports import free_port
 
 from moorage.gateway import access_log, hosts
 from moorage.gateway.app_proxy import waker_socket

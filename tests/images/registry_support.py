@@ -22,7 +22,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-from tests import ports
+from tests.ports import free_port
 
 from moorage.images.manifests import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from moorage.images.references import Reference
@@ -174,10 +174,6 @@ def running_registry(folder: Path) -> Iterator[RegistryServer]:
             yield RegistryServer(port)
         finally:
             running.terminate()
-
-
-def free_port() -> int:
-    return ports.free_port()
 
 
 def _wait_for(port: int, running: subprocess.Popen[bytes]) -> None:

@@ -19,11 +19,11 @@ from tests.images.registry_support import (
     Entry,
     RegistryServer,
     digest_of,
-    free_port,
     fronting,
     layer,
     running_registry,
 )
+from tests.ports import free_port
 
 from moorage.images.manifests import Descriptor, Index, Manifest, parse_config, parse_manifest
 from moorage.images.references import PullFailed, Reference

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiosmtpd.controller import Controller
 from pydantic import SecretStr
-from tests import ports
+from tests.ports import free_port
 
 from moorage.mail.sender import Mailer
 from moorage.settings import Settings
@@ -57,10 +57,6 @@ def serving(**options: Any) -> Iterator[Inbox]:
     finally:
         inbox.is_held = False
         controller.stop()
-
-
-def free_port() -> int:
-    return ports.free_port()
 
 
 def mailer(url: str) -> Mailer:

@@ -10,7 +10,8 @@ from aiosmtpd.smtp import AuthResult
 from tests.builders import make_org, make_user, session_for
 from tests.client import Client
 from tests.conftest import RunJobs
-from tests.mail.support import Inbox, free_port, mailer, serving
+from tests.mail.support import Inbox, mailer, serving
+from tests.ports import free_port
 
 from moorage.db.store import Database
 from moorage.errors import RetryLater

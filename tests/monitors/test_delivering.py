@@ -9,8 +9,9 @@ from functools import partial
 
 import pytest
 from sqlalchemy import delete
-from tests.mail.support import Inbox, free_port, mailer, serving
+from tests.mail.support import Inbox, mailer, serving
 from tests.monitors.delivery_support import AGAIN_S, SECRET_PATH, Harbor, Receiver, make_harbor, statuses
+from tests.ports import free_port
 
 from moorage.db.query import Command, arg
 from moorage.db.store import Database

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from email.message import EmailMessage
 
 import pytest
-from tests.mail.support import Inbox, free_port, mailer, serving
+from tests.mail.support import Inbox, mailer, serving
 from tests.monitors.delivery_support import AGAIN_S, Harbor, make_harbor, statuses
+from tests.ports import free_port
 
 from moorage.db.store import Database
 from moorage.identity import members

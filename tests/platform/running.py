@@ -94,10 +94,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def free_ports() -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name in ("api", "gateway", "edge", "metrics"):
-        found[name] = next(port for port in iter(free_port, 0) if port not in found.values())
-    return found
+    return {name: free_port() for name in ("api", "gateway", "edge", "metrics")}
 
 
 def command(data: Path, ports: dict[str, int], *extra: str, program: list[str] | None = None) -> list[str]:

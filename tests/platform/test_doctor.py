@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.command import argv, environment, free_port, moorage
+from tests.command import argv, environment, moorage
+from tests.ports import free_port
 
 from moorage.platform import doctor, doctor_functions, findings
 from moorage.platform.doctor import State

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests import ports
 from tests.servers import server_support
 from tests.servers.server_support import WAIT_S, lab_in
 
@@ -37,6 +38,7 @@ def story_of_an_ordinary_user(software: Software, *, is_boxed: bool) -> Any:
         place.mkdir(parents=True)
         for file in (__file__, server_support.__file__):
             shutil.copy(file, place)
+        shutil.copy(ports.__file__, place.parent)
         give(own, "user")
         software = dataclasses.replace(
             software, home=str(in_reach(Path(software.home))), template=str(own / "template")

@@ -10,11 +10,9 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import random
 import secrets
 import shutil
 import signal
-import socket
 import tempfile
 import threading
 import time
@@ -25,6 +23,7 @@ from typing import Any, TypeVar
 
 import psycopg
 import pymysql
+from tests.ports import free_port
 
 from moorage.engines.local import LocalReplicas
 from moorage.engines.ports import ReplicaSpec, ReplicaState
@@ -55,15 +54,6 @@ def find_software(name: str) -> Software:
     """Return software whose name begins so; `make setup` has put it beside the environment."""
     shelf = Shelf([shared_folder()], shared_folder())
     return next(each for each in shelf.installed() if each.name.startswith(name))
-
-
-def free_port() -> int:
-    """Return a port that no other test takes meanwhile: not one of those that the system gives to anybody."""
-    while True:
-        port = random.randrange(20_000, 30_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def until(condition: Callable[[], T], what: str) -> T:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cells.invoker_support import free_port, python_of, until
+from tests.cells.invoker_support import python_of, until
 from tests.engines.engine_support import APP_UID, LAB, Engine, Replica, lives
+from tests.ports import free_port
 
 from moorage.shim import ports
 
@@ -30,8 +31,13 @@ while True:
 """
 
 
+# A server is process 1 in its sandbox, which the kernel spares every signal that it does not handle.
+SERVER = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(0))\n" + LAB
+
+
 def server(engine: Engine, **changed: Any) -> Replica:
-    return engine.lab(**{"is_server": True, "port": free_port(), **changed})
+    given = {"is_server": True, "port": free_port(), **changed}
+    return engine.start({"lab.py": SERVER}, [engine.python, "lab.py"], **given)
 
 
 def unboxed(engine: Engine, **changed: Any) -> Replica:

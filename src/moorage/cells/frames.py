@@ -19,8 +19,9 @@ LATE = 19  # from the cell: activation id, log block
 HEAD = struct.Struct("<IB")
 CALL_HEAD = struct.Struct("<IBIB32s13s")  # length, type, id, flags, activation id, deadline
 LOADED_HEAD = struct.Struct("<BII")  # ok, load_us, log length
-REPLY_HEAD = struct.Struct("<IBHBIII")  # id, outcome, status, kind, run_us, head length, log length
-REPLY_FRAME = struct.Struct("<IBIBHBIII")  # length, type, and the same
+_REPLY = "IBHBIII"  # id, outcome, status, kind, run_us, head length, log length
+REPLY_HEAD = struct.Struct(f"<{_REPLY}")
+REPLY_FRAME = struct.Struct(f"<IB{_REPLY}")  # length, type, and the same
 WEB = 1  # flag of CALL: the answer is to be shaped for HTTP
 
 DONE, FAILED, ENDING = 0, 1, 2  # outcomes of REPLY

@@ -16,7 +16,7 @@ from moorage.cells.frames import DONE, ENDING
 from moorage.edge import answers, web
 from moorage.edge.call import Call, WebCall
 from moorage.edge.caps import Caps
-from moorage.edge.function import SAMPLE, SAMPLED_FROM, SHORT_US, Function
+from moorage.edge.function import Function
 from moorage.edge.instance import MOST_MESSAGE, Instance, Plain, entries
 from moorage.edge.reasons import load_message, reason, timeout_message, waited_message
 from moorage.edge.supply import Link, Supply
@@ -186,8 +186,7 @@ class Pool:
                     call.activation, 0, 0,
                 )
             )  # fmt: skip
-            if ran_us >= SHORT_US or not call.number % SAMPLE or function.learned < SAMPLED_FROM:
-                function.hear(ran_us, call.number)
+            function.hear(ran_us, call.number)
         self.calls += len(plain)
         try:
             self._records.append_plain(b"".join(packed))

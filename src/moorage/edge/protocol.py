@@ -165,12 +165,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         phase = self._phase
         if phase == IDLE and len(data) <= _USUAL_BYTES and (request := self._usual.get(data)) is not None:
-            self._current = request
-            self._phase = ANSWERING
-            self._deadline = self._all.answered_by
-            answer = self._handler(self, request)
-            if answer is not None:
-                self.answer(answer)
+            self._handle(request)
             return
         if phase == CLOSING:
             return

@@ -40,12 +40,13 @@ STDOUT = 1
 STDERR = 2
 
 _LENGTH = Struct("<I")
-_HEAD = Struct("<BBBBQQIIQQQQ32sII")
+_FIELDS = "BBBBQQIIQQQQ32sII"
+_HEAD = Struct(f"<{_FIELDS}")
 _ENTRY = Struct("<BqI")
 _GLANCE = Struct("<IBxxxQ")  # the length and the beginning of the head
 _pack = _HEAD.pack
 # A whole record without error and log, its length included: what most calls leave. See `SpoolWriter.append_plain`.
-pack_plain = Struct("<IBBBBQQIIQQQQ32sII").pack
+pack_plain = Struct(f"<I{_FIELDS}").pack
 _unpack = _HEAD.unpack_from
 _new = tuple.__new__  # What a NamedTuple's own constructor does, without the call in between.
 _length = _LENGTH.pack

@@ -14,7 +14,8 @@ from moorage.sandbox import syscalls as sys_
 from moorage.shim.child import DATA
 
 MB = 2**20
-LOOK_S = 60.0  # between two looks at a folder whose free space gives no reason for one
+LOOK_S = 60.0  # between two looks, at most, at a folder whose free space gives no reason for one
+SHARE = 100  # of the time may be spent with such looks: one in so many
 ENTRIES_PER_TURN = 200  # The shim answers for the app's network too, and a folder may hold a million files.
 WRITABLE_AGAIN = 0.95
 TAKEN_S = 3.0  # What was killed has let go of everything after this.
@@ -22,12 +23,16 @@ PAUSE_S = 0.02
 
 
 class Volume:
-    """Walking is slow, so free space tells when to look: nothing can be written without it."""
+    """Walking may be slow, so free space tells when to look: nothing can be written without it.
+
+    Others use and free the same disk, so what is walked quickly is looked at often all the same.
+    """
 
     def __init__(self, folder: str, disk_mb: int) -> None:
         self._folder = folder
         self._most = disk_mb * MB
         self._looked_at = float("-inf")
+        self._pause = LOOK_S
         self._free = 0
         self.used = 0
         self.is_sealed = False
@@ -36,11 +41,12 @@ class Volume:
         """Find out what it holds, unless that cannot have become too much, and whether it is to be written to."""
         free = _free(self._folder)
         may_have_used = self.used + self._free - free
-        is_stale = time.monotonic() - self._looked_at > LOOK_S
+        is_stale = time.monotonic() - self._looked_at > self._pause
         if not is_stale and (may_have_used <= self._most if not self.is_sealed else free <= self._free):
             return
         self._looked_at, self._free = time.monotonic(), free
         self.used = await used_bytes(self._folder)
+        self._pause = min(LOOK_S, SHARE * (time.monotonic() - self._looked_at))
         if self._most:
             self.is_sealed = self.used > self._most * (WRITABLE_AGAIN if self.is_sealed else 1)
 
