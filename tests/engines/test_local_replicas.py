@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -248,6 +249,20 @@ def test_replicas_outlive_a_control_plane_that_is_killed_and_are_adopted_by_toke
         assert kept.look()["pid"] == kept.shim
         until(lambda: not lives(wrong.shim) and not lives(unknown.shim))
         until(lambda: [path.name for path in (engine.home / "run" / "shims").iterdir()] == [kept.key])
+
+
+def test_a_python_that_has_moved_is_found_where_a_virtual_environment_looks_for_it(engine: Engine) -> None:
+    python = Path(engine.python)
+    files = {"lab.py": LAB, ".venv/pyvenv.cfg": "home = /gone/python/bin\ninclude-system-site-packages = false\n"}
+    binds = {"/gone/python": str(python.parent.parent)}
+    spec = engine.make(files, [".venv/bin/python", "lab.py"], binds=binds)
+    (Path(spec["release"]) / ".venv" / "bin").mkdir()
+    (Path(spec["release"]) / ".venv" / "bin" / "python").symlink_to(f"/gone/python/bin/{python.name}")
+
+    app = engine.begin(spec)
+
+    assert app.run("answer = sys.prefix, sys.base_prefix") == ["/work/.venv", "/gone/python"]
+    app.stop()
 
 
 def test_a_number_that_now_belongs_to_another_process_is_never_ended(engine: Engine) -> None:

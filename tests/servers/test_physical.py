@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tarfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -130,6 +131,25 @@ def test_a_copy_of_which_a_file_was_changed_is_refused(server: Server, copy: Cop
 
     with pytest.raises(ServerFailed, match="checksum"):
         physical.verify(server.software, folder / DATA)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("../outside", tarfile.REGTYPE), ("/outside", tarfile.REGTYPE), ("a/../../outside", tarfile.DIRTYPE),
+     ("link", tarfile.SYMTYPE), ("link", tarfile.LNKTYPE), ("pipe", tarfile.FIFOTYPE)],
+)  # fmt: skip
+def test_a_copy_that_somebody_has_forged_writes_nothing_outside(tmp_path: Path, name: str, kind: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "/etc/passwd"
+    with tarfile.open(tmp_path / "copy.gz", "w:gz") as tar:
+        tar.addfile(member)
+    (tmp_path / "new").mkdir()
+
+    with pytest.raises(ServerFailed, match=f"{name} has no place in it"):
+        physical.unpack(tmp_path / "copy.gz", tmp_path / "new")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.gz", "new"]
+    assert list((tmp_path / "new" / DATA).iterdir()) == []
 
 
 def test_a_server_that_is_away_cannot_be_copied(server: Server, lab: Lab, tmp_path: Path) -> None:

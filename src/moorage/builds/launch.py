@@ -116,7 +116,7 @@ def _moved(found: tools.Tools, home: str) -> dict[str, str]:
     """Put a Python also where a virtual environment looks for it: a newer patch of it may have another folder."""
     now, path = found.python_runtime.executable.parent, PurePosixPath(home)
     is_plain = path.name == "bin" and ".." not in path.parts and len(path.parts) > 2
-    if not is_plain or path == PurePosixPath(now) or _is_of_system(path.parent) or now.parent == Path("/usr"):
+    if not is_plain or path == PurePosixPath(now) or _is_of_system(path.parent):
         return {}
     return {str(path.parent): str(now.parent)}
 
