@@ -13,7 +13,7 @@ from tests.gateway.app_support import HOST, REQUEST, get, wanted
 from tests.gateway.support import busy_clients, fetch, make_release, make_settings, running_caddy
 from tests.ports import free_port
 
-from moorage.gateway import app_routes, caddy, hosts
+from moorage.gateway import app_routes, caddy, hosts, routes
 from moorage.gateway.routes import Routes
 from moorage.gateway.wanted import AppRoute, Wanted
 from moorage.rules.patterns import HeaderRule, HostRules, RedirectRule
@@ -151,17 +151,21 @@ async def test_who_comes_back_cuts_nobody_off_to_remember_where_apps_are(
 
 
 async def test_where_nobody_is_connected_a_load_remembers_where_apps_are_now(
-    settings: Settings, gateway: Routes, app: Backend, other: Backend
+    settings: Settings, gateway: Routes, app: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def is_remembered() -> bool:
         await gateway.apply(wanted(other.address, generation=2))
         return other.address in (settings.folder("run") / "caddy.json").read_text()
 
+    monkeypatch.setattr(routes, "QUIET_S", 3600)
     await gateway.apply(wanted(app.address))
+    at_once = [await is_remembered() for _ in range(3)]
+    monkeypatch.setattr(routes, "QUIET_S", 0)
     async with asyncio.timeout(20):
         while not await is_remembered():  # Connections of the tests before may still be about to end.
             await asyncio.sleep(0.05)
 
+    assert at_once == [False, False, False]  # Whoever has just deployed something is about to look at it.
     assert (await get(settings)).body == b"two"
 
 

@@ -23,6 +23,7 @@ from moorage.shim import ports
 from moorage.telemetry import Telemetry
 
 LOOK_AGAIN_S = 60.0
+QUIET_S = 10.0  # without a change; who has just deployed something asks for it, and so does the deployment itself
 
 
 class Routes:
@@ -38,6 +39,8 @@ class Routes:
         self._complaints: dict[str, str] = {}
         self._written: HostConfig | None = None  # what Caddy will start with
         self._loaded: HostConfig | None = None  # what Caddy runs with
+        self._newest: HostConfig | None = None  # what was wanted last, and since when
+        self._newest_at = 0.0
         self._refused: dict[str, HostRules] = {}  # rules that Caddy would not take
         self._is_unreachable = False
 
@@ -102,8 +105,16 @@ class Routes:
         return last if await asyncio.to_thread(json.loads, text) == running else None
 
     async def _may_remember(self, config: HostConfig) -> bool:
-        """Tell whether to load names that are only quicker: a load closes connections, so it waits for none."""
-        return config != self._loaded and not await asyncio.to_thread(self._is_in_use)
+        """Tell whether to load names that are only quicker: a load closes connections, also those that come just then.
+
+        So it waits until nobody is connected, and somebody soon is less likely.
+        """
+        now = time.monotonic()
+        if config != self._newest:
+            self._newest, self._newest_at = config, now
+        if config == self._loaded or now - self._newest_at < QUIET_S:
+            return False
+        return not await asyncio.to_thread(self._is_in_use)
 
     def _is_in_use(self) -> bool:
         """Tell whether any client is connected to the gateway, as far as that can be told."""
