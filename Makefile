@@ -80,6 +80,7 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 	@echo "setup: installing what the benchmarks compare with"
 	@$(INSTALL) -r requirements/bench.txt
+	@$(COMPILE)
 	@touch $@
 
 # The ACME server and the git client that the tests speak with come with the system, not with Python.

@@ -98,7 +98,7 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
     if member.isdir():
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
     elif (content := tar.extractfile(member)) is not None:
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
             shutil.copyfileobj(content, file, CHUNK)
 
 
