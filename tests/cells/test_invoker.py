@@ -28,6 +28,7 @@ from tests.cells.invoker_support import (
 )
 from tests.sandbox.sandbox_support import outside_address
 
+from moorage.cells import hulls
 from moorage.cells.cell import CellState
 from moorage.cells.invoker import Invoker
 from moorage.cells.zygotes import Setup
@@ -36,7 +37,8 @@ from moorage.sandbox.cgroups_none import NoCgroups
 
 pytestmark = pytest.mark.xdist_group("cells-invoker")
 
-WAITING = 2
+POOL = 2
+WAITING = POOL + hulls.KEPT  # cells, with a runtime and without
 WHO = """
 import sys
 def main(args):
@@ -47,14 +49,14 @@ def main(args):
 
 @pytest.fixture(scope="module", params=MODES)
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
-    with running(request.param, MOORAGE_FUNCTION_POOL=str(WAITING)) as running_host:
+    with running(request.param, MOORAGE_FUNCTION_POOL=str(POOL)) as running_host:
         yield running_host
 
 
 @pytest.fixture(params=MODES)
 def own_host(request: pytest.FixtureRequest) -> Iterator[Host]:
     """One that a test may do anything to."""
-    with running(request.param, MOORAGE_FUNCTION_POOL=str(WAITING)) as running_host:
+    with running(request.param, MOORAGE_FUNCTION_POOL=str(POOL)) as running_host:
         yield running_host
 
 

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from tests.cells.invoker_support import MODES, Host, running, until
 
+from moorage.cells import hulls
+
 pytestmark = pytest.mark.xdist_group("cells-templates")
 
-WAITING = 2
+POOL = 2
+WAITING = POOL + hulls.KEPT  # cells, with a runtime and without
 # Each load draws its own number; calls count up, and hold their instance for as long as the test wants.
 HEAVY = """
 import ctypes, os, random, socket, sys, threading, time
@@ -36,7 +39,7 @@ def main(args):
 
 @pytest.fixture(scope="module", params=MODES)
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
-    with running(request.param, MOORAGE_FUNCTION_POOL=str(WAITING)) as running_host:
+    with running(request.param, MOORAGE_FUNCTION_POOL=str(POOL)) as running_host:
         yield running_host
 
 

@@ -21,7 +21,8 @@ JOURNAL_BYTES = 11 * 2**20
 
 
 class CellState(StrEnum):
-    STARTING = "starting"  # asked of a zygote; it has not said that it is ready
+    EMPTY = "empty"  # asked of a zygote; whether it is made yet or not, no runtime is in it
+    STARTING = "starting"  # its runtime is on its way; it has not said that it is ready
     WAITING = "waiting"  # in the pool, without code
     TAKEN = "taken"  # belongs to one function's version, for good
     ENDING = "ending"  # killed; not yet reaped
@@ -30,13 +31,13 @@ class CellState(StrEnum):
 @dataclass(eq=False)
 class Cell:
     number: int
-    runtime: str
+    runtime: str  # none as long as it is empty
     uid: int
     socket: socket.socket  # the end that the gateway gets; ours until then
     outputs: tuple[int, ...]  # what the cell writes natively to standard output and error, and its journal of logs
     group: Any = None
     pid: int = 0
-    state: CellState = CellState.STARTING
+    state: CellState = CellState.EMPTY
     owner: Any = None  # the gateway that has it
     org: str = ""
     memory_mb: int = 0

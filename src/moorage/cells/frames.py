@@ -10,6 +10,7 @@ import struct
 LOAD = 1  # to the cell, once: JSON
 CALL = 2  # to the cell: CALL_HEAD, params as JSON
 FORK = 3  # to a template: a socket and two outputs come along, for a fork of it to use
+BEGIN = 4  # to a hull, once: which runtime to become, as JSON
 SEALED = 15  # from the cell: it has given up its rights; the descriptors of its network come along
 READY = 16  # from the cell: it waits for LOAD
 LOADED = 17  # from the cell: LOADED_HEAD, log block, message

@@ -19,14 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from moorage.cells import zygotes
 from moorage.cells.cell import PIDS, Cell, CellState, append_only
 from moorage.cells.code_mounts import CodeMounts
 from moorage.cells.fairness import Fairness
+from moorage.cells.hulls import Hulls
 from moorage.cells.memory import Memory
 from moorage.cells.messages import Channel, Message, close_all
 from moorage.cells.outbound import Network
-from moorage.cells.runtimes import Runtime
 from moorage.cells.templates import Templates
 from moorage.cells.zygotes import Setup, Zygote
 from moorage.sandbox.hurry import hurry
@@ -73,7 +72,6 @@ class Invoker:
         self._pools: dict[str, deque[Cell]] = {}
         self._asked: dict[str, deque[tuple[Gateway, Message]]] = {}  # takes that wait for a cell to be made
         self._refilling: set[str] = set()
-        self._zygotes: dict[str, Zygote] = {}
         self._gateways: set[Gateway] = set()
         self._numbers = int(time.time()) * 1000  # A run before this one may have left groups that cannot go yet.
         self._free_uids: deque[int] = deque()
@@ -81,6 +79,7 @@ class Invoker:
         self._early_ends: dict[int, int] = {}
         self.fairness = Fairness()
         self.templates = Templates(self)
+        self.hulls = Hulls(self)
         self.memory = Memory(self._tell_pressure, watches_cells="memory" not in groups.controllers)
         # Taking a group away waits for the kernel, and nobody else should.
         self._cleaning = ThreadPoolExecutor(1, thread_name_prefix="cleaning")
@@ -100,6 +99,7 @@ class Invoker:
         gateway.wanted = {name: count for name, count in wanted.items() if name in self.setup.runtimes}
         for runtime in gateway.wanted:
             self._refill(runtime)
+        self.hulls.refill()
 
     def on_take(self, gateway: Gateway, asked: Message) -> None:
         """Give a cell with the function's code in it, a waiting one if there is any."""
@@ -115,7 +115,7 @@ class Invoker:
             self._refill_later(runtime)
         elif self.setup.sandbox:
             self._asked.setdefault(runtime, deque()).append((gateway, asked))
-            self._start(runtime)
+            self._start(runtime, is_awaited=True)
         else:
             self._start(runtime, asked=(gateway, asked))
 
@@ -232,14 +232,17 @@ class Invoker:
         for _ in range(missing):
             self._start(runtime)
 
-    def new_cell(self, runtime: str, uid: int) -> tuple[Cell, socket.socket]:
-        """Return a cell that has everything but a process, and the socket for that; raises OSError."""
+    def new_cell(self, runtime: str, uid: int, asked: Any = None) -> tuple[Cell, socket.socket]:
+        """Return a cell that has everything but a process, and the socket for that.
+
+        Raises OSError, when whoever asked for it has been told.
+        """
         self._numbers += 1
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         cell = Cell(self._numbers, runtime, uid, ours, tuple(append_only(name) for name in ("out", "err", "journal")))
+        cell.asked = asked
         self._cells[cell.number] = cell
-        self._loop.call_later(START_S, self._check_started, cell)
         try:
             cell.group = self.groups.create(f"cell-{cell.number}")
             cell.group.limit(memory_mb=STARTING_MEMORY_MB, pids=PIDS, weight=100)
@@ -250,63 +253,40 @@ class Invoker:
         return cell, theirs
 
     def _start(
-        self, runtime_name: str, *, asked: tuple[Gateway, Message] | None = None, is_second_try: bool = False
+        self,
+        name: str,
+        *,
+        asked: tuple[Gateway, Message] | None = None,
+        is_awaited: bool = False,
+        is_second_try: bool = False,
     ) -> None:
-        runtime = self.setup.runtimes[runtime_name]
-        try:
-            cell, theirs = self.new_cell(runtime_name, self._take_uid())
-        except OSError:
+        """Start a cell of a runtime, in an empty hull if somebody waits for it and there is one."""
+        runtime = self.setup.runtimes[name]
+        cell = self.hulls.take(runtime) if is_awaited else None
+        cell = cell or self.hulls.make(runtime, asked)
+        if cell is None:
             return
-        cell.asked, cell.is_second_try = asked, is_second_try
-        descriptors = [theirs.detach()]
-        try:
-            if self.mounts is not None:
-                descriptors.append(self.mounts.open(cell.number))
-            descriptors += [os.dup(output) for output in cell.outputs]
-        except OSError as error:
-            close_all(descriptors)
-            self.failed(cell, f"cannot make a cell: {error}")
-            return
+        cell.is_second_try = is_second_try
         self._loop.add_reader(cell.socket, self._listen, cell)
-        code = self.code / asked[1]["digest"] if asked else None
-        request = zygotes.request(self.setup, cell.number, runtime, cell.uid, code=code)
-        cell.zygote = self._zygote_for(runtime)
-        cell.zygote.ask(request, tuple(descriptors))
+        self.watch_start(cell)
+        self.hulls.begin(cell, runtime, self.code / asked[1]["digest"] if asked else None)
 
-    def _zygote_for(self, runtime: Runtime) -> Zygote:
-        """Return the zygote of a Python; Node's cells are made by the default one, which then executes Node."""
-        python = runtime if runtime.language == "python" else self._default_python()
-        zygote = self._zygotes.get(python.name)
-        if zygote is None or zygote.forks >= zygotes.RENEW_AFTER or zygote.process.poll() is not None:
-            if zygote is not None:
-                self._loop.call_later(START_S, zygote.stop)
-            zygote = self._zygotes[python.name] = Zygote(self.setup, python, self._heard_zygote)
-        return zygote
-
-    def _default_python(self) -> Runtime:
-        return next(each for each in self.setup.runtimes.values() if each.language == "python")
-
-    def _heard_zygote(self, message: Message) -> None:
-        if "pid" in message:
-            self._born(message["cell"], message["pid"])
-        elif "failed" in message:
-            if cell := self._cells.get(message["cell"]):
-                self.failed(cell, message["failed"])
-        elif message.get("zygote") == "gone":
-            self._zygotes = {name: each for name, each in self._zygotes.items() if each is not message["of"]}
-            self._ask_again(message["of"])
-
-    def _ask_again(self, zygote: Zygote) -> None:
+    def ask_again(self, zygote: Zygote) -> None:
         """A zygote is gone: ask another one for the cells that it has not made."""
-        for cell in [each for each in self._cells.values() if each.zygote is zygote]:
-            if cell.state is CellState.STARTING and not cell.pid:
-                if cell.is_second_try:
-                    self.failed(cell, "zygotes die before they have made a cell")
-                else:
-                    self._forget(cell)
-                    self._start(cell.runtime, asked=cell.asked, is_second_try=True)
+        for cell in [each for each in self._cells.values() if each.zygote is zygote and not each.pid]:
+            if cell.state is CellState.EMPTY:
+                self._forget(cell)
+            elif cell.state is CellState.STARTING and cell.is_second_try:
+                self.failed(cell, "zygotes die before they have made a cell")
+            elif cell.state is CellState.STARTING:
+                self._forget(cell)
+                self._start(cell.runtime, asked=cell.asked, is_second_try=True)
 
-    def _born(self, number: int, pid: int) -> None:
+    def not_born(self, number: int, why: str) -> None:
+        if cell := self._cells.get(number):
+            self.failed(cell, why)
+
+    def born(self, number: int, pid: int) -> None:
         cell = self._cells.get(number)
         if cell is None:
             with contextlib.suppress(ProcessLookupError):
@@ -353,6 +333,11 @@ class Invoker:
         else:
             self._put_back(cell)
         self._refill(cell.runtime)
+        self.hulls.refill_later()
+
+    def watch_start(self, cell: Cell) -> None:
+        """See to it that a cell is ready in time, or given up."""
+        self._loop.call_later(START_S, self._check_started, cell)
 
     def _check_started(self, cell: Cell) -> None:
         if cell.state is CellState.STARTING and cell.number in self._cells:
@@ -393,7 +378,7 @@ class Invoker:
             cell = self._by_pid.pop(pid, None)
             if cell is not None:
                 self.ended(cell, status)
-            elif not any(zygote.process.pid == pid for zygote in self._zygotes.values()):
+            elif not self.hulls.is_zygote(pid):
                 self._early_ends[pid] = status
                 if len(self._early_ends) > 1000:
                     self._early_ends.pop(next(iter(self._early_ends)))
@@ -403,7 +388,7 @@ class Invoker:
         if cell.number not in self._cells:
             return
         self.templates.ended(cell)
-        if cell.state is CellState.STARTING:
+        if cell.state in (CellState.EMPTY, CellState.STARTING):
             self.failed(cell, f"a cell ended while it started ({describe(status)})")
             return
         oom = cell.oom or (cell.group is not None and _oom_kills(cell.group) > 0)
@@ -423,6 +408,7 @@ class Invoker:
         pool = self._pools.get(cell.runtime)
         if pool and cell in pool:
             pool.remove(cell)
+        self.hulls.forget(cell)
         if cell.state is CellState.STARTING or cell.socket.fileno() >= 0:
             with contextlib.suppress(ValueError, OSError):
                 self._loop.remove_reader(cell.socket)
@@ -442,7 +428,7 @@ class Invoker:
         if cell.uid and cell.template is None:
             self._free_uids.append(cell.uid)
 
-    def _take_uid(self) -> int:
+    def take_uid(self) -> int:
         """Return a user id that no living cell has; the one that has rested longest comes first."""
         if os.geteuid() != 0 or not self.setup.sandbox or not self.setup.own_users:
             return 0
@@ -467,12 +453,12 @@ class Invoker:
         if not is_low:
             for runtime in self._pools:
                 self._refill(runtime)
+            self.hulls.refill()
 
     def stop(self) -> None:
         for cell in list(self._cells.values()):
             cell.kill()
-        for zygote in self._zygotes.values():
-            zygote.stop()
+        self.hulls.stop()
         for cell in list(self._cells.values()):
             self._forget(cell)
         self._cleaning.shutdown()

@@ -43,6 +43,7 @@ class Templates:
         cell.limit(asked)
         cell.state = CellState.STARTING
         self._loop.add_reader(cell.socket, self._listen, cell)
+        self._invoker.watch_start(cell)
         try:
             template.fork(cell, theirs)
         except OSError:

@@ -47,6 +47,7 @@ NAMESPACES = (
     | sys_.CLONE_NEWCGROUP
 )
 SEALED = 15  # the frame that carries a cell's network descriptors up; see `frames.py`
+HEAD_SIZE = 5  # of the frame that says what to begin with: its length in four bytes, and its type
 FIRST_FREE_FD = 5
 MOST_DESCRIPTORS = 1024
 COUNTS_BY_NAMESPACE = (5, 14)  # Before, a user's processes were counted together, whatever namespace they were in.
@@ -103,7 +104,7 @@ def _cell(
     setup: dict[str, Any],
     programs: dict[bool, bytes],
 ) -> NoReturn:
-    """The cell: take up its place, give up every right, then run the worker."""
+    """The cell: take up its place, give up every right, then wait to hear which worker to run."""
     try:
         data, code, *outputs = descriptors if setup["sandbox"] else [descriptors[0], -1, *descriptors[1:]]
         os.setsid()  # A signal to one's own process group reaches its members in other namespaces too.
@@ -119,9 +120,12 @@ def _cell(
         # Descriptors on their way count for the user, and against the sender's limit: functions get a lower one than
         # we need here, so that theirs cannot stand in our way.
         resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_DESCRIPTORS, MOST_DESCRIPTORS))
-        if message["argv"]:
-            os.execve(message["argv"][0], message["argv"], message["env"])  # noqa: S606 - an argv list, no shell
-        python_worker.run(3, "/code" if setup["sandbox"] else message["code"])
+        begin = _hear_beginning()
+        if begin is None:
+            os._exit(0)
+        if begin["argv"]:
+            os.execve(begin["argv"][0], begin["argv"], begin["env"])  # noqa: S606 - an argv list, no shell
+        python_worker.run(3, begin["code"])
     except BaseException as error:  # noqa: BLE001 - whatever it is, it must not run on in the zygote's place
         with contextlib.suppress(OSError):
             os.write(2, f"the cell could not be made: {error!r}\n".encode())
@@ -201,6 +205,22 @@ def _hand_up(listener: int | None, sockets: tuple[socket.socket, socket.socket] 
     else:
         data.sendmsg([frame])
     data.detach()
+
+
+def _hear_beginning() -> dict[str, Any] | None:
+    """Wait for the first frame and return what it says; None when the invoker is gone."""
+    length = int.from_bytes(_read(HEAD_SIZE)[:4], "little") - 1
+    return json.loads(_read(length)) if length > 0 else None
+
+
+def _read(size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = os.read(3, size - len(data))
+        if not more:
+            return b""
+        data += more
+    return data
 
 
 if __name__ == "__main__":

@@ -123,20 +123,11 @@ class Zygote:
             self._on_message(message)
 
 
-def request(setup: Setup, cell: int, runtime: Runtime, uid: int, *, code: Path | None) -> dict[str, Any]:
+def request(cell: int, uid: int) -> dict[str, Any]:
     """Return what a zygote is told about a cell."""
-    argv: list[str] = []
-    if runtime.language == "nodejs":
-        if setup.sandbox:
-            argv = [inside(runtime), *NODE_FLAGS, "/opt/moorage/node_worker.js", "/code"]
-        else:
-            argv = [str(runtime.executable), *NODE_FLAGS, str(NODE_WORKER), str(code)]
     return {
         "cell": cell,
         "uid": uid,
-        "argv": argv,
-        "env": {**CELL_ENV, **setup.env, **(NODE_ENV if argv else {})},
-        "code": str(code or "/code"),
         "tmp_mb": TMP_MB,
         "file_mb": FILE_MB,
         # The kernel looks at this before it copies a process, and at the group's limit only afterwards: a function that
@@ -144,6 +135,18 @@ def request(setup: Setup, cell: int, runtime: Runtime, uid: int, *, code: Path |
         "rlimits": {"RLIMIT_NPROC": (PIDS, PIDS * 2)} if uid else {},
         "pids": PIDS * 2,
     }
+
+
+def beginning(setup: Setup, runtime: Runtime, code: Path | None) -> bytes:
+    """Return what a hull is told when it is to become a cell of a runtime."""
+    argv: list[str] = []
+    if runtime.language == "nodejs":
+        if setup.sandbox:
+            argv = [inside(runtime), *NODE_FLAGS, "/opt/moorage/node_worker.js", "/code"]
+        else:
+            argv = [str(runtime.executable), *NODE_FLAGS, str(NODE_WORKER), str(code)]
+    env = {**CELL_ENV, **setup.env, **NODE_ENV} if argv else {}
+    return json.dumps({"argv": argv, "env": env, "code": str(code or "/code")}).encode()
 
 
 def inside(runtime: Runtime) -> str:
