@@ -1,8 +1,12 @@
-"""Cold starts: how long the first call of a function waits for its first byte, with a cell waiting and without one."""
+"""Cold starts: how long the first call of a function waits for its first byte, with a cell waiting and without one.
+
+The platform has all processors, as it has where it is used: a runtime that starts keeps more than one of them busy.
+"""
 
 from __future__ import annotations
 
 import socket
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +17,7 @@ from bench.figures import Figure, at_most, percentile
 from bench.function_platform import HELLO, Platform, in_parallel
 from bench.function_sockets import get
 from bench.load import BadAnswer, split_reply
-from bench.machine import CLIENT_CORE, on_core
+from moorage.cells import runtimes
 
 WAITING_BAR = at_most(5)
 WAITING_TAIL_BAR = at_most(15)
@@ -24,6 +28,9 @@ CODE = {
     "python": 'def main(params):\n    return {{"statusCode": 200, "body": "{name}"}}\n',
     "nodejs": 'exports.main = () => ({{ statusCode: 200, body: "{name}" }});\n',
 }
+
+
+NOTHING = {"python": ("-I", "-c", ""), "nodejs": ("-e", "")}
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,10 @@ TINY = Sizes(calls=2, pause_s=0.1, burst=2, alone=1)
 
 
 def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
-    with on_core(CLIENT_CORE):
-        with function_platform.running(folder / "pool") as platform:
-            pooled = {language: _pooled(platform, language, sizes) for language in HELLO}
-        with function_platform.running(folder / "no-pool", function_pool=0) as platform:
-            alone = {language: _alone(platform, language, sizes) for language in HELLO}
+    with function_platform.running(folder / "pool", pinned=False) as platform:
+        pooled = {language: _pooled(platform, language, sizes) for language in HELLO}
+    with function_platform.running(folder / "no-pool", pinned=False, function_pool=0) as platform:
+        alone = {language: _alone(platform, language, sizes) for language in HELLO}
     return [figure for language in HELLO for figure in (*pooled[language], *alone[language])]
 
 
@@ -65,12 +71,26 @@ def _pooled(platform: Platform, language: str, sizes: Sizes) -> list[Figure]:
 
 
 def _alone(platform: Platform, language: str, sizes: Sizes) -> list[Figure]:
-    taken = _call_all(platform, _deploy(platform, language, sizes.alone, sizes), sizes.pause_s)
+    taken, bare = [], []
+    for name in _deploy(platform, language, sizes.alone, sizes):
+        taken += _call_all(platform, [name], sizes.pause_s)
+        bare.append(_bare_start_ms(language))
+        time.sleep(sizes.pause_s)
     title = f"functions cold, {language}, no cell waits"
+    against = f"bare {language}"
     return [
-        Figure(f"{title}: p50", percentile(taken, 0.5), "ms", bar=MISS_BAR[language]),
-        Figure(f"{title}: p95", percentile(taken, 0.95), "ms"),
+        Figure(f"{title}: p50", percentile(taken, 0.5), "ms", percentile(bare, 0.5), against, bar=MISS_BAR[language]),
+        Figure(f"{title}: p95", percentile(taken, 0.95), "ms", percentile(bare, 0.95), against),
     ]
+
+
+def _bare_start_ms(language: str) -> float:
+    """Return how long the runtime alone takes to start and end: no sandbox, no platform, no function."""
+    runtime = runtimes.installed()[runtimes.resolve(language) or ""]
+    argv = [str(runtime.executable), *NOTHING[language]]
+    started = time.perf_counter()
+    subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, env={})
+    return (time.perf_counter() - started) * 1000
 
 
 def _deploy(platform: Platform, language: str, count: int, sizes: Sizes) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -316,3 +317,39 @@ def test_a_time_zone_of_the_function_is_in_force(tmp_path: Path) -> None:
         worker.load("index.js", {"TZ": "Etc/GMT-5"})
 
         assert worker.call().json == 5
+
+
+PIPE = "process.binding = () => { throw new Error('there is no such way any more'); };"
+
+
+@pytest.mark.parametrize("preloaded", ["", PIPE], ids=["by the pipe", "by net"])
+def test_a_worker_that_cannot_read_from_its_pipe_itself_has_net_do_it(tmp_path: Path, preloaded: str) -> None:
+    (tmp_path / "preloaded.cjs").write_text(preloaded)
+    source = "exports.main = (p) => [p.text.length, process.moduleLoadList.includes('NativeModule net')];"
+    code = write_code(tmp_path, {"index.js": source})
+
+    with started("nodejs", code, env={"NODE_OPTIONS": f"--require {tmp_path}/preloaded.cjs"}) as worker:
+        assert worker.load("index.js").ok
+        answers = [worker.call({"text": "x" * size}).json for size in (1, 300_000)]
+        worker.channel.shutdown(socket.SHUT_WR)
+        ended = worker.ended()
+
+    assert answers == [[1, preloaded != ""], [300_000, preloaded != ""]]
+    assert ended == 0
+
+
+def test_a_function_that_never_prints_loads_no_streams_for_it(tmp_path: Path) -> None:
+    source = """
+        const has = () => process.moduleLoadList.includes('NativeModule stream');
+        exports.main = (p) => (p.print ? (console.log(1), has()) : has());
+    """
+    # Without time for a rehearsal, as in a cell that a call waits for.
+    early = load_frame("index.js") + call_frame({}) + call_frame({"print": True}, ident=2)
+
+    with started("nodejs", write_code(tmp_path, {"index.js": source}), early=early) as worker:
+        loaded = parse(worker.next_frame())
+        silent, loud = worker.next_reply(), worker.next_reply()
+
+    assert isinstance(loaded, Loaded)
+    assert loaded.ok
+    assert (silent.json, loud.json, loud.printed) == (False, True, [("stdout", "1\n")])

@@ -206,16 +206,23 @@ class Worker:
 
 
 @contextlib.contextmanager
-def started(language: str, code: Path, executable: Path | None = None) -> Iterator[Worker]:
-    """Start a worker and wait until it is ready for its code."""
+def started(
+    language: str,
+    code: Path,
+    executable: Path | None = None,
+    env: dict[str, str] | None = None,
+    early: bytes = b"",
+) -> Iterator[Worker]:
+    """Start a worker and wait until it is ready for its code, or for what comes after `early`."""
     ours, theirs = socket.socketpair()
+    ours.sendall(early)
     outputs = [output_file("stdout"), output_file("stderr")]
     process = subprocess.Popen(
         argv_of(language, code, executable),
         stdin=subprocess.DEVNULL,
         stdout=outputs[0],
         stderr=outputs[1],
-        env={},
+        env=env or {},
         pass_fds=(3,),
         preexec_fn=lambda: os.dup2(theirs.fileno(), 3, inheritable=True) and None,
     )

@@ -38,6 +38,7 @@ class Hulls:
         self._kept: deque[Cell] = deque()
         self._zygotes: dict[str, Zygote] = {}
         self._is_refilling = False
+        self._is_stopped = False
 
     def take(self, runtime: Runtime) -> Cell | None:
         """Return a hull that waits, or is about to, if it can become a cell of this runtime."""
@@ -82,7 +83,7 @@ class Hulls:
 
     def refill(self) -> None:
         self._is_refilling = False
-        if not self._setup.sandbox or self._invoker.memory.is_low:
+        if not self._setup.sandbox or self._invoker.memory.is_low or self._is_stopped:
             return
         while len(self._kept) < KEPT:
             cell = self.make(None)
@@ -98,6 +99,7 @@ class Hulls:
         return any(zygote.process.pid == pid for zygote in self._zygotes.values())
 
     def stop(self) -> None:
+        self._is_stopped = True
         for zygote in self._zygotes.values():
             zygote.stop()
 

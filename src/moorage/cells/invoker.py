@@ -294,8 +294,7 @@ class Invoker:
             return
         cell.pid = pid
         self._by_pid[pid] = cell
-        is_awaited = cell.asked is not None or bool(self._asked.get(cell.runtime))
-        with contextlib.suppress(OSError), hurry() if is_awaited else contextlib.nullcontext():
+        with contextlib.suppress(OSError), hurry():
             cell.group.attach(pid)
         if pid in self._early_ends:
             self.ended(cell, self._early_ends.pop(pid))

@@ -256,6 +256,7 @@ const LOUD = new Set(
   ['child_process', 'cluster', 'fs', 'fs/promises', 'inspector', 'inspector/promises', 'net', 'repl', 'trace_events',
     'tty', 'v8', 'wasi', 'worker_threads']);
 let isLoud = false;
+let isWatching = false;
 const inodes = [0, 0, 0];
 const probe = Buffer.allocUnsafeSlow(1);
 let nativeIsKept = false;
@@ -270,6 +271,8 @@ function watchNativeOutput() {
 
 /** Notice when the function comes near what can write to the descriptors. */
 function watchModules() {
+  if (isWatching) return;
+  isWatching = true;
   const load = Module._load;
   Module._load = function (request, ...rest) {
     const name = String(request);
@@ -876,7 +879,7 @@ function load(given) {
       busy = isLoud = true;
       importModule(file);
     } else {
-      handler = findHandler(requireModule(file), given.main, 'define');
+      handler = findHandler(requireModule(file, readSource(file)), given.main, 'define');
       drain();
       endLoading('');
     }
@@ -957,7 +960,7 @@ const CALL_ENV = {
 function isModule(file) {
   if (file.endsWith('.mjs')) return true;
   if (file.endsWith('.cjs')) return false;
-  return packageType(path.dirname(file)) === 'module' || hasModuleSyntax(file);
+  return packageType(path.dirname(file)) === 'module' || hasModuleSyntax(file, readSource(file));
 }
 
 function packageType(folder) {
@@ -972,8 +975,7 @@ function packageType(folder) {
 }
 
 /** Tell whether a `.js` file that nothing declares a module can only be one, such as `export function main`. */
-function hasModuleSyntax(file) {
-  const source = readSource(file);
+function hasModuleSyntax(file, source) {
   if (!/^\s*(?:import|export)\b/m.test(source)) return false;
   try {
     const vm = require('vm');
@@ -992,13 +994,12 @@ function readSource(file) {
 }
 
 /** Load a CommonJS file, and note a `main` that it has without exporting it. */
-function requireModule(file) {
+function requireModule(file, source) {
   const loaded = new Module(file, null);
   loaded.filename = file;
   loaded.paths = Module._nodeModulePaths(path.dirname(file));
   Module._cache[file] = loaded;
-  const source = readSource(file).replace(/^\uFEFF/, '');
-  loaded._compile(`${source}\n;try { module.ownMain = main; } catch {}`, file);
+  loaded._compile(`${source.replace(/^\uFEFF/, '')}\n;try { module.ownMain = main; } catch {}`, file);
   loaded.loaded = true;
   return loaded;
 }
@@ -1025,7 +1026,7 @@ let rehearsals = 0;
 
 function rehearse() {
   if (hasCode) return;
-  if (rehearsals === 0) compileSmall();
+  if (rehearsals === 0) loadSmall();
   else if (rehearsals <= REHEARSALS) callSmall(rehearsals - 1);
   else showError(new Error('a'));
   takeLogs();
@@ -1033,9 +1034,14 @@ function rehearse() {
   if (rehearsals++ <= REHEARSALS) setImmediate(rehearse);
 }
 
-function compileSmall() {
-  const small = new Module('touch', null);
-  small._compile('exports.main = (params) => params', path.join(__dirname, 'touch.js'));
+function loadSmall() {
+  watchModules();
+  packageType(codeFolder);
+  const file = path.join(codeFolder, 'rehearsal.js');
+  if (hasModuleSyntax(file, readSource(__filename).slice(0, 100))) return;
+  findHandler(requireModule(file, 'exports.main = (params) => params'), file, 'define');
+  delete Module._cache[file];
+  moveNativeOutput();
 }
 
 function callSmall(round) {

@@ -1,8 +1,8 @@
 """Waiting less for the kernel when it matters.
 
 Moving a process into a control group lets all processors pass a quiet point first, which takes about 7 ms after a
-pause. The kernel can be asked to see to that at once instead. The switch is the machine's, so it is on for a
-millisecond at a time, and only while somebody waits for a cell.
+pause, and until then nobody on the machine can fork. The kernel can be asked to see to that at once instead. The switch
+is the machine's, so it is on for a millisecond at a time, and only while a process is moved.
 """
 
 from __future__ import annotations
