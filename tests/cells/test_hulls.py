@@ -71,6 +71,22 @@ def test_hulls_that_were_killed_are_missed_by_nobody(host: Host) -> None:
     until(lambda: len(host.cells()) == hulls.KEPT + 2, "new ones")
 
 
+def test_a_call_that_meets_a_hull_that_just_died_is_answered(host: Host) -> None:
+    labs = [lab_on(host), node_lab_on(host)]
+    dead = kept(host)
+
+    with ThreadPoolExecutor(len(labs)) as threads:
+        os.kill(host.invoker.pid, signal.SIGSTOP)
+        for pid in dead:
+            os.kill(pid, signal.SIGKILL)
+        calls = [threads.submit(lab.run, ran) for lab, ran in zip(labs, ("answer = 1", "return 1"), strict=True)]
+        until(lambda: host.health()["inFlight"] == len(labs), "calls that wait for a cell")
+        os.kill(host.invoker.pid, signal.SIGCONT)
+        answers = [call.result() for call in calls]
+
+    assert answers == [1, 1]
+
+
 def test_a_hull_has_no_more_rights_than_a_cell(host: Host) -> None:
     def status(pid: int) -> dict[str, str]:
         return dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())

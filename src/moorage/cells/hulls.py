@@ -67,13 +67,13 @@ class Hulls:
         return cell
 
     def begin(self, cell: Cell, runtime: Runtime, code: Path | None) -> None:
-        """Have a hull become a cell of a runtime. It need not be made yet: it will find this when it is."""
+        """Have a hull become a cell of a runtime. It need not be made yet: it will find this when it is.
+
+        Raises OSError when it has ended.
+        """
         cell.runtime, cell.state = runtime.name, CellState.STARTING
         message = zygotes.beginning(self._setup, runtime, code)
-        try:
-            cell.socket.send(HEAD.pack(len(message) + 1, BEGIN) + message)
-        except OSError as error:
-            self._invoker.failed(cell, f"a sandbox ended before it was used: {error}")
+        cell.socket.send(HEAD.pack(len(message) + 1, BEGIN) + message)
 
     def refill_later(self) -> None:
         """Make up for what was taken when whoever took it has had its answer."""

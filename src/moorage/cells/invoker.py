@@ -267,20 +267,29 @@ class Invoker:
         if cell is None:
             return
         cell.is_second_try = is_second_try
+        try:
+            self.hulls.begin(cell, runtime, self.code / asked[1]["digest"] if asked else None)
+        except OSError:
+            self._try_again(cell)
+            return
         self._loop.add_reader(cell.socket, self._listen, cell)
         self.watch_start(cell)
-        self.hulls.begin(cell, runtime, self.code / asked[1]["digest"] if asked else None)
 
     def ask_again(self, zygote: Zygote) -> None:
         """A zygote is gone: ask another one for the cells that it has not made."""
         for cell in [each for each in self._cells.values() if each.zygote is zygote and not each.pid]:
             if cell.state is CellState.EMPTY:
                 self._forget(cell)
-            elif cell.state is CellState.STARTING and cell.is_second_try:
-                self.failed(cell, "zygotes die before they have made a cell")
             elif cell.state is CellState.STARTING:
-                self._forget(cell)
-                self._start(cell.runtime, asked=cell.asked, is_second_try=True)
+                self._try_again(cell)
+
+    def _try_again(self, cell: Cell) -> None:
+        """Make another cell in the place of one that ended before it was anything."""
+        if cell.is_second_try:
+            self.failed(cell, "cells end before they are made")
+        else:
+            self._forget(cell)
+            self._start(cell.runtime, asked=cell.asked, is_second_try=True)
 
     def not_born(self, number: int, why: str) -> None:
         if cell := self._cells.get(number):
