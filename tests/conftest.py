@@ -70,6 +70,7 @@ TWINS = {
     "tests/apps/test_app_logs.py": "postgres",
     "tests/artifacts/test_artifacts.py": "postgres",
     "tests/artifacts/test_collect.py": "postgres",
+    "tests/cells/test_templates.py": "user",
     "tests/cronjobs/test_builds.py": "postgres",
     "tests/cronjobs/test_cronjobs.py": "postgres",
     "tests/databases/test_backup_routes.py": "postgres",

@@ -16,11 +16,18 @@ from moorage.cells import hulls
 pytestmark = pytest.mark.xdist_group("cells-hulls")
 
 
-@pytest.fixture(params=MODES)
-def host(request: pytest.FixtureRequest) -> Iterator[Host]:
-    """One that keeps no cells waiting."""
+@pytest.fixture(scope="module", params=MODES)
+def shared(request: pytest.FixtureRequest) -> Iterator[Host]:
+    """A host that keeps no cells waiting."""
     with running(request.param, MOORAGE_FUNCTION_POOL="0") as running_host:
         yield running_host
+
+
+@pytest.fixture
+def host(shared: Host) -> Iterator[Host]:
+    yield shared
+    for number in list(shared.routes):
+        shared.drop(number)
 
 
 def kept(host: Host) -> set[int]:
@@ -99,9 +106,11 @@ def test_a_hull_has_no_more_rights_than_a_cell(host: Host) -> None:
         assert os.stat(f"/proc/{pid}/ns/net").st_ino != os.stat("/proc/self/ns/net").st_ino
 
 
-def test_a_hull_ends_with_its_invoker(host: Host) -> None:
-    empty = kept(host)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_hull_ends_with_its_invoker(mode: str) -> None:
+    with running(mode, MOORAGE_FUNCTION_POOL="0") as own:
+        empty = kept(own)
 
-    host.stop("moorage.cells.main", signal.SIGKILL)
+        own.stop("moorage.cells.main", signal.SIGKILL)
 
-    until(lambda: not any(os.path.exists(f"/proc/{pid}/ns/pid") for pid in empty), "their end")
+        until(lambda: not any(os.path.exists(f"/proc/{pid}/ns/pid") for pid in empty), "their end")
