@@ -319,6 +319,22 @@ def test_a_time_zone_of_the_function_is_in_force(tmp_path: Path) -> None:
         assert worker.call().json == 5
 
 
+@pytest.mark.parametrize("name", [name for name in runtimes.installed() if name.startswith("nodejs")])
+def test_code_that_appears_in_a_waiting_worker_is_what_it_is(tmp_path: Path, name: str) -> None:
+    files = {
+        "package.json": '{"imports": {"#own": "./own.js"}}',
+        "index.js": "const own = require('#own');\nexports.main = () => own.name + __filename.slice(-9);",
+        "own.js": "exports.name = 'own';",
+    }
+    with started("nodejs", tmp_path, runtimes.installed()[name].executable) as worker:
+        time.sleep(0.2)  # It has looked at its folder by now, and found nothing.
+        write_code(tmp_path, files)
+        assert worker.load("index.js").ok
+        answer = worker.call().json
+
+    assert answer == "own/index.js"
+
+
 PIPE = "process.binding = () => { throw new Error('there is no such way any more'); };"
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from moorage.cells.invoker import Invoker
 
 KEPT = 2
-REFILL_S = 0.03
+REFILL_S = 0.03  # after a cell was taken: about when whoever took it has had its answer
 OLD_ZYGOTE_S = 20.0  # what was asked of it is made by then
 
 

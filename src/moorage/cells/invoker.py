@@ -22,7 +22,7 @@ from typing import Any
 from moorage.cells.cell import PIDS, Cell, CellState, append_only
 from moorage.cells.code_mounts import CodeMounts
 from moorage.cells.fairness import Fairness
-from moorage.cells.hulls import Hulls
+from moorage.cells.hulls import REFILL_S, Hulls
 from moorage.cells.memory import Memory
 from moorage.cells.messages import Channel, Message, close_all
 from moorage.cells.outbound import Network
@@ -34,7 +34,6 @@ FIRST_UID = 200_000
 STARTING_MEMORY_MB = 512  # of a cell that has no code yet; its function's limit replaces it
 ORPHAN_GRACE_S = 5.0
 START_S = 20.0
-REFILL_S = 0.03
 
 
 class Gateway:

@@ -60,8 +60,8 @@ const hrtime = process.hrtime; // `performance` would have to be loaded.
 
 /** Return milliseconds since some moment. */
 function now() {
-  const [seconds, nanoseconds] = hrtime();
-  return seconds * 1e3 + nanoseconds / 1e6;
+  const time = hrtime();
+  return time[0] * 1e3 + time[1] / 1e6;
 }
 
 /** The function's result cannot be sent; the text tells its author why. */
@@ -1035,11 +1035,14 @@ function rehearse() {
 }
 
 function loadSmall() {
+  // Beside this file: whatever Node remembers of a folder must not be about that of the function, which is empty yet.
+  const file = path.join(__dirname, 'rehearsal.js');
+  const source = 'exports.main = (params) => params';
   watchModules();
   packageType(codeFolder);
-  const file = path.join(codeFolder, 'rehearsal.js');
-  if (hasModuleSyntax(file, readSource(__filename).slice(0, 100))) return;
-  findHandler(requireModule(file, 'exports.main = (params) => params'), file, 'define');
+  readSource(__filename);
+  hasModuleSyntax(file, source);
+  findHandler(requireModule(file, source), file, 'define');
   delete Module._cache[file];
   moveNativeOutput();
 }
@@ -1055,6 +1058,8 @@ function callSmall(round) {
   call(frame, 0, frame.length);
   activation = '';
 }
+
+let pipe = null;
 
 /**
  * Have what comes in given to `onData`. Reading from the pipe itself is what `net` does underneath, but loading that
@@ -1074,8 +1079,6 @@ function listen() {
   channel.on('end', onEnd).on('error', onEnd).on('close', onEnd);
   channel.resume();
 }
-
-let pipe = null;
 
 function openPipe(buffer) {
   const { noDeprecation } = process;
