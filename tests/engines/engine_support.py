@@ -238,7 +238,8 @@ def engine_of(mode: str) -> Iterator[Engine]:
             engine.ask("stop", key=key, grace_s=0.0)
         engine.end()
         assert list((home / "run").glob("shims/*")) == []
-        assert groups_of([replica.shim for replica in engine.replicas]) == []
+        shims = [replica.shim for replica in engine.replicas]
+        until(lambda: not groups_of(shims), "the end of their groups")  # On a busy machine they take a moment.
         assert str(home) not in Path("/proc/self/mountinfo").read_text()
     finally:
         engine.end(kill=True)

@@ -65,6 +65,7 @@ async def record_until_crash(db: Database, folder: Path, line: int) -> bool:
     """Record a folder with a new recorder that crashes at a line; return whether it came that far."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     trace, before, crashing = CrashAt(line), sys.gettrace(), Recorder(db, Telemetry(quiet=True), folder)
+    tasks = asyncio.all_tasks()
     threading.settrace(trace)
     sys.settrace(trace)
     try:
@@ -75,7 +76,11 @@ async def record_until_crash(db: Database, folder: Path, line: int) -> bool:
         trace.is_over = True
         sys.settrace(before)
         threading.settrace(before)
-        crashing.close()  # The end of a process lets go of its locks.
+        # The end of a process ends its tasks, and lets go of its locks.
+        for left in (orphans := asyncio.all_tasks() - tasks):
+            left.cancel()
+        await asyncio.gather(*orphans, return_exceptions=True)
+        crashing.close()
     return trace.left <= 0
 
 
