@@ -50,7 +50,7 @@ class Team:
         body = {key: value for key, value in {"name": name, "url": URL, **given}.items() if value is not None}
         return await self.post("", role, json=body)
 
-    async def get(self, path: str, role: Role = Role.VIEWER) -> Reply:
+    async def get(self, path: str, role: Role = Role.MEMBER) -> Reply:
         return await self.api.get(f"/v1/monitors{path}", token=self.tokens[role])
 
     async def post(self, path: str, role: Role = Role.OWNER, **options: Any) -> Reply:

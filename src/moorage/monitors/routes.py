@@ -8,7 +8,8 @@ from moorage.db.tx import Tx
 from moorage.http.route import Router
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
-from moorage.monitors import aggregates, service, tables
+from moorage.kit.masking import MASK
+from moorage.monitors import aggregates, redaction, service, tables
 from moorage.monitors.schemas import (
     AggregateQuery,
     CreateMonitorInput,
@@ -17,6 +18,7 @@ from moorage.monitors.schemas import (
     MonitorAggregate,
     MonitorDeleted,
     MonitorOut,
+    ShownRequest,
     UpdateMonitorInput,
 )
 from moorage.monitors.tables import Monitor
@@ -34,17 +36,21 @@ def make_router(wake: Callable[[], None]) -> Router:
 def _add_reads(router: Router) -> None:
     @router.get("/monitors")
     def list_monitors(tx: Tx, caller: Caller) -> list[MonitorOut]:
-        """List the organization's monitors, newest first."""
-        return _show_all(tx, caller.org_id)
+        """List the organization's monitors, newest first.
+
+        Viewers get `****` for header values, for `httpBody` and for a password in `url`.
+        """
+        return _show_all(tx, caller)
 
     @router.get("/monitors/{monitor_id}")
     def read_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
         """Return a monitor with how it does.
 
         `uptimePercent` is over the last 24 hours. `missedChecks` counts checks that were due and not made, and `lagMs`
-        is how late the last one began.
+        is how late the last one began. Viewers get `****` for header values, for `httpBody` and for a password in
+        `url`.
         """
-        return _show(tx, caller.org_id, service.get(tx, caller.org_id, monitor_id))
+        return _show(tx, caller, service.get(tx, caller.org_id, monitor_id))
 
     @router.get("/monitors/{monitor_id}/heartbeats")
     def list_heartbeats(tx: Tx, caller: Caller, monitor_id: int, query: HeartbeatQuery) -> list[HeartbeatOut]:
@@ -86,14 +92,17 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
             body=body.http_body,
         )
         tx.after_commit(wake)
-        return _show(tx, caller.org_id, made)
+        return _show(tx, caller, made)
 
     @router.patch("/monitors/{monitor_id}", floor=Role.MEMBER)
     def update_monitor(tx: Tx, caller: Caller, monitor_id: int, body: UpdateMonitorInput) -> MonitorOut:
-        """Change a monitor. `headers` replaces all of them; null removes `keyword` and `httpBody`."""
+        """Change a monitor. `headers` replaces all of them; null removes `keyword` and `httpBody`.
+
+        A header value or an `httpBody` of `****` keeps the stored one, if there is one.
+        """
         changed = service.update(tx, caller.org_id, caller.as_actor, monitor_id, body.changes(), body.hidden())
         tx.after_commit(wake)
-        return _show(tx, caller.org_id, changed)
+        return _show(tx, caller, changed)
 
     @router.delete("/monitors/{monitor_id}", floor=Role.MEMBER)
     def delete_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorDeleted:
@@ -109,44 +118,52 @@ def _add_switches(router: Router, wake: Callable[[], None]) -> None:
         """Check a monitor no longer, and watch its alerts no longer."""
         paused = service.pause(tx, caller.org_id, caller.as_actor, monitor_id)
         tx.after_commit(wake)
-        return _show(tx, caller.org_id, paused)
+        return _show(tx, caller, paused)
 
     @router.post("/monitors/{monitor_id}/resume", floor=Role.MEMBER)
     def resume_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
         """Check a monitor again, the first time at once."""
         resumed = service.resume(tx, caller.org_id, caller.as_actor, monitor_id)
         tx.after_commit(wake)
-        return _show(tx, caller.org_id, resumed)
+        return _show(tx, caller, resumed)
 
 
-def _show(tx: Tx, org_id: int, found: Monitor) -> MonitorOut:
+def _show(tx: Tx, caller: Caller, monitor: Monitor) -> MonitorOut:
     return MonitorOut.of(
-        found,
-        state=service.state_of(tx, org_id, found),
-        beat=next(iter(service.heartbeats(tx, org_id, found, 1)), None),
-        uptime=aggregates.uptime_of(tx, org_id, found.id),
-        headers=service.headers_of(tx, org_id, found),
-        body=service.body_of(tx, org_id, found),
+        monitor,
+        state=service.state_of(tx, caller.org_id, monitor),
+        beat=next(iter(service.heartbeats(tx, caller.org_id, monitor, 1)), None),
+        uptime=aggregates.uptime_of(tx, caller.org_id, monitor.id),
+        request=_request_of(tx, caller, monitor),
         now=tx.now,
     )
 
 
-def _show_all(tx: Tx, org_id: int) -> list[MonitorOut]:
+def _show_all(tx: Tx, caller: Caller) -> list[MonitorOut]:
     """Return all monitors by few queries, however many there are. One that is deleted meanwhile is left out."""
+    org_id = caller.org_id
     monitors = service.all_of(tx, org_id)
     states = {state.monitor_id: state for state in tx.all(tables.STATES_OF, org_id=org_id)}
     beats = service.last_beats(tx, org_id)
     uptimes = aggregates.uptimes(tx, org_id)
     return [
         MonitorOut.of(
-            found,
-            state=states[found.id],
-            beat=beats.get(found.id),
-            uptime=uptimes.get(found.id),
-            headers=service.headers_of(tx, org_id, found),
-            body=service.body_of(tx, org_id, found),
+            monitor,
+            state=states[monitor.id],
+            beat=beats.get(monitor.id),
+            uptime=uptimes.get(monitor.id),
+            request=_request_of(tx, caller, monitor),
             now=tx.now,
         )
-        for found in monitors
-        if found.id in states
+        for monitor in monitors
+        if monitor.id in states
     ]
+
+
+def _request_of(tx: Tx, caller: Caller, monitor: Monitor) -> ShownRequest:
+    """Return what a check sends, as far as the caller's role may read it."""
+    headers = service.headers_of(tx, caller.org_id, monitor)
+    if caller.role.reaches(Role.MEMBER):
+        return ShownRequest(monitor.url, headers, service.body_of(tx, caller.org_id, monitor))
+    body = MASK if monitor.has_body else None
+    return ShownRequest(redaction.redact_url(monitor.url), redaction.redact_headers(headers), body)

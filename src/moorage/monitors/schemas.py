@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -203,6 +204,15 @@ class HeartbeatOut(Output, frozen=True):
         return cls(beat.status, beat.response_ms, beat.message, to_wire(beat.at))
 
 
+@dataclass(frozen=True, slots=True)
+class ShownRequest:
+    """URL, headers and body of a check as the caller may read them: redacted for viewers."""
+
+    url: str
+    headers: Sequence[tuple[str, str]]
+    body: str | None
+
+
 class MonitorOut(Output, frozen=True):
     id: int
     name: str | None
@@ -236,14 +246,13 @@ class MonitorOut(Output, frozen=True):
         state: State,
         beat: Heartbeat | None,
         uptime: float | None,
-        headers: Sequence[tuple[str, str]],
-        body: str | None,
+        request: ShownRequest,
         now: int,
     ) -> MonitorOut:
         return cls(
             id=found.id,
             name=found.name,
-            url=found.url,
+            url=request.url,
             project_id=found.project_id,
             organization_id=str(found.org_id),
             interval=found.interval_s,
@@ -253,8 +262,8 @@ class MonitorOut(Output, frozen=True):
             status=found.status,
             status_codes=found.codes,
             keyword=found.keyword,
-            headers=[HeaderOut(*pair) for pair in headers],
-            http_body=body,
+            headers=[HeaderOut(*pair) for pair in request.headers],
+            http_body=request.body,
             expire_cert_notify=found.expire_cert_notify,
             ignore_tls_error=found.ignore_tls_error,
             public=found.is_public,

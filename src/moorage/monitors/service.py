@@ -14,7 +14,8 @@ from moorage.audit.service import Actor, Target
 from moorage.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
 from moorage.db.tx import Tx, move
 from moorage.errors import NotFound, bad_field
-from moorage.monitors import codes, incidents, tables
+from moorage.kit.masking import MASK
+from moorage.monitors import codes, incidents, redaction, tables
 from moorage.monitors.states import MONITOR, BeatStatus, MonitorStatus
 from moorage.monitors.tables import BODY, HEADERS, Heartbeat, Monitor, State, heartbeat, monitor, state
 from moorage.plans import service as plans
@@ -158,6 +159,7 @@ def update(
 ) -> Monitor:
     """Change a monitor: `changes` by column, `hidden` may have new `headers` and a new `body`."""
     before = lock(tx, org_id, monitor_id)
+    changes, hidden = _restore(tx, org_id, before, changes, hidden)
     merged = {"http_method": before.http_method, "keyword": before.keyword, **changes}
     check_keyword(merged["http_method"], merged["keyword"], "keyword" if "keyword" in changes else "httpMethod")
     changed = {column: value for column, value in changes.items() if getattr(before, column) != value}
@@ -170,6 +172,19 @@ def update(
     after = get(tx, org_id, before.id)
     audit.record(tx, org_id, actor, "monitor.updated", target_of(after), changed=sorted({*changed, *hidden}))
     return after
+
+
+def _restore(
+    tx: Tx, org_id: int, monitor: Monitor, changes: Mapping[str, Any], hidden: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Replace the masks of redacted values in an update by what is stored."""
+    restored = dict(hidden)
+    # The stored values are decrypted only for a mask: a new value must be able to replace a damaged ciphertext.
+    if any(value == MASK for _, value in restored.get("headers", ())):
+        restored["headers"] = redaction.restore_headers(restored["headers"], headers_of(tx, org_id, monitor))
+    if restored.get("body") == MASK and monitor.has_body:
+        restored["body"] = body_of(tx, org_id, monitor)
+    return redaction.restore_changes(changes, monitor.url), restored
 
 
 def check_keyword(method: str, keyword: str | None, field: str) -> None:
