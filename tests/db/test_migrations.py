@@ -14,7 +14,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
+from sqlalchemy import Boolean, Integer, MetaData, create_engine, text
 from tests.postgres_server import PostgresServer
 
 import moorage.app  # noqa: F401 - brings every table into the metadata
@@ -61,6 +61,32 @@ def test_migrations_from_every_revision_make_the_schema_that_the_code_declares(e
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_links_that_were_made_before_origins_are_recognised(engine: Any) -> None:
+    upgrade(engine, "0007")
+    with engine.begin() as connection:
+        before = MetaData()
+        before.reflect(connection, only=["database", "vault_secret"])
+        database, secret = before.tables["database"], before.tables["vault_secret"]
+        usual: dict[str, Any] = {
+            column.name: False if isinstance(column.type, Boolean) else 0 if isinstance(column.type, Integer) else ""
+            for column in database.c
+            if not column.nullable
+        }
+        for number, deleted_at in ((7, None), (8, 1)):
+            row = {"id": number, "org_id": 1, "project_id": number, "name": "orders", "secret_name": "DATABASE_URL"}
+            connection.execute(database.insert(), {**usual, **row, "deleted_at": deleted_at})
+        for resource, name in (("project:7", "DATABASE_URL"), ("project:7", "TOKEN"), ("project:8", "DATABASE_URL")):
+            values = {"org_id": 1, "resource": resource, "name": name, "ciphertext": "", "updated_at": 0}
+            connection.execute(secret.insert(), values)
+
+    upgrade(engine, "head")
+
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT resource, name FROM vault_secret WHERE origin = 'database:7'"))
+        assert found.fetchall() == [("project:7", "DATABASE_URL")]
+        assert connection.execute(text("SELECT count(*) FROM vault_secret WHERE origin IS NULL")).scalar() == 2
 
 
 def test_migrations_leave_no_table_that_gives_out_ids_of_deleted_rows(tmp_path: Path) -> None:

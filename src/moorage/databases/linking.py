@@ -37,12 +37,23 @@ def link(tx: Tx, org_id: int, found: Database, project: Project) -> Database:
 
 
 def tell(tx: Tx, org_id: int, found: Database) -> None:
-    """Write the address with the password of now into the project's secret."""
+    """Write the URL with the current password into the project's secret, unless a user replaced that secret."""
     password = vault.find(tx, org_id, found.resource, PASSWORD)
     if found.project_id is None or found.secret_name is None or password is None:
         return
+    resource = projects.resource_of(found.project_id)
+    if found.secret_name in vault.names(tx, org_id, resource) and not _is_linked(tx, org_id, found):
+        return
     value = urls.make(found, urls.HERE, password)
-    vault.put(tx, org_id, projects.resource_of(found.project_id), found.secret_name, value)
+    vault.put(tx, org_id, resource, found.secret_name, value, origin=found.resource)
+
+
+def _is_linked(tx: Tx, org_id: int, found: Database) -> bool:
+    """Tell whether the project's secret is still the one that this link made."""
+    assert found.project_id is not None
+    assert found.secret_name is not None
+    resource = projects.resource_of(found.project_id)
+    return vault.find_origin(tx, org_id, resource, found.secret_name) == found.resource
 
 
 def restart(tx: Tx, org_id: int, found: Database) -> None:
@@ -56,10 +67,11 @@ def restart(tx: Tx, org_id: int, found: Database) -> None:
 
 
 def unlink(tx: Tx, org_id: int, found: Database) -> None:
-    """Take the address from the project again, in so far as it is still ours."""
-    if found.project_id is None or found.secret_name is None:
+    """Remove the project's secret, if it is still the one that the link made."""
+    if found.project_id is None or found.secret_name is None or not _is_linked(tx, org_id, found):
         return
     resource = projects.resource_of(found.project_id)
+    # The migration that added origins also marked values that a user had set in place of the linked one.
     stored = vault.find(tx, org_id, resource, found.secret_name)
     if stored is not None and f"@{urls.HERE}:{found.port}/" in stored:
         vault.remove(tx, org_id, resource, found.secret_name)

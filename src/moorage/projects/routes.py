@@ -204,5 +204,10 @@ def _add_secrets(router: Router) -> None:
 
     @router.post("/projects/{name}/secrets/reveal", floor=Role.MEMBER, secret=True)
     def reveal_secret(tx: Tx, caller: Caller, name: str, body: RevealInput) -> RevealedSecret:
-        """Show one secret. Who asked is recorded in the project's audit log."""
-        return RevealedSecret(body.name, service.reveal(tx, caller.org_id, caller.as_actor, name, body.name))
+        """Show one secret. The caller is recorded in the project's audit log.
+
+        A secret that a database link made contains the database's password and is shown to admins only (403).
+        """
+        is_admin = caller.role.reaches(Role.ADMIN)
+        value = service.reveal(tx, caller.org_id, caller.as_actor, name, body.name, is_admin=is_admin)
+        return RevealedSecret(body.name, value)

@@ -14,7 +14,7 @@ from moorage.audit import service as audit
 from moorage.audit.service import Actor, Target
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
-from moorage.errors import Conflict, NotFound, QuotaExceeded, bad_field
+from moorage.errors import Conflict, Forbidden, NotFound, QuotaExceeded, bad_field
 from moorage.kit.clock import DAY_MS
 from moorage.kit.crypto import CannotDecrypt
 from moorage.plans import service as plans
@@ -263,13 +263,17 @@ def _differs(tx: Tx, org_id: int, resource: str, name: str, value: str) -> bool:
         return True
 
 
-def reveal(tx: Tx, org_id: int, actor: Actor, name: str, secret: str) -> str:
-    """Return a secret's value, and write down who asked."""
-    found = get(tx, org_id, name)
-    value = vault.find(tx, org_id, resource_of(found.id), secret)
+def reveal(tx: Tx, org_id: int, actor: Actor, name: str, secret: str, *, is_admin: bool) -> str:
+    """Return a secret's value and record the caller; raises Forbidden for a linked secret below `admin`."""
+    project = get(tx, org_id, name)
+    resource = resource_of(project.id)
+    # Reading a database's password needs admin, and a linked secret contains it.
+    if not is_admin and vault.find_origin(tx, org_id, resource, secret) is not None:
+        raise Forbidden(f"The secret {secret} was made by a database link; revealing it needs the role admin")
+    value = vault.find(tx, org_id, resource, secret)
     if value is None:
         raise NotFound("There is no secret of that name")
-    audit.record(tx, org_id, actor, "project.secret_revealed", target_of(found), secret=secret)
+    audit.record(tx, org_id, actor, "project.secret_revealed", target_of(project), secret=secret)
     return value
 
 

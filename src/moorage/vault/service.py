@@ -9,13 +9,28 @@ from moorage.vault import tables
 BATCH = 500
 
 
-def put(tx: Tx, org_id: int, resource: str, name: str, value: str) -> None:
+def put(tx: Tx, org_id: int, resource: str, name: str, value: str, *, origin: str | None = None) -> None:
+    """Store a secret. `origin` names what made it; without one it is a user's own, whatever it was before."""
     ciphertext = tx.env.ring.encrypt(value, place=tables.place(org_id, resource, name))
     stored = tx.find(tables.FIND, org_id=org_id, resource=resource, name=name)
     if stored is not None:
-        tx.run(tables.REPLACE, id=stored.id, new=ciphertext, now=tx.now)
+        tx.run(tables.REPLACE, id=stored.id, new=ciphertext, now=tx.now, new_origin=origin)
         return
-    tx.one(tables.ADD, org_id=org_id, resource=resource, name=name, ciphertext=ciphertext, updated_at=tx.now)
+    tx.one(
+        tables.ADD,
+        org_id=org_id,
+        resource=resource,
+        name=name,
+        ciphertext=ciphertext,
+        updated_at=tx.now,
+        origin=origin,
+    )
+
+
+def find_origin(tx: Tx, org_id: int, resource: str, name: str) -> str | None:
+    """Return what made a secret; None for a user's own, and where there is no such secret."""
+    stored = tx.find(tables.FIND, org_id=org_id, resource=resource, name=name)
+    return None if stored is None else stored.origin
 
 
 def find(tx: Tx, org_id: int, resource: str, name: str) -> str | None:

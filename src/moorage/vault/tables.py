@@ -17,6 +17,7 @@ vault_secret = table(
     text("name"),
     text("ciphertext"),
     millis("updated_at"),
+    text("origin", nullable=True),  # such as `database:7` for a secret that the platform made; None for a user's own
     UniqueConstraint("org_id", "resource", "name"),
 )
 
@@ -28,6 +29,7 @@ class Secret:
     resource: str
     name: str
     ciphertext: str
+    origin: str | None
 
     @property
     def place(self) -> str:
@@ -40,15 +42,21 @@ def place(org_id: int, resource: str, name: str) -> str:
 
 
 _s = vault_secret.c
-_all = (_s.id, _s.org_id, _s.resource, _s.name, _s.ciphertext)
+_all = (_s.id, _s.org_id, _s.resource, _s.name, _s.ciphertext, _s.origin)
 _mine = (_s.org_id == arg("org_id")) & (_s.resource == arg("resource"))
 
 FIND = Query(select(*_all).where(_mine & (_s.name == arg("name"))), Secret)
 LIST = Query(select(*_all).where(_mine).order_by(_s.name), Secret)
 ADD: Query[int] = Query(
-    insert(vault_secret).returning(_s.id), scalar, sets=("org_id", "resource", "name", "ciphertext", "updated_at")
+    insert(vault_secret).returning(_s.id),
+    scalar,
+    sets=("org_id", "resource", "name", "ciphertext", "updated_at", "origin"),
 )
-REPLACE = Command(update(vault_secret).where(_s.id == arg("id")).values(ciphertext=arg("new"), updated_at=arg("now")))
+REPLACE = Command(
+    update(vault_secret)
+    .where(_s.id == arg("id"))
+    .values(ciphertext=arg("new"), updated_at=arg("now"), origin=arg("new_origin"))
+)
 # Rotation must not bring back a value that somebody changes at the same moment: only what it read is replaced.
 ROTATE = Command(
     update(vault_secret)
