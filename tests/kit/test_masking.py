@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import base64
+import html
+import json
+import random
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -19,6 +24,14 @@ SECRET = 'p"ss/w0rd +x'
         'p\\"ss/w0rd +x',
         base64.b64encode(SECRET.encode()).decode(),
         f"before{SECRET}after",
+        quote(SECRET),
+        quote_plus(SECRET),
+        quote_plus(SECRET).replace("%2F", "%2f").replace("%2B", "%2b"),
+        "p%22ss/w0rd%20+x",  # encodeURI of JavaScript
+        json.dumps(SECRET),
+        html.escape(SECRET),
+        SECRET.encode().hex(),
+        SECRET.encode().hex().upper(),
     ],
 )
 def test_text_and_bytes_are_masked_alike_however_a_secret_is_written(text: str) -> None:
@@ -27,8 +40,33 @@ def test_text_and_bytes_are_masked_alike_however_a_secret_is_written(text: str) 
     masked = mask(f"value: {text}")
 
     assert "w0rd" not in masked
+    assert masked.strip('"') != f"value: {text}".strip('"')
     assert "****" in masked
     assert mask.lines(f"value: {text}".encode()) == masked.encode()
+
+
+@pytest.mark.boundary("tenant-to-tenant", "A secret in base64 is masked in logs at every offset of a longer text.")
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("user", ["", "a", "ab", "abc", "admin"])
+@pytest.mark.parametrize("after", ["", ":", "\n", "\xff~~"])
+def test_base64_of_a_longer_text_is_masked_at_every_offset(
+    encode: Callable[[bytes], bytes], user: str, after: str
+) -> None:
+    secret = "~?>s3cr\xe9t-~?~?"
+    encoded = encode(f"{user}:{secret}{after}".encode()).decode()
+
+    masked = Masker([secret])(f"Authorization: Basic {encoded}")
+
+    assert "****" in masked
+    hidden = len(encoded) - len(masked.removeprefix("Authorization: Basic ").replace("****", ""))
+    assert hidden >= len(secret.encode()) * 8 // 6 - 2
+
+
+def test_random_text_is_not_masked_by_chance() -> None:
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    text = "".join(random.Random(7).choices(letters, k=200_000))
+
+    assert Masker(["hunter2", "p4ssw0rd", "abcdef"])(text) == text
 
 
 def test_lines_stay_as_many_as_they_were_when_a_secret_of_several_lines_is_masked() -> None:

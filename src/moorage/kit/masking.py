@@ -1,25 +1,29 @@
-"""The values of secrets, taken out of what programs print before it is kept.
+"""Masks the values of secrets in the output of programs before it is stored.
 
-Builds and running apps both print what they were given; this is the one place that knows what a value can look like.
+Builds, apps and functions print their environment by accident. Only this module knows the encodings in which a value
+can appear: as it is, in JSON, HTML and URLs, in hexadecimal, and in base64 at any offset of a longer text.
 """
 
 from __future__ import annotations
 
 import base64
+import html
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 SHORTEST_SECRET = 3  # A shorter value would blot out half of every log.
+SHORTEST_BASE64 = 8  # Fewer characters in the middle of base64 text appear in other text by chance.
 MASK = "****"
 _MASK = MASK.encode()
 
 
 class Masker:
-    """Replaces the values of secrets, also as they look in JSON, in a URL and in base64.
+    """Replaces the values of secrets, in each of the encodings that `_shapes_of` lists.
 
-    A value of several lines is hidden line by line, since that is how it is printed.
+    A value of several lines is masked line by line, because programs print it line by line.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -53,11 +57,39 @@ class Masker:
         return end
 
 
+# Characters that common URL encoders leave as they are: encodeURIComponent and encodeURI of JavaScript, and
+# `quote` of Python with and without a safe slash.
+_URL_SAFE = ("", "/", "!'()*", ";,/?:@&=+$!*'()#")
+_TO_URL_ALPHABET = str.maketrans("+/", "-_")
+
+
 def _shapes_of(part: str) -> set[str]:
+    """Return the texts that show a value: itself and its encodings."""
     if len(part) < SHORTEST_SECRET:
         return set()
-    in_json = part.replace("\\", "\\\\").replace('"', '\\"')
-    return {part, quote(part, safe=""), in_json, base64.b64encode(part.encode()).decode().rstrip("=")}
+    shapes = {part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], html.escape(part)}
+    for encoded in (*(quote(part, safe=safe) for safe in _URL_SAFE), quote_plus(part)):
+        shapes |= {encoded, re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), encoded)}
+    raw = part.encode()
+    shapes |= {raw.hex(), raw.hex().upper()}
+    for encoded in _base64_shapes(raw):
+        shapes |= {encoded, encoded.translate(_TO_URL_ALPHABET)}
+    return shapes
+
+
+def _base64_shapes(raw: bytes) -> Iterator[str]:
+    """Yield the base64 text of a value alone, and the characters that it determines inside a longer text.
+
+    Three bytes make four characters, so the text depends on the offset of the value modulo 3. The first and the last
+    character may also depend on the neighbouring bytes; they show at most four bits of the value and stay.
+    """
+    yield base64.b64encode(raw).decode().rstrip("=")
+    for offset in range(3):
+        encoded = base64.b64encode(bytes(offset) + raw).decode()
+        begin = (0, 2, 3)[offset]
+        end = (offset + len(raw)) * 8 // 6  # characters of which the value determines all six bits
+        if end - begin >= SHORTEST_BASE64:
+            yield encoded[begin:end]
 
 
 @lru_cache(maxsize=64)
