@@ -29,6 +29,7 @@ from moorage.jobs import Lane
 from moorage.kit.process import open_many
 from moorage.platform import admin, chores, opening
 from moorage.platform.listener import listen_for_jobs
+from moorage.projects import downgrades
 from moorage.reconciler.loop import Reconciler
 from moorage.repositories import jobs as repository_jobs
 from moorage.settings import Sandbox, Settings
@@ -75,6 +76,7 @@ class Control:
         self.reconciler.add("domains", domain_jobs.ensure, every_s=3600)
         self.reconciler.add("repositories", repository_jobs.ensure, every_s=3600)
         self.reconciler.add("analytics", analytics_retention.ensure, every_s=3600)
+        self.reconciler.add("compute", downgrades.ensure, every_s=15)
         self.reconciler.add("apps", app_retention.ensure, every_s=3600)
         self.reconciler.add("databases", self.app.databases.ensure, every_s=3600)
         self.reconciler.add("cronjobs", self.app.cronjobs.ensure, every_s=3600)

@@ -21,7 +21,7 @@ from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
 from moorage.identity.schemas import ActivityOut
 from moorage.kit.ids import MAX_ID
-from moorage.projects import deployments, service
+from moorage.projects import compute, deployments, service
 from moorage.projects.deployment_schemas import latest_of
 from moorage.projects.deployments import Asked
 from moorage.projects.schemas import (
@@ -184,7 +184,7 @@ def _update(tx: Tx, caller: Caller, name: str, body: UpdateProjectInput) -> Proj
     found = service.lock(tx, org_id, name)
     changes = body.changes()
     assert caller.standing is not None
-    service.check_tier(tx, org_id, caller.standing, changes.get("tier"))
+    compute.check(tx, org_id, caller.standing, changes)
     secrets = body.wanted_secrets()
     has_new_secrets = secrets is not None and service.set_secrets(tx, org_id, actor, found, secrets)
     updated = service.update(tx, org_id, actor, found, changes)

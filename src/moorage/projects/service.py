@@ -14,13 +14,12 @@ from moorage.audit import service as audit
 from moorage.audit.service import Actor, Target
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
-from moorage.errors import Conflict, Forbidden, NotFound, QuotaExceeded, bad_field
+from moorage.errors import Conflict, Forbidden, NotFound, bad_field
 from moorage.kit.clock import DAY_MS
 from moorage.kit.crypto import CannotDecrypt
 from moorage.plans import service as plans
-from moorage.plans import tiers
 from moorage.plans.service import Standing
-from moorage.projects import deployment_tables, tables
+from moorage.projects import compute, deployment_tables, tables
 from moorage.projects.tables import FormerName, Project
 from moorage.settings import Settings
 from moorage.vault import service as vault
@@ -143,28 +142,17 @@ def check_may_create(tx: Tx, org_id: int, name: str, standing: Standing) -> None
     plans.check_room(tx, org_id, standing, "projects")
 
 
-def check_tier(tx: Tx, org_id: int, standing: Standing, key: str | None) -> None:
-    """Raise where there is no such tier, or the organization's plan has none of its kind."""
-    if key is None:
-        return
-    tier = tiers.find_tier(key)
-    if tier is None:
-        known = ", ".join(each.key for each in tiers.CATALOG)
-        raise bad_field("tier.key", f"is not a tier; there is {known}")
-    if tier.paid and not plans.counts_as_paid(tx.env.settings, standing):
-        raise QuotaExceeded(f"The tier {tier.key} needs a paid plan")
-
-
 def create(
     tx: Tx, org_id: int, actor: Actor, standing: Standing, new: NewProject, secrets: Mapping[str, str] = {}
 ) -> Project:
     """Make a project. Its first deployment is asked for by whoever calls this, in the same transaction."""
     check_may_create(tx, org_id, new.name, standing)
-    check_tier(tx, org_id, standing, new.tier)
+    given = {name: getattr(new, name) for name in NewProject.__slots__}
+    given |= compute.within_plan(tx, org_id, standing, new.slug, {name: given[name] for name in compute.COLUMNS})
     project_id = tx.find(
         tables.ADD,
         org_id=org_id,
-        **{name: getattr(new, name) for name in NewProject.__slots__},
+        **given,
         repository_key=new.repository_name.lower() if new.repository_name else None,
         runtime=None,
         enabled=True,
@@ -216,8 +204,12 @@ def update(tx: Tx, org_id: int, actor: Actor, found: Project, changes: dict[str,
     changed = {name: value for name, value in changes.items() if getattr(found, name) != value}
     if not changed:
         return found
+    if changed.keys() & set(compute.COLUMNS):
+        changed["paid_compute"] = None  # A choice of the user replaces the compute from before a downgrade.
     set_columns(tx, org_id, found, changed)
-    audit.record(tx, org_id, actor, "project.updated", target_of(found), changed=sorted(changed))
+    audit.record(
+        tx, org_id, actor, "project.updated", target_of(found), changed=sorted(changed.keys() - {"paid_compute"})
+    )
     return get_by_id(tx, org_id, found.id)
 
 

@@ -22,6 +22,7 @@ from sqlalchemy import (
 
 from moorage.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
 from moorage.db.schema import Id, id_column, millis, table, text
+from moorage.identity.tables import organization
 
 project = table(
     "project",
@@ -48,6 +49,7 @@ project = table(
     text("tier", nullable=True),
     Column("disk", Integer, nullable=True),
     text("auto_scaling", nullable=True),  # JSON
+    text("paid_compute", nullable=True),  # JSON: tier, disk and autoscaling that come back with a paid plan
     Column("is_public", Boolean, nullable=False),
     Column("enable_analytics", Boolean, nullable=False),
     Column("auto_deploy", Boolean, nullable=False),
@@ -125,6 +127,7 @@ class Project:
     tier: str | None
     disk: int | None
     auto_scaling: str | None
+    paid_compute: str | None
     is_public: bool
     enable_analytics: bool
     auto_deploy: bool
@@ -191,6 +194,14 @@ FIND = Query(_all.where(_mine & (_p.name == arg("name"))), Project)
 LOCK = Query(_all.where(_mine & (_p.name == arg("name"))).with_for_update(), Project)
 FIND_BY_ID = Query(_all.where(_this), Project)
 LOCK_BY_ID = Query(_all.where(_this).with_for_update(), Project)
+# Projects whose compute may differ from the plan of their organization: `billed` is false where plans are not enforced.
+WITH_PLANS: Query[tuple[Project, str, bool]] = Query(
+    select(*columns(project), organization.c.plan, organization.c.card_verified)
+    .join(organization, organization.c.id == _p.org_id)
+    .where(_p.paid_compute.is_not(None) | ((organization.c.plan == "free") & arg("billed", Boolean)))
+    .order_by(_p.id),
+    lambda *row: (Project(*row[:-2]), row[-2], row[-1]),
+)
 ALL_OF = Query(_all.where(_mine).order_by(_p.id), Project)
 EVERY = Query(select(_p.id, _p.name, _p.enabled, _p.enable_analytics).order_by(_p.id), Place)
 COUNT: Query[int] = Query(select(func.count()).where(_mine), scalar)
@@ -214,7 +225,7 @@ ADD: Query[int] = Query(
 SETTINGS = (
     "slug", "language", "runtime", "base_dir", "build_dir", "build_cmd", "start_cmd", "health_check_path",
     "docker_file_path", "tier", "disk", "auto_scaling", "enable_analytics", "auto_deploy", "env", "enabled",
-    "deploy_guard", "replicas", "asleep",
+    "deploy_guard", "replicas", "asleep", "paid_compute",
 )  # fmt: skip
 UPDATE = Command(
     update(project).where(_this).values(updated_at=arg("now"), **{name: arg("new_" + name) for name in SETTINGS})
