@@ -204,7 +204,7 @@ class Settings(BaseSettings):
     workers: int = Field(4, ge=1, le=256, description="Jobs that run at once in each lane of a process.")
 
     # Who may do what.
-    rate_limit: int = Field(300, ge=1, description="Requests a minute for one token or address.")
+    rate_limit: int = Field(300, ge=1, description="Requests a minute for one valid token, or for one address without.")
     signup: Signup = Field(Signup.OPEN, description="`open`, `approval` or `closed`.")
     session_hours: int = Field(24, ge=1, le=8760, description="Lifetime of a session token in hours.")
     oidc_issuers: Annotated[tuple[str, ...], NoDecode] = Field(

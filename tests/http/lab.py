@@ -38,7 +38,9 @@ class LabGate:
 
     def admit(self, tx: Tx, route: Route, ask: Ask) -> LabCaller:
         org, _, name = (ask.token or "").partition("-")
-        if not org.isdigit() or not name:
+        is_valid = org.isdigit() and bool(name)
+        ask.count_request(is_valid)
+        if not is_valid:
             raise Unauthorized("The token is not valid")
         return LabCaller(int(org), name)
 

@@ -193,8 +193,8 @@ async def test_a_handler_that_answers_5xx_itself_is_run_again(yard: Yard) -> Non
 
 @pytest.mark.settings(rate_limit=2)
 async def test_a_request_over_the_rate_limit_leaves_its_key_free(yard: Yard) -> None:
-    await yard.client.get("/v1/nothing")
-    await yard.client.get("/v1/nothing")
+    await yard.client.post("/v1/sync", json={})
+    await yard.client.post("/v1/sync", json={})
 
     limited = await yard.order("/v1/sync")
     later = await yard.order("/v1/sync", token="1-ada2")

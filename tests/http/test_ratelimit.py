@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from tests.http.lab import Guest, lab, one_store
 from moorage.app import App
 from moorage.db.store import Database
 from moorage.errors import Conflict
-from moorage.http.ratelimit import SWEEP_AT, WINDOW_S, RateLimiter, key_of
+from moorage.http import ratelimit
+from moorage.http.ratelimit import WINDOW_S, RateLimiter, address_key, token_key
 from moorage.http.route import Router
+from moorage.identity import users
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +66,7 @@ def test_a_window_starts_with_the_first_request_and_ends_a_minute_later() -> Non
 def test_windows_that_ended_do_not_pile_up() -> None:
     ticks = Ticks()
     limiter = RateLimiter(5, ticks)
-    for number in range(SWEEP_AT):
+    for number in range(1000):
         limiter.count(f"old{number}")
     ticks.now += WINDOW_S
     for number in range(10):
@@ -72,24 +75,65 @@ def test_windows_that_ended_do_not_pile_up() -> None:
     assert len(limiter._windows) == 10
 
 
-def test_live_windows_survive_a_sweep() -> None:
-    limiter = RateLimiter(1, Ticks())
-    limiter.count("first")
-    for number in range(SWEEP_AT + 5):
-        limiter.count(f"key{number}")
+def test_a_window_that_began_anew_outlives_those_that_began_before_it() -> None:
+    ticks = Ticks()
+    limiter = RateLimiter(1, ticks)
+    limiter.count("early")
+    ticks.now += 30
+    limiter.count("late")
+    ticks.now += 30
+    limiter.count("early")
+    ticks.now += 31
+    limiter.count("newest")
 
-    assert limiter.count("first")[0] is False
+    assert limiter.count("early")[0] is False
+    assert set(limiter._windows) == {"early", "newest"}
+
+
+@pytest.mark.boundary("stranger-to-platform", "The memory of the rate limit is bounded, however many addresses call.")
+def test_a_flood_of_addresses_takes_no_more_windows_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ratelimit, "MOST_KEYS", 100)
+    limiter = RateLimiter(1, Ticks())
+
+    for number in range(1000):
+        limiter.count(f"address{number}")
+
+    assert len(limiter._windows) == 100
+    assert limiter.count("address999")[0] is False
 
 
 def test_a_token_is_known_by_its_last_sixteen_characters() -> None:
-    assert key_of("psk_live_aaaa0123456789abcdef", "1.2.3.4") == key_of("eyJ.other.0123456789abcdef", "5.6.7.8")
-    assert key_of("x0123456789abcdeF", "1.2.3.4") != key_of("x0123456789abcdef", "1.2.3.4")
-    assert key_of("short", "1.2.3.4") == key_of("short", "5.6.7.8")
+    assert token_key("psk_live_aaaa0123456789abcdef") == token_key("eyJ.other.0123456789abcdef")
+    assert token_key("x0123456789abcdeF") != token_key("x0123456789abcdef")
 
 
 def test_an_address_is_no_token_that_reads_the_same() -> None:
-    assert key_of(None, "1.2.3.4") != key_of("1.2.3.4", "1.2.3.4")
-    assert key_of("", "1.2.3.4") == key_of(None, "1.2.3.4")
+    assert address_key("1.2.3.4") != token_key("1.2.3.4")
+
+
+def test_an_ipv6_address_counts_as_its_subscribers_network() -> None:
+    here = address_key("2001:db8:1:2::1")
+
+    assert here == address_key("2001:db8:1:2:ffff:ffff:ffff:ffff")
+    assert here != address_key("2001:db8:1:3::1")
+    assert address_key("::ffff:1.2.3.4") == address_key("1.2.3.4")
+    assert address_key("not:an:address") == "anot:an:address"
+
+
+def test_only_the_whole_token_is_known_to_have_used_its_limit_up() -> None:
+    ticks = Ticks()
+    limiter = RateLimiter(2, ticks)
+    token = "psk_test_aaaa0123456789abcdef"
+    limiter.count(token_key(token), token)
+    under = limiter.find_spent(token)
+    limiter.count(token_key(token), token)
+    ticks.now += 10
+
+    assert under is None
+    assert limiter.find_spent(token) == 50
+    assert limiter.find_spent("psk_test_bbbb0123456789abcdef") is None
+    ticks.now += 50
+    assert limiter.find_spent(token) is None
 
 
 @one_store
@@ -151,6 +195,104 @@ async def test_every_counted_answer_says_what_is_left(db: Database) -> None:
 
     assert [reply.status for reply in replies] == [status for *_, status in asked]
     assert [told(reply)[0] for reply in replies] == [20] * len(asked)
+
+
+@one_store
+@pytest.mark.boundary("stranger-to-platform", "Inventing tokens does not get a client past the rate limit.")
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/v1/auth/setup"), ("GET", "/v1/me"), ("POST", "/v1/functions"), ("GET", "/v1/no")]
+)
+@pytest.mark.settings(rate_limit=300)
+async def test_seven_hundred_guesses_with_as_many_tokens_meet_the_limit_of_their_address(
+    app: App, db: Database, method: str, path: str
+) -> None:
+    here, there = Client(app.asgi, client="10.0.0.1"), Client(app.asgi, client="10.0.0.2")
+
+    replies = [await here.request(method, path, token=f"psk_test_{number:040}", json={}) for number in range(700)]
+
+    assert [reply.status == 429 for reply in replies] == [False] * 300 + [True] * 400
+    assert replies[-1].headers["retry-after"] == replies[-1].headers["ratelimit-reset"]
+    assert (await there.request(method, path, token="psk_test_guess", json={})).status != 429
+
+
+@one_store
+@pytest.mark.boundary("stranger-to-platform", "Failed guesses from an address do not lock valid tokens out there.")
+@pytest.mark.settings(rate_limit=3)
+async def test_a_valid_token_keeps_working_where_guesses_used_the_addresss_limit_up(app: App, db: Database) -> None:
+    user = await make_user(db)
+    token = await make_token(db, user, (await make_org(db, user)).id)
+    client = Client(app.asgi, client="10.0.0.1")
+    guesses = [await client.get("/v1/me", token=f"psk_test_guess{number}") for number in range(4)]
+
+    replies = [await client.get("/v1/me", token=token) for _ in range(4)]
+
+    assert [reply.status for reply in guesses] == [401, 401, 401, 429]
+    assert [reply.status for reply in replies] == [200, 200, 200, 429]
+    assert [told(reply)[1] for reply in replies] == [2, 1, 0, 0]
+
+
+@one_store
+@pytest.mark.boundary(
+    "stranger-to-platform", "A guess that ends like a valid token does not use up that token's limit."
+)
+@pytest.mark.settings(rate_limit=2)
+async def test_a_guess_that_ends_like_a_token_counts_against_its_own_address(app: App, db: Database) -> None:
+    user = await make_user(db)
+    token = await make_token(db, user, (await make_org(db, user)).id)
+    owner, stranger = Client(app.asgi, client="10.0.0.1"), Client(app.asgi, client="10.0.0.2")
+    guess = "psk_test_" + "x" * 24 + token[-16:]
+
+    guesses = [(await stranger.get("/v1/me", token=guess)).status for _ in range(4)]
+    own = [(await owner.get("/v1/me", token=token)).status for _ in range(3)]
+    late = await Client(app.asgi, client="10.0.0.3").get("/v1/me", token=guess)
+
+    assert guesses == [401, 401, 429, 429]
+    assert own == [200, 200, 429]
+    assert late.status == 401
+
+
+@one_store
+@pytest.mark.boundary("stranger-to-platform", "Guesses against git and event streams count against their address.")
+@pytest.mark.settings(rate_limit=2)
+async def test_guesses_at_git_and_streams_count_against_the_address(app: App, db: Database) -> None:
+    def basic(password: str) -> dict[str, str]:
+        return {"Authorization": "Basic " + base64.b64encode(f"git:{password}".encode()).decode()}
+
+    refs = "/git/harbor/site.git/info/refs?service=git-upload-pack"
+    git, odd, streams = (Client(app.asgi, client=f"10.0.0.{number}") for number in (1, 2, 3))
+
+    pushed = [await git.get(refs, headers=basic(f"psk_test_guess{number}")) for number in range(3)]
+    paths = [await odd.get("/git/harbor", headers=basic(f"psk_test_guess{number}")) for number in range(3)]
+    followed = [await streams.get(f"/v1/activity/stream?access_token=guess{number}") for number in range(3)]
+
+    assert [reply.status for reply in pushed] == [401, 401, 429]
+    assert [reply.status for reply in paths] == [404, 404, 429]
+    assert [reply.status for reply in followed] == [401, 401, 429]
+    assert [told(reply)[:2] for reply in pushed] == [(2, 1), (2, 0), (2, 0)]
+
+
+@one_store
+@pytest.mark.settings(rate_limit=2)
+async def test_over_its_limit_a_token_is_told_so_before_anything_else_about_it(api: Client, db: Database) -> None:
+    user = await make_user(db)
+    token = await make_token(db, user, (await make_org(db, user)).id)
+    await db.write(lambda tx: users.suspend(tx, user, suspended=True))
+
+    statuses = [(await api.get("/v1/me", token=token)).status for _ in range(3)]
+
+    assert statuses == [403, 403, 429]
+
+
+@one_store
+@pytest.mark.settings(rate_limit=2)
+async def test_a_write_is_counted_once(api: Client, db: Database) -> None:
+    user = await make_user(db)
+    token = session_for(db, user)
+
+    replies = [await api.post("/v1/orgs", token=token, json={"name": "Harbor"}) for _ in range(3)]
+
+    assert [reply.status for reply in replies] == [200, 200, 429]
+    assert [told(reply)[1] for reply in replies] == [1, 0, 0]
 
 
 @one_store

@@ -4,6 +4,10 @@
     validation, then the handler in its unit of work
 
 Reads run in one unit, gate included. Writes pass the gate first, so that no body is read for a stranger.
+
+A request without a credential, or to a route that needs none, counts against the client's address before anything
+else. A credential has to be looked up first: the gate then counts the token if it is valid and the address if not, and
+a client that is over its limit gets 429 in both cases.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from moorage.db.store import Database
 from moorage.db.tx import Tx
@@ -22,8 +26,8 @@ from moorage.http.answer import DEPRECATED, STATUS, Answer, Stream, failure, pla
 from moorage.http.cors import Cors
 from moorage.http.match import RouteTree
 from moorage.http.models import validate
-from moorage.http.ratelimit import RateLimiter, key_of
-from moorage.http.request import ClientGone, Counted, Request, basic_password
+from moorage.http.ratelimit import RateLimiter, address_key, token_key
+from moorage.http.request import ClientGone, Counted, Request, basic_password, uncounted
 from moorage.http.route import Route, Scope
 from moorage.http.sending import Send, Sender
 from moorage.telemetry import Telemetry
@@ -36,13 +40,17 @@ class Ask(NamedTuple):
     organization: str | None  # header, else query
     path_organization: str | None
     client: str | None = None  # the address that the request came from
+    count_request: Callable[[bool], None] = uncounted  # takes whether the credential is valid; raises RateLimited
 
 
 class Gate(Protocol):
     """Decides who passes; identity/ provides it."""
 
     def admit(self, tx: Tx, route: Route, ask: Ask) -> Any:
-        """Return the caller, or raise the error that the order of checks comes to first."""
+        """Return the caller, or raise the error that the order of checks comes to first.
+
+        Calls `ask.count_request` as soon as it is known whether the credential is valid, before anything else is checked.
+        """
         ...
 
     async def passed(self, db: Database, caller: Any) -> None:
@@ -147,19 +155,38 @@ class Dispatcher:
         return next((mount for mount in self.mounts if path.startswith(mount.path)), None)
 
     def _count(self, request: Request, route: Route | None, mount: Mount | None = None) -> None:
-        """Count a request against its token or address; raises RateLimited."""
+        """Count a request against the client's address, or leave that to the gate; raises RateLimited."""
         if self._trusted:
             request.client = proxies.client_of(request.client, request.header(b"x-forwarded-for"), self._trusted)
-        request.token = _token(request, route, mount)
-        if mount.is_counted if mount is not None else route is None or not route.raw:
-            may, left, reset = self.limiter.count(key_of(request.token, request.client))
-            request.counted = Counted(self.limiter.limit, left, reset, may)
-            if not may:
-                raise RateLimited("Too many requests")
+        request.token = token = _token(request, route, mount)
+        if not mount.is_counted if mount is not None else route is not None and route.raw:
+            return
+        request.count_request = functools.partial(self._count_credential, request)
+        if token is None or (mount is None and (route is None or route.scope is Scope.PUBLIC)):
+            request.count_request(False)
+        elif (reset := self.limiter.find_spent(token)) is not None:
+            # Needs no look-up: the token was valid a moment ago, and has used its window up.
+            self._refuse_more(request, reset)
+
+    def _count_credential(self, request: Request, is_valid: bool) -> None:
+        """Count a request, once: against its token if that is valid, else against the client's address."""
+        if request.counted is not None:
+            return
+        token = request.token if is_valid else None
+        key = token_key(token) if token is not None else address_key(request.client)
+        may, left, reset = self.limiter.count(key, token)
+        if not may:
+            self._refuse_more(request, reset)
+        request.counted = Counted(self.limiter.limit, left, reset, may)
+
+    def _refuse_more(self, request: Request, reset: int) -> NoReturn:
+        request.counted = Counted(self.limiter.limit, 0, reset, may=False)
+        raise RateLimited("Too many requests")
 
     async def _unknown(self, request: Request, mount: Mount | None) -> Answer | Stream:
         if mount is not None and "\x00" not in request.path:
             answer = await mount.handle(request)
+            request.count_request(False)  # Where the mount asked no gate, the token is only a claim.
             self._note(request.caller)
             if answer is not None:
                 return answer
@@ -322,7 +349,7 @@ class Dispatcher:
         if organization is None and b"organization_id=" in request.query_string and route.scope is not Scope.PUBLIC:
             organization = request.from_query("organization_id")
         path_org = values[0] if route.scope is Scope.PATH_ORG else None
-        return Ask(request.token, organization, path_org, request.client)
+        return Ask(request.token, organization, path_org, request.client, request.count_request)
 
     def _arguments(
         self, request: Request, route: Route, values: list[str], *, tx: Tx | None = None, body: bytes = b""

@@ -1,12 +1,29 @@
-"""How many requests a key may make: a window of a minute that starts with the key's first request."""
+"""Rate limit: requests of a token or an address in a window of a minute that starts with its first request.
+
+Only a credential that the gate found valid is counted under its own key. Everything else counts under the client's
+address, so that a client cannot open a fresh window by inventing a token, nor use up the window of another client.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import threading
 import time
 from collections.abc import Callable
 
 WINDOW_S = 60.0
-SWEEP_AT = 10_000  # Keys held before windows that have ended are swept.
+MOST_KEYS = 100_000  # About 20 MB. Beyond it the oldest window is dropped, so a flood of addresses stays bounded.
+TAIL = 16  # Characters of a token that are its key.
+IPV6_PREFIX = 64  # A subscriber has a whole /64 at least, so a single IPv6 address says nothing.
+
+
+class _Window:
+    __slots__ = ("count", "ends_at", "token")
+
+    def __init__(self, ends_at: float) -> None:
+        self.ends_at = ends_at
+        self.count = 0
+        self.token: str | None = None
 
 
 class RateLimiter:
@@ -15,27 +32,64 @@ class RateLimiter:
     def __init__(self, limit: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self._monotonic = monotonic
-        self._windows: dict[str, list[float]] = {}  # key: [end of the window, requests in it]
-        self._sweep_at = SWEEP_AT
+        # All windows are equally long and a new one is appended, so the first ones are those that end first.
+        self._windows: dict[str, _Window] = {}
+        self._lock = threading.Lock()  # Units of work count in their own threads.
 
-    def count(self, key: str) -> tuple[bool, int, int]:
-        """Count one request. Return whether it may go on, how many are left, and seconds until the window ends."""
+    def count(self, key: str, token: str | None = None) -> tuple[bool, int, int]:
+        """Count one request. Return whether it may go on, how many are left, and seconds until the window ends.
+
+        `token` is the credential, found valid, that the key was made of; `find_spent` recognises it.
+        """
         now = self._monotonic()
-        window = self._windows.get(key)
-        if window is None or window[0] <= now:
-            if len(self._windows) >= self._sweep_at:
-                self._sweep(now)
-            window = self._windows[key] = [now + WINDOW_S, 0]
-        window[1] += 1
-        left = self.limit - int(window[1])
-        reset = max(int(-((now - window[0]) // 1)), 1)  # rounded up
-        return (True, left, reset) if left >= 0 else (False, 0, reset)
+        with self._lock:
+            window = self._windows.get(key)
+            if window is None or window.ends_at <= now:
+                window = self._open(key, now)
+            window.count += 1
+            window.token = token
+            left = self.limit - window.count
+        return (True, left, _seconds(now, window)) if left >= 0 else (False, 0, _seconds(now, window))
 
-    def _sweep(self, now: float) -> None:
-        self._windows = {key: window for key, window in self._windows.items() if window[0] > now}
-        self._sweep_at = max(SWEEP_AT, 2 * len(self._windows))
+    def find_spent(self, token: str) -> int | None:
+        """Return the seconds left in the window of a token that has used its limit up; None for any other token.
+
+        The whole token is compared: a guess that ends like a known token is not known.
+        """
+        window = self._windows.get(token_key(token))
+        if window is None or window.count < self.limit or window.token != token:
+            return None
+        now = self._monotonic()
+        return _seconds(now, window) if window.ends_at > now else None
+
+    def _open(self, key: str, now: float) -> _Window:
+        windows = self._windows
+        windows.pop(key, None)
+        while windows:
+            oldest = next(iter(windows))
+            if windows[oldest].ends_at > now and len(windows) < MOST_KEYS:
+                break
+            del windows[oldest]
+        window = windows[key] = _Window(now + WINDOW_S)
+        return window
 
 
-def key_of(token: str | None, address: str) -> str:
-    """Return what a request is counted under: the end of its token, else where it comes from."""
-    return f"t{token[-16:]}" if token else f"a{address}"
+def _seconds(now: float, window: _Window) -> int:
+    return max(int(-((now - window.ends_at) // 1)), 1)  # rounded up
+
+
+def token_key(token: str) -> str:
+    return f"t{token[-TAIL:]}"
+
+
+def address_key(address: str) -> str:
+    """Return the key of an address: an IPv4 address itself, the /64 of an IPv6 address."""
+    if ":" not in address:
+        return f"a{address}"
+    try:
+        parsed = ipaddress.IPv6Address(address)
+    except ValueError:
+        return f"a{address}"
+    if parsed.ipv4_mapped is not None:
+        return f"a{parsed.ipv4_mapped}"
+    return f"a{int(parsed) >> (128 - IPV6_PREFIX):x}/{IPV6_PREFIX}"

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 from moorage.errors import BadRequest
@@ -53,6 +53,10 @@ class Counted(NamedTuple):
     may: bool
 
 
+def uncounted(is_valid: bool) -> None:
+    """The rate limit of a request that is not counted."""
+
+
 class Request:
     """One request. The body is read only when asked for, and never past its limit."""
 
@@ -62,6 +66,7 @@ class Request:
         "caller",
         "client",
         "consumed",
+        "count_request",
         "counted",
         "headers",
         "method",
@@ -86,6 +91,7 @@ class Request:
         self.caller: Any = None
         self.token: str | None = None
         self.counted: Counted | None = None
+        self.count_request: Callable[[bool], None] = uncounted  # see `Ask.count_request`
         self.respond: Any = scope.get("moorage.respond")  # see `http.server`
         self.consumed = not self.has_body
         self.body_timeout_s = body_timeout_s

@@ -9,7 +9,7 @@ longer counts.
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from sqlalchemy import Integer, select, type_coerce
 
@@ -134,7 +134,8 @@ class IdentityGate:
         assert ask.token is not None
         found = tx.find(_BY_TOKEN, hash=token_hash(ask.token))
         if found is None or (found.expires_at is not None and found.expires_at <= tx.now):
-            raise Unauthorized("The token is not valid or has expired")
+            _refuse(ask)
+        ask.count_request(True)
         _check_suspension(route, found)
         if route.scope is not Scope.IDENTITY or route.operation == "whoami":
             for named in (ask.organization, ask.path_organization):
@@ -146,9 +147,11 @@ class IdentityGate:
     def _by_session(self, tx: Tx, route: Route, ask: Ask) -> Caller:
         assert ask.token is not None
         named = _named_organization(route, ask)
-        rows = tx.all(_BY_USER, user_id=self.sessions.read(ask.token).user_id, org_id=named or 0)
+        session = self.sessions.find(ask.token)
+        rows = tx.all(_BY_USER, user_id=session.user_id, org_id=named or 0) if session is not None else []
         if not rows:
-            raise Unauthorized("The token is not valid or has expired")
+            _refuse(ask)
+        ask.count_request(True)
         _check_suspension(route, rows[0])
         if route.scope is Scope.IDENTITY and route.operation != "whoami":
             # A session acts in no organization here, so that an idempotency key keeps its owner when the first is made.
@@ -161,6 +164,12 @@ class IdentityGate:
         if len(mine) != 1:
             raise bad_field("x-organization-id", "is required: you belong to more than one organization, or none")
         return mine[0].caller()
+
+
+def _refuse(ask: Ask) -> NoReturn:
+    """Refuse a credential that is none; it counts against the client's address, whose limit comes first."""
+    ask.count_request(False)
+    raise Unauthorized("The token is not valid or has expired")
 
 
 def _named_organization(route: Route, ask: Ask) -> int | None:

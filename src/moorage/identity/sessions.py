@@ -9,12 +9,10 @@ from joserfc.errors import JoseError
 from joserfc.jwk import OctKey
 
 from moorage.env import Env
-from moorage.errors import Unauthorized
 from moorage.kit.clock import HOUR_MS
 from moorage.kit.ids import new_uuid, parse_id
 
 REMEMBERED = 4096
-_INVALID = "The token is not valid or has expired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +35,27 @@ class Sessions:
         claims = {"sub": str(user_id), "iat": now // 1000, "exp": expires // 1000, "jti": new_uuid()}
         return jwt.encode({"alg": "HS256"}, claims, self._key, algorithms=["HS256"])
 
-    def read(self, token: str) -> Session:
-        """Return whose token it is; raises Unauthorized."""
+    def find(self, token: str) -> Session | None:
+        """Return the session of a token; None where the signature does not hold or the session has expired."""
         session = self._known.get(token)
         if session is None:
             session = self._verify(token)
+            if session is None:
+                return None
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             self._known[token] = session
-        if session.expires_at <= self._env.clock.now():
-            raise Unauthorized(_INVALID)
-        return session
+        return session if session.expires_at > self._env.clock.now() else None
 
-    def _verify(self, token: str) -> Session:
+    def _verify(self, token: str) -> Session | None:
         if len(token) > 4096:
-            raise Unauthorized(_INVALID)
+            return None
         try:
             claims = jwt.decode(token, self._key, algorithms=["HS256"]).claims
         except (JoseError, ValueError, TypeError, RecursionError):
-            raise Unauthorized(_INVALID) from None
+            return None
         subject, expires = claims.get("sub"), claims.get("exp")
         user_id = parse_id(subject) if isinstance(subject, str) and subject else None
         if user_id is None or not isinstance(expires, int) or isinstance(expires, bool):
-            raise Unauthorized(_INVALID)
+            return None
         return Session(user_id, expires * 1000)

@@ -145,14 +145,15 @@ class GitServer:
         """An API token says which organization it is; for a session it is the owner's, else the caller's only one."""
         route, token = _WRITES if asked.writes else _READS, asked.request.token
         assert token is not None
+        ask = Ask(token, None, None, asked.request.client, asked.request.count_request)
         if token.startswith(tokens.PREFIXES):
-            return self._gate.admit(tx, route, Ask(token, None, None))
+            return self._gate.admit(tx, route, ask)
         named = orgs.find_by_slug(tx, asked.name.owner.lower())
         if named is not None:
             with contextlib.suppress(NotFound):
-                return self._gate.admit(tx, route, Ask(token, str(named.id), None))
+                return self._gate.admit(tx, route, ask._replace(organization=str(named.id)))
         try:
-            return self._gate.admit(tx, route, Ask(token, None, None))
+            return self._gate.admit(tx, route, ask)
         except BadRequest:
             raise Forbidden(
                 "It is not clear which organization you mean: use the slug of one as the owner, or an API token"
