@@ -49,7 +49,7 @@ class Gate(Protocol):
     def admit(self, tx: Tx, route: Route, ask: Ask) -> Any:
         """Return the caller, or raise the error that the order of checks comes to first.
 
-        Calls `ask.count_request` as soon as it is known whether the credential is valid, before anything else is checked.
+        Calls `ask.count_request` once it is known whether the credential is valid, before any other check.
         """
         ...
 
