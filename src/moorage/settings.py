@@ -145,7 +145,9 @@ class Settings(BaseSettings):
         (), description="Networks that sandboxed code may connect to although they are private, comma-separated."
     )
     sandbox_block: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Networks that sandboxed code may not connect to although they are public, comma-separated."
+        (),
+        description="Networks that neither sandboxed code nor users' URLs may connect to although they are public, "
+        "comma-separated.",
     )
     extra_ca: str = Field(
         "",
@@ -363,9 +365,21 @@ class Settings(BaseSettings):
     @property
     def targets(self) -> TargetPolicy:
         """Which addresses users' URLs may lead to."""
-        if self.allow_private_targets is not None:
-            return TargetPolicy(self.allow_private_targets, self.allow_private_targets)
-        return TargetPolicy(allow_loopback=not self.is_production)
+        allow = self.allow_private_targets
+        return TargetPolicy(
+            allow_loopback=not self.is_production if allow is None else allow,
+            allow_private=bool(allow),
+            extra_blocked=self.sandbox_block,
+            public_ports=self.public_ports,
+        )
+
+    @property
+    def public_ports(self) -> frozenset[int]:
+        """Ports at which the platform serves the public, itself or through a proxy on the same machine."""
+        ports = {self.gateway_port, self.https_port, _port_of(self.api_url), _port_of(self.functions_url)}
+        if self.is_production:
+            ports |= {80, 443}  # Sites are at https://, whatever port the gateway has behind a proxy.
+        return frozenset(port for port in ports if port)
 
     @property
     def edge_door(self) -> Path:
@@ -375,6 +389,11 @@ class Settings(BaseSettings):
     def folder(self, name: str) -> Path:
         """Return a folder of the data folder; `moorage.cli.folders` makes them all at start."""
         return self.data / name
+
+
+def _port_of(url: str) -> int:
+    parts = urlsplit(url)
+    return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def is_loopback(host: str) -> bool:

@@ -23,8 +23,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from moorage.kit.own_networks import read_own_networks
 from moorage.sandbox import network, seccomp, syscalls
-from moorage.sandbox.policy import NetworkPolicy, read_own_networks
+from moorage.sandbox.policy import NetworkPolicy
 
 SOURCE = Path(syscalls.__file__).parents[2]
 TIMEOUT_S = 60

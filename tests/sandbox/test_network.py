@@ -23,7 +23,8 @@ from tests.sandbox.sandbox_support import (
 )
 
 from moorage.cells.runtimes import installed
-from moorage.sandbox.policy import NetworkPolicy, OwnNetworks, read_own_networks
+from moorage.kit.own_networks import OwnNetworks, read_own_networks
+from moorage.sandbox.policy import NetworkPolicy
 
 ORDINARY_USER = 12345
 FETCH = "import urllib.request\ntell(urllib.request.urlopen(argv[0]).read().decode())"

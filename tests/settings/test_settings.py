@@ -111,3 +111,21 @@ def test_a_secret_may_be_hex_or_base64() -> None:
     assert decode_secret(raw.hex()) == raw
     assert decode_secret(base64.b64encode(raw).decode()) == raw
     assert decode_secret(base64.urlsafe_b64encode(raw).decode().rstrip("=")) == raw
+
+
+def test_users_urls_reach_the_platforms_public_ports_of_this_machine_and_no_others() -> None:
+    keys = {"master_key": os.urandom(32).hex(), "session_secret": os.urandom(32).hex()}
+    settings = load(
+        mode="production",
+        base_url="https://api.example.com:8443",
+        edge_url="https://fn.example.com",
+        gateway_port="8181",
+        sandbox_block="198.51.100.0/24",
+        **keys,
+    )
+    own = ("203.0.113.7/32",)
+
+    open_ports = [port for port in range(1, 65536) if settings.targets.refusal("203.0.113.7", port, own=own) is None]
+
+    assert open_ports == [80, 443, 8181, 8443]
+    assert settings.targets.refusal("198.51.100.9") is not None

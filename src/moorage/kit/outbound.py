@@ -29,6 +29,7 @@ from moorage.kit.calls import Answer, OutboundError, Stage
 from moorage.kit.exchange import BadAnswer, CutOff, Exchange, write_request
 from moorage.kit.hops import Hop, first_hop, is_literal, next_hop
 from moorage.kit.names import NameResolver, Resolver
+from moorage.kit.own_networks import OwnNetworks
 from moorage.kit.targets import TargetPolicy, TargetRefused
 
 _LOOKING_UP, _CONNECTING, _SHAKING_HANDS = "looking up its name", "connecting", "agreeing on TLS"
@@ -92,8 +93,10 @@ class GuardedClient:
         resolver: Resolver | None = None,
         user_agent: str = "Moorage-Outbound",
         keep_names_s: float = 0,
+        own: OwnNetworks | None = None,
     ) -> None:
         self._policy = policy
+        self._own = own or OwnNetworks()
         self._resolver = NameResolver(resolver, keep_s=keep_names_s)
         self._user_agent = user_agent
         self._open: set[Exchange] = set()
@@ -186,7 +189,7 @@ class GuardedClient:
         host = progress.host
         if not is_literal(host):
             return await self._resolver.resolve(host)
-        why = self._policy.refusal(host)
+        why = self._refusal(host, url.port)
         if why is not None:
             raise TargetRefused(f"cannot call {host}: {why}")
         return [host]
@@ -213,7 +216,7 @@ class GuardedClient:
         raise next((error for error in errors if not isinstance(error, _Refused)), errors[0])
 
     async def _connect(self, progress: _Progress, address: str, port: int) -> socket.socket:
-        made = self._make_socket(progress, address)
+        made = self._make_socket(progress, address, port)
         try:
             await asyncio.get_running_loop().sock_connect(made, (address, port))
         except BaseException:
@@ -222,12 +225,15 @@ class GuardedClient:
         progress.reached = address
         return made
 
-    def _make_socket(self, progress: _Progress, address: str) -> socket.socket:
+    def _refusal(self, address: str, port: int | None) -> str | None:
+        return self._policy.refusal(address, port, own=self._own.get())
+
+    def _make_socket(self, progress: _Progress, address: str, port: int) -> socket.socket:
         """Judge the address that is about to be connected; this is the gate that everything passes.
 
         A refusal is an OSError here, so that the other addresses of a mixed DNS answer are tried as usual.
         """
-        why = self._policy.refusal(address)
+        why = self._refusal(address, port)
         if why is not None:
             progress.refusal = why
             raise _Refused(why)

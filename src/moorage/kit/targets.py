@@ -42,23 +42,26 @@ class TargetPolicy:
     """Which addresses a user may make the platform call.
 
     Global unicast addresses are open. Two kinds of others can be opened; the rest never is, least of all link-local
-    addresses and those at which clouds hand out their machines' credentials.
+    addresses and those at which clouds hand out their machines' credentials. Addresses of this host itself count as
+    loopback, also public ones; only the ports at which the platform serves the public are open there.
     """
 
     allow_loopback: bool = False  # 127.0.0.0/8 and ::1
     allow_private: bool = False  # The operator's own networks: private ranges, and the one of carrier-grade NAT.
     extra_blocked: tuple[str, ...] = ()  # Networks in CIDR form that stay closed whatever else is allowed.
+    public_ports: frozenset[int] = frozenset()  # Open on public addresses of this host: the platform's own sites.
 
     def __post_init__(self) -> None:
         _parse_networks(self.extra_blocked)
 
-    def refusal(self, address: str) -> str | None:
+    def refusal(self, address: str, port: int | None = None, *, own: tuple[str, ...] = ()) -> str | None:
         """Say why a connection to this IP address is refused, or None when it may be made.
 
         Only canonical spellings are judged. Any other text is refused, because the system would resolve it once more
-        after this check. The answer does not repeat the address: a user must not read internal DNS through it.
+        after this check. The answer does not repeat the address: a user must not read internal DNS through it. `own`
+        are the networks that this host answers itself (`kit.own_networks`).
         """
-        return _judge(self, address)
+        return _judge(self, address, own, port in self.public_ports)
 
     def _allows(self, kind: str) -> bool:
         return self.allow_loopback if kind == "loopback" else self.allow_private and kind in _PRIVATE
@@ -72,17 +75,27 @@ def block_refusal(address: str, blocked: tuple[str, ...]) -> str | None:
         return "it is not an IP address"
     if "%" in address:
         return "addresses with a zone are not allowed"
-    if any(seen in network for seen in _faces(ip) for network in _parse_networks(blocked)):
+    if _is_in(ip, blocked):
         return "the operator does not allow this address"
     return None
 
 
 @lru_cache(maxsize=4096)  # The same few addresses are judged at every check of every monitor.
-def _judge(policy: TargetPolicy, address: str) -> str | None:
+def _judge(policy: TargetPolicy, address: str, own: tuple[str, ...], is_public_port: bool) -> str | None:
     if blocked := block_refusal(address, policy.extra_blocked):
         return blocked
-    kind = _classify(ip_address(address))
-    return None if kind is None or policy._allows(kind) else f"{kind} addresses are not allowed"
+    ip = ip_address(address)
+    kind = _classify(ip)
+    if kind is not None and not policy._allows(kind):
+        return f"{kind} addresses are not allowed"
+    if policy.allow_loopback or (kind is None and is_public_port) or not _is_in(ip, own):
+        return None
+    return "addresses of this platform's own machine are not allowed"
+
+
+def _is_in(ip: Address, cidrs: tuple[str, ...]) -> bool:
+    """Tell whether an address, or the IPv4 address that it wraps, is in one of the networks."""
+    return any(face in network for face in _faces(ip) for network in _parse_networks(cidrs))
 
 
 @lru_cache(maxsize=64)

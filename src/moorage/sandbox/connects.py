@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
+from moorage.kit.own_networks import OwnNetworks
 from moorage.sandbox import binds, callers, syscalls
 from moorage.sandbox.alarm import Alarm
 from moorage.sandbox.callers import Address
@@ -27,7 +28,7 @@ from moorage.sandbox.doors import Door
 from moorage.sandbox.host_sockets import HostPorts
 from moorage.sandbox.network import OWN_ADDRESS
 from moorage.sandbox.notify import Listener, Notification
-from moorage.sandbox.policy import NetworkPolicy, OwnNetworks
+from moorage.sandbox.policy import NetworkPolicy
 
 # What a refused address is answered with. "Permission denied" tells a user that a rule forbids the address;
 # ECONNREFUSED would send them to look for a server that is down. Libraries go on to the next address either way.

@@ -18,6 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.kit.own_networks import OwnNetworks
 from moorage.sandbox import callers
 from moorage.sandbox.alarm import Alarm
 from moorage.sandbox.connects import Connects, Later
@@ -25,7 +26,6 @@ from moorage.sandbox.doors import Door
 from moorage.sandbox.host_sockets import HostPorts
 from moorage.sandbox.network import HandOver, Inbox
 from moorage.sandbox.notify import Listener, Notification
-from moorage.sandbox.policy import OwnNetworks
 from moorage.sandbox.resolver import Resolver, Upstream
 
 MOST_WAITING = 256  # calls of one sandbox that wait for a connection

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from moorage.engines.ports import CannotStart, Phase, ReplicaSpec, ReplicaState
+from moorage.kit.own_networks import OwnNetworks
 from moorage.sandbox import cgroups, inside, process_tree, run_groups
 from moorage.sandbox import syscalls as sys_
 from moorage.sandbox.alarm import Alarm
 from moorage.sandbox.doors import Door
 from moorage.sandbox.host_sockets import HostPorts
 from moorage.sandbox.netd import Shared
-from moorage.sandbox.policy import OwnNetworks
 from moorage.sandbox.resolver import Upstream
 from moorage.shim import child, once, ports
 from moorage.shim.backoff import Backoff
