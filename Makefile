@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all lint format bench docs lock wheel clean
+.PHONY: help setup up test test-all lint audit format bench docs lock wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,6 +31,9 @@ lint: $(VENV)/.dev ## check style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+audit: $(VENV)/.audit ## report known vulnerabilities of dependencies (ADVISORIES=FILE without network)
+	@$(VENV)/audit/bin/python requirements/audit.py $(ADVISORIES)
 
 format: $(VENV)/.dev ## rewrite the code in the project's style
 	@$(BIN)/ruff check --fix .
@@ -81,6 +84,13 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 	@echo "setup: installing what the benchmarks compare with"
 	@$(INSTALL) -r requirements/bench.txt
 	@$(COMPILE)
+	@touch $@
+
+# pip-audit has an environment of its own: its dependencies are not the product's.
+$(VENV)/.audit: requirements/audit.txt | $(VENV)/bin/python
+	@echo "setup: installing the audit of dependencies"
+	@$(BIN)/python -m venv --without-pip $(VENV)/audit
+	@$(PIP) --python $(VENV)/audit/bin/python install --require-hashes --no-deps -r requirements/audit.txt
 	@touch $@
 
 # The ACME server and the git client that the tests speak with come with the system, not with Python.
