@@ -82,6 +82,7 @@ from moorage.projects.pushes import Pushes
 from moorage.projects.settling import Settle
 from moorage.projects.uploads import Uploads
 from moorage.repositories import jobs as repository_jobs
+from moorage.repositories import routes as repository_routes
 from moorage.repositories.fetch import Sources
 from moorage.repositories.server import GitServer
 from moorage.rules import routes as rule_routes
@@ -267,6 +268,7 @@ class Projects:
             domain_routes.make_router(self.verifier),
             rule_routes.make_router(db, parts.settle),
             analytics_routes.make_router(),
+            repository_routes.make_router(db),
             *self.apps.routers(db),
         ]
 

@@ -247,6 +247,10 @@ class Settings(BaseSettings):
     codehost_api_url: str = Field("https://api.github.com", description="Address of the code host's API.")
     github_app_id: str = Field("", description="Id of the GitHub app that reads private repositories.")
     github_app_key: SecretStr = Field(SecretStr(""), description="Private key of that app, as PEM text.")
+    github_client_id: str = Field(
+        "", description="OAuth client id of that app; with it organizations connect their GitHub accounts."
+    )
+    github_client_secret: SecretStr = Field(SecretStr(""), description="OAuth client secret of that app.")
     resolver: str = Field(
         "", description="DNS resolver that domains are verified with, `host:port`. Default: the system's."
     )

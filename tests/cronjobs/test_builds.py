@@ -161,7 +161,11 @@ async def test_a_push_builds_what_wants_that(team: Team, stranger: Team, repo: R
 
 async def test_an_event_of_github_builds_what_wants_that(team: Team, app: App, db: Database) -> None:
     await create(team, repositoryName="acme/site", autoDeploy=True)
-    payload = {"ref": "refs/heads/main", "after": SHA, "repository": {"id": 1, "full_name": "Acme/Site"}}
+    payload = {
+        "ref": "refs/heads/main",
+        "after": SHA,
+        "repository": {"id": 1, "full_name": "Acme/Site", "private": False},
+    }
 
     for delivery, sent in (("one", payload), ("two", {**payload, "ref": "refs/heads/other"})):
         await send_github(Client(app.asgi), sent, event="push", delivery=delivery)

@@ -274,7 +274,11 @@ def test_a_preview_is_an_app_of_its_own_that_goes_with_its_pull_request(apps: Ap
     codehost.receive(work, "octo/deck", "change")
 
     pull = {"number": 7, "title": "A change", "head": {"sha": sha, "ref": "change", "repo": {"full_name": "octo/deck"}}}
-    event = {"action": "opened", "pull_request": pull, "repository": {"full_name": "octo/deck", "id": 1}}
+    event = {
+        "action": "opened",
+        "pull_request": pull,
+        "repository": {"full_name": "octo/deck", "id": 1, "private": False},
+    }
     apps.deliver("pull_request", event, "deck-opened")
     wait_until(lambda: apps.text("deck-pr-7") == "proposed")
     apps.go_live(main)

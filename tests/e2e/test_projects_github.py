@@ -18,12 +18,16 @@ SHOWS = "mkdir dist && (cat index.html; env) > dist/index.html && env"
 
 
 def push_event(repository: str, sha: str, branch: str = "main") -> dict[str, Any]:
-    return {"ref": f"refs/heads/{branch}", "after": sha, "repository": {"full_name": repository, "id": 1}}
+    return {
+        "ref": f"refs/heads/{branch}",
+        "after": sha,
+        "repository": {"full_name": repository, "id": 1, "private": False},
+    }
 
 
 def pull_event(action: str, repository: str, sha: str, *, head: str, number: int = 7) -> dict[str, Any]:
     pull = {"number": number, "title": "A change", "head": {"sha": sha, "ref": "change", "repo": {"full_name": head}}}
-    return {"action": action, "pull_request": pull, "repository": {"full_name": repository, "id": 1}}
+    return {"action": action, "pull_request": pull, "repository": {"full_name": repository, "id": 1, "private": False}}
 
 
 def hear(sites: Sites, event: str, payload: Any, delivery: str) -> None:

@@ -16,6 +16,7 @@ from tests.client import Client, Reply
 from tests.functions.edge_stand_in import EdgeStandIn, running
 from tests.functions.support import PYTHON, form, zip_of
 from tests.identity.support import HangsUp, House, in_organization, make_house, path_of, whole_store
+from tests.repositories.support import bind
 
 from moorage.app import App
 from moorage.cronjobs import service as cronjobs
@@ -127,6 +128,11 @@ async def deployment_of(api: Client, db: Database, victim: Victim) -> dict[str, 
     return {"uuid": victim.values["projects"]["uuid"]}
 
 
+async def installation_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    await bind(db, victim.house.org, number=4711, login=MARK)
+    return {"installation_id": 4711}
+
+
 async def domain_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
     body = {"domain": f"{MARK}-{victim.house.org.id}.example.com"}
     path = f"/v1/projects/{victim.values['projects']['name']}/domains"
@@ -186,6 +192,7 @@ async def alert_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
 
 # First segment of a path after /v1, and what makes something of the victim's for its parameters.
 VICTIM: dict[str, Builder] = {
+    "github": installation_of,
     "orgs": identity_of,
     "invitations": invitation_of,
     "api-tokens": token_of,

@@ -21,13 +21,22 @@ SHA, NEXT = "a" * 40, "b" * 40
 
 
 def push(branch: str = "main", sha: str = SHA, repository: str = "acme/site", **more: Any) -> dict[str, Any]:
-    return {"ref": f"refs/heads/{branch}", "after": sha, "repository": {"id": 1, "full_name": repository}, **more}
+    return {
+        "ref": f"refs/heads/{branch}",
+        "after": sha,
+        "repository": {"id": 1, "full_name": repository, "private": False},
+        **more,
+    }
 
 
 def pull(action: str = "opened", sha: str = SHA, number: int = 7, fork: str | None = None) -> dict[str, Any]:
     head = {"sha": sha, "ref": "topic", "repo": {"full_name": fork or "acme/site"}}
     about = {"number": number, "title": "A better harbor", "head": head}
-    return {"action": action, "pull_request": about, "repository": {"id": 1, "full_name": "acme/site"}}
+    return {
+        "action": action,
+        "pull_request": about,
+        "repository": {"id": 1, "full_name": "acme/site", "private": False},
+    }
 
 
 async def tell(app: App, db: Database, event: str, payload: Any, delivery: str) -> None:

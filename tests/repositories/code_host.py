@@ -18,12 +18,31 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 APP_ID = "4711"
 INSTALLATION = 99
+OAUTH = {"client_id": "Iv1.quay", "client_secret": "the app's secret"}
+SECRET_ACCOUNT = {"id": 7000, "login": "Secret", "type": "Organization"}
+
+
+@dataclass
+class GithubUser:
+    """A person at the code host: what they have access to, and their role in the organization `Secret`."""
+
+    login: str
+    id: int = 1
+    installations: list[dict[str, Any]] = field(default_factory=list)
+    role: str | None = None
+
+
+def installation(
+    number: int = INSTALLATION, account: dict[str, Any] = SECRET_ACCOUNT, *, suspended: bool = False
+) -> dict[str, Any]:
+    return {"id": number, "account": account, "suspended_at": "2026-01-01T00:00:00Z" if suspended else None}
 
 
 @dataclass
@@ -35,6 +54,8 @@ class CodeHost:
     lifetime_s: int = 3600
     made_tokens: list[dict[str, Any]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    codes: dict[str, GithubUser] = field(default_factory=dict)  # each works once
+    signed_in: dict[str, GithubUser] = field(default_factory=dict)  # by user token
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         body, more = b"", True
@@ -43,7 +64,12 @@ class CodeHost:
             body, more = body + message.get("body", b""), message.get("more_body", False)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         self.requests.append(f"{scope['method']} {scope['path']}")
-        if scope["path"].startswith("/api/"):
+        if scope["path"] == "/login/oauth/access_token":
+            status, given, answer = 200, [("content-type", "application/json")], self._exchange(json.loads(body))
+        elif scope["path"].startswith("/api/user"):
+            query = dict(parse_qsl(scope["query_string"].decode()))
+            status, given, answer = self._of_user(scope["path"].removeprefix("/api"), headers, query)
+        elif scope["path"].startswith("/api/"):
             status, given, answer = self._api(scope["path"].removeprefix("/api"), headers, body)
         else:
             status, given, answer = await self._git(scope, headers, body)
@@ -51,12 +77,41 @@ class CodeHost:
         await send({"type": "http.response.start", "status": status, "headers": pairs})
         await send({"type": "http.response.body", "body": answer})
 
+    def _exchange(self, sent: dict[str, str]) -> bytes:
+        code = sent.pop("code")
+        user = self.codes.pop(code, None) if sent == OAUTH else None
+        if user is None:
+            return json.dumps({"error": "bad_verification_code"}).encode()
+        self.signed_in[f"ghu_{code}"] = user
+        return json.dumps({"access_token": f"ghu_{code}", "token_type": "bearer"}).encode()
+
+    def _of_user(
+        self, path: str, headers: dict[str, str], query: dict[str, str]
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        user = self.signed_in.get(headers.get("authorization", "").removeprefix("Bearer "))
+        status: int = 404
+        answer: dict[str, Any] = {}
+        if user is None:
+            status = 401
+        elif path == "/user":
+            status, answer = 200, {"login": user.login, "id": user.id}
+        elif path == "/user/installations":
+            size, page = int(query["per_page"]), int(query["page"])
+            seen = user.installations[(page - 1) * size : page * size]
+            status, answer = 200, {"total_count": len(user.installations), "installations": seen}
+        elif path == "/user/memberships/orgs/Secret" and user.role is not None:
+            status, answer = 200, {"state": "active", "role": user.role}
+        return status, [("content-type", "application/json")], json.dumps(answer).encode()
+
     def _api(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         signed = jwt.decode(headers["authorization"].removeprefix("Bearer "), self.key, algorithms=["RS256"])
         assert signed.claims["iss"] == APP_ID
         assert 0 < signed.claims["exp"] - signed.claims["iat"] <= 600
-        status, answer = 404, {}
-        if path.startswith("/repos/secret/") and path.endswith("/installation") and self.installed:
+        status: int = 404
+        answer: dict[str, Any] = {}
+        if path == "/app":
+            status, answer = 200, {"slug": "quay", "html_url": "https://host.example/apps/quay"}
+        elif path.startswith("/repos/secret/") and path.endswith("/installation") and self.installed:
             status, answer = 200, {"id": INSTALLATION, "account": {"login": "Secret"}, "suspended_at": None}
         elif path == f"/app/installations/{INSTALLATION}/access_tokens" and self.installed:
             self.made_tokens.append(json.loads(body))

@@ -18,6 +18,7 @@ from tests.builders import make_member, make_org, make_token, make_user, session
 from tests.http.live_server import LiveServer, live_platform
 
 from moorage.app import App
+from moorage.audit.service import Actor
 from moorage.db.sqlite import SqliteDatabase
 from moorage.db.store import Database
 from moorage.http.dispatch import Mount
@@ -25,7 +26,8 @@ from moorage.identity.gate import IdentityGate
 from moorage.identity.orgs import Organization
 from moorage.identity.roles import Role
 from moorage.identity.users import User
-from moorage.repositories import service
+from moorage.repositories import bindings, service
+from moorage.repositories.bindings import Installed, Proof
 from moorage.repositories.names import parse_name
 from moorage.repositories.server import PREFIX, GitServer, Push
 from moorage.telemetry import Telemetry
@@ -105,6 +107,12 @@ async def _somebody(db: Database) -> tuple[User, Organization, str]:
 async def token_of(db: Database, org: Organization, role: Role) -> str:
     member = await make_member(db, org, role)
     return await make_token(db, member, org.id)
+
+
+async def bind(db: Database, org: Organization, *, number: int = 99, login: str = "Secret") -> None:
+    """Let an organization read through an installation, as if it had proved that the account is its own."""
+    proof = Proof(Installed(login, number, is_suspended=False), prover="ada")
+    await db.write(lambda tx: bindings.bind(tx, org.id, Actor(1, "Ada"), proof))
 
 
 def session_of(db: Database, user: User) -> str:

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from tests.builders import make_org, make_user
 from tests.http.live_server import live_server
 from tests.repositories.code_host import APP_ID, CodeHost
-from tests.repositories.support import Checkout
+from tests.repositories.support import Checkout, bind
 
 from moorage.audit.service import Actor
 from moorage.db.store import Database
@@ -22,16 +22,14 @@ from moorage.env import Env
 from moorage.identity.orgs import Organization
 from moorage.kit.clock import HOUR_MS, ManualClock
 from moorage.kit.crypto import KeyRing
-from moorage.repositories import github, service
+from moorage.repositories import service
 from moorage.repositories.fetch import Fetched, FetchFailed, Sources
 from moorage.repositories.names import Name
 from moorage.repositories.storage import Storage
 from moorage.settings import Settings
-from moorage.webhooks.service import GithubEvent
 
 # This is git's and the code host's business: a second store would tell nothing new.
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("db", ["sqlite"], indirect=True)]
-INSTALLED = GithubEvent("installation", "created", "d-1", {"installation": {"id": 12, "account": {"login": "Secret"}}})
 
 
 @dataclass(frozen=True)
@@ -322,6 +320,8 @@ async def test_a_fetch_that_is_cancelled_leaves_nothing_behind(desk: Desk) -> No
 async def test_a_private_repository_is_read_through_the_app_with_a_token_for_it_alone(
     desk: Desk, world: World, host: CodeHost, clock: ManualClock
 ) -> None:
+    await bind(desk.db, desk.org)
+
     fetched = await desk.fetch("secret/site")
     await desk.fetch("secret/site")
 
@@ -333,23 +333,24 @@ async def test_a_private_repository_is_read_through_the_app_with_a_token_for_it_
     assert not any("ghs_" in line for line in desk.said)
 
 
-async def test_an_installation_of_another_organization_is_no_way_to_a_private_repository(desk: Desk) -> None:
+async def test_a_binding_of_another_organization_is_no_way_to_a_private_repository(desk: Desk, host: CodeHost) -> None:
     reef = await make_org(desk.db, await make_user(desk.db), name="Reef")
-    await desk.db.write(lambda tx: github.on_installation(tx, INSTALLED))
-    await desk.db.write(lambda tx: github.claim(tx, reef.id, "secret"))
+    await bind(desk.db, reef)
 
     assert "may not read it" in await desk.fails("secret/site")
+    assert host.made_tokens == []
 
 
 async def test_a_private_repository_without_the_app_is_not_found(desk: Desk, host: CodeHost) -> None:
+    await bind(desk.db, desk.org)
     host.installed = False
 
     assert "or it is private" in await desk.fails("secret/site")
     assert host.made_tokens == []
 
 
-async def test_an_installation_that_was_made_anew_is_looked_up_again(desk: Desk) -> None:
-    await desk.db.write(lambda tx: github.on_installation(tx, INSTALLED))
+async def test_the_installation_of_an_account_that_was_renamed_is_found_by_its_number(desk: Desk) -> None:
+    await bind(desk.db, desk.org, login="Former")
 
     assert (await desk.fetch("secret/site")).message == "change 2"
 
@@ -358,6 +359,7 @@ async def test_a_key_that_is_none_is_said_without_showing_it(desk: Desk) -> None
     settings = desk.db.env.settings.model_copy(update={"github_app_key": SecretStr("nonsense")})
     desk.db.env = Env.make(settings, desk.db.env.clock, desk.db.env.ring, b"s" * 32)
     desk.sources = Sources(desk.db)
+    await bind(desk.db, desk.org)
 
     said = await desk.fails("secret/site")
 

@@ -1,18 +1,25 @@
-"""Where GitHub's app is installed, as its events tell, and whom an installation serves."""
+"""Where GitHub's app is installed, as its events tell, and which organizations an installation serves."""
 
 from __future__ import annotations
 
 import pytest
 from tests.builders import make_org, make_user
+from tests.repositories.support import bind
 
 from moorage.audit.service import Actor
+from moorage.db.query import Command, Query, columns
 from moorage.db.store import Database
 from moorage.identity import orgs
-from moorage.repositories import github, service
-from moorage.repositories.tables import Installation
+from moorage.identity.sessions import Sessions
+from moorage.platform.admin import AdminServer
+from moorage.repositories import bindings, github, service
+from moorage.repositories.tables import Installation, github_installation
 from moorage.webhooks.service import GithubEvent
 
 pytestmark = pytest.mark.anyio
+
+_ALL = Query(github_installation.select().with_only_columns(*columns(github_installation)), Installation)
+_CLAIM = Command(github_installation.update().values(org_id=1))
 
 
 async def tell(db: Database, action: str, *, number: int = 99, suspended: bool = False, login: str = "Octo") -> None:
@@ -21,12 +28,12 @@ async def tell(db: Database, action: str, *, number: int = 99, suspended: bool =
     await db.write(lambda tx: github.on_installation(tx, event))
 
 
-async def find(db: Database, org_id: int) -> Installation | None:
-    return await db.read(lambda tx: github.find_installation(tx, org_id, "oCTO"))
+async def known(db: Database) -> list[Installation]:
+    return await db.read(lambda tx: tx.all(_ALL))
 
 
-async def claim(db: Database, org_id: int) -> bool:
-    return await db.write(lambda tx: github.claim(tx, org_id, "octo"))
+async def bound(db: Database, org_id: int) -> list[int]:
+    return [each.installation_id for each in await db.read(lambda tx: bindings.all_of(tx, org_id))]
 
 
 async def test_events_keep_the_installations(db: Database) -> None:
@@ -40,8 +47,8 @@ async def test_events_keep_the_installations(db: Database) -> None:
         ("deleted", 99, False),
     ):
         await tell(db, action, number=number, suspended=suspended)
-        found = await find(db, 1)
-        seen.append((found.installation_id, found.suspended) if found else None)
+        found = await known(db)
+        seen.append((found[0].installation_id, found[0].suspended) if found else None)
 
     assert seen == [(98, False), (98, True), (98, False), (99, False), (99, False), None]
 
@@ -55,6 +62,7 @@ async def test_events_keep_the_installations(db: Database) -> None:
         {"id": "1", "account": {"login": "octo"}},
         {"id": 2**63, "account": {"login": "octo"}},
         {"id": 1, "account": {"login": "octo/b"}},
+        {"id": 1, "account": "octo"},
     ],
 )
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
@@ -63,43 +71,52 @@ async def test_an_event_that_says_nothing_usable_changes_nothing(db: Database, a
 
     await db.write(lambda tx: github.on_installation(tx, event))
 
-    assert await find(db, 1) is None
+    assert await known(db) == []
 
 
-async def test_an_installation_serves_who_first_needs_it_and_keeps_doing_so(db: Database) -> None:
+@pytest.mark.parametrize(("action", "suspended"), [("deleted", False), ("suspend", True)])
+@pytest.mark.boundary(
+    "tenant-to-tenant", "An installation that was removed or suspended at GitHub serves no organization any more."
+)
+async def test_an_installation_that_is_removed_or_suspended_is_unbound_everywhere(
+    db: Database, action: str, suspended: bool
+) -> None:
     owner = await make_user(db)
     quay, reef = await make_org(db, owner, name="Quay"), await make_org(db, owner, name="Reef")
-    await tell(db, "created")
+    await bind(db, quay, number=99, login="Octo")
+    await bind(db, reef, number=99, login="Octo")
+    await bind(db, reef, number=98, login="Other")
 
-    first, second = await claim(db, quay.id), await claim(db, reef.id)
-    named = await make_org(db, owner, name="Octo")
-    third, again = await claim(db, named.id), await claim(db, quay.id)
+    await tell(db, action, number=99, suspended=suspended)
+    await tell(db, "unsuspend", number=99)
 
-    assert (first, second, third, again) == (True, False, False, True)
-    assert await find(db, reef.id) is None
+    assert (await bound(db, quay.id), await bound(db, reef.id)) == ([], [98])
 
 
-async def test_an_installation_waits_for_the_organization_of_its_name(db: Database) -> None:
+async def test_bindings_and_claims_go_with_their_organization(db: Database) -> None:
     owner = await make_user(db)
-    octo, reef = await make_org(db, owner, name="Octo"), await make_org(db, owner, name="Reef")
+    quay = await make_org(db, owner, name="Quay")
     await tell(db, "created")
-
-    assert [await claim(db, reef.id), await claim(db, octo.id)] == [False, True]
-
-
-async def test_an_installation_is_free_again_when_its_organization_is_gone(db: Database) -> None:
-    owner = await make_user(db)
-    quay, reef = await make_org(db, owner, name="Quay"), await make_org(db, owner, name="Reef")
-    await tell(db, "created")
-    await claim(db, quay.id)
+    await db.write(lambda tx: tx.run(_CLAIM))
+    await bind(db, quay)
 
     await db.write(lambda tx: orgs.delete(tx, quay.id, Actor(owner.id, owner.name)))
     await db.write(lambda tx: service.delete_all(tx, quay.id))
 
-    assert await claim(db, reef.id) is True
+    assert await bound(db, quay.id) == []
+    assert await db.read(bindings.list_claims) == []
 
 
-async def test_nothing_is_claimed_where_the_app_is_not_installed(db: Database) -> None:
-    org = await make_org(db, await make_user(db), name="Quay")
+async def test_a_claim_of_an_earlier_release_is_listed_until_it_is_proved(db: Database) -> None:
+    quay = await make_org(db, await make_user(db), name="Quay")
+    await tell(db, "created")
+    await db.write(lambda tx: tx.run(_CLAIM))
 
-    assert await claim(db, org.id) is False
+    listed = await AdminServer(db, Sessions(db.env)).answer({"command": "github-claims"})
+    before = await bound(db, quay.id)
+    await bind(db, quay, number=99, login="Octo")
+
+    claim = {"account": "Octo", "installationId": 99, "organization": quay.id, "slug": "quay"}
+    assert listed == {"ok": True, "result": [claim]}
+    assert before == []
+    assert await db.read(bindings.list_claims) == []

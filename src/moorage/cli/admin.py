@@ -73,3 +73,17 @@ def token(
 def session(email: Email, data: DataOption = None) -> None:
     """Print a session token of a user."""
     typer.echo(ask(data, "session", email=email))
+
+
+@app.command("github-claims")
+def github_claims(data: DataOption = None) -> None:
+    """List GitHub installations that organizations claimed without proof in an earlier release."""
+    rows = ask(data, "github-claims")
+    if not rows:
+        typer.echo("there are no unproved claims")
+    for row in rows:
+        slug = f" ({row['slug']})" if row["slug"] else ""
+        typer.echo(
+            f"{row['account']}  installation {row['installationId']}  claimed by organization "
+            f"{row['organization']}{slug}: gives no access until an admin of it connects the account"
+        )

@@ -38,7 +38,7 @@ def on_github_push(tx: Tx, event: GithubEvent) -> None:
         return
     for found in _cronjobs(tx, pushed.repository):
         is_wanted = found.auto_deploy and found.branch == pushed.branch
-        if is_wanted and github.is_of_code_host(tx, found.org_id, pushed.repository):
+        if is_wanted and github.concerns(tx, found.org_id, event, pushed.repository):
             building.start(tx, found.org_id, found, pushed.sha)
 
 

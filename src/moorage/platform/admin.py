@@ -26,6 +26,7 @@ from moorage.identity import operator
 from moorage.identity.sessions import Sessions
 from moorage.kit.crypto import CannotDecrypt
 from moorage.platform import chores
+from moorage.repositories import bindings
 from moorage.settings import Settings
 from moorage.vault import service as vault
 
@@ -96,6 +97,7 @@ class AdminServer:
             "stop-database": self._write(lambda tx, given: databases.stop(tx, given["id"])),
             "start-database": self._write(lambda tx, given: databases.start(tx, given["id"])),
             "undelete-database": self._write(lambda tx, given: databases.undelete(tx, given["id"])),
+            "github-claims": self._write(lambda tx, given: bindings.list_claims(tx)),
             "session": self._session,
             "rotate-keys": self._rotate,
             "verify-audit": self._verify_audit,

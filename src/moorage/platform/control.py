@@ -31,6 +31,7 @@ from moorage.platform import admin, chores, opening
 from moorage.platform.listener import listen_for_jobs
 from moorage.projects import downgrades
 from moorage.reconciler.loop import Reconciler
+from moorage.repositories import bindings
 from moorage.repositories import jobs as repository_jobs
 from moorage.settings import Sandbox, Settings
 from moorage.telemetry import Telemetry, logs, metrics
@@ -109,6 +110,7 @@ class Control:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         await self.db.write(opening.prepare)
+        await self._warn_of_claims()
         await self._start()
         settle_memory()
         await self._announce()
@@ -155,6 +157,15 @@ class Control:
             await self.app.functions.publisher.ready(GATEWAY_S)
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers no event
             await asyncio.sleep(0.005)
+
+    async def _warn_of_claims(self) -> None:
+        """Log the GitHub installations that were claimed without proof: they give no access any more."""
+        claims = await self.db.read(bindings.list_claims)
+        if claims:
+            self.telemetry.log.warning(
+                "GitHub installations were claimed without proof and give no access; see: moorage admin github-claims",
+                accounts=[claim["account"] for claim in claims],
+            )
 
     async def _keep_gateway(self) -> None:
         """Look at the gateway every so often: sooner where other processes share the store."""

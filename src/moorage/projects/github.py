@@ -16,6 +16,7 @@ from moorage.projects import deployments, previews, tables
 from moorage.projects.deployments import Asked
 from moorage.projects.previews import PullRequest
 from moorage.projects.tables import Project
+from moorage.repositories import bindings
 from moorage.repositories import service as repositories
 from moorage.repositories.names import is_branch, is_full_commit, parse_name
 from moorage.webhooks.service import GithubEvent, GithubEvents
@@ -42,7 +43,7 @@ def on_push(tx: Tx, event: GithubEvent) -> None:
     pushed = read_push(event)
     if pushed is None:
         return
-    for project in _projects(tx, pushed.repository):
+    for project in _projects(tx, event, pushed.repository):
         if project.auto_deploy and project.enabled and project.branch == pushed.branch:
             asked = Asked(commit_sha=pushed.sha, branch=pushed.branch)
             deployments.start(tx, project.org_id, project, asked)
@@ -57,10 +58,15 @@ def read_push(event: GithubEvent) -> Pushed | None:
     return Pushed(name, ref.removeprefix("refs/heads/"), sha)
 
 
-def is_of_code_host(tx: Tx, org_id: int, repository: str) -> bool:
-    """Tell whether a repository is looked for at the code host: one of that name in the git server comes first."""
+def concerns(tx: Tx, org_id: int, event: GithubEvent, repository: str) -> bool:
+    """Tell whether an event is for an organization.
+
+    A repository of that name in its git server comes before the code host's; and commits, branches and titles of a
+    private repository are for organizations only that proved to own its account.
+    """
     parsed = parse_name(repository)
-    return parsed is not None and repositories.find(tx, org_id, parsed) is None
+    is_of_code_host = parsed is not None and repositories.find(tx, org_id, parsed) is None
+    return is_of_code_host and bindings.may_hear(tx, org_id, event)
 
 
 @across_organizations("the repository decides whose project it is")
@@ -70,7 +76,7 @@ def on_pull_request(tx: Tx, event: GithubEvent) -> None:
     pull = _pull_request(event.payload, name)
     if name is None or pull is None:
         return
-    for project in _projects(tx, name):
+    for project in _projects(tx, event, name):
         if event.action == "closed":
             previews.close(tx, project.org_id, project, pull.number)
         elif event.action in UPDATES and project.pr_preview:
@@ -78,10 +84,10 @@ def on_pull_request(tx: Tx, event: GithubEvent) -> None:
 
 
 @across_organizations("the repository decides whose project it is")
-def _projects(tx: Tx, name: str) -> list[Project]:
-    """Return the projects that are built from a repository at the code host."""
+def _projects(tx: Tx, event: GithubEvent, name: str) -> list[Project]:
+    """Return the projects that are built from a repository at the code host and may hear of the event."""
     found = tx.all(tables.OF_REPOSITORY, repository=name.lower())
-    return [each for each in found if is_of_code_host(tx, each.org_id, name)]
+    return [each for each in found if concerns(tx, each.org_id, event, name)]
 
 
 def _pull_request(payload: dict[str, Any], base: str | None) -> PullRequest | None:

@@ -23,7 +23,8 @@ from moorage.errors import QuotaExceeded
 from moorage.http.request import size_text
 from moorage.repositories import service
 from moorage.repositories.git import Done, Git, TooSlow
-from moorage.repositories.github import GithubApp, GithubUnavailable, as_basic
+from moorage.repositories.github import GithubApp, as_basic
+from moorage.repositories.github_api import GithubUnavailable
 from moorage.repositories.names import Name, is_branch, is_commit, is_full_commit, parse_name
 from moorage.repositories.pushes import HEADS
 from moorage.repositories.storage import Storage, size_of
@@ -168,7 +169,7 @@ class Sources:
                 return await self._fetch(wanted, replace(bench, git=_with_token(bench.git, self._url(), token)))
         raise FetchFailed(
             f"{wanted.name} does not exist at {_host(self._settings.codehost_url)}, or it is private and this "
-            "organization may not read it"
+            "organization may not read it (connect its GitHub account: POST /v1/github/installations/begin)"
         )
 
     async def _find_token(self, org_id: int, name: Name) -> str | None:

@@ -99,6 +99,7 @@ def delete_all(tx: Tx, org_id: int) -> None:
     """Forget an organization's repositories; a job deletes their folders."""
     ids = tx.all(tables.IDS_OF, org_id=org_id)
     tx.run(tables.RELEASE_INSTALLATIONS, org_id=org_id, now=tx.now)
+    tx.run(tables.DELETE_BINDINGS_OF, org_id=org_id)
     if ids:
         tx.run(tables.DELETE_OF, org_id=org_id)
         jobs.add(tx, RemoveRepositories(tuple(ids)), key=f"repositories:{org_id}")

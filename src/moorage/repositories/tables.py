@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, Boolean, Column, UniqueConstraint, delete, select, update
+from sqlalchemy import BigInteger, Boolean, Column, Index, UniqueConstraint, delete, select, update
 
 from moorage.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
 from moorage.db.schema import Id, id_column, millis, table, text
@@ -32,10 +32,35 @@ github_installation = table(
     text("login_key", unique=True),
     Column("installation_id", BigInteger, nullable=False),
     Column("suspended", Boolean, nullable=False),
-    # The organization whose builds may read through it; none until one has asked for a private repository.
+    # A claim that an earlier release made: the organization asked first or had the account's name. It gives no access
+    # any more; it stays until the organization proves it, so that the operator can list it.
     Column("org_id", Id, nullable=True),
     millis("created_at"),
     millis("updated_at"),
+)
+
+# An organization that proved, as the account's administrator at GitHub, that it may read through an installation.
+github_binding = table(
+    "github_binding",
+    id_column(),
+    Column("org_id", Id, nullable=False),
+    Column("installation_id", BigInteger, nullable=False),
+    text("login"),  # the account, as GitHub spells it
+    text("login_key"),
+    text("proved_by"),  # login of the GitHub user who authorized it
+    Column("user_id", Id, nullable=False),  # who asked for it here
+    millis("created_at"),
+    UniqueConstraint("org_id", "installation_id"),
+)
+Index("ix_github_binding_installation_id", github_binding.c.installation_id)
+
+# Setup states that were redeemed, so that each works once. A row is kept until its state has expired.
+github_used_state = table(
+    "github_used_state",
+    id_column(),
+    Column("org_id", Id, nullable=False),
+    text("nonce", unique=True),
+    millis("expires_at"),
 )
 
 
@@ -69,7 +94,19 @@ class Installation:
     updated_at: int
 
 
-_r, _i = repository.c, github_installation.c
+@dataclass(frozen=True, slots=True)
+class Binding:
+    id: int
+    org_id: int
+    installation_id: int
+    login: str
+    login_key: str
+    proved_by: str
+    user_id: int
+    created_at: int
+
+
+_r, _i, _b = repository.c, github_installation.c, github_binding.c
 _this = (_r.org_id == arg("org_id")) & (_r.id == arg("id"))
 _account = _i.login_key == arg("login_key")
 
@@ -105,12 +142,39 @@ SET_INSTALLATION = Command(
     .where(_account)
     .values(login=arg("shown"), installation_id=arg("number"), suspended=arg("stopped"), updated_at=arg("now"))
 )
-CLAIM_INSTALLATION = Command(
-    update(github_installation)
-    .where(_account & _i.org_id.is_(None))
-    .values(org_id=arg("org_id"), updated_at=arg("now"))
-)
 RELEASE_INSTALLATIONS = Command(
     update(github_installation).where(_i.org_id == arg("org_id")).values(org_id=None, updated_at=arg("now"))
 )
 DELETE_INSTALLATION = Command(delete(github_installation).where(_account & (_i.installation_id == arg("number"))))
+CLAIMS = Query(select(*columns(github_installation)).where(_i.org_id.is_not(None)).order_by(_i.id), Installation)
+DROP_CLAIM = Command(
+    update(github_installation)
+    .where((_i.org_id == arg("org_id")) & (_i.installation_id == arg("number")))
+    .values(org_id=None, updated_at=arg("now"))
+)
+
+_bound = (_b.org_id == arg("org_id")) & (_b.installation_id == arg("number"))
+ADD_BINDING: Query[int] = Query(
+    insert_or_ignore(github_binding),
+    scalar,
+    sets=tuple(column.name for column in github_binding.c if column.name != "id"),
+)
+SET_BINDING = Command(
+    update(github_binding)
+    .where(_bound)
+    .values(login=arg("shown"), login_key=arg("key"), proved_by=arg("prover"), user_id=arg("by"))
+)
+FIND_BINDING = Query(select(*columns(github_binding)).where(_bound), Binding)
+BINDINGS_OF = Query(select(*columns(github_binding)).where(_b.org_id == arg("org_id")).order_by(_b.id), Binding)
+BINDING_OF_ACCOUNT = Query(
+    select(*columns(github_binding))
+    .where((_b.org_id == arg("org_id")) & (_b.login_key == arg("login_key")))
+    .order_by(_b.id.desc())
+    .limit(1),
+    Binding,
+)
+BOUND_TO = Query(select(*columns(github_binding)).where(_b.installation_id == arg("number")).order_by(_b.id), Binding)
+DELETE_BINDING = Command(delete(github_binding).where(_bound))
+DELETE_BINDINGS_OF = Command(delete(github_binding).where(_b.org_id == arg("org_id")))
+USE_STATE: Query[int] = Query(insert_or_ignore(github_used_state), scalar, sets=("org_id", "nonce", "expires_at"))
+FORGET_STATES = Command(delete(github_used_state).where(github_used_state.c.expires_at <= arg("now")))
