@@ -66,7 +66,7 @@ async def test_a_row_has_exactly_these_fields(api: Client, db: Database, clock: 
     assert page["items"][0] == {
         "id": page["items"][0]["id"],
         "action": "thing.made",
-        "actor": {"userId": 7, "name": "Ada Moor", "address": None},
+        "actor": {"userId": 7, "name": "Ada Moor", "address": None, "token": None},
         "target": {"kind": "thing", "name": "thing 2"},
         "details": {"size": 3},
         "createdAt": to_wire(clock.now()),

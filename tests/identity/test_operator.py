@@ -112,7 +112,7 @@ async def test_cards_and_plans_are_set_by_id_or_slug_and_recorded(
         "billing.plan_changed",
         "billing.card_verified",
     ]
-    assert items[0]["actor"] == {"userId": None, "name": "Moorage", "address": None}
+    assert items[0]["actor"] == {"userId": None, "name": "Moorage", "address": None, "token": None}
     assert (await api.get("/v1/activity", token=session)).status == 402
 
 

@@ -28,10 +28,19 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True)
+class TokenActor:
+    """The API token that a write was made with."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Actor:
     user_id: int | None
     name: str
     address: str | None = None  # where the request came from
+    token: TokenActor | None = None  # None where the write was made with a session
 
 
 THE_PLATFORM = Actor(None, "Moorage")
@@ -59,6 +68,8 @@ def record(tx: Tx, org_id: int, actor: Actor, action: str, target: Target, **det
         head = tx.one(tables.TAKE_NEXT, org_id=org_id)
     if actor.address is not None:
         details["address"] = actor.address
+    if actor.token is not None:
+        details["token"] = {"id": actor.token.id, "name": actor.token.name}
     row: dict[str, Any] = {
         "org_id": org_id,
         "seq": head.seq,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from moorage.audit.service import Actor
+from moorage.audit.service import Actor, TokenActor
 from moorage.errors import Forbidden
 from moorage.identity.roles import Role
 from moorage.kit.ids import OrgId
@@ -23,6 +23,8 @@ class Caller(NamedTuple):
     standing: Standing | None
     is_first_use: bool = False  # of the API token within the last minute
     address: str | None = None  # where the request came from, on writes
+    token_name: str | None = None  # of the API token
+    is_limited: bool = False  # an API token with a lower role than its user has
 
     @property
     def org_id(self) -> OrgId:
@@ -41,9 +43,20 @@ class Caller(NamedTuple):
 
     @property
     def as_actor(self) -> Actor:
-        return Actor(self.user_id, self.name or self.email, self.address)
+        token = TokenActor(self.token_id, self.token_name or "") if self.token_id is not None else None
+        return Actor(self.user_id, self.name or self.email, self.address, token)
 
-    def check_may_act_for_user(self) -> None:
-        """Refuse an API token that could not do everything its user can: what follows reaches past its organization."""
+    def check_is_session(self) -> None:
+        """Refuse an API token: it acts in its organization, not in the name of the person who made it."""
+        if self.token_id is not None:
+            raise Forbidden("An API token cannot do this; log in and use a session token")
+
+    def check_is_owner_or_session(self) -> None:
+        """Refuse an API token below owner for a write that reaches past its organization."""
         if self.token_id is not None and self.found_role is not Role.OWNER:
             raise Forbidden("An API token needs the owner role for this; or use a session token")
+
+    def check_is_not_limited(self) -> None:
+        """Refuse an API token that has a lower role than the person who made it."""
+        if self.is_limited:
+            raise Forbidden("An API token with a lower role than its user cannot do this; use a session token")

@@ -48,10 +48,11 @@ class _Row(NamedTuple):
     role: str | None
     plan: str | None
     card_verified: int | None
-    token_id: int | None = None  # these four where the credential is an API token
+    token_id: int | None = None  # these five where the credential is an API token
     token_role: str | None = None
     expires_at: int | None = None
     last_used_at: int | None = None
+    token_name: str | None = None
 
     @property
     def nowhere(self) -> _Row:
@@ -59,12 +60,15 @@ class _Row(NamedTuple):
         return self._replace(org_id=None, role=None, plan=None, card_verified=None)
 
     def caller(self, *, first_use: bool = False) -> Caller:
-        role = BY_NAME[self.role] if self.role else None
+        role = own_role = BY_NAME[self.role] if self.role else None
         if role is not None and self.token_role is not None:
             role = lower(role, BY_NAME[self.token_role])
         standing = Standing(self.plan, bool(self.card_verified)) if self.plan is not None else None
         name = f"{self.first_name} {self.last_name}".strip()
-        return Caller(self.user_id, self.email, name, self.token_id, self.org_id, role, standing, first_use)
+        return Caller(
+            self.user_id, self.email, name, self.token_id, self.org_id, role, standing, first_use, None,
+            self.token_name, role is not own_role,
+        )  # fmt: skip
 
 
 _t, _u, _m, _o = api_token.c, account.c, membership.c, organization.c
@@ -81,7 +85,7 @@ _ROW = (
     type_coerce(_o.card_verified, Integer),
 )
 _BY_TOKEN = Query(
-    select(*_ROW, _t.id, _t.role, _t.expires_at, _t.last_used_at)
+    select(*_ROW, _t.id, _t.role, _t.expires_at, _t.last_used_at, _t.name)
     .select_from(api_token)
     .join(account, _u.id == _t.user_id)
     .join(membership, (_m.user_id == _u.id) & (_m.org_id == _t.org_id))

@@ -135,11 +135,13 @@ def change_role(tx: Tx, org_id: int, caller: Caller, user_id: int, role: Role) -
 
 
 def remove(tx: Tx, org_id: int, caller: Caller, user_id: int) -> None:
-    """Remove a member, or leave: everybody may leave, and admins remove those below owner."""
+    """Remove a member, or leave: every person may leave, with a session, and admins remove those below owner."""
     lock(tx, org_id)
     member = get(tx, org_id, user_id)
     leaves = user_id == caller.user_id
-    if not leaves:
+    if leaves:
+        caller.check_is_session()
+    else:
         if not caller.role.reaches(Role.ADMIN):
             raise Forbidden("Removing a member needs the admin role")
         _check_may_manage(caller, member, Role(member.role))

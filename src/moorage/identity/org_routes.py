@@ -48,8 +48,8 @@ def list_orgs(tx: Tx, caller: Caller) -> list[OrganizationOut]:
 
 @router.post("/orgs", scope=Scope.IDENTITY)
 def create_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationOut:
-    """Make an organization that the caller owns."""
-    caller.check_may_act_for_user()
+    """Make an organization that the caller owns. An API token needs the owner role."""
+    caller.check_is_owner_or_session()
     created = orgs.create(tx, body.name, caller.as_actor)
     return OrganizationOut.of(members.get_belonging(tx, created.id, caller.user_id), tx.env.settings)
 
@@ -87,7 +87,7 @@ def change_member(tx: Tx, caller: Caller, user_id: int, body: MemberInput) -> Me
 
 @router.delete("/orgs/{org_id}/members/{user_id}", scope=Scope.PATH_ORG)
 def remove_member(tx: Tx, caller: Caller, user_id: int) -> None:
-    """Remove a member (admin), or leave an organization (anybody, for themselves)."""
+    """Remove a member (admin), or leave an organization (any member, with a session token)."""
     members.remove(tx, caller.org_id, caller, user_id)
 
 
@@ -123,15 +123,15 @@ def list_my_invitations(tx: Tx, caller: Caller) -> list[InvitationOut]:
 
 @router.post("/invitations/{invitation_id}/accept", scope=Scope.IDENTITY)
 def accept_invitation(tx: Tx, caller: Caller, invitation_id: int) -> InvitationOut:
-    """Accept an invitation: the caller becomes a member."""
-    caller.check_may_act_for_user()
+    """Accept an invitation: the caller becomes a member. Needs a session token."""
+    caller.check_is_session()
     return InvitationOut.of(invitations.accept(tx, caller, invitation_id))
 
 
 @router.post("/invitations/{invitation_id}/decline", scope=Scope.IDENTITY)
 def decline_invitation(tx: Tx, caller: Caller, invitation_id: int) -> InvitationOut:
-    """Decline an invitation."""
-    caller.check_may_act_for_user()
+    """Decline an invitation. Needs a session token."""
+    caller.check_is_session()
     return InvitationOut.of(invitations.decline(tx, caller, invitation_id))
 
 

@@ -84,7 +84,8 @@ def list_tokens(tx: Tx, caller: Caller) -> list[TokenItem]:
 def create_token(tx: Tx, caller: Caller, body: CreateTokenInput) -> CreatedToken:
     """Make an API token. Its value is in this answer and nowhere else.
 
-    The role defaults to the caller's and is never above what the creator's membership has at the time of use.
+    The role defaults to the caller's and is never above what the creator's membership has at the time of use. A token
+    that is made with another token expires no later than that one.
     """
     role = Role(body.role) if body.role is not None else None
     token, raw = tokens.create(tx, caller.org_id, caller, body.name, role=role, expires_in_days=body.expires_in_days)
@@ -105,8 +106,8 @@ def read_account(tx: Tx, caller: Caller) -> Account:
 
 @router.patch("/account", scope=Scope.IDENTITY)
 def update_account(tx: Tx, caller: Caller, body: AccountInput) -> Account:
-    """Change the caller's names and picture."""
-    caller.check_may_act_for_user()
+    """Change the caller's names and picture. Needs a session token."""
+    caller.check_is_session()
     return Account.of(users.change(tx, users.get(tx, caller.user_id), body.sent()))
 
 
@@ -114,9 +115,9 @@ def update_account(tx: Tx, caller: Caller, body: AccountInput) -> Account:
 def delete_account(tx: Tx, caller: Caller) -> None:
     """Delete the caller's account, its tokens, and the organizations that have nobody else.
 
-    Refused while an organization with other members has no other owner.
+    Needs a session token. Refused while an organization with other members has no other owner.
     """
-    caller.check_may_act_for_user()
+    caller.check_is_session()
     for belonging in members.belongings(tx, caller.user_id):
         members.lock(tx, belonging.org_id)
         if members.count(tx, belonging.org_id) == 1:
@@ -137,10 +138,12 @@ def list_notifications(tx: Tx, caller: Caller) -> list[NotificationOut]:
 @router.post("/notifications/read", scope=Scope.IDENTITY)
 def read_all_notifications(tx: Tx, caller: Caller) -> MarkedRead:
     """Mark all of the caller's notifications as read."""
+    caller.check_is_not_limited()
     return MarkedRead(notifications.mark_all_read(tx, caller.user_id))
 
 
 @router.post("/notifications/{notification_id}/read", scope=Scope.IDENTITY)
 def read_notification(tx: Tx, caller: Caller, notification_id: int) -> NotificationOut:
     """Mark one notification as read."""
+    caller.check_is_not_limited()
     return NotificationOut.of(notifications.mark_read(tx, caller.user_id, notification_id))

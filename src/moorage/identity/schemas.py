@@ -327,10 +327,16 @@ class MarkedRead(Output, frozen=True):
     marked: int
 
 
+class ActivityToken(Output, frozen=True):
+    id: int
+    name: str
+
+
 class ActivityActor(Output, frozen=True):
     user_id: int | None
     name: str
     address: str | None
+    token: ActivityToken | None
 
 
 class ActivityTarget(Output, frozen=True):
@@ -349,6 +355,8 @@ class ActivityOut(Output, frozen=True):
     @classmethod
     def of(cls, row: Activity) -> ActivityOut:
         details: dict[str, Any] = msgspec.json.decode(row.details)
-        actor = ActivityActor(row.user_id, row.actor, details.pop("address", None))
+        token = details.pop("token", None)
+        by_token = ActivityToken(token["id"], token["name"]) if token is not None else None
+        actor = ActivityActor(row.user_id, row.actor, details.pop("address", None), by_token)
         target = ActivityTarget(row.target_kind, row.target)
         return cls(row.id, row.action, actor, target, details, to_wire(row.at))

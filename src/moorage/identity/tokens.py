@@ -71,10 +71,17 @@ def create(
         hash=token_hash(raw),
         preview=token_preview(raw),
         created_at=tx.now,
-        expires_at=None if expires_in_days is None else tx.now + expires_in_days * DAY_MS,
+        expires_at=_expiry(tx, org_id, caller, expires_in_days),
     )
     audit.record(tx, org_id, caller.as_actor, "api_token.created", Target("api_token", name), role=role)
     return get(tx, org_id, token_id), raw
+
+
+def _expiry(tx: Tx, org_id: int, caller: Caller, expires_in_days: int | None) -> int | None:
+    """Return when a new token expires: no later than the token that it is made with."""
+    asked = None if expires_in_days is None else tx.now + expires_in_days * DAY_MS
+    most = get(tx, org_id, caller.token_id).expires_at if caller.token_id is not None else None
+    return min((at for at in (asked, most) if at is not None), default=None)
 
 
 def get(tx: Tx, org_id: int, token_id: int) -> ApiToken:
