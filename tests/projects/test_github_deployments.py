@@ -24,7 +24,7 @@ def push(branch: str = "main", sha: str = SHA, repository: str = "acme/site", **
     return {
         "ref": f"refs/heads/{branch}",
         "after": sha,
-        "repository": {"id": 1, "full_name": repository, "private": False},
+        "repository": {"id": 1, "full_name": repository},
         **more,
     }
 

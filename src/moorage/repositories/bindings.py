@@ -155,9 +155,12 @@ def end_all(tx: Tx, installed: Installed, why: str) -> None:
 
 
 def may_hear(tx: Tx, org_id: int, event: GithubEvent) -> bool:
-    """Tell whether an organization may learn of an event: of a private repository only through a binding."""
+    """Return whether an organization may learn of an event: of a private repository only through a binding.
+
+    GitHub marks every private repository. An event without the mark is of a public one, or of another code host.
+    """
     repository, installation = event.payload.get("repository"), event.payload.get("installation")
-    if isinstance(repository, dict) and repository.get("private") is False:
+    if not isinstance(repository, dict) or repository.get("private") is not True:
         return True
     number = installation.get("id") if isinstance(installation, dict) else None
     return type(number) is int and 0 < number <= MOST_NUMBER and find(tx, org_id, number) is not None
