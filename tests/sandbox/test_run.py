@@ -176,6 +176,21 @@ def test_a_program_that_takes_too_long_is_ended_with_its_children(builder: Build
     until(lambda: not running("1234.5"), "the child's end")
 
 
+@pytest.mark.boundary("code-to-host", "A build that clears its parent death signal still ends at its limits.")
+def test_a_program_that_clears_its_parent_death_signal_is_ended_all_the_same(builder: Builder) -> None:
+    code = """
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+    """
+
+    done = builder.python(code, timeout_s=1.0)
+
+    assert (done.code, done.output) == (TIMED_OUT, "1\n")
+    assert not running("PR_SET_PDEATHSIG")
+
+
 def test_a_background_process_does_not_outlive_the_program(builder: Builder) -> None:
     done = builder.run(["/bin/sh", "-c", "sleep 4321.5 & echo done"])
 

@@ -187,9 +187,8 @@ def _supervise(job: Job, tree: Path, out: Out, lifeline: int | None, stack: cont
         stack.callback(_kill, netd)
     if job.is_boxed:
         root.take_own_mounts()
-    else:
-        sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1)
-        stack.callback(_end_orphans)
+    sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1)
+    stack.callback(_end_orphans)
     groups = run_groups.find()
     group = groups.create(run_groups.name())
     stack.callback(_remove_group, group)
@@ -217,7 +216,11 @@ def _remove_group(group: cgroups.Group) -> None:
 
 
 def _end_orphans() -> None:
-    """End what the program left behind outside of a sandbox: it has become ours, whatever session it is in."""
+    """Kill the processes that the program left behind.
+
+    They are children of this subreaper, whatever session they are in. PID 1 of a sandbox can be one of them: the parent
+    death signal that should end it with its parent can be cleared by the program.
+    """
     deadline = time.monotonic() + CLEAR_UP_S
     while time.monotonic() < deadline:
         orphans = _living(process_tree.with_descendants(process_tree.children(os.getpid())))
@@ -294,7 +297,7 @@ def _watch(
     watch = Watch(job, started.child, group, counts_memory=counts_memory)
     watch.start()
     relay = Relay(job, watch, started.pipes, out)
-    relay.run(lifeline, started.child, (lambda: None) if job.is_boxed else _end_orphans)
+    relay.run(lifeline, started.child, _end_orphans)
     os.waitid(os.P_PID, started.child, os.WEXITED | os.WNOWAIT)
     watch.stop()
     _, status = os.waitpid(started.child, 0)
