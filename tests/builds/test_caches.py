@@ -47,7 +47,7 @@ def test_a_cache_in_use_is_not_removed(tmp_path: Path) -> None:
 
 
 def test_what_others_keep_in_the_same_folder_is_left_alone(tmp_path: Path) -> None:
-    write_files(tmp_path, {f"{'a' * 64}/x": "1", ".build-0/x": "1", ".0123456789abcdef/x": "1"})
+    write_files(tmp_path, {"functions.v2/1-a/x": "1", ".build-0/x": "1", ".0123456789abcdef/x": "1"})
     before = sorted(tmp_path.iterdir())
 
     caches.trim(tmp_path, most_bytes=0)

@@ -11,6 +11,9 @@ from tests.webhooks.deliveries import SECRETS, send_github
 
 from moorage.app import App
 from moorage.db.store import Database
+from moorage.db.tx import Tx
+from moorage.projects import service, tables
+from moorage.projects.pipeline import cache_of
 from moorage.telemetry import Telemetry
 from moorage.webhooks.service import HandleWebhookEvent
 from moorage.worker.pool import Worker
@@ -141,6 +144,28 @@ async def test_a_forks_code_waits_for_approval_and_each_new_commit_waits_again(
     assert (await team.api.post("/v1/projects/site/previews/8/approve")).status == 404
     await team.api.post("/v1/projects/site/previews/7/approve")
     assert (await team.api.post("/v1/projects/site/previews/7/approve")).status == 409
+
+
+@pytest.mark.boundary("supply-chain", "A fork's build never writes the cache of builds that get secrets.")
+async def test_a_fork_s_build_has_a_cache_of_its_own(team: Team, stranger: Team, app: App, db: Database) -> None:
+    await team.create(prPreview=True)
+    await stranger.create("other")
+    for number, fork in ((7, "eve/site"), (8, "mallory/site"), (9, None)):
+        await tell(app, db, "pull_request", pull(number=number, fork=fork), f"event-{number}")
+
+    def names(tx: Tx) -> list[str]:
+        site, other = service.get(tx, team.org_id, "site"), service.get(tx, stranger.org_id, "other")
+        found = [tx.find(tables.FIND_PREVIEW, org_id=team.org_id, project_id=site.id, number=n) for n in (7, 8, 9)]
+        assert None not in found
+        return [
+            cache_of(project, preview)
+            for project, preview in ((site, None), *((site, p) for p in found), (other, None))
+        ]
+
+    main, first_fork, second_fork, branch, other = await db.read(names)
+
+    assert branch == main  # The repository's own branches get the secrets too.
+    assert len({main, first_fork, second_fork, other}) == 4
 
 
 async def test_a_project_without_previews_has_none(team: Team, app: App, db: Database) -> None:

@@ -28,7 +28,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    cache: str  # names the cache folder, such as "project-12"
+    cache: str  # names the cache folder; unique for its owner, and another one for code that gets no secrets
     source: Path  # the checked-out repository; the builder may write into it
     wanted: Literal["static", "container", "auto"]
     language: str  # "auto", "nodejs", "python", "go" or "docker"

@@ -265,9 +265,14 @@ def _take(tx: Tx, org_id: int, build: Build, other: Build) -> None:
     _succeed(tx, org_id, build, other.digest, other.plan)
 
 
+def cache_of(cronjob: Cronjob) -> str:
+    """Return the name of the build cache; after a restore of the store the same ids are given out again."""
+    return f"cronjob-{cronjob.org_id}-{cronjob.id}-{cronjob.created_at}"
+
+
 def _request(cronjob: Cronjob, source: Path, env: dict[str, str]) -> BuildRequest:
     return BuildRequest(
-        cache=f"cronjob-{cronjob.id}",
+        cache=cache_of(cronjob),
         source=source,
         wanted="container",
         language=cronjob.language or "auto",

@@ -253,13 +253,21 @@ def _count_files(folder: Path) -> int:
     return sum(path.is_file() for path in walk(folder))
 
 
+def cache_of(project: Project, preview: Preview | None) -> str:
+    """Return the name of the build cache.
+
+    The moment of creation is part of it: after a restore of the store the same ids are given out again. A fork gets a
+    cache of its own, because its build could leave something there for the next build, which has secrets.
+    """
+    own = f"project-{project.org_id}-{project.id}-{project.created_at}"
+    return f"{own}-pr-{preview.number}" if preview is not None and preview.is_fork else own
+
+
 def _request(
     project: Project, preview: Preview | None, found: Deployment, source: Path, env: dict[str, str]
 ) -> BuildRequest:
-    # A fork's build could leave something in the cache for the next one, which has secrets.
-    is_fork = preview is not None and preview.is_fork
     return BuildRequest(
-        cache=f"project-{project.id}" + (f"-pr-{preview.number}" if is_fork and preview else ""),
+        cache=cache_of(project, preview),
         source=source,
         wanted="auto" if project.is_auto else "container" if project.slug == "container" else "static",
         # What was found out the last time is not what somebody chose.
