@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.cells.installer_support import Deployment, Index, deploying, serving_index
 from tests.cells.invoker_support import MODES, Host, Lab, lab_on, node_lab_on, running
 from tests.cells.worker_driver import LANGUAGES
 
@@ -36,3 +37,23 @@ def is_healthy(host: Host, lab: Lab) -> Iterator[None]:
     yield
     assert (host.invoker.poll(), host.edge.poll()) == (None, None)
     assert lab.run("answer = 'fine'") == "fine"
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[Index]:
+    with serving_index() as serving:
+        yield serving
+
+
+@pytest.fixture(params=MODES)
+def deployment(request: pytest.FixtureRequest, index: Index) -> Iterator[Deployment]:
+    """As root and as an ordinary user."""
+    with deploying(request.param, index) as made:
+        yield made
+
+
+@pytest.fixture
+def own_deployment(index: Index) -> Iterator[Deployment]:
+    """As the user who runs the tests: for what is the same for all."""
+    with deploying(MODES[0], index) as made:
+        yield made

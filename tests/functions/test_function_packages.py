@@ -172,7 +172,7 @@ class Shelf:
         self.fails = fails
         self.asked: list[str] = []
 
-    async def install(self, folder: Path, runtime: str) -> None:
+    async def install(self, org_id: int, folder: Path, runtime: str) -> None:
         self.asked.append(runtime)
         if self.fails is not None:
             raise InstallFailed(self.fails)

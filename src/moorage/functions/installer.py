@@ -1,24 +1,28 @@
-"""Installing the dependencies of functions, when they are deployed: `npm ci` or `pip`, in the build sandbox.
+"""Install the dependencies of functions at deployment with npm or pip, in the build sandbox.
 
-Nothing is installed on a request. What was installed for a lock file is kept and used again, so a deployment that
-changes only code is quick, and gets the same dependencies.
+Nothing is installed on a request. Results are cached per organization, so a deployment that changes only code is quick.
+pip never sees the upload: it runs isolated, in a folder that holds only the requirement files. npm sees the upload only
+where scripts may run, and such a result is never cached.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
-import re
 import secrets
 import shutil
-import time
+import stat
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.cells import toolchain, zygotes
 from moorage.cells.runtimes import Runtime, installed
+from moorage.functions import install_inputs
 from moorage.functions.failures import InstallFailed
+from moorage.functions.install_cache import InstallCache
+from moorage.functions.install_inputs import Inputs
 from moorage.kit import folders
 from moorage.sandbox import run as sandbox
 from moorage.settings import Settings
@@ -26,89 +30,158 @@ from moorage.settings import Settings
 AT_ONCE = 2
 TAIL_LINES = 30
 TAIL_BYTES = 3000
-KEPT_BYTES = 2 * 2**30
 BUILD_UIDS = 190_000  # first of the user ids that builds run under
 TIMEOUT_S = 300.0
-_KEY = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{16}")  # kept, or about to be
-_PINNED = re.compile(r"\s*[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*==[^*,]+\Z")
+MB = 2**20
+DISK_MB = 1024  # A package may have 256 MB with its dependencies; npm and pip need some more while they work.
+UPLOAD = "upload"  # folder of the input files, below the work folder
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What an install reads, and where it works."""
+
+    inputs: Inputs | None  # None: the upload itself, changed in place
+    work: Path
+    result: Path
+
+    @property
+    def cwd(self) -> str:
+        return UPLOAD if self.inputs is not None else ""
 
 
 class SandboxInstaller:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._kept = settings.folder("build-cache")
+        self._cache = InstallCache(settings)
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._free_uids = list(range(BUILD_UIDS, BUILD_UIDS + AT_ONCE))
 
-    async def install(self, folder: Path, runtime: str) -> None:
-        """Add to a package what it depends on; raises InstallFailed. It may run again in a fresh folder."""
+    async def install(self, org_id: int, folder: Path, runtime: str) -> None:
+        """Add to an organization's package what it depends on; raises InstallFailed.
+
+        It may run again in a fresh folder.
+        """
         found = installed().get(runtime)
         if found is None:
             raise InstallFailed(f"{runtime} is not installed here any more")
-        name = "node_modules" if runtime.startswith("nodejs") else "packages"
-        key = lock_key(folder, runtime)
-        if key is not None and await asyncio.to_thread(_take_kept, self._kept / key, folder / name):
+        target = folder / ("node_modules" if found.language == "nodejs" else "packages")
+        if os.path.lexists(target):
+            raise InstallFailed(f"the package has a file {target.name} where its dependencies belong")
+        self._check_room(folder)
+        of = install_inputs.of_node if found.language == "nodejs" else install_inputs.of_python
+        inputs = await asyncio.to_thread(of, folder)
+        key = None
+        if inputs is not None and inputs.is_fixed:
+            key = await asyncio.to_thread(inputs.key, folder, org_id, runtime, toolchain.environment())
+        if key is not None and await asyncio.to_thread(self._cache.take, key, target):
             return
-        async with self._slots:
-            uid = self._free_uids.pop()
-            try:
-                await self._run(folder, found, uid)
-            finally:
-                self._free_uids.append(uid)
-        if key is not None and (folder / name).is_dir():
-            await asyncio.to_thread(_keep, folder / name, self._kept, key)
+        async with _planned(folder, target, inputs) as plan, self._slots:
+            await self._run(plan, folder, found)
+            if plan.inputs is not None and _is_folder(plan.result):
+                plan.result.chmod(0o755)  # An ordinary user can move a folder only where it may write to it.
+                plan.result.rename(target)
+        if key is not None and _is_folder(target):
+            await asyncio.to_thread(self._cache.keep, key, target)
 
-    async def _run(self, folder: Path, runtime: Runtime, uid: int) -> None:
-        is_root = os.getuid() == 0
-        if is_root:
-            await asyncio.to_thread(folders.give, folder, uid)
+    async def _run(self, plan: _Plan, folder: Path, runtime: Runtime) -> None:
+        uid = self._free_uids.pop()
         try:
-            done = await sandbox.run(self._job(folder, runtime, uid if is_root else 0))
+            if plan.inputs is not None:
+                await asyncio.to_thread(plan.inputs.copy, folder, plan.work / UPLOAD)
+            done = await self._run_as(plan, runtime, uid)
         finally:
-            if is_root:
-                await asyncio.to_thread(folders.give, folder, 0)
+            self._free_uids.append(uid)
         if done.code != 0:
             raise InstallFailed(tail(done.output) + (f"\n({done.why})" if done.why else ""))
 
-    def _job(self, folder: Path, runtime: Runtime, uid: int) -> sandbox.Job:
+    async def _run_as(self, plan: _Plan, runtime: Runtime, uid: int) -> sandbox.Finished:
+        if os.getuid() != 0:
+            return await sandbox.run(self._job(plan, runtime, 0))
+        await asyncio.to_thread(folders.give, plan.work, uid)
+        try:
+            return await sandbox.run(self._job(plan, runtime, uid))
+        finally:
+            await asyncio.to_thread(folders.give, plan.work, 0)
+
+    def _check_room(self, folder: Path) -> None:
+        free_mb = shutil.disk_usage(folder).free // MB
+        if free_mb < self._settings.disk_reserve_mb:
+            raise InstallFailed(
+                f"the disk of this machine is nearly full: {free_mb:,} MB are free, and dependencies are installed "
+                f"only while {self._settings.disk_reserve_mb:,} MB are"
+            )
+
+    def _job(self, plan: _Plan, runtime: Runtime, uid: int) -> sandbox.Job:
         settings = self._settings
         binds = zygotes.binds({runtime.name: runtime})
         env = {**toolchain.environment(), "HOME": "/tmp"}  # noqa: S108
         if authorities := toolchain.authorities(settings.extra_ca):
             binds[toolchain.AUTHORITIES] = authorities
             env |= toolchain.trusting(toolchain.AUTHORITIES)
-        argv = _npm(folder, runtime, binds, env) if runtime.language == "nodejs" else _pip(runtime, binds, env)
+        argv = _npm(plan, runtime, binds, env) if runtime.language == "nodejs" else _pip(runtime, binds, env)
         return sandbox.Job(
             argv=argv,
-            work=str(folder),
+            work=str(plan.work),
+            cwd=plan.cwd,
             env=env,
             binds=binds,
             uid=uid,
             timeout_s=TIMEOUT_S,
+            disk_mb=DISK_MB,
+            reserve_mb=settings.disk_reserve_mb,
             allow=list(settings.sandbox_allow),
             block=list(settings.sandbox_block),
         )
 
 
-def _npm(folder: Path, runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[str]:
+@contextlib.asynccontextmanager
+async def _planned(folder: Path, target: Path, inputs: Inputs | None) -> AsyncIterator[_Plan]:
+    """Give an install its work folder: the upload, or a new one on the same file system that is removed afterwards."""
+    if inputs is None:
+        yield _Plan(None, folder, target)
+        return
+    work = folder.parent / f".install-{secrets.token_hex(8)}"
+    (work / UPLOAD).mkdir(parents=True, mode=0o755)
+    try:
+        yield _Plan(inputs, work, work / UPLOAD / target.name if target.name == "node_modules" else work / target.name)
+    finally:
+        await asyncio.to_thread(folders.remove, work)
+
+
+def _is_folder(path: Path) -> bool:
+    """Tell whether a path is a folder and not a link: a script may have left a link to a folder of the host."""
+    return os.path.lexists(path) and stat.S_ISDIR(path.lstat().st_mode)
+
+
+def _npm(plan: _Plan, runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[str]:
     """`npm ci` where there is a lock file."""
-    has_lock = any((folder / name).is_file() for name in ("package-lock.json", "npm-shrinkwrap.json"))
+    folder = plan.work / plan.cwd
+    has_lock = any((folder / name).is_file() for name in install_inputs.NPM_LOCKS)
     binds[toolchain.NPM] = str(toolchain.npm_folder(runtime))
     env["npm_config_cache"] = "/tmp/npm"  # noqa: S108
     # Links to programs are no files, and a function's package has only files.
     flags = ["--omit=dev", "--no-audit", "--no-fund", "--no-bin-links", "--loglevel=error"]
+    if plan.inputs is not None:
+        # The lock file names no package with a script. One that has a script all the same must not fill the cache.
+        flags.append("--ignore-scripts")
     node = zygotes.inside(runtime)
     env["PATH"] = f"{Path(node).parent}:{env['PATH']}"
     return [node, f"{toolchain.NPM}/bin/npm-cli.js", "ci" if has_lock else "install", *flags]
 
 
 def _pip(runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[str]:
-    """pip with wheels only: building from source would run its authors' code for what is only a library."""
+    """pip with wheels only: building from source would run its authors' code for what is only a library.
+
+    Python starts isolated, so neither the current folder nor a variable adds modules; pip is started by its path.
+    """
     found = toolchain.find_pip()
     if found is None:
         raise InstallFailed("pip is not installed on this machine")
     binds[str(Path(toolchain.PIP, found[0]))] = str(found[1])
-    env["PYTHONPATH"] = toolchain.PIP
+    env["PIP_CONFIG_FILE"] = os.devnull
+    # A folder is started by its main file. In an archive the package is what can be started.
+    program = f"{toolchain.PIP}/pip/__main__.py" if found[0] else f"{toolchain.PIP}/pip"
     flags = [
         "--only-binary=:all:",
         "--no-input",
@@ -116,59 +189,12 @@ def _pip(runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[s
         "--no-cache-dir",
         "--no-warn-conflicts",
     ]
-    target = ["--target", f"{sandbox.WORK}/packages", "-r", f"{sandbox.WORK}/requirements.txt"]
-    return [str(runtime.executable), "-m", "pip", "install", *flags, *target]
-
-
-def lock_key(folder: Path, runtime: str) -> str | None:
-    """Return what names a set of dependencies exactly, or None where they are not pinned."""
-    digest = hashlib.sha256(f"{runtime}:{os.uname().machine}\n".encode())
-    if runtime.startswith("nodejs"):
-        locks = [folder / name for name in ("package-lock.json", "npm-shrinkwrap.json") if (folder / name).is_file()]
-        if not locks:
-            return None
-        names = [folder / "package.json", *locks]
-    else:
-        names = [folder / "requirements.txt"]
-        lines = (line.partition("#")[0].strip() for line in names[0].read_text("utf-8", "replace").splitlines())
-        if not all(_PINNED.match(line.partition(";")[0]) for line in lines if line):
-            return None
-    for name in names:
-        digest.update(name.read_bytes())
-    return digest.hexdigest()
+    target = ["--target", f"{sandbox.WORK}/packages", "-r", install_inputs.REQUIREMENTS]
+    return [str(runtime.executable), "-I", program, "install", *flags, *target]
 
 
 def tail(output: str) -> str:
     """Return the end of what an installer printed, without the paths of the sandbox."""
     lines = output.strip().splitlines()[-TAIL_LINES:]
-    return "\n".join(lines)[-TAIL_BYTES:].replace(f"{sandbox.WORK}/", "")
-
-
-def _take_kept(kept: Path, target: Path) -> bool:
-    if not kept.is_dir():
-        return False
-    os.utime(kept)
-    shutil.copytree(kept, target, symlinks=True)
-    return True
-
-
-def _keep(source: Path, folder: Path, key: str) -> None:
-    """Keep a copy for the next deployment, and let go of what was used longest ago."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = folder / f".{secrets.token_hex(8)}"
-    # What cannot be copied (an install script may leave pipes behind, or folders that nobody may read) is not kept.
-    with contextlib.suppress(OSError):
-        shutil.copytree(source, fresh, symlinks=True)
-        fresh.rename(folder / key)
-    shutil.rmtree(fresh, ignore_errors=True)
-    _trim(folder)
-
-
-def _trim(folder: Path) -> None:
-    own = (each for each in folder.iterdir() if _KEY.fullmatch(each.name))  # Builds have theirs here too.
-    kept = sorted(own, key=lambda each: -each.stat().st_mtime)
-    used = 0
-    for each in kept:
-        used += sum(path.lstat().st_size for path in each.rglob("*"))
-        if used > KEPT_BYTES and time.time() - each.stat().st_mtime > 60:
-            shutil.rmtree(each, ignore_errors=True)
+    text = "\n".join(lines)[-TAIL_BYTES:]
+    return text.replace(f"{sandbox.WORK}/{UPLOAD}/", "").replace(f"{sandbox.WORK}/", "")

@@ -46,8 +46,8 @@ class BadPackage(Exception):
 class Installer(Protocol):
     """Installs the dependencies of a package into its folder, away from everything else."""
 
-    async def install(self, folder: Path, runtime: str) -> None:
-        """Add what the package asks for; raises InstallFailed. It may run again in a fresh folder."""
+    async def install(self, org_id: int, folder: Path, runtime: str) -> None:
+        """Add what an organization's package asks for; raises InstallFailed. It may run again in a fresh folder."""
         ...
 
 
@@ -76,7 +76,7 @@ class Packages:
         settings = self._db.env.settings
         scratch = code.new_folder(settings)
         try:
-            main, packed = await self._prepare(archive, scratch, runtime)
+            main, packed = await self._prepare(org_id, archive, scratch, runtime)
             owner = f"deploy:{self._db.env.clock.now()}:{secrets.token_hex(8)}"
             stored = await self._artifacts.put_file(org_id, packed, owner=owner)
             await code.place(settings, stored.digest, scratch / "package")
@@ -88,22 +88,22 @@ class Packages:
             await self._db.write(partial(artifact_service.unrefer, org_id=org_id, owner=owner))
             raise
 
-    async def _prepare(self, archive: Path, scratch: Path, runtime: str) -> tuple[str, Path]:
+    async def _prepare(self, org_id: int, archive: Path, scratch: Path, runtime: str) -> tuple[str, Path]:
         """Return the main file, and the archive of what is now in the folder `package`."""
         folder, packed = scratch / "package", scratch / "package.zip"
         await self._artifacts.check_room(await self._in_thread(_unpacked_size, archive))
         main = await self._in_thread(_unpack, archive, folder, runtime)
         if await self._in_thread(needs_install, folder, runtime):
-            await self._install(folder, runtime)
+            await self._install(org_id, folder, runtime)
             await self._in_thread(_check_installed, folder)
         await self._in_thread(pack, folder, packed)
         return main, packed
 
-    async def _install(self, folder: Path, runtime: str) -> None:
+    async def _install(self, org_id: int, folder: Path, runtime: str) -> None:
         if self._installer is None:
             raise BadPackage("asks for dependencies, which cannot be installed here; put them into the archive")
         try:
-            await self._installer.install(folder, runtime)
+            await self._installer.install(org_id, folder, runtime)
         except InstallFailed as error:
             raise BadPackage(f"asks for dependencies that could not be installed: {error.tail}") from error
 

@@ -21,7 +21,7 @@ from moorage.apps import retention as app_retention
 from moorage.db.store import Database
 from moorage.domains import jobs as domain_jobs
 from moorage.errors import CannotStart
-from moorage.functions import retention
+from moorage.functions import install_cache, retention
 from moorage.functions.installer import SandboxInstaller
 from moorage.http.server import Server, listen, make_server, settle_memory
 from moorage.identity import logins
@@ -118,6 +118,7 @@ class Control:
         await self._stop()
 
     async def _start(self) -> None:
+        await asyncio.to_thread(install_cache.remove_former, self.settings)
         if self.runs_apps:
             # Before any job asks for a server: one that runs already is not started a second time.
             await self.app.databases.keeper.adopt()
