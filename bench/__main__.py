@@ -24,6 +24,7 @@ from bench import (
     databases,
     faults,
     figures,
+    flood,
     functions,
     idle,
     jobs,
@@ -48,6 +49,7 @@ MEASURED: dict[str, Any] = {
     "databases": databases,
     "cronjobs": cronjobs,
     "monitors": monitors,
+    "flood": flood,
 }
 NAMES = (*MEASURED, "faults", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}

@@ -50,6 +50,7 @@ class Platform:
     edge_port: int
     seats: list[Seat]
     data: Path
+    gateway_port: int
 
     def path(self, name: str, seat: int = 0) -> str:
         """Return the public path of a function."""
@@ -119,7 +120,9 @@ class Platform:
 
 
 @contextmanager
-def running(folder: Path, *, seats: int = 1, pinned: bool = True, **settings: object) -> Iterator[Platform]:
+def running(
+    folder: Path, *, seats: int = 1, pinned: bool = True, rate_limit: int = stores.UNLIMITED, **settings: object
+) -> Iterator[Platform]:
     """Run the whole platform on a fresh data folder: on the server's core, or on all that there are."""
     folder.mkdir(parents=True, exist_ok=True)
     db, taken = asyncio.run(stores.open_seated(folder / "data", seats))
@@ -127,7 +130,7 @@ def running(folder: Path, *, seats: int = 1, pinned: bool = True, **settings: ob
     names = ("api_port", "gateway_port", "edge_port", "metrics_port")
     ports = dict(zip(names, processes.free_ports(len(names)), strict=True))
     env = processes.environment(
-        data=folder / "data", rate_limit=stores.UNLIMITED, log_format="json", log_level="warning", **ports, **settings
+        data=folder / "data", rate_limit=rate_limit, log_format="json", log_level="warning", **ports, **settings
     )
     log = folder / "up.log"
     with on_core(SERVER_CORE) if pinned else contextlib.nullcontext():
@@ -135,7 +138,9 @@ def running(folder: Path, *, seats: int = 1, pinned: bool = True, **settings: ob
     try:
         assert process.stdout is not None
         processes.wait_for_line(process.stdout.fileno(), "ready: ", log)
-        yield Platform(process.pid, ports["api_port"], ports["edge_port"], taken, folder / "data")
+        yield Platform(
+            process.pid, ports["api_port"], ports["edge_port"], taken, folder / "data", ports["gateway_port"]
+        )
     finally:
         processes.stop(process)
 

@@ -1,0 +1,174 @@
+"""One organization floods calls, logs, uploads, pushes and streams at once; the p99 of other organizations is measured.
+
+The platform has all cores and its default rate limit. The others make requests at a fixed pace, one after another, on
+kept connections: a function call, a read of the API and a page of a site. Rounds with and without the flood alternate.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench import function_platform, processes
+from bench.figures import Figure, at_most, percentile, ratio_at_most
+from bench.flood_clients import Orders
+from bench.function_platform import HELLO, Platform, archive, multipart, wait_until
+
+BAR = ratio_at_most(2)
+VICTIMS = 6  # organizations; each has a rate limit of its own
+FLOODER = VICTIMS  # the seat after them
+TOKENS = 8  # of the flooder: each has a rate limit of its own
+PACE_S = 0.02
+SETTLE_S = 3.0
+BURN = "def main(params):\n    sum(i * i for i in range(200_000))\n    return {'statusCode': 200, 'body': 'x'}\n"
+TALK = "def main(params):\n    print('x' * 1_000_000)\n    return {'statusCode': 200, 'body': 'x'}\n"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    rounds: int
+    seconds: float
+    callers: int
+    printers: int
+    uploaders: int
+    pushers: int
+    streams: int
+    upload_bytes: int
+
+
+FULL = Sizes(5, 8, callers=64, printers=16, uploaders=4, pushers=4, streams=50, upload_bytes=2 * 2**20)
+TINY = Sizes(1, 0.5, callers=2, printers=1, uploaders=1, pushers=1, streams=1, upload_bytes=1000)
+
+
+def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
+    with function_platform.running(folder, seats=VICTIMS + 1, pinned=False, rate_limit=300) as platform:
+        orders = _prepare(platform, folder, sizes)
+        quiet: dict[str, list[float]] = defaultdict(list)
+        flooded: dict[str, list[float]] = defaultdict(list)
+        failed = _probe(platform, 1.0, defaultdict(list))
+        for _ in range(sizes.rounds):
+            failed += _probe(platform, sizes.seconds, quiet)
+            with _flood(orders, folder):
+                failed += _probe(platform, sizes.seconds, flooded)
+        figures = [
+            Figure(
+                f"flood: {kind} of other organizations, p99",
+                percentile(flooded[kind], 0.99),
+                "ms",
+                percentile(quiet[kind], 0.99),
+                "without the flood",
+                BAR,
+            )
+            for kind in quiet
+        ]
+        return [*figures, Figure("flood: failed requests of other organizations", failed, "", bar=at_most(0))]
+
+
+def _prepare(platform: Platform, folder: Path, sizes: Sizes) -> Orders:
+    for seat in range(VICTIMS):
+        platform.create(f"calm-{seat}", "python", HELLO["python"], seat=seat)
+        _upload_site(platform, f"calm-site-{seat}", seat)
+        platform.wait_until_served(platform.path(f"calm-{seat}", seat))
+        wait_until(lambda: _page(platform, f"calm-site-{seat}") == 200, "a site answers")  # noqa: B023 - called at once
+    platform.create("burn", "python", BURN, seat=FLOODER)
+    platform.create("talk", "python", TALK, seat=FLOODER)
+    made = [platform.call("POST", "/v1/api-tokens", {"name": f"t{n}"}, FLOODER)["token"] for n in range(TOKENS)]
+    return Orders(
+        api_port=platform.api_port,
+        edge_port=platform.edge_port,
+        tokens=made,
+        burn=platform.path("burn", FLOODER),
+        talk=platform.path("talk", FLOODER),
+        talker="talk",
+        folder=str(folder / "clients"),
+        callers=sizes.callers,
+        printers=sizes.printers,
+        uploaders=sizes.uploaders,
+        pushers=sizes.pushers,
+        streams=sizes.streams,
+        upload_bytes=sizes.upload_bytes,
+    )
+
+
+def _upload_site(platform: Platform, name: str, seat: int) -> None:
+    body = multipart({"name": name}, archive("index.html", f"<h1>{name}</h1>"))
+    body = body.replace(b'name="code"', b'name="staticFiles"', 1)
+    headers = {
+        "Authorization": f"Bearer {platform.seats[seat].token}",
+        "Content-Type": "multipart/form-data; boundary=the-bench-boundary",
+    }
+    with closing(http.client.HTTPConnection("127.0.0.1", platform.api_port, timeout=60)) as connection:
+        connection.request("POST", "/v1/projects/static-upload", body, headers)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise function_platform.Refused(f"upload of {name}: {answer.status} {answer.read()[:300]!r}")
+
+
+def _page(platform: Platform, name: str) -> int:
+    with closing(http.client.HTTPConnection("127.0.0.1", platform.gateway_port, timeout=10)) as connection:
+        connection.request("GET", "/", headers={"Host": f"{name}.localhost"})
+        return connection.getresponse().status
+
+
+def _probe(platform: Platform, seconds: float, found: dict[str, list[float]]) -> int:
+    """Send one request after another at a fixed pace; return how many failed, and add the durations in ms."""
+    failed, number = 0, 0
+    with ExitStack() as stack:
+        ports = {"calls": platform.edge_port, "API reads": platform.api_port, "pages": platform.gateway_port}
+        links = {
+            kind: stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)))
+            for kind, port in ports.items()
+        }
+        end = time.perf_counter() + seconds
+        while (began := time.perf_counter()) < end:
+            seat, kind = number // 3 % VICTIMS, ("calls", "API reads", "pages")[number % 3]
+            number += 1
+            path, headers = {
+                "calls": (platform.path(f"calm-{seat}", seat), {}),
+                "API reads": ("/v1/whoami", {"Authorization": f"Bearer {platform.seats[seat].token}"}),
+                "pages": ("/", {"Host": f"calm-site-{seat}.localhost"}),
+            }[kind]
+            try:
+                links[kind].request("GET", path, headers=headers)
+                answer = links[kind].getresponse()
+                answer.read()
+                failed += answer.status != 200
+            except (OSError, http.client.HTTPException):
+                links[kind].close()
+                failed += 1
+            found[kind].append((time.perf_counter() - began) * 1000)
+            time.sleep(max(0.0, began + PACE_S - time.perf_counter()))
+    return failed
+
+
+@contextmanager
+def _flood(orders: Orders, folder: Path) -> Iterator[None]:
+    env = processes.environment()
+    clients = subprocess.Popen(
+        [sys.executable, "-m", "bench.flood_clients"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=(folder / "clients.log").open("ab"),
+        env=env,
+    )
+    assert clients.stdin is not None
+    try:
+        clients.stdin.write(json.dumps(asdict(orders)).encode())
+        clients.stdin.close()
+        assert clients.stdout is not None
+        if clients.stdout.readline() != b"flooding\n":
+            raise processes.NotReady("the clients of the flood did not start")
+        time.sleep(SETTLE_S)
+        yield
+    finally:
+        clients.kill()
+        clients.wait()
+    time.sleep(SETTLE_S)
