@@ -33,6 +33,7 @@ from bench import (
     projects,
     read,
     static,
+    strangers,
 )
 from bench.figures import Figure
 
@@ -50,6 +51,7 @@ MEASURED: dict[str, Any] = {
     "cronjobs": cronjobs,
     "monitors": monitors,
     "flood": flood,
+    "strangers": strangers,
 }
 NAMES = (*MEASURED, "faults", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}

@@ -23,7 +23,10 @@ from tests.ports import free_port
 from moorage.edge import answers, main
 from moorage.edge.answers import Answer, Request
 from moorage.edge.caps import Caps
-from moorage.edge.protocol import Connection, Connections, Limits
+from moorage.edge.connections import Connections
+from moorage.edge.flow import Guard
+from moorage.edge.limits import Limits
+from moorage.edge.protocol import Connection
 from moorage.settings import load
 
 MB = 2**20
@@ -166,9 +169,25 @@ def test_a_preflight_does_not_repeat_unsafe_header_names(port: int) -> None:
     assert "<b>" not in headers["access-control-allow-headers"]
 
 
-def test_a_body_up_to_the_limit_is_read_and_the_connection_stays(port: int) -> None:
+@pytest.mark.anyio
+async def test_a_body_up_to_the_limit_is_read_and_the_connection_stays() -> None:
+    sizes: list[int] = []
+
+    def measure(_connection: Connection, request: Request) -> Answer:
+        sizes.append(len(request.body))
+        return Answer(200)
+
+    async with serving(Connections(measure)) as (reader, writer):
+        for length in (6 * MB, 0):
+            writer.write(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % length + b"x" * length)
+            await reader.readuntil(b"\r\n\r\n")
+
+    assert sizes == [6 * MB, 0]
+
+
+def test_a_small_body_to_no_function_leaves_the_connection_open(port: int) -> None:
     client = HTTPConnection("127.0.0.1", port, timeout=10)
-    client.request("POST", "/x", body=b"x" * (6 * MB))
+    client.request("POST", "/x", body=b"x" * 100)
     answer = client.getresponse()
     answer.read()
     first_socket = client.sock
@@ -198,22 +217,27 @@ def test_a_client_that_sends_a_too_large_body_all_the_same_gets_the_answer(port:
     assert status == 413
 
 
-def test_a_chunked_body_is_refused_once_it_is_too_large(port: int) -> None:
+@pytest.mark.anyio
+async def test_a_chunked_body_is_refused_once_it_is_too_large() -> None:
     request = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk = b"100000\r\n" + b"x" * MB + b"\r\n"
 
-    status, _, body = split(exchange(port, request + chunk * 7))
+    async with serving(Connections(not_found, guard=Guard())) as (reader, writer):
+        writer.write(request + chunk * 7)
+        status, _, body = split(await reader.read())
 
     assert status == 413
     assert failure(body)["code"] == "bad_request"
 
 
-def test_a_client_that_waits_to_be_let_on_is_told_to_go_on(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
-        client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
-        interim = client.recv(65536)
-        client.sendall(b"hi")
-        final = client.recv(65536)
+@pytest.mark.anyio
+@pytest.mark.parametrize("size", [2, 6 * MB])
+async def test_a_client_that_waits_to_be_let_on_is_told_to_go_on(size: int) -> None:
+    async with serving(Connections(not_found, guard=Guard())) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % size)
+        interim = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"x" * size)
+        final = await reader.readuntil(b"}}")
 
     assert interim == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert split(final)[0] == 404
@@ -300,11 +324,11 @@ def test_a_request_that_has_begun_is_finished_after_sigterm() -> None:
     port = free_port()
 
     with running_edge(port) as process, socket.create_connection(("127.0.0.1", port), timeout=10) as client:
-        client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+        client.sendall(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\n")
         client.recv(65536)
         process.send_signal(signal.SIGTERM)
         wait_until_refused(port)
-        client.sendall(b"last")
+        client.sendall(b"Host: a\r\n\r\n")
         answer = receive_all(client)
         code = process.wait(timeout=10)
 
@@ -365,6 +389,7 @@ def test_defaults_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> 
         settings.data,
         settings.functions_url,
         settings.function_pool,
+        settings.trusted_proxies,
         Caps(settings.function_instances, settings.organization_instances, settings.function_queue),
     )
 

@@ -14,8 +14,9 @@ from tests.edge.pool_support import ENTRY, WAIT_S, Lab, PlainCall, Worker, until
 from moorage.cells import frames
 from moorage.edge.answers import Answer, Request
 from moorage.edge.call import WebCall, next_activation
+from moorage.edge.connections import Connections
 from moorage.edge.function import KNOWN, Function
-from moorage.edge.protocol import Connection, Connections, Handler
+from moorage.edge.protocol import Connection, Handler
 from moorage.kit import spool
 
 pytestmark = pytest.mark.anyio

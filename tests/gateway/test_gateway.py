@@ -10,12 +10,14 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.gateway.support import exchange, fetch, make_release, make_settings, running_caddy, running_edge
 
 from moorage.gateway import caddy, sites
+from moorage.kit.process import bind_locally
 from moorage.settings import BadSettings, Settings
 
 
@@ -264,6 +266,30 @@ def test_a_function_gateway_that_is_down_is_a_failure_of_ours(tmp_path: Path) ->
 
     assert (reply.status, reply.error["code"]) == (502, "internal")
     assert reply.error["traceId"] == reply.headers["x-request-id"]
+
+
+@pytest.mark.boundary("stranger-to-platform", "A client cannot choose the address that its requests count for.")
+@pytest.mark.parametrize(
+    ("proxies", "client"), [((), "127.0.0.1"), (("127.0.0.0/8",), "192.0.2.7")], ids=["direct", "behind a proxy"]
+)
+def test_the_function_gateway_is_told_the_address_of_the_client(
+    tmp_path: Path, proxies: tuple[str, ...], client: str
+) -> None:
+    settings = make_settings(tmp_path / "data").model_copy(update={"trusted_proxies": proxies})
+    forged = "X-Moorage-Client: 192.0.2.9\r\nX-Forwarded-For: 192.0.2.8, 192.0.2.7\r\n"
+
+    with running_caddy(settings), bind_locally(settings.folder("run") / "web.sock") as listener:
+        listener.listen()
+        with ThreadPoolExecutor(1) as pool:
+            fetching = pool.submit(fetch, settings, "localhost", "/api/v1/web/org_1/default/x", headers=forged)
+            accepted, _ = listener.accept()
+            head = accepted.recv(65536).decode()
+            accepted.sendall(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+            accepted.close()
+            fetching.result()
+
+    told = [line for line in head.split("\r\n") if line.lower().startswith("x-moorage-client:")]
+    assert told == [f"X-Moorage-Client: {client}"]
 
 
 def test_another_server_on_the_port_does_not_pass_for_the_gateway(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ class Request:
     """A request whose head and body have arrived; header names are lower case."""
 
     __slots__ = (
-        *("body", "headers", "is_old", "is_plain", "keep_alive", "known", "method", "sent_id", "target", "upgrades"),
+        *("body", "client", "headers", "is_old", "is_plain", "keep_alive", "known", "method", "sent_id", "target"),
+        "upgrades",
     )
 
     def __init__(self, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
@@ -39,6 +40,7 @@ class Request:
         self.target = target
         self.headers = headers
         self.body = body
+        self.client: bytes | None = None  # its address, as the public gateway names it
         self.sent_id: bytes | None = None
         self.keep_alive = True
         self.is_old = False  # HTTP/1.0
@@ -86,8 +88,12 @@ NOT_FOUND = Failure(404, "not_found", "There is no such function")
 MALFORMED = Failure(400, "bad_request", "The request is not valid HTTP")
 BAD_JSON = Failure(400, "bad_request", "The request's body is not valid JSON")
 LONG_HEADERS = Failure(400, "bad_request", "The request's headers are longer than 64 KB")
+MANY_HEADERS = Failure(400, "bad_request", "The request has more than 256 headers")
 LARGE_BODY = Failure(413, "bad_request", "The request's body is larger than 6 MB")
 TOO_SLOW = Failure(408, "bad_request", "The request did not arrive in time")
+NO_ROOM = Failure(
+    429, "rate_limited", "There is no room for more requests from this address at the moment", ((b"retry-after", b"5"),)
+)
 INTERNAL = Failure(500, "internal", "Something went wrong on our side")
 QUEUE_FULL = Failure(429, "rate_limited", "Too many calls wait for this function", ((b"retry-after", b"1"),))
 

@@ -10,7 +10,7 @@ import msgspec
 from moorage.edge import answers, web
 from moorage.edge.answers import Answer, Failure, Request
 from moorage.edge.call import DoorCall, WebCall, next_activation
-from moorage.edge.function import Route
+from moorage.edge.function import Function, Route
 from moorage.edge.pool import Pool
 from moorage.edge.protocol import Connection, Refused
 from moorage.edge.table import Table
@@ -20,6 +20,7 @@ STARTED = f"{time.time():.6f}"
 DONE = Answer(200, b"{}", ((b"content-type", answers.JSON),))
 TWICE = Failure(409, "conflict", "This call was made before")
 REMEMBERED = 20_000
+REMEMBERED_BYTES = 4096  # of a body; the connection remembers no longer request
 _DOORS = {"api": spool.API, "schedule": spool.SCHEDULE}
 
 
@@ -53,19 +54,38 @@ class PublicDoor:
         if known is not None and known[0] == self._table.generation:
             self._submit(WebCall(known[1], next_activation(), known[2], connection, request))
             return None
-        target = self._targets.find(request.target)
-        function = None if target is None else self._table.find(target.org, target.name)
-        if request.method == b"OPTIONS" and (function is None or not function.own_options):
-            return answers.preflight(request)
-        if function is None or target is None:
-            return answers.NOT_FOUND.answer(request.request_id or answers.fresh_id())
+        target, function = self._find(request)
+        if function is None or target is None or _is_preflight(request, function):
+            return self._without_function(request)
         try:
             params = web.params_of(request, target, web.headers_json(request.headers), raw=function.raw_http)
         except Refused as refused:
             return refused.failure.answer(request.request_id or answers.fresh_id())
-        request.known = (self._table.generation, function, params)
+        if len(request.body) < REMEMBERED_BYTES:
+            request.known = (self._table.generation, function, params)
+        else:
+            request.body = b""  # It is in the params; twice, it would take twice the memory while the call waits.
         self._submit(WebCall(function, next_activation(), params, connection, request))
         return None
+
+    def early(self, request: Request) -> Answer | None:
+        """Return the answer to a request whose body will not be looked at; None where there is a function to call."""
+        _, function = self._find(request)
+        return self._without_function(request) if function is None or _is_preflight(request, function) else None
+
+    def _find(self, request: Request) -> tuple[web.Target | None, Function | None]:
+        """Return what the address of a request says, and the function that is there."""
+        target = self._targets.find(request.target)
+        return target, None if target is None else self._table.find(target.org, target.name)
+
+    def _without_function(self, request: Request) -> Answer:
+        if request.method == b"OPTIONS":
+            return answers.preflight(request)
+        return answers.NOT_FOUND.answer(request.request_id or answers.fresh_id())
+
+
+def _is_preflight(request: Request, function: Function) -> bool:
+    return request.method == b"OPTIONS" and not function.own_options
 
 
 class LocalDoor:

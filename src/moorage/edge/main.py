@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Mapping
@@ -20,11 +21,15 @@ from typing import NoReturn
 import uvloop
 
 from moorage.edge.caps import Caps
+from moorage.edge.clients import ALL, Clients
+from moorage.edge.connections import Connections
 from moorage.edge.doors import LocalDoor, PublicDoor
+from moorage.edge.flow import Guard
 from moorage.edge.invoker_link import InvokerLink
+from moorage.edge.limits import Limits
 from moorage.edge.pool import Pool
-from moorage.edge.protocol import Connections, Limits
 from moorage.edge.table import Table
+from moorage.http.proxies import networks
 from moorage.kit.process import bind_locally, open_many, say_ready
 from moorage.kit.spool import SpoolWriter
 
@@ -44,6 +49,7 @@ class Place:
     data: Path = Path(".moorage")
     api_host: str = ""
     waiting_cells: int = 4
+    trusted_proxies: tuple[str, ...] = ()
     caps: Caps = field(default_factory=Caps)
 
 
@@ -65,6 +71,7 @@ def read_place(environment: Mapping[str, str]) -> Place:
         data=Path(environment.get("MOORAGE_DATA") or ".moorage").absolute(),
         api_host=(environment.get("MOORAGE_EDGE_URL") or f"http://localhost:{port}").rstrip("/"),
         waiting_cells=number("FUNCTION_POOL", 4),
+        trusted_proxies=tuple(filter(None, map(str.strip, environment.get("MOORAGE_TRUSTED_PROXIES", "").split(",")))),
         caps=Caps(
             function_instances=number("FUNCTION_INSTANCES", 100),
             org_instances=number("ORGANIZATION_INSTANCES", 1000),
@@ -100,14 +107,19 @@ async def serve(place: Place) -> None:
 
     table.load()
     on_routes()
-    public = Connections(PublicDoor(table, pool), Limits(body_s=place.body_timeout_s))
+    guard = Guard(trusted=networks(place.trusted_proxies), clients=Clients(most=most_connections()))
+    public_door, limits = PublicDoor(table, pool), Limits(body_s=place.body_timeout_s)
+    public = Connections(public_door, limits, early=public_door.early, guard=guard)
+    gateway = Connections(public_door, limits, early=public_door.early, guard=guard, is_behind_gateway=True)
     local = Connections(LocalDoor(table, pool, on_routes), Limits(body_bytes=DOOR_BODY_BYTES))
     door = bind_locally(run / "edge.sock")
     servers = [
         await loop.create_unix_server(local, sock=door, backlog=BACKLOG),
+        await loop.create_unix_server(gateway, sock=bind_locally(run / "web.sock"), backlog=BACKLOG),
         await loop.create_server(public, place.host, place.port, backlog=BACKLOG),
     ]
-    parts = [link.run(), pool.run(), public.keep_watch(), local.keep_watch(), keep_saved(table)]
+    listeners = (public, gateway, local)
+    parts = [link.run(), pool.run(), keep_saved(table), *(each.keep_watch() for each in listeners)]
     tasks = [asyncio.create_task(part) for part in parts]
     gc.collect()
     gc.freeze()
@@ -115,11 +127,16 @@ async def serve(place: Place) -> None:
     await stop.wait()
     for server in servers:
         server.close()
-    await asyncio.gather(public.drain(DRAIN_S), local.drain(DRAIN_S))
+    await asyncio.gather(*(each.drain(DRAIN_S) for each in listeners))
     for task in tasks:
         task.cancel()
     table.save()
     writer.close()
+
+
+def most_connections() -> int:
+    """Return how many connections strangers may have: half of the descriptors are for instances and the platform."""
+    return max(64, min(ALL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
 
 def waiting_cells(runtime: str, place: Place) -> int:

@@ -32,6 +32,8 @@ OLDEST_CADDY = (2, 8)  # The first with permission bits in the address of a unix
 LONGEST_SOCKET_PATH = 107  # What `sockaddr_un` holds on Linux, without its closing zero byte.
 MAX_HEADER_BYTES = 64 * 1024
 READY_TIMEOUT_S = 2.0
+FUNCTION_SOCKET = "web.sock"  # where the function gateway takes what comes through here
+CLIENT_HEADER = "X-Moorage-Client"
 LAST_HOSTS = "gateway-hosts.json"
 
 _NO_HOSTS = HostConfig()
@@ -223,7 +225,7 @@ def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
     own_hosts = sorted({settings.domain, f"edge.{settings.domain}", "127.0.0.1", "localhost"})
     functions = {
         "match": [{"path": ["/api/v1/web/*"]}],
-        "handle": [subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _proxy(settings, settings.edge_port)]}])],
+        "handle": [subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _function_proxy(settings)]}])],
         "terminal": True,
     }
     status_pages = {
@@ -247,11 +249,26 @@ def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
 _UNSAFE_HOSTS = [".*", ":*", "[*", "*..*", "*/*"]
 
 
+def _function_proxy(settings: Settings) -> dict[str, Any]:
+    """Return the handler that leads to the function gateway, with the address of the client in a header.
+
+    The function gateway bounds the memory that one address can take. It believes the header on this socket only, which
+    no other user can open; whatever the client sent under that name is replaced.
+    """
+    proxy = _proxy_to(f"unix/{literal(settings.folder('run') / FUNCTION_SOCKET)}")
+    proxy["headers"]["request"]["set"][CLIENT_HEADER] = ["{http.vars.client_ip}"]
+    return proxy
+
+
 def _proxy(settings: Settings, port: int) -> dict[str, Any]:
     """Return the handler that leads to another part of the platform on this machine."""
+    return _proxy_to(_address(_reachable(settings.host), port))
+
+
+def _proxy_to(dial: str) -> dict[str, Any]:
     return {
         "handler": "reverse_proxy",
-        "upstreams": [{"dial": _address(_reachable(settings.host), port)}],
+        "upstreams": [{"dial": dial}],
         # Idle connections are dropped here before the function gateway drops them (after 150 s), so that no request is
         # ever sent into a connection that is closing.
         "transport": {"protocol": "http", "dial_timeout": "3s", "keep_alive": {"idle_timeout": "60s"}},
