@@ -12,7 +12,7 @@ from tests.identity.support import make_house, whole_store
 
 from moorage.db.store import Database
 from moorage.identity.roles import Role
-from moorage.kit.clock import ManualClock, to_wire
+from moorage.kit.clock import DAY_MS, ManualClock, to_wire
 
 pytestmark = pytest.mark.anyio
 
@@ -128,15 +128,20 @@ async def test_deleting_leaves_neither_tokens_nor_secrets_behind(api: Client, db
         assert [row for row in store[table] if row["org_id"] == house.org.id] == [], table
 
 
-async def test_the_slug_of_a_deleted_organization_is_free_again(api: Client, db: Database) -> None:
+async def test_the_slug_of_a_deleted_organization_is_free_again_after_thirty_days(
+    api: Client, db: Database, clock: ManualClock
+) -> None:
     session = session_for(db, await make_user(db))
     first = (await api.post("/v1/orgs", token=session, json={"name": "Harbor"})).data
     await api.delete(f"/v1/orgs/{first['organizationId']}", token=session)
 
     second = (await api.post("/v1/orgs", token=session, json={"name": "Harbor"})).data
+    clock.advance(30 * DAY_MS)
+    session = session_for(db, await make_user(db))
+    third = (await api.post("/v1/orgs", token=session, json={"name": "Harbor"})).data
 
-    assert second["slug"] == first["slug"]
-    assert second["organizationId"] != first["organizationId"]
+    assert second["slug"].startswith("harbor-")
+    assert third["slug"] == first["slug"] == "harbor"
 
 
 async def test_nobody_can_keep_an_organization_from_being_deleted_by_a_name(api: Client, db: Database) -> None:

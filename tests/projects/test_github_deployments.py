@@ -183,7 +183,8 @@ async def test_the_address_of_a_preview_is_taken(team: Team, stranger: Team, app
 
     assert (await stranger.create("site-pr-7")).status == 409
     await tell(app, db, "pull_request", pull("closed"), "two")
-    assert (await stranger.create("site-pr-7")).status == 200
+    assert (await stranger.create("site-pr-7")).status == 409
+    assert (await team.create("site-pr-7")).status == 200
     await tell(app, db, "pull_request", pull("reopened"), "three")
     assert (await previews(team))[0]["status"] == "closed"
 

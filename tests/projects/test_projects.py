@@ -170,11 +170,11 @@ async def test_a_renamed_project_leaves_a_sign_at_its_old_address_for_a_day(team
     assert (await team.hosts()).moved == {}
 
 
-async def test_an_old_address_is_whoever_takes_its_name(team: Team, stranger: Team) -> None:
+async def test_an_old_address_is_of_another_project_when_its_organization_takes_the_name(team: Team) -> None:
     await team.create("old")
     await team.api.patch("/v1/projects/old/name", json={"name": "new"})
 
-    await stranger.create("old")
+    await team.create("old")
 
     assert (await team.hosts()).moved == {}
 

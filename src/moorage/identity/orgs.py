@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -15,7 +16,8 @@ from moorage.db.query import Command, Query, arg, scalar
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
 from moorage.errors import NotFound
-from moorage.identity import members
+from moorage.identity import freed_names, members
+from moorage.identity.freed_names import NameKind
 from moorage.identity.roles import Role
 from moorage.identity.states import InvitationStatus
 from moorage.identity.tables import api_token, invitation, membership, organization
@@ -53,6 +55,9 @@ class OrganizationDeleted(msgspec.Struct, frozen=True, tag="identity.organizatio
 
     org_id: int
 
+
+# Features in which a slug names something say whether others use it there already, by the feature's name.
+slug_uses: dict[str, Callable[[Tx, str], bool]] = {}
 
 _o = organization.c
 _COLUMNS = (
@@ -164,6 +169,7 @@ def delete(tx: Tx, org_id: int, actor: Actor) -> None:
     tx.run(_DROP_TOKENS, org_id=org_id)
     tx.run(_DROP_INVITATIONS, org_id=org_id, now=tx.now)
     vault.remove_all(tx, org_id, "organization")
+    freed_names.rest(tx, org_id, NameKind.SLUG, found.slug)
     jobs.add(tx, OrganizationDeleted(org_id), key=f"organization:{org_id}")
 
 
@@ -206,6 +212,14 @@ def new_webhook_secret() -> str:
 @across_organizations("a slug is unique over all organizations")
 def _free_slug(tx: Tx, name: str) -> str:
     slug = slugify(name, "org")
-    while tx.find(_BY_SLUG, slug=slug) is not None:
+    while not _is_free(tx, slug):
         slug = f"{slugify(name, 'org')[:40]}-{secrets.token_hex(3)}"
     return slug
+
+
+@across_organizations("a slug is unique over all organizations")
+def _is_free(tx: Tx, slug: str) -> bool:
+    """Tell whether a new organization may have a slug: it has no names of its own yet that could rest."""
+    if tx.find(_BY_SLUG, slug=slug) is not None or freed_names.is_resting(tx, 0, NameKind.SLUG, slug):
+        return False
+    return not any(is_used(tx, slug) for is_used in slug_uses.values())

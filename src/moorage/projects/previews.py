@@ -12,7 +12,7 @@ from moorage.audit.service import THE_PLATFORM, Actor
 from moorage.db.tx import Tx, move
 from moorage.errors import Conflict, NotFound
 from moorage.projects import deployment_tables as rows
-from moorage.projects import deployments, service, settling, tables
+from moorage.projects import deployments, names, service, settling, tables
 from moorage.projects.deployments import Asked
 from moorage.projects.states import DEPLOYMENT, PREVIEW, PreviewStatus
 from moorage.projects.tables import Preview, Project
@@ -38,7 +38,7 @@ def update(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview 
     found = tx.find(tables.FIND_PREVIEW, org_id=org_id, project_id=project.id, number=pull.number)
     if found is None:
         return _open(tx, org_id, project, pull)
-    if found.status == PreviewStatus.CLOSED and not service.is_available(tx, found.name):
+    if found.status == PreviewStatus.CLOSED and not names.is_available(tx, org_id, found.name):
         return None  # Somebody took its address meanwhile.
     tx.run(
         tables.SET_PREVIEW,
@@ -101,8 +101,8 @@ def close(tx: Tx, org_id: int, project: Project, number: int) -> None:
 
 
 def _open(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview | None:
-    name = service.preview_name(project.name, pull.number)
-    if len(name) > LONGEST_NAME or not service.is_available(tx, name):
+    name = names.preview_name(project.name, pull.number)
+    if len(name) > LONGEST_NAME or not names.is_available(tx, org_id, name):
         return None
     preview_id = tx.find(
         tables.ADD_PREVIEW,

@@ -21,7 +21,7 @@ from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
 from moorage.identity.schemas import ActivityOut
 from moorage.kit.ids import MAX_ID
-from moorage.projects import compute, deployments, service
+from moorage.projects import compute, deployments, names, service
 from moorage.projects.deployment_schemas import latest_of
 from moorage.projects.deployments import Asked
 from moorage.projects.schemas import (
@@ -96,7 +96,7 @@ def _add_reads(router: Router) -> None:
     @router.get("/projects/check-name", point=True)
     def check_name(tx: Tx, caller: Caller, query: NameQuery) -> NameAvailability:
         """Tell whether a name is free; it is a subdomain, so there is one of each on the whole platform."""
-        return NameAvailability(query.name, service.is_available(tx, query.name))
+        return NameAvailability(query.name, names.is_available(tx, caller.org_id, query.name))
 
     @router.get("/projects/{name}", point=True)
     def read_project(tx: Tx, caller: Caller, name: str) -> ProjectDetail:

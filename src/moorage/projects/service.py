@@ -12,19 +12,20 @@ from typing import Any
 from moorage.artifacts import service as artifacts
 from moorage.audit import service as audit
 from moorage.audit.service import Actor, Target
-from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
 from moorage.errors import Conflict, Forbidden, NotFound, bad_field
+from moorage.identity import freed_names
+from moorage.identity.freed_names import NameKind
 from moorage.kit.clock import DAY_MS
 from moorage.kit.crypto import CannotDecrypt
 from moorage.plans import service as plans
 from moorage.plans.service import Standing
 from moorage.projects import compute, deployment_tables, tables
+from moorage.projects.names import is_available, preview_name
 from moorage.projects.tables import FormerName, Project
 from moorage.settings import Settings
 from moorage.vault import service as vault
 
-RESERVED = frozenset(("www", "api", "edge", "console", "admin", "git", "check-name", "static-upload"))
 MOVED_MS = DAY_MS  # An old address leads to the new one for so long.
 
 # What belongs to a project goes with it, in the same transaction: features above this one say how, by their name.
@@ -64,11 +65,6 @@ class NewProject:
 
 def host_of(settings: Settings, name: str) -> str:
     return f"{name}.{settings.domain}"
-
-
-def preview_name(name: str, number: int) -> str:
-    """Return the subdomain of a pull request's preview."""
-    return f"{name}-pr-{number}"
 
 
 def url_of(settings: Settings, host: str) -> str:
@@ -130,14 +126,9 @@ def count(tx: Tx, org_id: int) -> int:
     return tx.one(tables.COUNT, org_id=org_id)
 
 
-@across_organizations("a name is a subdomain, and there is one of each")
-def is_available(tx: Tx, name: str) -> bool:
-    return name not in RESERVED and tx.find(tables.IS_TAKEN, name=name) is None
-
-
 def check_may_create(tx: Tx, org_id: int, name: str, standing: Standing) -> None:
     """Raise what keeps a project from being made."""
-    if not is_available(tx, name):
+    if not is_available(tx, org_id, name):
         raise _taken(name)
     plans.check_room(tx, org_id, standing, "projects")
 
@@ -180,14 +171,15 @@ def create(
 
 
 def rename(tx: Tx, org_id: int, actor: Actor, name: str, new_name: str) -> Project:
-    """Give a project another name. Its old address leads to the new one for a day, unless somebody takes it."""
+    """Give a project another name. Its old address leads to the new one for a day, unless its organization takes it."""
     found = lock(tx, org_id, name)
     if new_name == name:
         return found
     previews = tx.all(tables.PREVIEWS, org_id=org_id, project_id=found.id)
     for taken in (new_name, *(preview_name(new_name, each.number) for each in previews)):
-        if not is_available(tx, taken):
+        if not is_available(tx, org_id, taken):
             raise _taken(taken)
+    freed_names.rest(tx, org_id, NameKind.PROJECT, name)
     tx.run(tables.RENAME, org_id=org_id, id=found.id, new_name=new_name, now=tx.now)
     tx.run(tables.END_NAME, org_id=org_id, project_id=found.id, now=tx.now)
     tx.one(tables.ADD_NAME, org_id=org_id, project_id=found.id, name=new_name, since=tx.now, until=None)
@@ -289,6 +281,7 @@ def remove(tx: Tx, org_id: int, project: Project) -> list[str]:
     tx.run(tables.DELETE_PREVIEWS, **its)
     tx.run(tables.DELETE_NAMES, **its)
     tx.run(tables.DELETE, org_id=org_id, id=project.id)
+    freed_names.rest(tx, org_id, NameKind.PROJECT, project.name)
     return digests
 
 

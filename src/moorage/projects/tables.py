@@ -258,6 +258,8 @@ IS_TAKEN: Query[int] = Query(
     scalar,
 )
 
+OWNER_OF_NAME: Query[int] = Query(select(_p.org_id).where(_p.name == arg("name")), scalar)
+
 ADD_NAME: Query[int] = Query(
     insert(project_name).returning(_n.id), scalar, sets=("org_id", "project_id", "name", "since", "until")
 )

@@ -1,8 +1,8 @@
 """Whose a repository is, and who may make one under which owner.
 
-The owner part belongs to the organization whose slug it is, else to the first organization that used it. A repository
-belongs to the organization of its first push. To everybody else neither exists: the answer is the same, whether a
-repository is somebody else's, may not be made, or is not there.
+The owner part belongs to the first organization that used it, else to the one whose slug it is. It rests for 30 days
+when that organization is gone. A repository belongs to the organization of its first push. To everybody else neither
+exists: the answer is the same, whether a repository is somebody else's, may not be made, or is not there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from moorage.audit.service import Actor, Target
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
 from moorage.errors import NotFound
-from moorage.identity import orgs
+from moorage.identity import freed_names, orgs
+from moorage.identity.freed_names import NameKind
 from moorage.repositories import tables
 from moorage.repositories.names import Name
 from moorage.repositories.tables import Repository
@@ -68,9 +69,8 @@ def find_to_push(tx: Tx, org_id: int, name: Name) -> Repository | None:
     found = _find_anybodys(tx, name)
     if found is not None and found.org_id == org_id:
         return found
-    if found is not None or _owner_of(tx, name.owner) not in (None, org_id):
-        slug = orgs.get(tx, org_id).slug
-        raise NotFound(f"There is no repository {name} that you may push to; yours are named {slug}/...")
+    if found is not None or not _may_use(tx, org_id, name.key.owner):
+        raise NotFound(f"There is no repository {name} that you may push to{_hint(tx, org_id)}")
     return None
 
 
@@ -98,6 +98,8 @@ def finish_push(
 def delete_all(tx: Tx, org_id: int) -> None:
     """Forget an organization's repositories; a job deletes their folders."""
     ids = tx.all(tables.IDS_OF, org_id=org_id)
+    for owner in tx.all(tables.OWNERS_OF, org_id=org_id):
+        freed_names.rest(tx, org_id, NameKind.OWNER, owner)
     tx.run(tables.RELEASE_INSTALLATIONS, org_id=org_id, now=tx.now)
     tx.run(tables.DELETE_BINDINGS_OF, org_id=org_id)
     if ids:
@@ -110,10 +112,26 @@ def _find_anybodys(tx: Tx, name: Name) -> Repository | None:
     return tx.find(tables.FIND, owner_key=name.key.owner, name_key=name.key.name)
 
 
-@across_organizations("this finds the organization")
-def _owner_of(tx: Tx, owner: str) -> int | None:
-    named = orgs.find_by_slug(tx, owner.lower())
-    return named.id if named is not None else tx.find(tables.FIRST_USER, owner_key=owner.lower())
+def _may_use(tx: Tx, org_id: int, owner: str) -> bool:
+    """Tell whether an organization may make repositories under an owner, which is in lower case."""
+    first = tx.find(tables.FIRST_USER, owner_key=owner)
+    if first is not None:
+        return first == org_id
+    named = orgs.find_by_slug(tx, owner)
+    if named is not None:
+        return named.id == org_id
+    return not any(freed_names.is_resting(tx, org_id, kind, owner) for kind in (NameKind.OWNER, NameKind.SLUG))
+
+
+def _hint(tx: Tx, org_id: int) -> str:
+    slug = orgs.get(tx, org_id).slug
+    return f"; yours are named {slug}/..." if _may_use(tx, org_id, slug) else ""
+
+
+@across_organizations("a slug must not be an owner that another organization uses")
+def _is_owner(tx: Tx, slug: str) -> bool:
+    rests = freed_names.is_resting(tx, 0, NameKind.OWNER, slug)
+    return rests or tx.find(tables.FIRST_USER, owner_key=slug) is not None
 
 
 def _add(tx: Tx, org_id: int, name: Name) -> int | None:
@@ -129,3 +147,6 @@ def _add(tx: Tx, org_id: int, name: Name) -> int | None:
         created_at=tx.now,
         updated_at=tx.now,
     )
+
+
+orgs.slug_uses["repositories"] = _is_owner

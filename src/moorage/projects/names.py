@@ -1,0 +1,44 @@
+"""Which names an organization may give a project or a preview. A name is a subdomain of the whole platform.
+
+A name is refused that is reserved, that a project or an open preview has, that rests after another organization gave it
+up, and that is or would be the preview of another organization's project: `<project>-pr-<number>`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from moorage.db.scope import across_organizations
+from moorage.db.tx import Tx
+from moorage.identity import freed_names
+from moorage.identity.freed_names import NameKind
+from moorage.projects import tables
+
+RESERVED = frozenset(("www", "api", "edge", "console", "admin", "git", "check-name", "static-upload"))
+_PREVIEW = re.compile(r"(.+)-pr-([1-9][0-9]*)")
+
+
+def preview_name(name: str, number: int) -> str:
+    """Return the subdomain of a pull request's preview."""
+    return f"{name}-pr-{number}"
+
+
+def is_available(tx: Tx, org_id: int, name: str) -> bool:
+    """Tell whether an organization may take a name that nothing has."""
+    if name in RESERVED or _is_taken(tx, name) or freed_names.is_resting(tx, org_id, NameKind.PROJECT, name):
+        return False
+    preview = _PREVIEW.fullmatch(name)
+    return preview is None or not _is_of_another(tx, org_id, preview[1])
+
+
+def _is_of_another(tx: Tx, org_id: int, base: str) -> bool:
+    """Tell whether another organization has a project of that name, or had one lately."""
+    owner = tx.find(tables.OWNER_OF_NAME, name=base)
+    if owner is not None:
+        return owner != org_id
+    return freed_names.is_resting(tx, org_id, NameKind.PROJECT, base)
+
+
+@across_organizations("a name is a subdomain, and there is one of each")
+def _is_taken(tx: Tx, name: str) -> bool:
+    return tx.find(tables.IS_TAKEN, name=name) is not None
