@@ -125,7 +125,9 @@ class Settings(BaseSettings):
     artifacts_access_key: SecretStr = Field(SecretStr(""), description="Access key of the S3 bucket.")
     artifacts_secret_key: SecretStr = Field(SecretStr(""), description="Secret key of the S3 bucket.")
     disk_reserve_mb: int = Field(
-        1024, ge=0, description="Free disk space under which uploads and builds are refused, so that writes never fail."
+        1024,
+        ge=0,
+        description="Free disk space under which uploads and builds are refused and apps that grow stop writing.",
     )
     snapshots_to_keep: int = Field(7, ge=1, le=365, description="Nightly snapshots of the store that are kept.")
 

@@ -109,7 +109,7 @@ class Yard:
         before, db = self.parts, self.team.db
         await before.close()
         self.parts = Databases.make(
-            db, Telemetry(quiet=True), self.app.artifacts, is_sandboxed=before.servers._is_sandboxed
+            db, Telemetry(quiet=True), self.app.artifacts, is_sandboxed=before.servers.is_sandboxed
         )
         self.handlers = Handlers()
         self.parts.register(self.handlers, {})

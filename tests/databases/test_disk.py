@@ -184,6 +184,49 @@ async def test_a_server_that_cannot_be_told_is_tried_again(db: Store, monkeypatc
 
 
 @SQLITE
+@pytest.mark.boundary("tenant-to-tenant", "Files that a database server has deleted and holds open count as its usage.")
+async def test_the_files_of_a_sort_count_although_they_have_no_name(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    its = Watched(fleet, await fleet.start("mysql"), monkeypatch)
+    small = await its.look()
+    sort = "SELECT repeat(md5(seq), 30) AS filling FROM seq_1_to_100000 ORDER BY filling LIMIT 99999, 1"
+
+    sorting = asyncio.create_task(its.run(sort))
+    largest = 0
+    while not sorting.done() and largest <= small.disk_bytes + 15 * MB:
+        largest = max(largest, (await its.look()).disk_bytes)
+    await sorting
+
+    assert largest > small.disk_bytes + 15 * MB
+
+
+@SQLITE
+@pytest.mark.boundary("tenant-to-tenant", "A database that grows takes no more data while the reserve is used up.")
+async def test_a_database_that_grows_on_a_machine_without_room_takes_no_more_data_until_there_is_some(
+    fleet: Fleet, db: Store, env: Env, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    its = Watched(fleet, await fleet.start("postgresql"), monkeypatch)
+    monkeypatch.setattr(disk, "GROWTH", 4 * MB)
+    await its.run(MAKE["postgresql"])
+    narrow = env.settings.model_copy(update={"disk_reserve_mb": 2**40})
+    monkeypatch.setattr(its.watch, "_settings", narrow)
+    quiet = await its.look()
+
+    await its.run(FILL["postgresql"])
+    stopped = await its.look()
+    with pytest.raises(REFUSED):
+        await its.run(ADD)
+    monkeypatch.setattr(its.watch, "_settings", env.settings)
+    roomy = await its.look()
+    await its.run(ADD)
+
+    assert (quiet.is_full, quiet.status_reason) == (False, None)
+    assert (stopped.is_full, stopped.status_reason) == (True, disk.NO_ROOM)
+    assert (roomy.is_full, roomy.status_reason) == (False, None)
+
+
+@SQLITE
 async def test_a_machine_with_less_room_than_its_reserve_is_noticed(db: Store, env: Env) -> None:
     env.settings.data.mkdir()
     roomy = DiskWatch(db, Fleet.make(db).servers, Telemetry(quiet=True)).check_machine()

@@ -169,6 +169,15 @@ def test_all_that_is_written_counts_against_the_disk(runner: Runner) -> None:
     assert told == [["done", sandbox.TOO_MUCH_DISK, "it wrote too much to the disk (20 MB)"]]
 
 
+@pytest.mark.boundary("tenant-to-tenant", "Deleted files that a build or a command holds open count against its disk.")
+def test_deleted_files_that_are_still_open_count_as_well(runner: Runner) -> None:
+    fill = "exec 3> /work/a; rm /work/a; head -c 30000000 /dev/zero >&3; sleep 60"
+
+    told = runner.told(fill, disk_mb=20)
+
+    assert told == [["done", sandbox.TOO_MUCH_DISK, "it wrote too much to the disk (20 MB)"]]
+
+
 def test_many_empty_files_count_as_well(own_runner: Runner) -> None:
     told = own_runner.told("i=0; while :; do i=$((i+1)); : > f$i; done", disk_mb=4, timeout_s=50)
 

@@ -140,6 +140,19 @@ def test_keys_cannot_be_pushed_into_a_terminal() -> None:
     assert answers == ["EPERM", "EPERM"]
 
 
+@pytest.mark.boundary("tenant-to-tenant", "Code in a sandbox cannot take its files out of their project quota.")
+def test_a_file_stays_in_its_project_quota() -> None:
+    code = """
+    file = os.memfd_create("x")
+    tell([attempt(fcntl.ioctl, file, 0x401C5820, bytes(28)), attempt(fcntl.ioctl, file, 0x40086602, bytes(8)),
+          call(argv[0], -100, 0, 0, 0, 0)])
+    """
+
+    answers = python_inside(None, code, syscalls.number("file_setattr"))
+
+    assert answers == ["ENOTTY", "ENOTTY", "EPERM"]
+
+
 def test_the_personality_can_be_asked_for_but_not_changed() -> None:
     code = "tell([call(argv[0], one) for one in (0xFFFFFFFF, 0, 0x0040000)])"
 

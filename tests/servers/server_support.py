@@ -155,6 +155,7 @@ class Server:
             hidden=[],
             log_folder=str(self.lab.home / "logs" / self.key),
             volume=str(self.folder),
+            disk_mb=self.shape.disk_mb,
             cpu=2.0,
             memory_mb=max(512, self.shape.memory_mb),
             uid=self.uid,

@@ -135,19 +135,20 @@ def test_a_replica_is_asked_to_end_by_its_own_signal(engine: Engine, given: dict
     assert f"o left by {seen}" in app.log()
 
 
-def test_the_folder_of_a_server_is_never_turned_read_only_and_its_files_may_be_of_any_size(engine: Engine) -> None:
+def test_the_folder_of_a_server_is_never_turned_read_only_but_each_of_its_files_has_an_end(engine: Engine) -> None:
     volume = engine.volume()
     (Path(volume) / "much").write_bytes(bytes(3 << 20))
-    app, usual = server(engine, volume=volume, disk_mb=1), engine.lab(volume=volume, disk_mb=1)
+    app, usual = server(engine, volume=volume, disk_mb=4), engine.lab(volume=volume, disk_mb=1)
 
-    written = app.run("answer = attempt(write, '/data/more', 3 << 20)")
-    size = app.run("import resource; answer = resource.getrlimit(resource.RLIMIT_FSIZE)")
+    written = [app.run(f"answer = attempt(write, '/data/more', {size} << 20)") for size in (3, 5)]
+    unbounded = server(engine, volume=engine.volume())
+    size = unbounded.run("import resource; answer = resource.getrlimit(resource.RLIMIT_FSIZE)")
 
-    assert written == "done"
+    assert written == ["done", "EFBIG"]
     assert tuple(size) == resource.getrlimit(resource.RLIMIT_FSIZE)
     assert usual.run("answer = attempt(write, '/data/more')") == "EROFS"
-    app.stop()
-    usual.stop()
+    for each in (app, usual, unbounded):
+        each.stop()
 
 
 def test_a_server_is_never_root_and_its_files_are_those_of_its_user(engine: Engine) -> None:

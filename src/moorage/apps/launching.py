@@ -33,6 +33,7 @@ from moorage.projects import service as projects
 from moorage.projects import tables as project_tables
 from moorage.projects.deployment_tables import Deployment
 from moorage.projects.tables import Preview, Project
+from moorage.sandbox import quotas
 from moorage.sandbox.run_job import WORK, Job
 from moorage.vault import service as vault
 
@@ -125,8 +126,9 @@ class Launcher:
             binds=made.binds,
             hidden=found.hidden,
             log_folder=str(settings.folder("logs") / "apps" / str(found.project.id)),
-            volume=str(await self._volume(found, uid)) if disk_mb else None,
+            volume=str(await self._volume(found, uid, disk_mb)) if disk_mb else None,
             disk_mb=disk_mb,
+            reserve_mb=settings.disk_reserve_mb,
             cpu=found.tier.cpu,
             memory_mb=found.memory_mb,
             pids=PIDS,
@@ -176,9 +178,10 @@ class Launcher:
             raise CannotStart(str(error)) from None
         return made, release
 
-    async def _volume(self, found: Release, uid: int) -> Path:
+    async def _volume(self, found: Release, uid: int, disk_mb: int) -> Path:
         folder = self.db.env.settings.folder("volumes") / found.volume
         await asyncio.to_thread(_make, folder, uid)
+        await asyncio.to_thread(quotas.limit, folder, disk_mb * MB)
         return folder
 
 

@@ -19,6 +19,8 @@ from moorage.databases.servers import Servers
 from moorage.databases.tables import Database, Server
 from moorage.db.store import Database as Store
 from moorage.kit import folders
+from moorage.sandbox import process_tree
+from moorage.sandbox.open_files import UnnamedFiles
 from moorage.servers.ports import ServerFailed
 from moorage.telemetry import Telemetry
 
@@ -28,6 +30,8 @@ TELL_S = 10.0
 WARN_S = 600.0
 ROOMY = 0.95  # One that was full takes data again below this part of its disk, and not at every byte that goes.
 GB, MB = 2**30, 2**20
+GROWTH = 16 * MB  # between two looks: so much while the disk of the machine is nearly full, and it may not grow on
+NO_ROOM = f"{REASON}: this machine has almost no disk space left, so no more data can be added until there is some"
 
 
 def is_full(used: int, disk_gb: int, was_full: bool) -> bool:
@@ -47,6 +51,8 @@ class Watched:
     looked_at: float = 0.0
     tier: str | None = None
     folder: str | None = None
+    used: int | None = None
+    unnamed: UnnamedFiles | None = None
     aside: Aside = field(default_factory=Aside)
 
 
@@ -64,10 +70,11 @@ class DiskWatch:
         is_same = (its.tier, its.folder) == (found.instance_type, primary.folder)
         if is_same and time.monotonic() - its.looked_at < EVERY_S:
             return None
-        place = self._servers.place(found.id, primary.folder)
         try:
-            used = await its.aside.run(partial(folders.used_bytes, place), WALK_S)
-            full = is_full(used, found.tier.disk, found.is_full)
+            used = await its.aside.run(partial(self._used_bytes, its, found, primary), WALK_S)
+            has_grown, its.used = its.used is not None and used - its.used >= GROWTH, used
+            is_starved = (has_grown or found.is_full) and not self.has_room()
+            full = is_starved or is_full(used, found.tier.disk, found.is_full)
             # Users can take back what was said to some servers, and a restore brings a folder with an older say: so
             # it is said again. That does nothing to a server which knows.
             if full or found.is_full or its.folder != primary.folder:
@@ -77,7 +84,17 @@ class DiskWatch:
             return None
         its.looked_at, its.tier, its.folder = time.monotonic(), found.instance_type, primary.folder
         has_reason = found.is_full and found.status_reason is not None
-        return DiskLook(used, full, reason_of(used, found.tier.disk) if full and not has_reason else None)
+        reason = NO_ROOM if is_starved else reason_of(used, found.tier.disk)
+        return DiskLook(used, full, reason if full and not has_reason else None)
+
+    def _used_bytes(self, its: Watched, found: Database, primary: Server) -> int:
+        """Return what the files of a server take, and those that it has deleted and holds open; in a thread."""
+        place = str(self._servers.place(found.id, primary.folder))
+        state = self._servers.engine.states().get(primary.key)
+        if its.unnamed is None or its.folder != primary.folder:
+            its.unnamed = UnnamedFiles({self._servers.inside(place): place}, is_boxed=self._servers.is_sandboxed)
+        pids = process_tree.with_descendants([state.app_pid] if state and state.app_pid else [])
+        return its.unnamed.used_bytes(pids) + folders.used_bytes(place, its.unnamed.note)
 
     async def _tell(self, its: Watched, found: Database, primary: Server, full: bool) -> None:
         """Say to a server what it may take. The row follows, so that this happens again after a crash in between."""
@@ -95,13 +112,16 @@ class DiskWatch:
 
     def check_machine(self) -> bool:
         """Tell whether there is room on this machine, and warn every now and then where there is not."""
-        free, reserve_mb = shutil.disk_usage(self._settings.data).free, self._settings.disk_reserve_mb
-        if free >= reserve_mb * MB:
+        if self.has_room():
             return True
-        now = time.monotonic()
+        now, reserve_mb = time.monotonic(), self._settings.disk_reserve_mb
+        free = shutil.disk_usage(self._settings.data).free
         if self._warned_at is None or now - self._warned_at >= WARN_S:
             self._warned_at = now
             self._telemetry.log.warning(
                 "the disk of the databases is almost full", free_mb=free // MB, reserve_mb=reserve_mb
             )
         return False
+
+    def has_room(self) -> bool:
+        return shutil.disk_usage(self._settings.data).free >= self._settings.disk_reserve_mb * MB

@@ -33,6 +33,7 @@ from moorage.vault import service as vault
 FIRST_UID = 600_000_000  # of the users that servers run as, where we are root: one for each database
 PIDS = 1024
 MB_OF_GB = 1024
+MB = 2**20
 START_S = 60.0  # for a server to take connections; one that recovers from a crash may need it
 REPLAY_S = 3600.0  # for one that replays the log of a whole day, and that nobody waits for
 LOOK_S = (0.01, 0.01, 0.02, 0.03, 0.05)
@@ -60,7 +61,7 @@ class Servers:
     def __init__(self, db: Store, engine: Replicas, shelf: Shelf, *, is_sandboxed: bool) -> None:
         self._db = db
         self._settings = db.env.settings
-        self._is_sandboxed = is_sandboxed
+        self.is_sandboxed = is_sandboxed
         self.engine = engine
         self.shelf = shelf
         self.substitution = db.env.settings.substitution
@@ -82,6 +83,10 @@ class Servers:
 
     def place(self, database_id: int, folder: str) -> Path:
         return self.root(database_id) / folder
+
+    def inside(self, folder: str) -> str:
+        """Return where a server finds its folder."""
+        return "/data" if self.is_sandboxed else folder
 
     def uid(self, database_id: int) -> int:
         """Return the user that the servers of a database run as; 0 for our own."""
@@ -108,6 +113,7 @@ class Servers:
             port=server.port,
             memory_mb=int(found.tier.memory * MB_OF_GB),
             cpu=found.tier.cpu,
+            disk_mb=found.tier.disk * MB_OF_GB,
             has_tls=found.visibility == "public",
             archives=found.backup and found.backup_method == "physical" and server.role == "primary",
             is_replicated=found.is_replicated,
@@ -134,7 +140,7 @@ class Servers:
         root = self.root(database_id)
         root.mkdir(mode=0o711, parents=True, exist_ok=True)
         # In a sandbox the way there is the platform's own; without one the server goes it as its own user.
-        outer = () if self._is_sandboxed or not self.uid(database_id) else (self._settings.data,)
+        outer = () if self.is_sandboxed or not self.uid(database_id) else (self._settings.data,)
         for folder in (*outer, root.parent, root):
             folder.chmod(0o711)
 
@@ -207,7 +213,7 @@ class Servers:
     def _specify(self, found: Database, place: Path, shape: Shape, key: str, token: str) -> ReplicaSpec:
         """Write down how the server is to run, and return how it is started; in a thread."""
         kind, software = self.kind(found), self.software(found)
-        home, inside = ("/work", "/data") if self._is_sandboxed else (software.home, str(place))
+        home, inside = ("/work", "/data") if self.is_sandboxed else (software.home, str(place))
         if shape.has_tls:
             hosts = [urls.host_of(self._settings, found)]
             tls.ensure_certificate(self._settings.folder("keys"), place, hosts, self._db.env.clock.now())
@@ -224,13 +230,15 @@ class Servers:
             hidden=[],
             log_folder=str(self._settings.folder("logs") / "databases" / str(found.id)),
             volume=str(place),
+            disk_mb=max(shape.disk_mb, _largest_mb(place)) if shape.disk_mb else 0,
+            reserve_mb=self._settings.disk_reserve_mb,
             cpu=shape.cpu,
             memory_mb=shape.memory_mb,
             pids=PIDS,
             uid=self.uid(found.id),
             doors=[f"{urls.HERE}:{shape.primary.port}"] if shape.primary else [],
             block=[EVERYWHERE + "/0", "::/0"],
-            is_boxed=self._is_sandboxed,
+            is_boxed=self.is_sandboxed,
             port=shape.port if shape.is_open else 0,
             address=EVERYWHERE if shape.is_open and shape.primary is None and self._is_public(found) else urls.HERE,
             stop_signal=kind.stop_signal,
@@ -258,6 +266,12 @@ class Servers:
         folder = self._settings.folder("logs") / "databases" / str(found.id)
         line = await asyncio.to_thread(_last_line, folder)
         return f" ({line})" if line else ""
+
+
+def _largest_mb(folder: Path) -> int:
+    """Return the size of the largest file: a server that may not write to the end of one that it has cannot start."""
+    sizes = (entry.stat(follow_symlinks=False).st_size for entry in folders.walk(folder, is_lenient=True))
+    return max(sizes, default=0) // MB + 1
 
 
 class FolderGone(CannotStart):

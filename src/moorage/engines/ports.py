@@ -28,7 +28,8 @@ class ReplicaSpec:
     hidden: list[str]  # values that must not appear in logs
     log_folder: str
     volume: str | None = None  # a folder that is kept, found at /data
-    disk_mb: int = 0  # what the volume may hold
+    disk_mb: int = 0  # what the volume may hold; of a server, the most that one of its files may have (0 for any)
+    reserve_mb: int = 0  # free disk space under which it may write no more, the largest writers first
     cpu: float = 1.0  # cores
     memory_mb: int = 512
     pids: int = 512
@@ -41,7 +42,7 @@ class ReplicaSpec:
     port: int = 0  # the one it is found at; 0 for any that is free
     address: str = "127.0.0.1"  # of this machine, at which it is found
     stop_signal: int = SIGTERM  # asks it to end
-    is_server: bool = False  # Its volume is never turned read-only, its files may be of any size, and it is never root.
+    is_server: bool = False  # Its volume is never turned read-only, and it is never root.
     # What a run needs that happens once, and is found at no port:
     is_once: bool = False  # It is never started again, and what watches over it goes when it has ended.
     timeout_s: int = 0  # It is ended after so long; 0 for never.

@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 BLOCK = 512  # what `st_blocks` counts in
@@ -49,17 +49,20 @@ def _listed(path: str, depth: int) -> list[os.DirEntry[str]]:
         return list(listed)
 
 
-def used_bytes(folder: Path | str) -> int:
-    """Return what a folder takes on disk. What vanishes meanwhile, or cannot be looked at, does not count.
+def used_bytes(folder: Path | str, note: Callable[[os.stat_result], None] = lambda _: None) -> int:
+    """Return what the names in a folder take on disk. What vanishes meanwhile, or cannot be seen, does not count.
 
-    A folder that hides something too deep to be counted counts as endless.
+    Files that were deleted and are still open have no name: see `sandbox/open_files.py`. A folder that hides something
+    too deep to be counted counts as endless. `note` is called with everything that was found.
     """
     used, top = 0, os.fspath(folder).rstrip("/").count("/")
     for entry in walk(folder, is_lenient=True):
         if entry.path.count("/") - top > DEEPEST:
             return ENDLESS
         with contextlib.suppress(OSError):
-            used += max(entry.stat(follow_symlinks=False).st_blocks * BLOCK, LEAST)
+            found = entry.stat(follow_symlinks=False)
+            used += max(found.st_blocks * BLOCK, LEAST)
+            note(found)
     return used
 
 

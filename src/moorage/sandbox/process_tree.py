@@ -11,17 +11,20 @@ from moorage.sandbox.cgroup_files import read
 TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 # Of /proc/<pid>/stat, counted from the field behind the name, which may hold spaces and brackets itself.
-STATE, TIMES, STARTED = 0, slice(11, 15), 19
+STATE, TIMES, THREADS, STARTED = 0, slice(11, 15), 17, 19
 DEAD = "ZX"
 
 
 def find_stat(pid: int) -> list[str] | None:
-    """Return the fields of a living process, None when it has ended."""
+    """Return the fields of a living process, None when it has ended.
+
+    A process whose first thread has exited looks like a zombie, but lives as long as another of its threads does.
+    """
     try:
         fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     except OSError:
         return None
-    return None if fields[STATE] in DEAD else fields
+    return None if fields[STATE] in DEAD and int(fields[THREADS]) <= 1 else fields
 
 
 def started(pid: int) -> int | None:

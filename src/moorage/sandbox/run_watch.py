@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn, Protocol
 
 from moorage.kit import folders
-from moorage.sandbox import cgroups
+from moorage.sandbox import cgroups, quotas
+from moorage.sandbox.open_files import UnnamedFiles
 from moorage.sandbox.run_job import NO_ROOM, OUT_OF_MEMORY, TIMED_OUT, TOO_MUCH_DISK, TOO_MUCH_OUTPUT, Job
 
 MB = 2**20
@@ -66,8 +67,10 @@ def write_all(data: bytes) -> None:
 class Disk:
     """What a run has on disk. Walking is slow, so free space tells when to look: nothing can be written without it."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, group: cgroups.Group) -> None:
         self._folders = list(job.open_folders().values())
+        self._group = group
+        self._unnamed = UnnamedFiles(job.open_folders(), is_boxed=job.is_boxed)
         self._most = job.disk_mb * MB
         self._reserve = job.reserve_mb * MB
         self._used = self._looked_at = 0.0
@@ -82,11 +85,19 @@ class Disk:
             return NO_ROOM
         may_have_used = self._used + self._free - sum(free)
         if self._most and (may_have_used > self._most or time.monotonic() - self._looked_at > LOOK_S):
-            self._used = sum(map(folders.used_bytes, self._folders))
+            self._used = self._used_bytes()
             self._free = sum(free)
             self._looked_at = time.monotonic()
             return TOO_MUCH_DISK if self._used > self._most else None
         return None
+
+    def _used_bytes(self) -> int:
+        """Return what is in the folders, and what was deleted there and is still held open."""
+        counted = [quotas.find_used_bytes(folder) for folder in self._folders]
+        if all(each is not None for each in counted):
+            return sum(each or 0 for each in counted)
+        unnamed = self._unnamed.used_bytes(self._group.processes())
+        return unnamed + sum(folders.used_bytes(folder, self._unnamed.note) for folder in self._folders)
 
 
 def _free(folder: str) -> int:
@@ -103,7 +114,7 @@ class Watch:
         self._group = group
         self._most_bytes = job.memory_mb * MB if counts_memory else 0
         self._deadline = time.monotonic() + job.timeout_s
-        self._disk = Disk(job)
+        self._disk = Disk(job, group)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 

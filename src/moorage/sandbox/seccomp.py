@@ -17,6 +17,7 @@ from moorage.sandbox import syscalls
 _DENIED = (
     *("mount", "umount2", "pivot_root", "move_mount", "open_tree", "open_tree_attr", "mount_setattr", "chroot"),
     *("fsopen", "fsmount", "fsconfig", "fspick", "quotactl", "quotactl_fd", "swapon", "swapoff", "acct"),
+    "file_setattr",
     *("unshare", "setns", "sethostname", "setdomainname", "seccomp"),
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "uselib"),
     *("add_key", "request_key", "keyctl", "bpf", "perf_event_open", "userfaultfd", "lookup_dcookie", "nfsservctl"),
@@ -43,6 +44,9 @@ _TIOCSTI = 0x5412
 _TIOCLINUX = 0x541C
 # Questions about interfaces, addresses and neighbours: a socket of the host would answer them about the host.
 _SIOC_INTERFACES = (0x8910, 0x8BFF)
+# The owner of a file could take it out of its project quota with either.
+_FS_IOC_FSSETXATTR = 0x401C5820
+_FS_IOC_SETFLAGS = 0x40086602
 _SO_BINDTODEVICE = 25
 _SO_BINDTOIFINDEX = 62
 _IP_OPTIONS = 4  # source routes
@@ -186,6 +190,8 @@ def _ioctl() -> _Block:
         _load_argument(1),
         *_when(_TIOCSTI, [_EPERM]),
         *_when(_TIOCLINUX, [_EPERM]),
+        *_when(_FS_IOC_FSSETXATTR, [_fail(errno.ENOTTY)]),
+        *_when(_FS_IOC_SETFLAGS, [_fail(errno.ENOTTY)]),
         (_JUMP_AT_LEAST, 0, 2, first),
         (_JUMP_GREATER, 1, 0, last),
         _EPERM,

@@ -28,6 +28,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "connect": (42, 203),
     "delete_module": (176, 106),
     "fanotify_init": (300, 262),
+    "file_setattr": (469, 469),
     "finit_module": (313, 273),
     "fsconfig": (431, 431),
     "fsmount": (432, 432),
@@ -179,6 +180,8 @@ SECCOMP_SET_MODE_FILTER = 1
 SECCOMP_FILTER_FLAG_NEW_LISTENER = 0x8
 SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV = 0x20
 
+_KCMP_FILES = 2
+_PROJECT_QUOTA = 2
 _IOPRIO_WHO_PROCESS = 1
 _IOPRIO_LAST = (2 << 13) | 7  # the last of the eight places in the usual class
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -359,6 +362,16 @@ def pidfd_open(pid: int) -> int:
 def pidfd_getfd(pidfd: int, target_fd: int) -> int:
     """Duplicate a descriptor of another process into this one, closed on exec. The caller closes it."""
     return _call("pidfd_getfd", pidfd, target_fd, 0)
+
+
+def share_descriptors(thread: int, other: int) -> bool:
+    """Tell whether two threads have the same descriptor table. A kernel without kcmp raises OSError (ENOSYS)."""
+    return _call("kcmp", thread, other, _KCMP_FILES, 0, 0) == 0
+
+
+def quotactl_fd(fd: int, command: int, project: int, block: ctypes.Array[ctypes.c_char]) -> None:
+    """Ask for the project quotas of the file system that `fd` is on, or set them (Linux 5.14)."""
+    _call("quotactl_fd", fd, (command << 8) | _PROJECT_QUOTA, project, block)
 
 
 def process_vm_readv(pid: int, address: int, length: int) -> bytes:

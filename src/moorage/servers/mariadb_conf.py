@@ -30,6 +30,7 @@ def settings(software: Software, folder: Path, shape: Shape, *, home: str, place
         **_network(shape, place),
         **_memory(shape),
         **_storage(),
+        **_temporary(shape),
         **_WORDS,
         **_replication(shape),
         **(_of_mariadb(folder, shape) if software.product == MARIADB else _of_mysql(software, shape)),
@@ -104,8 +105,26 @@ def _storage() -> Settings:
         "innodb_flush_log_at_trx_commit": 1,
         "innodb_read_io_threads": 2,
         "innodb_write_io_threads": 2,
-        "innodb_temp_data_file_path": "ibtmp1:4M:autoextend",
         "sql_mode": "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
+    }
+
+
+def _temporary(shape: Shape) -> Settings:
+    """Bound temporary tables and files.
+
+    Before MariaDB 11.5 no setting bounds the files of a sort; the shim bounds each file of a server (RLIMIT_FSIZE). A
+    setting with `maximum_` in front of its name is the most that a session may choose.
+    """
+    path, most = "ibtmp1:4M:autoextend", shape.disk_mb
+    if not most:
+        return {"innodb_temp_data_file_path": path}
+    return {
+        "innodb_temp_data_file_path": f"{path}:max:{most}M",
+        "loose_tmp_disk_table_size": f"{most}M",
+        "loose_maximum_tmp_disk_table_size": f"{most}M",
+        "loose_max_tmp_session_space_usage": f"{most}M",
+        "loose_max_tmp_total_space_usage": f"{most}M",
+        "loose_temptable_max_mmap": f"{min(most, 1024)}M",
     }
 
 

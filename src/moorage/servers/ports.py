@@ -96,6 +96,7 @@ class Shape:
     port: int
     memory_mb: int
     cpu: float
+    disk_mb: int = 0  # the disk of its tier, which bounds the temporary files of one session; 0 for no bound
     is_open: bool = True  # False for a scratch server: it can be reached through its socket only
     has_tls: bool = False
     archives: bool = False  # finished pieces of the log are put into `archive`

@@ -28,6 +28,7 @@ def settings(software: Software, shape: Shape, place: str) -> Settings:
         "ident_file": f"{place}/{CONF}/{NAMES_FILE}",
         **_network(shape, place),
         **_memory(shape),
+        **_temporary(shape),
         **_log(software),
         **_wal(software, shape, place),
         **_origin(shape, place),
@@ -100,6 +101,11 @@ def _memory(shape: Shape) -> Settings:
         "jit": "off",
         "random_page_cost": "1.1",
     }
+
+
+def _temporary(shape: Shape) -> Settings:
+    """Bound the temporary files of a session. Only a superuser may change it, and users are none."""
+    return {"temp_file_limit": f"{shape.disk_mb}MB"} if shape.disk_mb else {}
 
 
 def _log(software: Software) -> Settings:

@@ -194,7 +194,9 @@ def _files(spec: ReplicaSpec) -> dict[str, str]:
 
 def _limits(spec: ReplicaSpec, world: World) -> dict[int, int]:
     given = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES}
-    size = {} if spec.is_server else {resource.RLIMIT_FSIZE: max(spec.disk_mb, tmp_mb(spec)) << 20}
+    # A server's files are bounded by its disk, where one is given: what it sorts is in files without a name.
+    most_mb = spec.disk_mb if spec.is_server else max(spec.disk_mb, tmp_mb(spec))
+    size = {resource.RLIMIT_FSIZE: most_mb << 20} if most_mb else {}
     return {**given, **size, **world.bounds}
 
 

@@ -26,9 +26,10 @@ from moorage.shim import child, once, ports
 from moorage.shim.backoff import Backoff
 from moorage.shim.home import Home
 from moorage.shim.logfile import LogFile, Stream
+from moorage.shim.reserve import Reserve
 from moorage.shim.run import Ended, Run, end_orphans
 from moorage.shim.volume import Volume, hold
-from moorage.shim.watch import Watch
+from moorage.shim.watch import NO_ROOM, Watch
 
 NORMAL_WEIGHT = 100
 HOLD_S = 30.0  # how long connections wait for an app that has been started again
@@ -46,7 +47,9 @@ class Keeper:
         self.is_root = os.getuid() == 0
         _check(spec, is_root=self.is_root)
         self.cpu: float | None = spec.cpu if spec.is_once else None
-        self.volume = Volume(spec.volume, spec.disk_mb) if spec.volume and not spec.is_server else None
+        self.volume = _volume(spec) if spec.volume else None
+        self.reserve = Reserve(spec.volume, spec.reserve_mb) if spec.volume else None
+        self.was_full = False  # a server, when it was last looked at
         self._held = hold(spec.volume) if spec.volume and spec.is_server else None
         self.run_: Run | None = None
         self._on_change = on_change
@@ -171,8 +174,10 @@ class Keeper:
         self._set(phase="starting")
         group: cgroups.Group | None = None
         try:
-            if self.volume:
-                await self.volume.look()
+            if self.volume and self.reserve:
+                self.reserve.restart()
+                if not self.spec.is_server:
+                    await self.volume.look()
             # Nobody else has had this name: what is left of another shim with our number may still be there.
             group = self._groups.create(f"{run_groups.name()}-{secrets.token_hex(4)}")
             # Somebody waits for it to start; from the moment it listens it has the weight of its tier.
@@ -214,8 +219,19 @@ class Keeper:
             env={"HOME": inside.TMP, **spec.env, **self._found_at()},
             bounds=bounds,
             user=None if self.is_root else (os.getuid(), os.getgid()),
-            is_sealed=bool(self.volume and self.volume.is_sealed),
+            is_sealed=self.is_sealed,
         )
+
+    @property
+    def is_sealed(self) -> bool:
+        """Tell whether the volume may only be read: it is full, or the machine has no room for what the app writes."""
+        is_full = bool(self.volume and self.volume.is_full) or bool(self.reserve and self.reserve.is_exhausted)
+        return is_full and not self.spec.is_server
+
+    @property
+    def why_sealed(self) -> str:
+        is_full = self.volume is not None and self.volume.is_full
+        return f"its disk is full ({self.spec.disk_mb} MB)" if is_full else NO_ROOM
 
     def _found_at(self) -> dict[str, str]:
         if self.spec.is_once:
@@ -296,7 +312,7 @@ class Keeper:
             cpu_us=self._cpu_us + (self._figure(self.run_.group.cpu_us) if self.run_ else 0),
             memory_bytes=self._figure(self.memory_bytes),
             connections=self._figure(lambda: ports.count(self.port, ports.ESTABLISHED)) if self.port else 0,
-            disk_bytes=self.volume.used if self.volume else 0,
+            disk_bytes=self.volume.used if self.volume and not self.spec.is_server else 0,
         )
 
     def memory_bytes(self) -> int:
@@ -346,3 +362,8 @@ def _check(spec: ReplicaSpec, *, is_root: bool) -> None:
         raise CannotStart("it cannot be started: images are run in sandboxes only, and this platform has none")
     if spec.image and is_root and not spec.uid:
         raise CannotStart("it cannot be started: an image is never run as root, and no other user was given")
+
+
+def _volume(spec: ReplicaSpec) -> Volume:
+    assert spec.volume is not None
+    return Volume(spec.volume, spec.disk_mb, is_boxed=spec.is_boxed, is_server=spec.is_server)

@@ -7,14 +7,21 @@ import contextlib
 import fcntl
 import os
 import time
+from collections.abc import Callable, Iterable
 
 from moorage.engines.ports import CannotStart
 from moorage.kit import folders
+from moorage.sandbox import quotas
 from moorage.sandbox import syscalls as sys_
+from moorage.sandbox.open_files import UnnamedFiles
 from moorage.shim.child import DATA
 
 MB = 2**20
+LEAST_PAUSE_S, QUIET_PAUSE_S = 4.0, 16.0  # between two looks, without and with nothing that has changed
+CHANGE = 2**20  # Less is no change.
 LOOK_S = 60.0  # between two looks, at most, at a folder whose free space gives no reason for one
+NEAR_SHARE = 10  # the same while the disk of the machine is nearly full
+SERVER_SHARE = 3  # A server is ended at so many times its disk: its data, and the two copies that a sort of it takes.
 SHARE = 100  # of the time may be spent with such looks: one in so many
 ENTRIES_PER_TURN = 200  # The shim answers for the app's network too, and a folder may hold a million files.
 WRITABLE_AGAIN = 0.95
@@ -23,32 +30,57 @@ PAUSE_S = 0.02
 
 
 class Volume:
-    """Walking may be slow, so free space tells when to look: nothing can be written without it.
+    """Counts what a volume holds, deleted files that the app still has open included.
 
-    Others use and free the same disk, so what is walked quickly is looked at often all the same.
+    Walking may be slow, so free space tells when to look: nothing can be written without it. Others use and free the
+    same disk, so what is walked quickly is looked at often all the same.
     """
 
-    def __init__(self, folder: str, disk_mb: int) -> None:
+    def __init__(self, folder: str, disk_mb: int, *, is_boxed: bool = True, is_server: bool = False) -> None:
         self._folder = folder
-        self._most = disk_mb * MB
-        self._looked_at = float("-inf")
-        self._pause = LOOK_S
-        self._free = 0
+        self._most = disk_mb * MB * (SERVER_SHARE if is_server else 1)
+        self._is_server = is_server
+        self.looked_at = float("-inf")
+        self._took_s = 0.0
+        self._pause = LEAST_PAUSE_S
+        self._free = free_bytes(folder) if is_server else 0
+        self._unnamed = UnnamedFiles({DATA: folder}, is_boxed=is_boxed)
         self.used = 0
-        self.is_sealed = False
+        self.is_full = False
 
-    async def look(self) -> None:
-        """Find out what it holds, unless that cannot have become too much, and whether it is to be written to."""
-        free = _free(self._folder)
-        may_have_used = self.used + self._free - free
-        is_stale = time.monotonic() - self._looked_at > self._pause
-        if not is_stale and (may_have_used <= self._most if not self.is_sealed else free <= self._free):
+    async def look(self, processes: Callable[[], Iterable[int]] = tuple, *, drop: int | None = None) -> None:
+        """Find out what it holds, unless that cannot have become too much, and whether that is too much.
+
+        With `drop`, look as well when the free space has become less by so many bytes.
+        """
+        free = free_bytes(self._folder)
+        if not self._is_due(free, drop):
             return
-        self._looked_at, self._free = time.monotonic(), free
-        self.used = await used_bytes(self._folder)
-        self._pause = min(LOOK_S, SHARE * (time.monotonic() - self._looked_at))
+        self.looked_at, self._free = time.monotonic(), free
+        before, self.used = self.used, await self._used_bytes(processes)
+        self._took_s = time.monotonic() - self.looked_at
+        has_changed = abs(self.used - before) >= CHANGE
+        self._pause = LEAST_PAUSE_S if has_changed else min(2 * self._pause, QUIET_PAUSE_S)
         if self._most:
-            self.is_sealed = self.used > self._most * (WRITABLE_AGAIN if self.is_sealed else 1)
+            self.is_full = self.used > self._most * (WRITABLE_AGAIN if self.is_full else 1)
+
+    def _is_due(self, free: int, drop: int | None) -> bool:
+        since_s, less = time.monotonic() - self.looked_at, self._free - free
+        if drop is not None and less >= drop and since_s > NEAR_SHARE * self._took_s:
+            return True
+        if self._is_server:  # The control process walks its folder every minute; this is for what cannot wait.
+            self._free = max(self._free, free)
+            return bool(self._most) and less > self._most // SERVER_SHARE
+        if since_s > min(LOOK_S, max(self._pause, SHARE * self._took_s)):
+            return True
+        return less < 0 if self.is_full else self.used + less > self._most
+
+    async def _used_bytes(self, processes: Callable[[], Iterable[int]]) -> int:
+        counted = quotas.find_used_bytes(self._folder)
+        if counted is not None:
+            return counted
+        unnamed = self._unnamed.used_bytes(processes())
+        return unnamed + await used_bytes(self._folder, self._unnamed.note)
 
 
 def hold(folder: str) -> int:
@@ -69,19 +101,21 @@ def hold(folder: str) -> int:
         time.sleep(PAUSE_S)
 
 
-def _free(folder: str) -> int:
+def free_bytes(folder: str) -> int:
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 
 
-async def used_bytes(folder: str) -> int:
-    """Return what a folder takes on disk, letting others have their turn meanwhile."""
+async def used_bytes(folder: str, note: Callable[[os.stat_result], None] = lambda _: None) -> int:
+    """Return what the names in a folder take on disk, letting others have their turn meanwhile."""
     used, top = 0, folder.rstrip("/").count("/")
     for number, entry in enumerate(folders.walk(folder, is_lenient=True)):
         if entry.path.count("/") - top > folders.DEEPEST:
             return folders.ENDLESS
         with contextlib.suppress(OSError):
-            used += max(entry.stat(follow_symlinks=False).st_blocks * folders.BLOCK, folders.LEAST)
+            found = entry.stat(follow_symlinks=False)
+            used += max(found.st_blocks * folders.BLOCK, folders.LEAST)
+            note(found)
         if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
             await asyncio.sleep(0)
     return used
