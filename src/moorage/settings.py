@@ -19,6 +19,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from moorage.errors import CannotStart
+from moorage.kit import function_hosts
 from moorage.kit.targets import TargetPolicy
 
 
@@ -113,6 +114,11 @@ class Settings(BaseSettings):
     base_url: str = Field("", description="Public address of the API. Default: `http://localhost:<api port>`.")
     edge_url: str = Field("", description="Public address of functions. Default: `http://localhost:<edge port>`.")
     apps_domain: str = Field("", description="Domain that projects are subdomains of. Default: `localhost`.")
+    functions_domain: str = Field(
+        "",
+        description="Domain below which each organization has a host for its functions, `org-<id>.<domain>`. Default: "
+        "the host of the edge URL; in production without one, `edge.<apps domain>`.",
+    )
     https_port: int = Field(
         0, ge=0, le=65535, description="Port on which the public gateway speaks TLS; 0 where a proxy in front does."
     )
@@ -319,6 +325,11 @@ class Settings(BaseSettings):
             raise ValueError("should start with s3://")
         return url
 
+    @field_validator("functions_domain")
+    @classmethod
+    def _functions_have_hosts(cls, domain: str) -> str:
+        return function_hosts.check_domain(domain) if domain else ""
+
     @model_validator(mode="before")
     @classmethod
     def _empty_means_default(cls, values: Any) -> Any:
@@ -342,6 +353,15 @@ class Settings(BaseSettings):
             raise ValueError("MOORAGE_OIDC_AUDIENCE: is needed with MOORAGE_OIDC_ISSUERS")
         return self
 
+    @model_validator(mode="after")
+    def _functions_are_apart_from_projects(self) -> Self:
+        if self.functions_domain and self.functions_domain == self.domain.lower() != function_hosts.LOCAL:
+            raise ValueError(
+                "MOORAGE_FUNCTIONS_DOMAIN: should not be MOORAGE_APPS_DOMAIN, whose subdomains are projects; "
+                f"edge.{self.domain} would do"
+            )
+        return self
+
     @property
     def is_production(self) -> bool:
         return self.mode is Mode.PRODUCTION
@@ -353,6 +373,13 @@ class Settings(BaseSettings):
     @property
     def functions_url(self) -> str:
         return (self.edge_url or f"http://localhost:{self.edge_port}").rstrip("/")
+
+    @property
+    def function_hosts_domain(self) -> str:
+        """Domain of the organizations' hosts for functions; empty where functions are at an IP address."""
+        return function_hosts.domain_of(
+            self.functions_domain, self.edge_url, self.apps_domain, is_production=self.is_production
+        )
 
     @property
     def domain(self) -> str:

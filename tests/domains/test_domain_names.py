@@ -88,6 +88,7 @@ def test_the_top_of_a_zone_is_told_by_its_name(domain: str, expected: bool) -> N
         ("harbor.apps.example.net", True),
         ("api.example.org", True),
         ("fn.example.org", True),
+        ("org-1.fn.example.org", True),
         ("notapps.example.net", False),
         ("example.net", False),
         ("example.org", False),

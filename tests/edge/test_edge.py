@@ -388,6 +388,7 @@ def test_defaults_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> 
         settings.body_timeout_s,
         settings.data,
         settings.functions_url,
+        settings.function_hosts_domain,
         settings.function_pool,
         settings.trusted_proxies,
         Caps(settings.function_instances, settings.organization_instances, settings.function_queue),

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from moorage.edge import answers, web
 from moorage.edge.answers import Request
+from moorage.edge.origins import OwnOrigin
 from moorage.edge.protocol import Refused
 
 BASE = b"/api/v1/web/org_12/default/hello"
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
+OWN = OwnOrigin("org-12.localhost")
 
 
 def params(
@@ -202,30 +204,30 @@ def test_a_raw_body_can_always_be_had_back(body: bytes, is_text: bool) -> None:
 
 
 def test_headers_of_a_function_become_lines_and_repeated_ones_stay() -> None:
-    lines, cors = web.reply_headers(json.dumps([["Set-Cookie", "a=1"], ["set-cookie", "b=2"], ["X-a", "é"]]).encode())
+    head = web.reply_head(json.dumps([["Set-Cookie", "a=1"], ["set-cookie", "b=2"], ["X-a", "é"]]).encode(), OWN)
 
-    assert lines == b"Set-Cookie: a=1\r\nset-cookie: b=2\r\nX-a: \xe9\r\n"
-    assert cors == answers.CORS
+    assert head.lines == b"Set-Cookie: a=1\r\nset-cookie: b=2\r\nX-a: \xe9\r\n"
+    assert head.cors == answers.CORS
 
 
 def test_a_value_that_latin_1_cannot_hold_is_sent_as_utf_8() -> None:
-    lines, _ = web.reply_headers(json.dumps([["x-a", "日"]]).encode())
+    lines = web.reply_head(json.dumps([["x-a", "日"]]).encode(), OWN).lines
 
     assert lines == "x-a: 日\r\n".encode()
 
 
 def test_a_function_that_answers_for_itself_who_may_read_it_is_left_to_it() -> None:
-    lines, cors = web.reply_headers(b'[["Access-Control-Allow-Origin", "https://a.test"]]')
+    head = web.reply_head(b'[["Access-Control-Allow-Origin", "https://a.test"]]', OWN)
 
-    assert lines == b"Access-Control-Allow-Origin: https://a.test\r\n"
-    assert cors == b""
+    assert head.lines == b"Access-Control-Allow-Origin: https://a.test\r\n"
+    assert head.cors == b""
 
 
 @pytest.mark.parametrize(
     "name", ["Content-Length", "transfer-encoding", "Connection", "upgrade", "Date", "X-Request-Id", "trailer"]
 )
 def test_headers_that_are_the_gateway_s_are_left_out(name: str) -> None:
-    lines, _ = web.reply_headers(json.dumps([[name, "1"], ["x-a", "b"]]).encode())
+    lines = web.reply_head(json.dumps([[name, "1"], ["x-a", "b"]]).encode(), OWN).lines
 
     assert lines == b"x-a: b\r\n"
 
@@ -240,13 +242,13 @@ def test_headers_that_are_the_gateway_s_are_left_out(name: str) -> None:
 )
 def test_headers_that_would_break_the_answer_are_refused(head: bytes) -> None:
     with pytest.raises(web.BadReply):
-        web.reply_headers(head)
+        web.reply_head(head, OWN)
 
 
 @given(st.lists(st.tuples(st.text(max_size=10), st.text(max_size=20)), max_size=5))
 def test_no_header_of_a_function_ever_adds_a_line_of_its_own(headers: list[tuple[str, str]]) -> None:
     try:
-        lines, _ = web.reply_headers(json.dumps(headers).encode())
+        lines = web.reply_head(json.dumps(headers).encode(), OWN).lines
     except web.BadReply:
         return
     assert lines.count(b"\r\n") == lines.count(b"\n") <= len(headers)

@@ -53,7 +53,7 @@ async def test_a_function_is_made_with_the_defaults(team: Team, gateway: EdgeSta
         "network": "internet",
         "rawHttp": False,
         "handleOptions": False,
-        "url": f"{db.env.settings.functions_url}/api/v1/web/org_{team.org_id}/default/hello",
+        "url": f"http://org-{team.org_id}.localhost:{db.env.settings.edge_port}/default/hello",
         "sandbox": "on",
     }
     assert (await team.api.get("/v1/functions/hello")).data == made

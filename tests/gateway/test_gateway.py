@@ -219,6 +219,24 @@ def test_a_projects_own_host_does_not_lead_to_functions(settings: Settings) -> N
     assert reply.error["message"] == "Nothing is published at this address"
 
 
+def test_hosts_of_organizations_lead_to_functions_where_no_project_can_have_them(
+    settings: Settings, tmp_path: Path
+) -> None:
+    apart = make_settings(tmp_path / "data", functions_domain="fn.example.net")
+
+    beside_projects = fetch(settings, "org-1.localhost", "/default/x")
+    with running_edge(apart), running_caddy(apart):
+        of_organization = fetch(apart, "org-1.fn.example.net:8081", "/default/x")
+        of_all = fetch(apart, "fn.example.net", "/api/v1/web/org_1/default/x")
+        below = fetch(apart, "org-1.a.fn.example.net", "/default/x")
+        beside = fetch(apart, "org-1.fn.example.org", "/default/x")
+
+    assert [reply.error["message"] for reply in (of_organization, of_all)] == ["There is no such function"] * 2
+    assert of_organization.error["traceId"] == of_organization.headers["x-request-id"]
+    for reply in (beside_projects, below, beside):
+        assert reply.error["message"] == "Nothing is published at this address"
+
+
 def test_a_too_large_body_is_refused_through_the_gateway(settings: Settings) -> None:
     length = f"Content-Length: {7 * 2**20}\r\n"
 

@@ -114,7 +114,9 @@ async def test_each_bad_field_is_named(team: Team, sent: dict[str, Any], fields:
     assert set(reply.error["fields"]) == fields
 
 
-@pytest.mark.parametrize("name", ["www", "api", "edge", "console", "admin", "git", "check-name", "static-upload"])
+@pytest.mark.parametrize(
+    "name", ["www", "api", "edge", "console", "admin", "git", "check-name", "static-upload", "org-1"]
+)
 async def test_reserved_names_are_not_to_be_had(team: Team, name: str) -> None:
     assert (await team.api.get(f"/v1/projects/check-name?name={name}")).data == {"name": name, "available": False}
     assert (await team.create(name)).status == 409

@@ -47,6 +47,8 @@ def test_the_defaults_are_those_of_one_machine() -> None:
         ("OIDC_ISSUERS", "http://example.com", "http://example.com should be https, or http on loopback"),
         ("TRUSTED_PROXIES", "nonsense", "MOORAGE_TRUSTED_PROXIES"),
         ("MASTER_KEY", "abc", "MOORAGE_MASTER_KEY"),
+        ("FUNCTIONS_DOMAIN", "https://fn.example.com", "MOORAGE_FUNCTIONS_DOMAIN: should be a domain such as"),
+        ("FUNCTIONS_DOMAIN", "192.0.2.1", "MOORAGE_FUNCTIONS_DOMAIN: should be a domain such as"),
     ],
 )
 def test_a_bad_value_names_itself(monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
@@ -54,6 +56,13 @@ def test_a_bad_value_names_itself(monkeypatch: pytest.MonkeyPatch, name: str, va
         read(monkeypatch, **{name: value, "OIDC_AUDIENCE": "x"})
 
     assert says in str(refused.value)
+
+
+def test_functions_do_not_share_the_domain_of_projects(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadSettings) as refused:
+        read(monkeypatch, FUNCTIONS_DOMAIN="Apps.example.net", APPS_DOMAIN="apps.example.net")
+
+    assert "MOORAGE_FUNCTIONS_DOMAIN: should not be MOORAGE_APPS_DOMAIN" in str(refused.value)
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("0", False), ("true", True), ("false", False)])

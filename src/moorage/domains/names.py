@@ -76,6 +76,7 @@ def own_hosts(settings: Settings) -> frozenset[str]:
     """Return the names that the platform itself answers at."""
     urls = (settings.api_url, settings.functions_url)
     hosts = {urlsplit(url).hostname or "" for url in urls} | {settings.domain, f"edge.{settings.domain}"}
+    hosts.add(settings.function_hosts_domain)
     return frozenset(host.lower() for host in hosts if host)
 
 

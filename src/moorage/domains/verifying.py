@@ -18,6 +18,7 @@ from moorage.domains.names import own_hosts
 from moorage.domains.service import Look, NoSuchDomain
 from moorage.domains.states import CertificateStatus
 from moorage.domains.tables import Domain
+from moorage.functions import addresses
 from moorage.projects import service as projects
 from moorage.settings import Settings
 
@@ -82,6 +83,6 @@ async def ask(db: Database, settings: Settings, domain: str) -> bool:
     def unit(tx: Tx) -> bool:
         name = host.removesuffix(f".{settings.domain}")
         is_project = name != host and service.is_subdomain(tx, name)
-        return is_project or service.is_served(tx, host)
+        return is_project or service.is_served(tx, host) or addresses.find_owner(tx, host) is not None
 
     return host.isascii() and host.isprintable() and await db.peek(unit)

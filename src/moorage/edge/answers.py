@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from moorage.edge.origins import NOWHERE, Origin
+
 Headers = tuple[tuple[bytes, bytes], ...]
 
 JSON = b"application/json"
@@ -31,8 +33,8 @@ class Request:
     """A request whose head and body have arrived; header names are lower case."""
 
     __slots__ = (
-        *("body", "client", "headers", "is_old", "is_plain", "keep_alive", "known", "method", "sent_id", "target"),
-        "upgrades",
+        *("body", "client", "headers", "is_old", "is_plain", "keep_alive", "known", "method", "origin", "sent_id"),
+        *("target", "upgrades"),
     )
 
     def __init__(self, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
@@ -46,6 +48,7 @@ class Request:
         self.is_old = False  # HTTP/1.0
         self.upgrades = False
         self.is_plain = False  # an answer needs nothing that depends on the request
+        self.origin: Origin = NOWHERE  # rules for the reply, once it is known where the request leads
         self.known: Any = None  # what the handler found out about it, should it come again
 
     def find_header(self, name: bytes) -> bytes | None:
@@ -85,6 +88,15 @@ class Failure:
 
 
 NOT_FOUND = Failure(404, "not_found", "There is no such function")
+SERVICE_WORKER = Failure(
+    403,
+    "forbidden",
+    "A service worker cannot be loaded from this address, which all functions share. Load it from the host of its"
+    " organization: the function's url shows it",
+    # A worker that was registered before such requests were refused ends at its next look for a newer script. Pages
+    # here have no origin, so there is no other storage to lose.
+    ((b"clear-site-data", b'"storage"'),),
+)
 MALFORMED = Failure(400, "bad_request", "The request is not valid HTTP")
 BAD_JSON = Failure(400, "bad_request", "The request's body is not valid JSON")
 LONG_HEADERS = Failure(400, "bad_request", "The request's headers are longer than 64 KB")

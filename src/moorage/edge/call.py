@@ -13,6 +13,7 @@ import msgspec
 from moorage.cells import frames
 from moorage.edge import answers, web
 from moorage.edge.answers import Answer, Failure, Request
+from moorage.edge.origins import ABSENT, Origin
 from moorage.edge.protocol import Connection
 from moorage.kit import spool
 
@@ -38,7 +39,6 @@ _CONTENT_TYPES = {
     frames.DECLARED: b"",
 }
 
-_STARTS: dict[tuple[int, int, int], bytes] = {}
 _MOST_STARTS = 4096
 _BETWEEN = b"\r\nx-request-id: "
 
@@ -92,7 +92,7 @@ class Call(ABC):
 class WebCall(Call):
     """A call from the public address; the answer is HTTP."""
 
-    __slots__ = ("_cors", "_lines", "connection", "request")
+    __slots__ = ("_head", "connection", "request")
     door = spool.WEB
     flags = frames.WEB
     is_web = True
@@ -113,7 +113,7 @@ class WebCall(Call):
     def check(self, status: int, head: bytes, body: bytes) -> None:
         if not 200 <= status <= 599:
             raise web.BadReply(f"the function returned the status {status}, which cannot be sent")
-        self._lines, self._cors = web.reply_headers(head) if head else (b"", answers.CORS)
+        self._head = web.reply_head(head, self.request.origin) if head else web.NO_HEAD
 
     def reply_plainly(self, status: int, kind: int, body: bytes) -> None:
         """Answer with a reply without headers of its own and with a status from 200 to 599. Most are like that."""
@@ -124,17 +124,20 @@ class WebCall(Call):
             self.reply(status, kind, body, 0)
             return
         size = len(body)
-        start = _STARTS.get((status, kind, size)) or _start(status, kind, size)
+        origin = request.origin
+        start = origin.starts.get((status, kind, size)) or _start(origin, status, kind, size)
         activation = self.activation
         connection.finish(b"".join((start, activation, _BETWEEN, activation, connection.all.plain_end, body)))
 
     def reply(self, status: int, kind: int, body: bytes, run_us: int) -> None:
-        request, connection = self.request, self.connection
+        request, connection, head = self.request, self.connection, self._head
+        # Before the function's own lines: of a header that comes twice, browsers may take the first.
+        protection = request.origin.protection(kind, head.declared)
         if status in (204, 304):
-            start = answers.status_line(status) + self._lines + self._cors
+            start = answers.status_line(status) + protection + head.lines + head.cors
         else:
-            start = b"%b%b%b%bcontent-length: %d\r\n" % (
-                answers.status_line(status), _CONTENT_TYPES[kind], self._lines, self._cors, len(body)
+            start = b"%b%b%b%b%bcontent-length: %d\r\n" % (
+                answers.status_line(status), _CONTENT_TYPES[kind], protection, head.lines, head.cors, len(body)
             )  # fmt: skip
         rendered = b"%bx-openwhisk-activation-id: %b\r\nx-request-id: %b\r\ndate: %b\r\n%b\r\n" % (
             start,
@@ -154,12 +157,13 @@ class WebCall(Call):
         self.connection.answer(failure.answer(self.request.request_id or self.activation))
 
 
-def _start(status: int, kind: int, size: int) -> bytes:
+def _start(origin: Origin, status: int, kind: int, size: int) -> bytes:
     """Return an answer whose function set no headers, up to its activation id. A few serve almost all calls."""
-    if len(_STARTS) >= _MOST_STARTS:
-        _STARTS.clear()
-    start = _STARTS[status, kind, size] = b"%b%b%bcontent-length: %d\r\nx-openwhisk-activation-id: " % (
-        answers.status_line(status), _CONTENT_TYPES[kind], answers.CORS, size
+    starts = origin.starts
+    if len(starts) >= _MOST_STARTS:
+        starts.clear()
+    start = starts[status, kind, size] = b"%b%b%b%bcontent-length: %d\r\nx-openwhisk-activation-id: " % (
+        answers.status_line(status), _CONTENT_TYPES[kind], origin.protection(kind, ABSENT), answers.CORS, size
     )  # fmt: skip
     return start
 

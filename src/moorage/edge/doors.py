@@ -42,12 +42,12 @@ class Changes(msgspec.Struct):
 
 
 class PublicDoor:
-    """Calls from outside, at `/api/v1/web/…`."""
+    """Calls from outside, at `/api/v1/web/…` or at the host of an organization."""
 
-    def __init__(self, table: Table, pool: Pool) -> None:
+    def __init__(self, table: Table, pool: Pool, targets: web.Targets) -> None:
         self._table = table
         self._submit = pool.submit
-        self._targets = web.Targets()
+        self._targets = targets
 
     def __call__(self, connection: Connection, request: Request) -> Answer | None:
         known = request.known
@@ -55,12 +55,13 @@ class PublicDoor:
             self._submit(WebCall(known[1], next_activation(), known[2], connection, request))
             return None
         target, function = self._find(request)
-        if function is None or target is None or _is_preflight(request, function):
-            return self._without_function(request)
+        if function is None or target is None or _is_refused(request, target, function):
+            return self._without_function(request, target)
         try:
             params = web.params_of(request, target, web.headers_json(request.headers), raw=function.raw_http)
         except Refused as refused:
             return refused.failure.answer(request.request_id or answers.fresh_id())
+        request.origin = target.origin
         if len(request.body) < REMEMBERED_BYTES:
             request.known = (self._table.generation, function, params)
         else:
@@ -70,22 +71,38 @@ class PublicDoor:
 
     def early(self, request: Request) -> Answer | None:
         """Return the answer to a request whose body will not be looked at; None where there is a function to call."""
-        _, function = self._find(request)
-        return self._without_function(request) if function is None or _is_preflight(request, function) else None
+        target, function = self._find(request)
+        if function is None or target is None or _is_refused(request, target, function):
+            return self._without_function(request, target)
+        return None
 
     def _find(self, request: Request) -> tuple[web.Target | None, Function | None]:
         """Return what the address of a request says, and the function that is there."""
-        target = self._targets.find(request.target)
+        target = self._targets.find(request.target, request.find_header(b"host"))
         return target, None if target is None else self._table.find(target.org, target.name)
 
-    def _without_function(self, request: Request) -> Answer:
+    def _without_function(self, request: Request, target: web.Target | None) -> Answer:
         if request.method == b"OPTIONS":
             return answers.preflight(request)
-        return answers.NOT_FOUND.answer(request.request_id or answers.fresh_id())
+        # Also where the function is gone: its service worker may live on in browsers.
+        is_worker = target is not None and target.origin.is_shared and _is_service_worker(request)
+        failure = answers.SERVICE_WORKER if is_worker else answers.NOT_FOUND
+        return failure.answer(request.request_id or answers.fresh_id())
 
 
-def _is_preflight(request: Request, function: Function) -> bool:
-    return request.method == b"OPTIONS" and not function.own_options
+def _is_refused(request: Request, target: web.Target, function: Function) -> bool:
+    """Tell whether a request is answered without its function: a preflight, or the script of a service worker."""
+    if request.method == b"OPTIONS":
+        return not function.own_options
+    return target.origin.is_shared and _is_service_worker(request)
+
+
+def _is_service_worker(request: Request) -> bool:
+    """Tell whether a browser asks for the script of a service worker. Pages cannot set either of these headers."""
+    return any(
+        name == b"service-worker" or (name == b"sec-fetch-dest" and value == b"serviceworker")
+        for name, value in request.headers
+    )
 
 
 class LocalDoor:

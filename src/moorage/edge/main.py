@@ -29,7 +29,9 @@ from moorage.edge.invoker_link import InvokerLink
 from moorage.edge.limits import Limits
 from moorage.edge.pool import Pool
 from moorage.edge.table import Table
+from moorage.edge.web import Targets
 from moorage.http.proxies import networks
+from moorage.kit import function_hosts
 from moorage.kit.process import bind_locally, open_many, say_ready
 from moorage.kit.spool import SpoolWriter
 
@@ -48,6 +50,7 @@ class Place:
     body_timeout_s: float
     data: Path = Path(".moorage")
     api_host: str = ""
+    domain: str = function_hosts.LOCAL  # that the hosts of organizations are below
     waiting_cells: int = 4
     trusted_proxies: tuple[str, ...] = ()
     caps: Caps = field(default_factory=Caps)
@@ -64,12 +67,19 @@ def read_place(environment: Mapping[str, str]) -> Place:
         return int(environment.get(f"MOORAGE_{name}") or default)
 
     port = number("EDGE_PORT", 8082)
+    edge_url = environment.get("MOORAGE_EDGE_URL") or ""
     return Place(
         host=environment.get("MOORAGE_HOST") or "127.0.0.1",
         port=port,
         body_timeout_s=float(environment.get("MOORAGE_BODY_TIMEOUT_S") or 30),
         data=Path(environment.get("MOORAGE_DATA") or ".moorage").absolute(),
-        api_host=(environment.get("MOORAGE_EDGE_URL") or f"http://localhost:{port}").rstrip("/"),
+        api_host=(edge_url or f"http://localhost:{port}").rstrip("/"),
+        domain=function_hosts.domain_of(
+            environment.get("MOORAGE_FUNCTIONS_DOMAIN") or "",
+            edge_url,
+            environment.get("MOORAGE_APPS_DOMAIN") or "",
+            is_production=environment.get("MOORAGE_MODE") == "production",
+        ),
         waiting_cells=number("FUNCTION_POOL", 4),
         trusted_proxies=tuple(filter(None, map(str.strip, environment.get("MOORAGE_TRUSTED_PROXIES", "").split(",")))),
         caps=Caps(
@@ -108,7 +118,7 @@ async def serve(place: Place) -> None:
     table.load()
     on_routes()
     guard = Guard(trusted=networks(place.trusted_proxies), clients=Clients(most=most_connections()))
-    public_door, limits = PublicDoor(table, pool), Limits(body_s=place.body_timeout_s)
+    public_door, limits = PublicDoor(table, pool, Targets(place.domain)), Limits(body_s=place.body_timeout_s)
     public = Connections(public_door, limits, early=public_door.early, guard=guard)
     gateway = Connections(public_door, limits, early=public_door.early, guard=guard, is_behind_gateway=True)
     local = Connections(LocalDoor(table, pool, on_routes), Limits(body_bytes=DOOR_BODY_BYTES))

@@ -14,12 +14,13 @@ import msgspec
 
 from moorage.edge import answers
 from moorage.edge.answers import Answer, Request
+from moorage.edge.origins import ABSENT, DOCUMENT, Origin, OwnOrigin, SharedOrigin, declared_type
 from moorage.edge.protocol import Refused
 
 PREFIX = b"/api/v1/web/org_"
-_TARGET = re.compile(
-    rb"/api/v1/web/org_([0-9]{1,19})/default/([a-z0-9-]{1,63})(?:\.http)?((?:/[^?#]*)?)(?:\?([^#]*))?\Z"
-)
+_NAME_AND_REST = rb"/default/([a-z0-9-]{1,63})(?:\.http)?)((?:/[^?#]*)?)(?:\?([^#]*))?\Z"
+_SHARED = re.compile(rb"(/api/v1/web/org_([0-9]{1,19})" + _NAME_AND_REST)
+_OWN = re.compile(rb"(" + _NAME_AND_REST)
 _TEXTUAL = re.compile(r"text/|application/(.*\+)?(xml|javascript|ecmascript|graphql|yaml|x-yaml|x-ndjson|sql|toml)\b")
 _METHODS = {
     name: b'"__ow_method":"%b"' % name.lower()
@@ -33,9 +34,10 @@ decode = msgspec.json.Decoder().decode
 class Target:
     """What a request's target says: the function, and the part of its params that comes from the address."""
 
-    __slots__ = ("name", "org", "query", "rest", "tail")
+    __slots__ = ("name", "org", "origin", "query", "rest", "tail")
 
-    def __init__(self, org: str, name: str, rest: bytes, query: bytes) -> None:
+    def __init__(self, org: str, name: str, rest: bytes, query: bytes, origin: Origin) -> None:
+        self.origin = origin
         self.org = org
         self.name = name
         self.rest = rest
@@ -47,28 +49,39 @@ class Target:
 
 
 class Targets:
-    """Parsed targets: most requests repeat one."""
+    """Parsed targets: most requests repeat one. `domain` is the one that the organizations' hosts are below."""
 
-    def __init__(self, most: int = 4096) -> None:
-        self._known: dict[bytes, Target] = {}
+    def __init__(self, domain: str = "", most: int = 4096) -> None:
+        self._known: dict[tuple[bytes, bytes | None], Target] = {}
         self._most = most
+        below = rb"(org-([1-9][0-9]{0,18})\." + re.escape(domain.encode()) + rb")(?::[0-9]{1,5})?"
+        self._own_host = re.compile(below) if domain else None
 
-    def find(self, target: bytes) -> Target | None:
-        found = self._known.get(target)
+    def find(self, target: bytes, host: bytes | None = None) -> Target | None:
+        """Return what a request's target and its Host header lead to; None where no function can be there."""
+        key = (target, host)
+        found = self._known.get(key)
         if found is None:
-            match = _TARGET.match(target)
-            if match is None:
-                return None
-            org, name, rest, query = match.groups()
-            try:
-                found = Target(org.decode(), name.decode(), rest, query or b"")
-            except ValueError:
+            found = self._parse(target, host)
+            if found is None:
                 return None
             if len(self._known) >= self._most:
                 self._known.clear()
-            if len(target) < 1024:
-                self._known[target] = found
+            if len(target) + len(host or b"") < 1024:
+                self._known[key] = found
         return found
+
+    def _parse(self, target: bytes, host: bytes | None) -> Target | None:
+        owner = self._own_host.fullmatch(host.lower()) if self._own_host is not None and host else None
+        match = _SHARED.match(target) if owner is None else _OWN.match(target)
+        if match is None:
+            return None
+        path, *org, name, rest, query = match.groups()
+        origin: Origin = SharedOrigin(path.decode()) if owner is None else OwnOrigin(owner[1].decode())
+        try:
+            return Target((org[0] if owner is None else owner[2]).decode(), name.decode(), rest, query or b"", origin)
+        except ValueError:
+            return None
 
 
 def params_of(request: Request, target: Target, headers: bytes, *, raw: bool) -> bytes:
@@ -167,25 +180,50 @@ class BadReply(ValueError):
     """A reply that cannot be sent; the message says why."""
 
 
-def reply_headers(head: bytes) -> tuple[bytes, bytes]:
-    """Return a function's headers as lines, and the CORS lines that they leave to us; raises BadReply."""
+class ReplyHead:
+    """The headers of a reply, as lines: the function's own, and the CORS headers that it leaves to us."""
+
+    __slots__ = ("cors", "declared", "lines")
+
+    def __init__(self, lines: bytes = b"", cors: bytes = answers.CORS, declared: int = ABSENT) -> None:
+        self.lines = lines
+        self.cors = cors
+        self.declared = declared  # what the headers say about the type of the body
+
+
+NO_HEAD = ReplyHead()
+
+
+def reply_head(head: bytes, origin: Origin) -> ReplyHead:
+    """Return a function's headers as the origin lets them be sent; raises BadReply."""
     try:
         pairs = msgspec.json.decode(head, type=list[tuple[str, str]])
     except msgspec.DecodeError:
         raise BadReply("the function's headers cannot be read") from None
-    lines, has_cors = [], False
+    lines, cors, declared = [], answers.CORS, ABSENT
     for name, value in pairs:
         lower = name.lower()
         if lower in _OURS:
             continue
         if not _TOKEN.match(name) or _UNSAFE.search(value):
             raise BadReply(f"the function returned a header that cannot be sent: {name[:80]!r}")
-        has_cors = has_cors or lower == "access-control-allow-origin"
+        if lower in origin.checked:
+            allowed = origin.allowed(lower, value)
+            if allowed is None:
+                continue
+            value = allowed
+        elif lower == "content-type":
+            declared = declared_type(value) if declared == ABSENT else DOCUMENT
+        elif lower == "content-security-policy":
+            # A policy without ours could replace the one of a document that a cache has.
+            declared = DOCUMENT
+        elif lower == "access-control-allow-origin":
+            cors = b""
         try:
             lines.append(f"{name}: {value}\r\n".encode("latin-1"))
         except UnicodeEncodeError:
             lines.append(f"{name}: {value}\r\n".encode())
-    return b"".join(lines), b"" if has_cors else answers.CORS
+    return ReplyHead(b"".join(lines), cors, declared)
 
 
 def health(counts: dict[str, object]) -> Answer:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, RootModel
 
 from moorage.cells import runtimes
 from moorage.errors import BadRequest
+from moorage.functions.addresses import url_of
 from moorage.functions.edge_client import Outcome
 from moorage.functions.service import NewFunction
 from moorage.functions.tables import Function, Version
@@ -221,7 +222,7 @@ class FunctionDetail(Output, frozen=True):
             network="none" if function.network == "none" else "internet",
             raw_http=function.raw_http,
             handle_options=function.own_options,
-            url=f"{settings.functions_url}/api/v1/web/org_{function.org_id}/default/{function.name}",
+            url=url_of(settings, function.org_id, function.name),
             sandbox=sandbox,
         )
 

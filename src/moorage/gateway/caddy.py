@@ -222,12 +222,10 @@ def _server(settings: Settings, hosts: HostConfig) -> dict[str, Any]:
 
 def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
     """Return the routes in the order they are tried."""
-    own_hosts = sorted({settings.domain, f"edge.{settings.domain}", "127.0.0.1", "localhost"})
-    functions = {
-        "match": [{"path": ["/api/v1/web/*"]}],
-        "handle": [subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _function_proxy(settings)]}])],
-        "terminal": True,
-    }
+    own_hosts = {settings.domain, f"edge.{settings.domain}", "127.0.0.1", "localhost", settings.function_hosts_domain}
+    own_hosts.discard("")
+    to_edge = subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _function_proxy(settings)]}])
+    functions = {"match": [{"path": ["/api/v1/web/*"]}], "handle": [to_edge], "terminal": True}
     status_pages = {
         "match": [{"path": ["/status/*"], "method": ["GET", "HEAD"]}],
         "handle": [subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _proxy(settings, settings.api_port)]}])],
@@ -237,9 +235,20 @@ def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
     return [
         {"match": [{"header": {"Host": _UNSAFE_HOSTS}}], "handle": [pages.not_found()], "terminal": True},
         *host_configs.host_routes(settings, hosts),
-        {"match": [{"host": ["", *own_hosts]}], "handle": [subroute([nameless, functions, status_pages])]},
+        {"match": [{"host": ["", *sorted(own_hosts)]}], "handle": [subroute([nameless, functions, status_pages])]},
+        *_organization_routes(settings, to_edge),
         *static.site_routes(settings, late=app_proxy.late_routes(settings)),
     ]
+
+
+def _organization_routes(settings: Settings, to_edge: dict[str, Any]) -> list[Route]:
+    """Pass the hosts of organizations to the function gateway, unless projects are below the same domain."""
+    domain = settings.function_hosts_domain
+    if domain in ("", settings.domain):
+        return []
+    # The first look is the cheap one: a wildcard among hosts costs every request more than a prefix of its header.
+    here = {"match": [{"host": [f"*.{domain}"]}], "handle": [to_edge], "terminal": True}
+    return [{"match": [{"header": {"Host": ["org-*"]}}], "handle": [subroute([here])]}]
 
 
 # The host becomes a name below the folder of sites. A name that is empty, `.` or `..`, or that has a slash in it, would

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from moorage.gateway import caddy
-from moorage.platform import folders
+from moorage.platform import folders, function_origins
 from moorage.sandbox import capabilities
 from moorage.settings import BadSettings, Sandbox, Settings, as_environment
 
@@ -20,6 +20,7 @@ RUNTIME_SETTINGS = frozenset(
         for name in (
             "DATA", "HOST", "EDGE_PORT", "EDGE_URL", "BODY_TIMEOUT_S", "SANDBOX", "SANDBOX_ALLOW", "SANDBOX_BLOCK",
             "FUNCTION_POOL", "FUNCTION_INSTANCES", "ORGANIZATION_INSTANCES", "FUNCTION_QUEUE",
+            "FUNCTIONS_DOMAIN", "APPS_DOMAIN", "MODE",
         )
     ]
 )  # fmt: skip
@@ -31,6 +32,8 @@ def make(settings: Settings) -> dict[str, Any]:
     folders.check_not_running(settings)
     settings = with_sandbox(with_metrics_port(settings))
     check_ports(settings)
+    if problem := function_origins.problem(settings):
+        warn(f"{problem}; {function_origins.FIX}")
     env = as_environment(settings)
     return {
         "api_url": settings.api_url,

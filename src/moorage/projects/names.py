@@ -12,7 +12,9 @@ from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
 from moorage.identity import freed_names
 from moorage.identity.freed_names import NameKind
+from moorage.kit import function_hosts
 from moorage.projects import tables
+from moorage.settings import Settings
 
 RESERVED = frozenset(("www", "api", "edge", "console", "admin", "git", "check-name", "static-upload"))
 _PREVIEW = re.compile(r"(.+)-pr-([1-9][0-9]*)")
@@ -25,10 +27,18 @@ def preview_name(name: str, number: int) -> str:
 
 def is_available(tx: Tx, org_id: int, name: str) -> bool:
     """Tell whether an organization may take a name that nothing has."""
-    if name in RESERVED or _is_taken(tx, name) or freed_names.is_resting(tx, org_id, NameKind.PROJECT, name):
+    if is_reserved(tx.env.settings, name) or _is_taken(tx, name):
+        return False
+    if freed_names.is_resting(tx, org_id, NameKind.PROJECT, name):
         return False
     preview = _PREVIEW.fullmatch(name)
     return preview is None or not _is_of_another(tx, org_id, preview[1])
+
+
+def is_reserved(settings: Settings, name: str) -> bool:
+    """Tell whether a name is the platform's own, or that of a host of functions."""
+    domain = settings.function_hosts_domain
+    return name in RESERVED or function_hosts.is_reserved(name, domain, settings.domain)
 
 
 def _is_of_another(tx: Tx, org_id: int, base: str) -> bool:
