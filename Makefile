@@ -93,8 +93,8 @@ $(VENV)/.audit: requirements/audit.txt | $(VENV)/bin/python
 	@$(PIP) --python $(VENV)/audit/bin/python install --require-hashes --no-deps -r requirements/audit.txt
 	@touch $@
 
-# The ACME server and the git client that the tests speak with come with the system, not with Python.
-$(VENV)/.system: | $(VENV)/bin/python
+# The ACME server, the git client and the browser that the tests use come with the system, not with Python.
+$(VENV)/.system: tests/system-packages | $(VENV)/bin/python
 	@./tests/system-packages
 	@touch $@
 
