@@ -89,6 +89,44 @@ def test_links_that_were_made_before_origins_are_recognised(engine: Any) -> None
         assert connection.execute(text("SELECT count(*) FROM vault_secret WHERE origin IS NULL")).scalar() == 2
 
 
+@pytest.mark.boundary("role-to-role", "An upgrade ends the tokens and invitations that removed members left behind.")
+def test_tokens_and_invitations_of_removed_members_are_revoked_by_the_upgrade(engine: Any) -> None:
+    upgrade(engine, "0007")
+    with engine.begin() as connection:
+        before = MetaData()
+        before.reflect(connection, only=["account", "organization", "membership", "api_token", "invitation"])
+        tables = before.tables
+
+        def add(name: str, **row: Any) -> None:
+            usual: dict[str, Any] = {
+                column.name: False
+                if isinstance(column.type, Boolean)
+                else 0
+                if isinstance(column.type, Integer)
+                else ""
+                for column in tables[name].c
+                if not column.nullable
+            }
+            connection.execute(tables[name].insert(), {**usual, **row})
+
+        add("organization", id=1, slug="harbor")
+        for user, role in ((1, "owner"), (2, "admin"), (3, None)):
+            add("account", id=user, email=f"{user}@example.com")
+            if role is not None:
+                add("membership", id=user, org_id=1, user_id=user, role=role)
+            add("api_token", id=user, org_id=1, user_id=user, hash=f"{user}")
+            for number, offered in ((user * 10, "owner"), (user * 10 + 1, "viewer")):
+                add("invitation", id=number, org_id=1, invited_by=user, role=offered, status="pending")
+
+    upgrade(engine, "head")
+
+    with engine.connect() as connection:
+        valid = connection.execute(text("SELECT id FROM api_token WHERE revoked_at IS NULL ORDER BY id"))
+        assert valid.scalars().all() == [1, 2]
+        pending = connection.execute(text("SELECT id FROM invitation WHERE status = 'pending' ORDER BY id"))
+        assert pending.scalars().all() == [10, 11, 21]
+
+
 def test_migrations_leave_no_table_that_gives_out_ids_of_deleted_rows(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
 

@@ -6,13 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.builders import make_org, make_token, make_user, session_for
+from sqlalchemy import update
+from tests.builders import make_member, make_org, make_token, make_user, session_for
 from tests.client import Client, Reply
-from tests.identity.support import House, make_house
+from tests.identity.support import House, behind_the_back, make_house
 
 from moorage.db.store import Database
 from moorage.identity import invitations, users
 from moorage.identity.roles import Role
+from moorage.identity.tables import membership
 from moorage.identity.users import User
 from moorage.kit.clock import DAY_MS, ManualClock, to_wire
 from moorage.plans.service import Plan
@@ -271,3 +273,93 @@ async def test_a_guest_whose_invitation_was_taken_back_is_not_told(api: Client, 
     await run_jobs()
 
     assert (await api.get("/v1/notifications", token=session)).data == []
+
+
+async def expect_void(api: Client, house: House, session: str, number: int) -> None:
+    refused = await api.post(f"/v1/invitations/{number}/accept", token=session)
+
+    assert (refused.status, refused.error["code"]) == (409, "conflict")
+    assert (await api.get("/v1/invitations", token=session)).data == []
+    waiting = (await api.get(f"/v1/orgs/{house.org.id}/invitations", token=house.sessions[Role.OWNER])).data
+    assert [each["id"] for each in waiting] == []
+
+
+@pytest.mark.boundary("role-to-role", "An invitation ends with the membership of the person who sent it.")
+@pytest.mark.parametrize("by", [Role.OWNER, Role.ADMIN], ids=["removed", "left"])
+async def test_an_invitation_ends_with_its_senders_membership(api: Client, db: Database, by: Role) -> None:
+    house, guest = await make_house(db), await make_user(db)
+    sender = house.people[Role.ADMIN]
+    made = (await invite(api, house, guest.email, "admin", by=Role.ADMIN)).data
+
+    await api.delete(f"/v1/orgs/{house.org.id}/members/{sender.id}", token=house.sessions[by])
+
+    await expect_void(api, house, session_for(db, guest), made["id"])
+    revoked = (await api.get("/v1/activity?limit=1", token=house.sessions[Role.OWNER])).data["items"][0]
+    assert (revoked["action"], revoked["target"]["name"]) == ("invitation.revoked", guest.email)
+
+
+@pytest.mark.boundary("role-to-role", "An invitation to a role that its sender lost cannot be accepted.")
+async def test_a_demotion_ends_the_invitations_that_the_new_role_could_not_send(api: Client, db: Database) -> None:
+    house = await make_house(db)
+    sender = await make_member(db, house.org, Role.OWNER)
+    as_owner, as_viewer = await make_user(db), await make_user(db)
+    path, session = f"/v1/orgs/{house.org.id}/invitations", session_for(db, sender)
+    high = (await api.post(path, token=session, json={"email": as_owner.email, "role": "owner"})).data["id"]
+    low = (await api.post(path, token=session, json={"email": as_viewer.email, "role": "viewer"})).data["id"]
+
+    member = f"/v1/orgs/{house.org.id}/members/{sender.id}"
+    await api.patch(member, token=house.sessions[Role.OWNER], json={"role": "admin"})
+
+    refused = await api.post(f"/v1/invitations/{high}/accept", token=session_for(db, as_owner))
+    accepted = await api.post(f"/v1/invitations/{low}/accept", token=session_for(db, as_viewer))
+    assert (refused.status, accepted.status) == (409, 200)
+
+
+@pytest.mark.boundary("role-to-role", "Acceptance checks that the sender may still give the role.")
+async def test_acceptance_checks_the_senders_role_in_the_store(api: Client, db: Database) -> None:
+    house, guest = await make_house(db), await make_user(db)
+    sender = await make_member(db, house.org, Role.OWNER)
+    path = f"/v1/orgs/{house.org.id}/invitations"
+    body = {"email": guest.email, "role": "owner"}
+    number = (await api.post(path, token=session_for(db, sender), json=body)).data["id"]
+    lower = update(membership).where(membership.c.user_id == sender.id)
+    accept = f"/v1/invitations/{number}/accept"
+
+    await behind_the_back(db, lower.values(role="member"))
+    lowered = await api.post(accept, token=session_for(db, guest))
+    await behind_the_back(db, lower.values(role="owner"))
+    await db.write(lambda tx: users.suspend(tx, sender, suspended=True))
+    suspended = await api.post(accept, token=session_for(db, guest))
+    await db.write(lambda tx: users.suspend(tx, sender, suspended=False))
+
+    assert [(reply.status, "void" in reply.error["message"]) for reply in (lowered, suspended)] == [(409, True)] * 2
+    assert (await api.post(accept, token=session_for(db, guest))).status == 200
+
+
+@pytest.mark.boundary("role-to-role", "Tokens of a removed member do not work again after a new invitation.")
+@pytest.mark.parametrize("by", [Role.OWNER, Role.MEMBER], ids=["removed", "left"])
+async def test_old_tokens_of_a_member_do_not_come_back_with_a_new_invitation(
+    api: Client, db: Database, by: Role
+) -> None:
+    house = await make_house(db)
+    member, token = house.people[Role.MEMBER], house.tokens[Role.MEMBER]
+    elsewhere = await make_token(db, member, (await make_org(db, member)).id)
+    await api.delete(f"/v1/orgs/{house.org.id}/members/{member.id}", token=house.sessions[by])
+    number = (await invite(api, house, member.email)).data["id"]
+    assert (await api.post(f"/v1/invitations/{number}/accept", token=house.sessions[Role.MEMBER])).status == 200
+
+    assert (await api.get("/v1/whoami", token=token)).status == 401
+    assert (await api.get("/v1/whoami", token=elsewhere)).status == 200
+    listed = (await api.get("/v1/api-tokens", token=house.sessions[Role.OWNER])).data
+    assert len(listed) == 3
+
+
+@pytest.mark.boundary("tenant-to-tenant", "An API token sees no invitation of another organization.")
+async def test_an_api_token_does_not_see_its_makers_invitations_elsewhere(api: Client, db: Database) -> None:
+    house = await make_house(db)
+    guest, session, number = await invited_guest(api, db, house)
+    token = await make_token(db, guest, (await make_org(db, guest)).id)
+
+    by_token, by_session = [await api.get("/v1/invitations", token=each) for each in (token, session)]
+
+    assert (by_token.data, [each["id"] for each in by_session.data]) == ([], [number])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders import make_org, make_user, session_for
+from tests.builders import make_org, make_token, make_user, session_for
 from tests.client import Client
 
 from moorage.db.store import Database
@@ -102,3 +102,23 @@ async def test_the_newest_hundred_are_shown(api: Client, db: Database) -> None:
 
     listed = (await api.get("/v1/notifications", token=session_for(db, user))).data
     assert [each["title"] for each in listed] == [f"{number}" for number in range(102, 2, -1)]
+
+
+@pytest.mark.boundary("tenant-to-tenant", "An API token reads no notification about another organization.")
+async def test_an_api_token_sees_and_marks_those_of_its_own_organization(api: Client, db: Database) -> None:
+    user = await make_user(db)
+    here, there = await make_org(db, user), await make_org(db, user)
+    for title, org_id in (("here", here.id), ("there", there.id), ("personal", None)):
+        await tell(db, user, title, org_id=org_id)
+    token, session = await make_token(db, user, here.id), session_for(db, user)
+    numbers = {each["title"]: each["id"] for each in (await api.get("/v1/notifications", token=session)).data}
+
+    seen = (await api.get("/v1/notifications", token=token)).data
+    others = [await api.post(f"/v1/notifications/{numbers[name]}/read", token=token) for name in ("there", "personal")]
+    marked = (await api.post("/v1/notifications/read", token=token)).data
+
+    assert [each["title"] for each in seen] == ["here"]
+    assert [reply.status for reply in others] == [404, 404]
+    assert marked == {"marked": 1}
+    listed = (await api.get("/v1/notifications", token=session)).data
+    assert {each["title"]: each["read"] for each in listed} == {"here": True, "there": False, "personal": False}

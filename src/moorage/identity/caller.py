@@ -37,6 +37,11 @@ class Caller(NamedTuple):
         return self.found_role
 
     @property
+    def only_org_id(self) -> OrgId:
+        """The one organization that an API token sees; 0 for a session, which sees all of its user's."""
+        return self.org_id if self.token_id is not None else OrgId(0)
+
+    @property
     def actor(self) -> str:
         """Who a stored idempotency key belongs to."""
         return f"token:{self.token_id}" if self.token_id else f"user:{self.user_id}"

@@ -36,6 +36,7 @@ class Invitation:
     status: str
     created_at: int
     expires_at: int
+    invited_by: int | None
 
 
 class SendInvitation(msgspec.Struct, frozen=True, tag="identity.send_invitation"):
@@ -46,7 +47,7 @@ class SendInvitation(msgspec.Struct, frozen=True, tag="identity.send_invitation"
 
 
 _i, _o = invitation.c, organization.c
-_COLUMNS = (_i.id, _i.org_id, _o.name, _i.email, _i.role, _i.status, _i.created_at, _i.expires_at)
+_COLUMNS = (_i.id, _i.org_id, _o.name, _i.email, _i.role, _i.status, _i.created_at, _i.expires_at, _i.invited_by)
 _joined = select(*_COLUMNS).join(organization, _o.id == _i.org_id)
 _of_org = _i.org_id == arg("org_id")
 _LIST = Query(_joined.where(_of_org & (_i.status == S.PENDING.value)).order_by(_i.id), Invitation)
@@ -72,8 +73,10 @@ def find(tx: Tx, org_id: int, invitation_id: int) -> Invitation | None:
 
 
 @across_organizations("the invited person's own list")
-def mine(tx: Tx, email: str) -> list[Invitation]:
-    return [found for found in tx.all(_MINE, email=email) if found.expires_at > tx.now]
+def seen_by(tx: Tx, caller: Caller) -> list[Invitation]:
+    """Return the invitations that wait for a caller; an API token sees those of its own organization only."""
+    waiting = [found for found in tx.all(_MINE, email=caller.email) if found.expires_at > tx.now]
+    return [found for found in waiting if caller.token_id is None or found.org_id == caller.org_id]
 
 
 def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invitation:
@@ -111,8 +114,10 @@ def revoke(tx: Tx, org_id: int, caller: Caller, invitation_id: int) -> None:
 @across_organizations("the invited person is not a member yet")
 def accept(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
     found = _get_mine(tx, caller, invitation_id)
+    members.lock(tx, found.org_id)  # The inviter may be removed or demoted at this moment.
     if members.find(tx, found.org_id, caller.user_id) is not None:
         raise Conflict("You are already a member of this organization")
+    _check_inviter(tx, found.org_id, found)
     plans.check_room(tx, found.org_id, orgs.get(tx, found.org_id).standing, "members")
     move(tx, INVITATION, found, to=S.ACCEPTED)
     members.add(tx, found.org_id, caller.user_id, Role(found.role))
@@ -138,6 +143,18 @@ def _get(tx: Tx, org_id: int, invitation_id: int) -> Invitation:
     if found is None:
         raise NotFound("There is no such invitation")
     return found
+
+
+def _check_inviter(tx: Tx, org_id: int, found: Invitation) -> None:
+    """Refuse an invitation whose sender could not send it now."""
+    sender = members.find(tx, org_id, found.invited_by) if found.invited_by is not None else None
+    if sender is not None and members.may_invite(Role(sender.role), Role(found.role)):
+        user = users.find(tx, sender.user_id)
+        if user is not None and user.suspended_at is None:
+            return
+    raise Conflict(
+        f"The invitation is void: its sender no longer may invite somebody as {found.role}; ask for a new one"
+    )
 
 
 @across_organizations("the invited person is not a member yet")

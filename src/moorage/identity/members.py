@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sqlalchemy import delete, func, insert, select, update
 
@@ -14,7 +15,8 @@ from moorage.db.tx import Tx
 from moorage.errors import Conflict, Forbidden, NotFound
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
-from moorage.identity.tables import account, membership, organization
+from moorage.identity.states import InvitationStatus
+from moorage.identity.tables import account, api_token, invitation, membership, organization
 from moorage.plans.service import Standing, counters
 
 
@@ -49,7 +51,15 @@ class Belonging:
         return Standing(self.plan, self.card_verified)
 
 
-_m, _u, _o = membership.c, account.c, organization.c
+class _Sent(NamedTuple):
+    """An invitation, as its sender's removal or demotion needs it."""
+
+    id: int
+    email: str
+    role: str
+
+
+_m, _u, _o, _i, _t = membership.c, account.c, organization.c, invitation.c, api_token.c
 _MEMBER = (_m.user_id, _u.email, _u.first_name, _u.last_name, _m.role, _m.joined_at)
 _of_org = _m.org_id == arg("org_id")
 _LIST = Query(select(*_MEMBER).join(account, _u.id == _m.user_id).where(_of_org).order_by(_m.joined_at, _m.id), Member)
@@ -68,6 +78,18 @@ _belonging = (
 )
 _BELONGINGS = Query(_belonging.order_by(_o.created_at, _o.id), Belonging)
 _BELONGING = Query(_belonging.where(_of_org), Belonging)
+_sent = (_i.org_id == arg("org_id")) & (_i.status == InvitationStatus.PENDING.value)
+_SENT = Query(select(_i.id, _i.email, _i.role).where(_sent & (_i.invited_by == arg("user_id"))).order_by(_i.id), _Sent)
+_REVOKE_INVITATION = Command(
+    update(invitation)
+    .where(_sent & (_i.id == arg("id")))
+    .values(status=InvitationStatus.REVOKED.value, updated_at=arg("now"))
+)
+_REVOKE_TOKENS = Command(
+    update(api_token)
+    .where((_t.org_id == arg("org_id")) & (_t.user_id == arg("user_id")) & _t.revoked_at.is_(None))
+    .values(revoked_at=arg("now"))
+)
 # Owners are counted and changed under this lock, so that the last two cannot leave at the same moment.
 _LOCK = Command(update(organization).where(_o.id == arg("org_id")).values(updated_at=arg("now")))
 
@@ -131,11 +153,15 @@ def change_role(tx: Tx, org_id: int, caller: Caller, user_id: int, role: Role) -
     tx.run(_SET_ROLE, org_id=org_id, user_id=user_id, new_role=role)
     target = Target("member", member.email)
     audit.record(tx, org_id, caller.as_actor, "member.role_changed", target, before=member.role, after=role)
+    _revoke_invitations(tx, org_id, caller, user_id, role)
     return get(tx, org_id, user_id)
 
 
 def remove(tx: Tx, org_id: int, caller: Caller, user_id: int) -> None:
-    """Remove a member, or leave: every person may leave, with a session, and admins remove those below owner."""
+    """Remove a member, or leave: every person may leave, with a session, and admins remove those below owner.
+
+    The member's API tokens of this organization and pending invitations are revoked.
+    """
     lock(tx, org_id)
     member = get(tx, org_id, user_id)
     leaves = user_id == caller.user_id
@@ -148,8 +174,25 @@ def remove(tx: Tx, org_id: int, caller: Caller, user_id: int) -> None:
     if member.role == Role.OWNER:
         _check_not_last_owner(tx, org_id)
     tx.run(_REMOVE, org_id=org_id, user_id=user_id)
+    # Without this the tokens would work again after a new invitation.
+    tx.run(_REVOKE_TOKENS, org_id=org_id, user_id=user_id, now=tx.now)
     action = "member.left" if leaves else "member.removed"
     audit.record(tx, org_id, caller.as_actor, action, Target("member", member.email))
+    _revoke_invitations(tx, org_id, caller, user_id, None)
+
+
+def may_invite(sender: Role, invited: Role) -> bool:
+    return sender.reaches(Role.ADMIN) and sender.reaches(invited)
+
+
+def _revoke_invitations(tx: Tx, org_id: int, caller: Caller, user_id: int, role: Role | None) -> None:
+    """Revoke the pending invitations that a user could not send any more, with a new role or as no member."""
+    for sent in tx.all(_SENT, org_id=org_id, user_id=user_id):
+        if role is not None and may_invite(role, Role(sent.role)):
+            continue
+        if tx.run(_REVOKE_INVITATION, org_id=org_id, id=sent.id, now=tx.now):
+            target = Target("invitation", sent.email)
+            audit.record(tx, org_id, caller.as_actor, "invitation.revoked", target, reason="sender lost the role")
 
 
 def is_last_owner(tx: Tx, org_id: int, user_id: int) -> bool:

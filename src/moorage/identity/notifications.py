@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, update
 
 from moorage.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
+from moorage.db.schema import Id
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
 from moorage.errors import NotFound
@@ -30,7 +31,8 @@ class Notification:
 
 
 _n = notification.c
-_mine = _n.user_id == arg("user_id")
+# 0 stands for all organizations of the user: a session's view.
+_mine = (_n.user_id == arg("user_id")) & ((arg("org_id", Id) == 0) | (_n.org_id == arg("org_id", Id)))
 _LIST = Query(select(*columns(notification)).where(_mine).order_by(_n.id.desc()).limit(SHOWN), Notification)
 _FIND = Query(select(*columns(notification)).where(_mine & (_n.id == arg("id"))), Notification)
 _ADD: Query[int] = Query(
@@ -60,20 +62,20 @@ def tell(tx: Tx, user_id: int, kind: str, title: str, body: str, *, about: str, 
 
 
 @across_organizations(_WHY)
-def all_of(tx: Tx, user_id: int) -> list[Notification]:
-    """Return the newest notifications of a user."""
-    return tx.all(_LIST, user_id=user_id)
+def all_of(tx: Tx, user_id: int, *, org_id: int = 0) -> list[Notification]:
+    """Return the newest notifications of a user; with `org_id` only those about that organization."""
+    return tx.all(_LIST, user_id=user_id, org_id=org_id)
 
 
 @across_organizations(_WHY)
-def mark_read(tx: Tx, user_id: int, notification_id: int) -> Notification:
-    tx.run(_READ, user_id=user_id, id=notification_id, now=tx.now)
-    found = tx.find(_FIND, user_id=user_id, id=notification_id)
+def mark_read(tx: Tx, user_id: int, notification_id: int, *, org_id: int = 0) -> Notification:
+    tx.run(_READ, user_id=user_id, org_id=org_id, id=notification_id, now=tx.now)
+    found = tx.find(_FIND, user_id=user_id, org_id=org_id, id=notification_id)
     if found is None:
         raise NotFound("There is no such notification")
     return found
 
 
 @across_organizations(_WHY)
-def mark_all_read(tx: Tx, user_id: int) -> int:
-    return tx.run(_READ_ALL, user_id=user_id, now=tx.now)
+def mark_all_read(tx: Tx, user_id: int, *, org_id: int = 0) -> int:
+    return tx.run(_READ_ALL, user_id=user_id, org_id=org_id, now=tx.now)

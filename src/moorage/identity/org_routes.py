@@ -117,8 +117,8 @@ def reveal_webhook_secret(tx: Tx, caller: Caller) -> WebhookSecret:
 
 @router.get("/invitations", scope=Scope.IDENTITY)
 def list_my_invitations(tx: Tx, caller: Caller) -> list[InvitationOut]:
-    """List the invitations that wait for the caller."""
-    return [InvitationOut.of(found) for found in invitations.mine(tx, caller.email)]
+    """List the invitations that wait for the caller; an API token sees none of other organizations."""
+    return [InvitationOut.of(found) for found in invitations.seen_by(tx, caller)]
 
 
 @router.post("/invitations/{invitation_id}/accept", scope=Scope.IDENTITY)

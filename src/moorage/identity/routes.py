@@ -131,19 +131,20 @@ def delete_account(tx: Tx, caller: Caller) -> None:
 
 @router.get("/notifications", scope=Scope.IDENTITY)
 def list_notifications(tx: Tx, caller: Caller) -> list[NotificationOut]:
-    """List the caller's newest notifications."""
-    return [NotificationOut.of(found) for found in notifications.all_of(tx, caller.user_id)]
+    """List the caller's newest notifications; an API token sees those of its own organization."""
+    return [NotificationOut.of(found) for found in notifications.all_of(tx, caller.user_id, org_id=caller.only_org_id)]
 
 
 @router.post("/notifications/read", scope=Scope.IDENTITY)
 def read_all_notifications(tx: Tx, caller: Caller) -> MarkedRead:
     """Mark all of the caller's notifications as read."""
     caller.check_is_not_limited()
-    return MarkedRead(notifications.mark_all_read(tx, caller.user_id))
+    return MarkedRead(notifications.mark_all_read(tx, caller.user_id, org_id=caller.only_org_id))
 
 
 @router.post("/notifications/{notification_id}/read", scope=Scope.IDENTITY)
 def read_notification(tx: Tx, caller: Caller, notification_id: int) -> NotificationOut:
     """Mark one notification as read."""
     caller.check_is_not_limited()
-    return NotificationOut.of(notifications.mark_read(tx, caller.user_id, notification_id))
+    marked = notifications.mark_read(tx, caller.user_id, notification_id, org_id=caller.only_org_id)
+    return NotificationOut.of(marked)
