@@ -215,6 +215,8 @@ class Settings(BaseSettings):
 
     # Who may do what.
     rate_limit: int = Field(300, ge=1, description="Requests a minute for one valid token, or for one address without.")
+    streams_per_token: int = Field(50, ge=1, description="Event streams that one token may have open.")
+    streams_per_organization: int = Field(200, ge=1, description="Event streams that one organization may have open.")
     signup: Signup = Field(Signup.OPEN, description="`open`, `approval` or `closed`.")
     session_hours: int = Field(24, ge=1, le=8760, description="Lifetime of a session token in hours.")
     oidc_issuers: Annotated[tuple[str, ...], NoDecode] = Field(

@@ -44,6 +44,9 @@ class LabGate:
             raise Unauthorized("The token is not valid")
         return LabCaller(int(org), name)
 
+    def check_again(self, tx: Tx, route: Route, ask: Ask, caller: LabCaller) -> None:
+        self.admit(tx, route, ask)
+
     async def passed(self, db: Database, caller: LabCaller) -> None:
         raise AssertionError("nobody is here for the first time")
 

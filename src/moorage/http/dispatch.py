@@ -30,6 +30,8 @@ from moorage.http.ratelimit import RateLimiter, address_key, token_key
 from moorage.http.request import ClientGone, Counted, Request, basic_password, uncounted
 from moorage.http.route import Route, Scope
 from moorage.http.sending import Send, Sender
+from moorage.http.slots import StreamSlots
+from moorage.http.sse import EventStream
 from moorage.telemetry import Telemetry
 
 
@@ -51,6 +53,10 @@ class Gate(Protocol):
 
         Calls `ask.count_request` once it is known whether the credential is valid, before any other check.
         """
+        ...
+
+    def check_again(self, tx: Tx, route: Route, ask: Ask, caller: Any) -> None:
+        """Raise where a caller that was admitted would not be admitted now, or only in a lower role."""
         ...
 
     async def passed(self, db: Database, caller: Any) -> None:
@@ -89,6 +95,7 @@ class Dispatcher:
         self.telemetry = telemetry
         settings = db.env.settings
         self.limiter = RateLimiter(settings.rate_limit)
+        self.slots = StreamSlots(settings.streams_per_token, settings.streams_per_organization)
         self.cors = Cors.of(settings)
         self.sender = Sender(settings, self.cors, telemetry)
         self.fallback = fallback
@@ -104,8 +111,15 @@ class Dispatcher:
         if scope["type"] != "http":
             await _not_http(scope, receive, send)
             return
-        started = time.perf_counter()
         request = Request(scope, receive, self._timeout_s)
+        try:
+            await self._serve(request, send)
+        finally:
+            if request.release is not None:
+                request.release()
+
+    async def _serve(self, request: Request, send: Send) -> None:
+        started = time.perf_counter()
         found = None if "\x00" in request.path else self.tree.find(request.method, request.path)
         route = found[0] if found else None
         mount = None if found else self._mount(request.path)
@@ -272,24 +286,43 @@ class Dispatcher:
 
     async def _run_async(self, request: Request, route: Route, ask: Ask, values: list[str]) -> Answer | Stream:
         await self._pass_gate(request, route, ask)
+        if route.events and request.caller is not None:
+            self._take_slot(request)
         form = await forms.read(request, route.upload, self.db.env.settings) if route.upload else None
         try:
             # A handler that takes the request itself reads the body itself.
             reads = route.body is not None or "request" not in route.wants
             raw = await request.body(route.body_limit) if reads else b""
             claim = self._claim(request, route, form.fingerprint if form else raw) if route.is_write else None
-            call = functools.partial(self._call, request, route, values, raw, form)
+            call = functools.partial(self._call, request, route, ask, values, raw, form)
             return await (self._once_async(request, route, claim, call) if claim else call())
         finally:
             if form:
                 form.discard()
 
-    async def _call(self, request: Request, route: Route, values: list[str], raw: bytes, form: Any) -> Answer | Stream:
+    async def _call(
+        self, request: Request, route: Route, ask: Ask, values: list[str], raw: bytes, form: Any
+    ) -> Answer | Stream:
         given = self._arguments(request, route, values, body=raw)
         if "form" in route.wants:
             given["form"] = form
         result = await route.handler(**given)
+        if isinstance(result, EventStream) and request.caller is not None:
+            result.recheck.check = functools.partial(self._check_again, request, route, ask)
         return result if isinstance(result, Stream) else _encode(route, result)
+
+    def _take_slot(self, request: Request) -> None:
+        """Count an event stream that is about to open, until its request ends; raises RateLimited."""
+        try:
+            request.release = self.slots.take(request.token or "", request.caller.org_id)
+        except RateLimited:
+            if request.counted is not None:
+                request.counted = request.counted._replace(may=False)  # So that the answer carries `Retry-After`.
+            raise
+
+    async def _check_again(self, request: Request, route: Route, ask: Ask) -> None:
+        """Raise where a stream that is open could not be opened now."""
+        await self.db.peek(lambda tx: self.gate.check_again(tx, route, ask, request.caller))
 
     async def _once_async(
         self, request: Request, route: Route, claim: idempotency.Claim, call: Callable[[], Awaitable[Any]]

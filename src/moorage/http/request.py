@@ -72,6 +72,7 @@ class Request:
         "method",
         "path",
         "query_string",
+        "release",
         "respond",
         "token",
         "trace_id",
@@ -92,6 +93,7 @@ class Request:
         self.token: str | None = None
         self.counted: Counted | None = None
         self.count_request: Callable[[bool], None] = uncounted  # see `Ask.count_request`
+        self.release: Callable[[], None] | None = None  # gives back what the request holds until its answer is sent
         self.respond: Any = scope.get("moorage.respond")  # see `http.server`
         self.consumed = not self.has_body
         self.body_timeout_s = body_timeout_s

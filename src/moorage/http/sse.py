@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from moorage.http.answer import Stream, encode
+from moorage.errors import MoorageError
+from moorage.http.answer import Headers, Stream, encode
 
 # Proxies drop a connection that is silent for a minute; a comment keeps it open.
 BEAT_S = 15.0
 LONGEST_S = 30 * 60.0
+RECHECK_S = 10.0  # A revoked credential ends its streams within 15 s; this leaves time for the check itself.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,37 +30,76 @@ class Event:
         return f"{head}event: {self.name}\ndata: ".encode() + encode(self.data) + b"\n\n"
 
 
-def stream(events: AsyncIterator[Event], *, beat_s: float = BEAT_S, longest_s: float = LONGEST_S) -> Stream:
-    headers = [
+@dataclass(slots=True)
+class Recheck:
+    """The check of a stream's credential, made again while the stream is open. The dispatcher sets `check`."""
+
+    check: Callable[[], Awaitable[None]] | None = None  # raises what ends the stream
+    every_s: float = RECHECK_S
+
+    def first_s(self) -> float:
+        """Return the seconds until the first check, spread so that streams opened together do not check together."""
+        return self.every_s * random.uniform(0.5, 1)
+
+    async def find_problem(self) -> MoorageError | None:
+        try:
+            if self.check is not None:
+                await self.check()
+        except MoorageError as error:
+            return error
+        return None
+
+
+@dataclass(slots=True)
+class EventStream(Stream):
+    """An answer of server-sent events."""
+
+    recheck: Recheck = field(default_factory=Recheck)
+
+
+def stream(events: AsyncIterator[Event], *, beat_s: float = BEAT_S, longest_s: float = LONGEST_S) -> EventStream:
+    headers: Headers = [
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no"),
     ]
-    return Stream(_chunks(events, beat_s, longest_s), headers)
+    recheck = Recheck(every_s=RECHECK_S)
+    return EventStream(_chunks(events, beat_s, longest_s, recheck), headers, recheck=recheck)
 
 
-async def _chunks(events: AsyncIterator[Event], beat_s: float, longest_s: float) -> AsyncIterator[bytes]:
-    """Yield events as they come, a comment while none do, and end with the source or after the longest time."""
-    loop = asyncio.get_running_loop()
-    ends_at = loop.time() + longest_s
+async def _chunks(
+    events: AsyncIterator[Event], beat_s: float, longest_s: float, recheck: Recheck
+) -> AsyncIterator[bytes]:
+    """Yield events as they come, a comment while none do.
+
+    Ends with the source, after the longest time, or with a `closed` event once the client may no longer follow.
+    """
+    now = asyncio.get_running_loop().time
+    ends_at, beat_at, check_at = now() + longest_s, now() + beat_s, now() + recheck.first_s()
     yield b": open\n\n"
     async with aclosing(events) as source:  # type: ignore[type-var]
         coming: asyncio.Task[Event] | None = None
         try:
-            while (left := ends_at - loop.time()) > 0:
-                coming = coming or asyncio.ensure_future(anext(source))
-                done, _ = await asyncio.wait({coming}, timeout=min(beat_s, left))
-                if not done:
-                    if loop.time() >= ends_at:
+            while now() < ends_at:
+                if now() >= check_at:  # Before anything is sent: the client may have stopped reading for long.
+                    if (problem := await recheck.find_problem()) is not None:
+                        yield Event("closed", {"code": problem.code, "message": problem.message}).wire()
                         return
+                    check_at = now() + recheck.every_s
+                coming = coming or asyncio.ensure_future(anext(source))
+                done, _ = await asyncio.wait({coming}, timeout=max(min(ends_at, beat_at, check_at) - now(), 0))
+                if done:
+                    try:
+                        event = coming.result()
+                    except StopAsyncIteration:
+                        return
+                    coming = None
+                    yield event.wire()
+                elif beat_at <= now() < ends_at:
                     yield b": beat\n\n"
+                else:
                     continue
-                try:
-                    event = coming.result()
-                except StopAsyncIteration:
-                    return
-                coming = None
-                yield event.wire()
+                beat_at = now() + beat_s
         finally:
             if coming is not None:
                 coming.cancel()

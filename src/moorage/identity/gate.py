@@ -123,6 +123,14 @@ class IdentityGate:
         _check_standing(tx, route, caller)
         return caller._replace(address=ask.client) if route.is_write else caller
 
+    @across_organizations("the caller says which organization it is")
+    def check_again(self, tx: Tx, route: Route, ask: Ask, caller: Caller) -> None:
+        # By name: a user who joined a second organization meanwhile still means the first.
+        named = ask if ask.path_organization is not None else ask._replace(organization=str(caller.org_id))
+        again = self.admit(tx, route, named)
+        if caller.found_role is not None and not again.role.reaches(caller.found_role):
+            raise Forbidden(f"The role changed from {caller.found_role} to {again.role}; open the stream again")
+
     async def passed(self, db: Database, caller: Caller) -> None:
         """Note that a token was used: many tokens in one write, a moment later."""
         if caller.token_id is None or caller.token_id in self._used:
