@@ -439,7 +439,7 @@ def platform_router(describe: Callable[[], dict[str, Any]]) -> Router:
     """The routes of the platform itself: liveness, and the document of all routes."""
     router = Router("Platform", prefix="")
 
-    @router.get("/health", scope=Scope.PUBLIC, raw=True, point=True)
+    @router.get("/health", scope=Scope.PUBLIC, raw=True, is_counted=False, point=True)
     def health() -> Health:
         """Answer while the process lives. It touches nothing else."""
         return Health("ok", moorage.__version__)

@@ -334,6 +334,14 @@ async def test_something_other_than_a_bearer_token_counts_by_address(api: Client
 
 
 @one_store
+@pytest.mark.boundary("stranger-to-platform", "Every public page and login counts against the client's address.")
+async def test_all_routes_but_liveness_and_the_signed_receivers_are_counted(app: App) -> None:
+    uncounted = {route.path for route in app.routes if not route.is_counted}
+
+    assert uncounted == {"/health", "/webhook", "/api/v1/webhook/github-events"}
+
+
+@one_store
 @pytest.mark.settings(rate_limit=1)
 async def test_liveness_and_the_signed_receivers_are_not_counted(api: Client) -> None:
     replies = [await api.get("/health") for _ in range(5)]

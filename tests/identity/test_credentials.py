@@ -134,6 +134,7 @@ async def test_the_public_routes_are_these_and_no_others(app: App) -> None:
         ("POST", "/v1/auth/social"),
         ("POST", "/v1/auth/demo"),
         ("POST", "/v1/auth/setup"),
+        ("GET", "/v1/github/callback"),
         ("POST", "/webhook"),
         ("POST", "/api/v1/webhook/github-events"),
     }

@@ -173,7 +173,8 @@ class Dispatcher:
         if self._trusted:
             request.client = proxies.client_of(request.client, request.header(b"x-forwarded-for"), self._trusted)
         request.token = token = _token(request, route, mount)
-        if not mount.is_counted if mount is not None else route is not None and route.raw:
+        target = mount or route
+        if target is not None and not target.is_counted:
             return
         request.count_request = functools.partial(self._count_credential, request)
         if token is None or (mount is None and (route is None or route.scope is Scope.PUBLIC)):

@@ -180,9 +180,14 @@ def _component(model: type[BaseModel], components: dict[str, Any]) -> dict[str, 
 
 
 def _success(route: Route, schema: dict[str, Any] | None) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": "Done", "headers": _headers("X-Request-Id", *([] if route.raw else _RATE))}
+    answer: dict[str, Any] = {
+        "description": "Done",
+        "headers": _headers("X-Request-Id", *(_RATE if route.is_counted else [])),
+    }
     if route.events:
         return {**answer, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    if route.is_page:
+        return {**answer, "content": {"text/html": {"schema": {"type": "string"}}}}
     if route.raw or route.answer is Answer:
         return {**answer, "content": {"application/json": {"schema": schema or {}}}}
     envelope: dict[str, Any] = {

@@ -64,6 +64,8 @@ class Route:
     paid: bool  # needs a paid plan
     secret: bool  # the answer shows a secret once: never stored, never cached
     raw: bool  # the answer is not wrapped in the envelope
+    is_counted: bool  # against the rate limit
+    is_page: bool  # the answer is HTML
     events: bool  # server-sent events; the token may come in the query
     upload: Upload | None
     body_optional: bool
@@ -129,6 +131,8 @@ def declare(
     paid: bool = False,
     secret: bool = False,
     raw: bool = False,
+    is_counted: bool = True,
+    is_page: bool = False,
     events: bool = False,
     upload: Upload | None = None,
     body_optional: bool = False,
@@ -153,6 +157,8 @@ def declare(
         paid=paid,
         secret=secret,
         raw=raw,
+        is_counted=is_counted,
+        is_page=is_page,
         events=events,
         upload=upload,
         body_optional=body_optional,

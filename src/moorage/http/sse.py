@@ -39,7 +39,7 @@ class Recheck:
 
     def first_s(self) -> float:
         """Return the seconds until the first check, spread so that streams opened together do not check together."""
-        return self.every_s * random.uniform(0.5, 1)
+        return self.every_s * random.uniform(0.5, 1)  # noqa: S311 - no secret depends on it
 
     async def find_problem(self) -> MoorageError | None:
         try:

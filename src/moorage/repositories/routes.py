@@ -60,7 +60,7 @@ def make_router(db: Database) -> Router:
         page = await _app_page(api)
         return _begun(env, page, *setup_state.make(env, caller.org_id, caller.user_id))
 
-    @router.get("/github/callback", scope=Scope.PUBLIC, raw=True)
+    @router.get("/github/callback", scope=Scope.PUBLIC, is_page=True)
     def show_callback(query: SetupQuery) -> Answer:
         """Show how to finish connecting a GitHub account; GitHub sends browsers here. It changes nothing."""
         return html(_PAGE.format(body=_callback(env, query)))

@@ -38,7 +38,7 @@ def make_router(db: Database) -> Router:
     router = Router("Webhooks", prefix="")
     settings, clock = db.env.settings, db.env.clock
 
-    @router.post("/webhook", scope=Scope.PUBLIC, raw=True, body_limit=STRIPE_LIMIT)
+    @router.post("/webhook", scope=Scope.PUBLIC, raw=True, is_counted=False, body_limit=STRIPE_LIMIT)
     async def receive_stripe_event(request: Request) -> Received:
         """Receive an event of the payment processor, signed in `Stripe-Signature`.
 
@@ -48,7 +48,9 @@ def make_router(db: Database) -> Router:
         seal = signatures.stripe(secret, request.header(b"stripe-signature"), clock.now())
         return await _receive(db, request, seal, STRIPE_LIMIT, service.stripe_delivery)
 
-    @router.post("/api/v1/webhook/github-events", scope=Scope.PUBLIC, raw=True, body_limit=GITHUB_LIMIT)
+    @router.post(
+        "/api/v1/webhook/github-events", scope=Scope.PUBLIC, raw=True, is_counted=False, body_limit=GITHUB_LIMIT
+    )
     async def receive_github_event(request: Request) -> Received:
         """Receive an event of the code-hosting app, signed in `X-Hub-Signature-256`.
 
