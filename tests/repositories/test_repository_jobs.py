@@ -14,7 +14,7 @@ from moorage.db.store import Database
 from moorage.identity import orgs
 from moorage.identity.orgs import Organization
 from moorage.jobs.timetable import Tick
-from moorage.kit.clock import HOUR_MS, ManualClock
+from moorage.kit.clock import DAY_MS, HOUR_MS, ManualClock
 from moorage.repositories import jobs, service
 from moorage.repositories.names import Name
 from moorage.repositories.storage import Storage
@@ -56,7 +56,7 @@ def age(*paths: Path) -> None:
         os.utime(path, (then, then), follow_symlinks=False)
 
 
-async def test_the_repositories_of_a_deleted_organization_go_with_it(db: Database) -> None:
+async def test_the_repositories_of_a_deleted_organization_go_with_it(db: Database, clock: ManualClock) -> None:
     owner = await make_user(db)
     quay, reef = await make_org(db, owner, name="Quay"), await make_org(db, owner, name="Reef")
     folder = await make_repository(db, quay, "site")
@@ -66,6 +66,7 @@ async def test_the_repositories_of_a_deleted_organization_go_with_it(db: Databas
 
     assert not folder.exists()
     assert [path.name for path in folder.parent.iterdir() if path.name.startswith("gone")] == []
+    clock.advance(30 * DAY_MS)
     again = await db.write(lambda tx: service.begin_push(tx, reef.id, Name("quay", "site"), ACTOR))
     assert again.org_id == reef.id
 
