@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import IO
 
 from moorage.errors import BadRequest
@@ -12,6 +12,7 @@ from moorage.http.request import Request, size_text
 STEP = 256 * 1024
 # A push that is too large is read on for a while: a client that is still sending does not look at any answer.
 READ_ON = 4
+CHECK_EVERY = 8 * 2**20
 
 
 async def chunks(request: Request, most: int) -> AsyncIterator[bytes]:
@@ -45,21 +46,17 @@ async def _unpacked(request: Request, most: int) -> AsyncIterator[bytes]:
         raise BadRequest("The body is not gzip") from None
 
 
-async def read(request: Request, most: int) -> bytes:
-    """Return a body that is never large; raises BadRequest."""
-    body = bytearray()
-    async for chunk in chunks(request, most):
-        body += chunk
-        if len(body) > most:
-            raise BadRequest(f"The body is larger than {size_text(most)}")
-    return bytes(body)
+async def store(request: Request, file: IO[bytes], most: int, check_room: Callable[[], None]) -> bool:
+    """Write a body to a file. Return False, with the begin of it in the file, where it is larger than `most`.
 
-
-async def store(request: Request, file: IO[bytes], most: int) -> bool:
-    """Write a body to a file. Return False, with the begin of it in the file, where it is larger than `most`."""
-    size = 0
+    `check_room` is called every few megabytes: many bodies come at once, and each was let in when there was room.
+    """
+    size = checked = 0
     async for chunk in chunks(request, most * READ_ON):
         size += len(chunk)
+        if size - checked >= CHECK_EVERY:
+            checked = size
+            check_room()
         if size <= most:
             file.write(chunk)
         elif size > most * READ_ON:

@@ -28,6 +28,7 @@ from moorage.repositories.github_api import GithubUnavailable
 from moorage.repositories.names import Name, is_branch, is_commit, is_full_commit, parse_name
 from moorage.repositories.pushes import HEADS
 from moorage.repositories.storage import Storage, size_of
+from moorage.repositories.turns import Turns
 
 FETCH_S = 600
 CHECKOUT_S = 300
@@ -100,6 +101,7 @@ class Sources:
         self._settings = db.env.settings
         self._storage = Storage(self._settings)
         self._github = GithubApp(db)
+        self._turns = Turns()
 
     async def fetch(
         self,
@@ -114,7 +116,7 @@ class Sources:
         """Write the files of the commit, or of the branch's newest one, into an empty folder; raises FetchFailed."""
         wanted = _checked(repository, branch, commit)
         try:
-            async with self._bench(target) as bench:
+            async with self._turns.wait(org_id), self._bench(target) as bench:
                 found = await self._bring(org_id, wanted, bench, say)
                 await self._check_out(wanted, found, bench)
                 say(f"Checked out {found.sha[:12]} {found.message}".rstrip())

@@ -1,7 +1,7 @@
 """How git is started: by argument list, knowing nothing of the machine's or anybody's configuration.
 
 No hook can run (they are looked for in an empty folder), no file of a home or of the system is read, nothing is asked
-at a terminal, and what one process may use is bounded by the kernel.
+at a terminal, what one process may use is bounded by the kernel, and all of it runs at low priority.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+
+from moorage.repositories.priority import GROUPS, be_nice, is_heavy
 
 OLDEST_GIT = (2, 30)  # With 2.31 private repositories of the code host can be read too.
 MEMORY_BYTES = 2 * 2**30
@@ -76,7 +78,7 @@ class Git:
         stdin: int | IO[bytes] = DEVNULL,
         stderr: int = DEVNULL,
     ) -> Process:
-        """Start git with its output in a pipe; whoever started it ends it with `stop`."""
+        """Start git at low priority, with its output in a pipe; the caller ends it with `stop`."""
         process = await asyncio.create_subprocess_exec(
             *self.argv(*words, config=config or {}),
             cwd=cwd,
@@ -87,6 +89,9 @@ class Git:
             start_new_session=True,
         )
         self._bound(process.pid)
+        be_nice(process.pid)
+        if is_heavy(tuple(map(str, words))):
+            await _enter_group(process)
         return process
 
     async def run(
@@ -139,8 +144,24 @@ class Git:
             resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
 
 
+async def _enter_group(process: Process) -> None:
+    entering = asyncio.ensure_future(asyncio.to_thread(GROUPS.enter, process.pid))
+    try:
+        await asyncio.shield(entering)
+    except asyncio.CancelledError:
+        await entering  # The group is known then, and removed with the process.
+        await stop(process)
+        raise
+
+
 async def stop(process: Process) -> None:
-    """End a process and those it started, first with the chance to tidy up. One that has ended is left alone."""
+    """End a process and those it started, first with the chance to tidy up; then remove its cgroup."""
+    await _end(process)
+    if GROUPS.has(process.pid):
+        await asyncio.to_thread(GROUPS.leave, process.pid)
+
+
+async def _end(process: Process) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.returncode is not None:
             return

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import IO
 
 from moorage.audit.service import Actor
 from moorage.db.store import Database
-from moorage.errors import EngineError, RateLimited
+from moorage.errors import EngineError
 from moorage.http.request import size_text
 from moorage.repositories import service
 from moorage.repositories.git import TooSlow, stop
@@ -25,10 +24,10 @@ from moorage.repositories.pushes import HEADS, PushRequest
 from moorage.repositories.service import FIRST_BRANCH, Push, Update
 from moorage.repositories.storage import MB, Storage, size_of
 from moorage.repositories.tables import Repository
+from moorage.repositories.turns import Turns
 from moorage.repositories.view import View
 from moorage.telemetry import Telemetry
 
-AT_ONCE = 16
 RECEIVE_S = 600
 TIDY_S = 300
 ASK_S = 30
@@ -46,26 +45,6 @@ class Incoming:
     actor: Actor
     request: PushRequest
     body: IO[bytes]
-
-
-class Turns:
-    """How many transfers of each organization are under way, so that none takes the machine from all others."""
-
-    def __init__(self) -> None:
-        self._taken: Counter[int] = Counter()
-
-    def check(self, org_id: int) -> None:
-        if self._taken[org_id] >= AT_ONCE:
-            raise RateLimited(f"This organization has {AT_ONCE} git transfers under way; try again in a moment")
-
-    @contextlib.contextmanager
-    def take(self, org_id: int) -> Iterator[None]:
-        self._taken[org_id] += 1
-        try:
-            yield
-        finally:
-            self._taken[org_id] -= 1
-            self._taken += Counter()  # Forgets whoever has none.
 
 
 class Receiver:
@@ -106,7 +85,7 @@ class Receiver:
     async def run(self, incoming: Incoming, view: View) -> None:
         """Store a push, do what follows, and let the client see it."""
         try:
-            with incoming.body, self._turns.take(incoming.repository.org_id):
+            with incoming.body, self._turns.go_on(incoming.repository.org_id):
                 code = await self._receive(incoming, view)
             if code == 0:
                 await self._follow(incoming, view)

@@ -14,7 +14,7 @@ import re
 import signal
 import tempfile
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,11 +36,12 @@ from moorage.repositories import bodies, pushes, service
 from moorage.repositories.git import TooSlow, stop
 from moorage.repositories.names import Name, parse_name
 from moorage.repositories.pktline import FLUSH, packet
-from moorage.repositories.receiving import Incoming, OnPush, Receiver, Turns
+from moorage.repositories.receiving import Incoming, OnPush, Receiver
 from moorage.repositories.service import Push as Push
 from moorage.repositories.service import Update as Update
 from moorage.repositories.storage import MB, Storage
 from moorage.repositories.tables import Repository
+from moorage.repositories.turns import Turns
 from moorage.repositories.view import View
 from moorage.telemetry import Telemetry
 
@@ -122,10 +123,10 @@ class GitServer:
             raise Unauthorized("Give an API token or a session token as the password; any user name will do")
         caller, repository = await self._db.peek(partial(self._admit, asked=asked))
         asked.request.caller = caller
-        self._turns.check(caller.org_id)
         self._storage.prepare()
         if advertise:
-            return await self._advertise(asked, repository)
+            with self._turns.take(caller.org_id):
+                return await self._advertise(asked, repository)
         if asked.request.media_type != f"application/x-{asked.service}-request":
             raise BadRequest(f"The body should be application/x-{asked.service}-request")
         if asked.writes:
@@ -186,16 +187,22 @@ class GitServer:
         return self._storage.path(repository.id)
 
     async def _send(self, asked: Asked, repository: Repository) -> Stream:
-        body = await bodies.read(asked.request, MOST_ASKED)
-        path = await self._find_folder(repository)
+        body = tempfile.TemporaryFile(dir=self._storage.incoming)  # noqa: SIM115 - closed when it is sent, or collected
+        with self._turns.take(repository.org_id):
+            if not await bodies.store(asked.request, body, MOST_ASKED, self._storage.check_room):
+                raise BadRequest(f"The body is larger than {size_text(MOST_ASKED)}")
+            path = await self._find_folder(repository)
         sent = self._sent(repository.org_id, path, body, asked.environment)
         return Stream(sent, [_content_type(f"{asked.service}-result")])
 
-    async def _sent(self, org_id: int, path: Path, body: bytes, environment: dict[str, str]) -> AsyncIterator[bytes]:
+    async def _sent(
+        self, org_id: int, path: Path, body: IO[bytes], environment: dict[str, str]
+    ) -> AsyncIterator[bytes]:
         """Yield what git sends for a fetch; a client that goes away ends it."""
         words = ("upload-pack", "--strict", "--stateless-rpc", path)
-        with self._turns.take(org_id), _as_file(self._storage.incoming, body) as file:
-            process = await self._storage.git.start(*words, cwd=path, environment=environment, stdin=file)
+        with self._turns.go_on(org_id), body:
+            os.lseek(body.fileno(), 0, os.SEEK_SET)  # Python's own seek may move within its buffer only.
+            process = await self._storage.git.start(*words, cwd=path, environment=environment, stdin=body)
             assert process.stdout is not None
             late = asyncio.get_running_loop().call_later(SEND_S, _end, process)
             try:
@@ -212,14 +219,14 @@ class GitServer:
         kept = False
         try:
             with self._turns.take(caller.org_id):
-                fits = await bodies.store(asked.request, body, self._push_bytes)
-            request = pushes.read(body)
-            if not request.commands:
-                return Answer(200, b"", [kind])  # A client asks like this whether it may send something large.
-            if not fits:
-                why = f"The push is larger than {size_text(self._push_bytes)}, which is the most that one may be"
-                return Answer(200, pushes.refusal(request, why, "too large"), [kind])
-            incoming = await self._begin(asked, caller, request, body)
+                fits = await bodies.store(asked.request, body, self._push_bytes, self._storage.check_room)
+                request = pushes.read(body)
+                if not request.commands:
+                    return Answer(200, b"", [kind])  # A client asks like this whether it may send something large.
+                if not fits:
+                    why = f"The push is larger than {size_text(self._push_bytes)}, which is the most that one may be"
+                    return Answer(200, pushes.refusal(request, why, "too large"), [kind])
+                incoming = await self._begin(asked, caller, request, body)
             if isinstance(incoming, str):
                 return Answer(200, pushes.refusal(request, incoming, "no room"), [kind])
             kept = True
@@ -271,15 +278,6 @@ def _refusal(error: MoorageError) -> Answer:
 
 def _content_type(kind: str) -> tuple[bytes, bytes]:
     return b"content-type", f"application/x-{kind}".encode()
-
-
-@contextlib.contextmanager
-def _as_file(folder: Path, data: bytes) -> Iterator[IO[bytes]]:
-    """Hold some bytes in a file, which git can read at its own pace."""
-    with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(data)
-        file.seek(0)
-        yield file
 
 
 def _end(process: Process) -> None:
