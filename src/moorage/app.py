@@ -35,8 +35,9 @@ from moorage.domains import jobs as domain_jobs
 from moorage.domains import routes as domain_routes
 from moorage.domains import service as domain_service
 from moorage.domains.dns import Resolver
+from moorage.domains.issuance import Permission
 from moorage.domains.service import ServedDomainsChanged
-from moorage.domains.verifying import Verifier, ask
+from moorage.domains.verifying import Verifier
 from moorage.engines.local import LocalReplicas
 from moorage.engines.ports import Replicas
 from moorage.functions import jobs as function_jobs
@@ -408,7 +409,8 @@ def build(
     cronjobs.register(handlers, ticks, github)
     monitors.register(handlers, ticks)
     chores.register(handlers, ticks, artifacts, [pipeline.releases, pipeline.app_releases, cronjobs.releases])
-    mounts = [Mount("/git/", projects.git.handle), asking(db), monitors.mount()]
+    permission = Permission(db, GatewayCertificates(settings), telemetry.log)
+    mounts = [Mount("/git/", projects.git.handle), asking(permission), monitors.mount()]
     asgi = Dispatcher(routes, db, gate, telemetry, fallback=pages.find, mounts=mounts)
     return App(
         asgi, routes, handlers, ticks, sessions, artifacts, functions, projects, databases, cronjobs, monitors, github,
@@ -423,13 +425,13 @@ def identity_routers(db: Database, sessions: Sessions) -> list[Router]:
     return [login, identity_routes.router, org_routes.router, org_routes.stream_router(db)]
 
 
-def asking(db: Database) -> Mount:
+def asking(permission: Permission) -> Mount:
     """What the public gateway asks before it gets a certificate for a name. It tells no more than a request would."""
 
     async def may_have_certificate(request: Request) -> Answer | None:
         if request.path != ASK_PATH or request.method != "GET":
             return None
-        is_served = await ask(db, db.env.settings, request.from_query("domain") or "")
+        is_served = await permission.ask(request.from_query("domain") or "")
         return plain_json({"served": is_served}, 200 if is_served else 404)
 
     return Mount(ASK_PATH.rpartition("/")[0] + "/", may_have_certificate, is_counted=False)

@@ -268,6 +268,13 @@ class Settings(BaseSettings):
         "https://acme-v02.api.letsencrypt.org/directory", description="ACME directory that certificates come from."
     )
     acme_email: str = Field("", description="Address that the certificate authority writes to.")
+    certificates_per_week: int = Field(
+        20, ge=1, description="New names that one organization gets certificates for in a week."
+    )
+    tls_cert: str = Field(
+        "", description="File with a certificate of your own for the gateway and its chain, such as a wildcard; PEM."
+    )
+    tls_key: str = Field("", description="File with the private key of that certificate; PEM.")
     acme_ca: str = Field("", description="File with the CA certificate of the ACME server itself, where it is private.")
     clamd: str = Field("", description="Socket or `host:port` of a ClamAV daemon that uploads are scanned with too.")
     smtp_url: SecretStr = Field(

@@ -21,11 +21,13 @@ from tests.domains.support import Desk
 from tests.ports import free_port
 
 from moorage.db.store import Database
+from moorage.domains import grants
+from moorage.domains.issuance import Permission
 from moorage.domains.jobs import RETRY_S
-from moorage.domains.verifying import ask
 from moorage.gateway import caddy, sites, tls
 from moorage.kit.clock import MINUTE_MS, SECOND_MS, ManualClock
 from moorage.settings import Settings, load
+from moorage.telemetry import Telemetry
 
 # One process runs them all, so that the authority and the gateway are started once.
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("certificates")]
@@ -70,7 +72,8 @@ def settings(gateway: Settings) -> Settings:
 @pytest.fixture
 async def asked(db: Database, settings: Settings) -> AsyncIterator[list[str]]:
     """The names that the gateway asked the API for."""
-    async with serving_ask(settings.api_port, partial(ask, db, settings)) as names:
+    permission = Permission(db, tls.GatewayCertificates(settings), Telemetry(quiet=True).log)
+    async with serving_ask(settings.api_port, permission.ask) as names:
         yield names
 
 
@@ -130,6 +133,30 @@ async def test_a_domain_that_is_not_verified_gets_no_certificate(
     assert became == "failed"
     assert tls.certificate_status(settings, "pending.example.com") == "none"
     assert set(asked) == {"pending.example.com"}
+
+
+@pytest.mark.boundary("tenant-to-tenant", "Renames give an organization no certificates beyond its weekly budget.")
+@pytest.mark.parametrize("db", ["sqlite"], indirect=True)
+async def test_an_organization_that_used_up_its_budget_gets_no_certificate_from_the_authority(
+    desk: Desk, db: Database, zone: Zone, authority: Pebble, settings: Settings, asked: list[str]
+) -> None:
+    zone.put("over.example.com", "A", "127.0.0.1")
+    zone.put("over.apps.example.net", "A", "127.0.0.1")
+    team = await desk.make_team("over")
+    for number in range(settings.certificates_per_week):
+        await db.write(lambda tx, name=f"name-{number}": grants.add(tx, team.org_id, grants.Kind.SUBDOMAIN, name))  # type: ignore[misc]
+
+    await desk.make_verified(team, "over.example.com")
+    await desk.run_jobs()
+    for host in ("over.example.com", "over.apps.example.net"):
+        with pytest.raises(ssl.SSLError):
+            await visit(settings.https_port, host, root=authority.root())
+
+    found = await team.only()
+    assert found["certificateStatus"] == "failed"
+    assert "the most that are allowed" in found["lastError"]
+    assert set(asked) == {"over.example.com", "over.apps.example.net"}
+    assert tls.certificate_status(settings, "over.apps.example.net") == "none"
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from moorage.db.store import Database
 from moorage.db.tx import UniqueClash
 from moorage.domains.states import CUSTOM_DOMAIN, DomainStatus
 from moorage.domains.tables import custom_domain
-from moorage.kit.clock import DAY_MS, HOUR_MS
+from moorage.identity.freed_names import REST_MS
+from moorage.kit.clock import DAY_MS, HOUR_MS, ManualClock
 from moorage.projects import service as projects
 
 pytestmark = pytest.mark.anyio
@@ -209,13 +210,14 @@ async def test_a_domain_passes_on_to_who_proves_it_once_its_owners_record_is_gon
 
 
 async def test_who_takes_the_name_of_a_deleted_project_does_not_get_its_domain(
-    desk: Desk, db: Database, zone: Zone
+    desk: Desk, db: Database, zone: Zone, clock: ManualClock
 ) -> None:
     owner = await desk.make_team("harbor")
     added = await owner.add(DOMAIN)
     zone.put(DOMAIN, "CNAME", "harbor.apps.example.net.")
     await owner.verify(added)
     await db.write(lambda tx: projects.delete(tx, owner.org_id, Actor(None, "test"), "harbor"))
+    clock.advance(REST_MS + 1)
     other = await desk.make_team("harbor")
     taken = await other.add(DOMAIN)
 

@@ -8,9 +8,8 @@ from tests.domains.support import Desk
 
 from moorage.audit.service import Actor
 from moorage.db.store import Database
-from moorage.domains.verifying import ask
 from moorage.identity import orgs
-from moorage.kit.clock import DAY_MS, ManualClock
+from moorage.kit.clock import ManualClock
 from moorage.projects import service as projects
 
 pytestmark = pytest.mark.anyio
@@ -218,23 +217,3 @@ async def test_a_deleted_organization_takes_its_domains_along(desk: Desk, db: Da
     await desk.run_jobs()
 
     assert await desk.served() == {}
-
-
-async def test_certificates_are_granted_for_names_that_are_served_and_no_other(
-    desk: Desk, db: Database, clock: ManualClock
-) -> None:
-    settings = db.env.settings
-    team = await desk.make_team("harbor")
-    await team.add("pending.example.com")
-    await desk.make_verified(team, "shop.example.com")
-    await db.write(lambda tx: projects.rename(tx, team.org_id, ACTOR, "harbor", "pier"))
-
-    served = ["shop.example.com", "pier.apps.example.net", "harbor.apps.example.net", "PIER.apps.example.net"]
-    served += ["apps.example.net", "edge.apps.example.net", "localhost"]
-    others = ["pending.example.com", "absent.apps.example.net", "a.pier.apps.example.net", "pier", "", "ü", "a\x00b"]
-    granted = [name for name in [*served, *others] if await ask(db, settings, name)]
-    clock.advance(DAY_MS + 1)
-    is_old_name_granted = await ask(db, settings, "harbor.apps.example.net")
-
-    assert granted == served
-    assert not is_old_name_granted

@@ -24,7 +24,7 @@ NAMES = {
     *("settings", "system", "python", "sqlite", "git", "caddy", "node", "disk"),
     *("memory", "ports", "data folder", "clock", "locale", "open files", "mode"),
     *("functions: sandbox", "functions: limits", "functions: runtimes", "functions: network"),
-    "functions: hosts",
+    *("functions: hosts", "certificate"),
     *("databases: postgresql", "databases: mysql"),
 }
 KEYS = {"master_key": bytes(range(32)).hex(), "session_secret": bytes(range(32, 64)).hex()}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from moorage import jobs
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.domains import service
+from moorage.domains import grants, service
 from moorage.domains.service import EnsureCertificate, ServedDomainsChanged
 from moorage.domains.states import CertificateStatus, DomainStatus
+from moorage.domains.tables import Domain
 from moorage.domains.verifying import Verifier
 from moorage.errors import RetryLater
 from moorage.identity.orgs import OrganizationDeleted
@@ -41,7 +44,7 @@ def register(handlers: Handlers, ticks: dict[str, TickHandler], verifier: Verifi
         found = await run.read(lambda tx: service.find(tx, wanted.org_id, wanted.domain_id))
         if found is None or found.status != DomainStatus.VERIFIED:
             return
-        became = await verifier.certificates.ensure(found.domain)
+        became = await _ensure(run, verifier, found)
         await run.write(lambda tx: service.note_certificate(tx, wanted.org_id, wanted.domain_id, became))
         if became in (CertificateStatus.PENDING, CertificateStatus.FAILED):
             after_s = RETRY_S[min(run.attempt, len(RETRY_S)) - 1]
@@ -65,5 +68,15 @@ def _on_tick(tx: Tx, tick: Tick) -> None:
     jobs.add(tx, RecheckDomains(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
 
 
+async def _ensure(run: Run, verifier: Verifier, found: Domain) -> str:
+    """Have the gateway get a certificate, unless it would be refused for the organization's budget."""
+    refusal = await run.read(lambda tx: grants.why_no_certificate(tx, found.org_id, found.domain))
+    is_issued = await asyncio.to_thread(verifier.certificates.status, found.domain) == "issued"
+    if refusal is not None and not is_issued:
+        return CertificateStatus.FAILED
+    return await verifier.certificates.ensure(found.domain)
+
+
 def forget(tx: Tx, event: OrganizationDeleted) -> None:
+    grants.forget(tx, event.org_id)
     service.remove_of_organization(tx, event.org_id)

@@ -17,7 +17,7 @@ from moorage.audit import service as audit
 from moorage.audit.service import THE_PLATFORM, Actor, Target
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx, move
-from moorage.domains import tables
+from moorage.domains import grants, tables
 from moorage.domains.dns import Finding, Outcome
 from moorage.domains.names import is_ours
 from moorage.domains.states import CUSTOM_DOMAIN, CertificateStatus, DomainStatus
@@ -175,7 +175,7 @@ def note_certificate(tx: Tx, org_id: int, domain_id: int, certificate: str) -> N
         org_id=org_id,
         id=domain_id,
         certificate=certificate,
-        error=NO_CERTIFICATE if certificate == C.FAILED else None,
+        error=_why_no_certificate(tx, org_id, find(tx, org_id, domain_id)) if certificate == C.FAILED else None,
         now=tx.now,
     )
 
@@ -184,11 +184,6 @@ def note_certificate(tx: Tx, org_id: int, domain_id: int, certificate: str) -> N
 def served(tx: Tx) -> dict[str, int]:
     """Return every domain that is served, with its project's id."""
     return dict(tx.all(tables.SERVED))
-
-
-@across_organizations("the gateway serves the domains of every organization")
-def is_served(tx: Tx, host: str) -> bool:
-    return tx.find(tables.IS_SERVED, domain=host) is not None
 
 
 def hosts_of(tx: Tx, org_id: int, project_id: int) -> list[str]:
@@ -200,12 +195,6 @@ def hosts_of(tx: Tx, org_id: int, project_id: int) -> list[str]:
 def find_owner(tx: Tx, host: str) -> tuple[int, int] | None:
     """Return whose a domain that is served is: the organization's id and the project's."""
     return tx.find(tables.OWNER, domain=host)
-
-
-@across_organizations("a subdomain of the platform may be anybody's")
-def is_subdomain(tx: Tx, name: str) -> bool:
-    """Tell whether a subdomain of the platform leads to a project, a preview, or on from a name that a project had."""
-    return tx.find(tables.IS_SUBDOMAIN, name=name, since=tx.now - projects.MOVED_MS) is not None
 
 
 @across_organizations("the domains of every organization are looked at again")
@@ -257,7 +246,7 @@ def _note_presence(tx: Tx, org_id: int, found: Domain, certificate: str) -> None
         tables.NOTE_CHECK,
         org_id=org_id,
         id=found.id,
-        error=NO_CERTIFICATE if shown == C.FAILED else None,
+        error=_why_no_certificate(tx, org_id, found) if shown == C.FAILED else None,
         missed=0,
         next_check_at=tx.now + CHECK_EVERY_MS,
         certificate=shown,
@@ -331,6 +320,11 @@ def _certificate_of(tx: Tx, org_id: int, found: Domain, certificate: str) -> str
         # The next regular try may be hours away, and whoever asks now has often just set a record.
         jobs.add(tx, wanted, dedupe_key=f"{key}:now", lane=Lane.CHORES, max_attempts=1)
     return C.FAILED if found.certificate_status == C.FAILED else C.PENDING
+
+
+def _why_no_certificate(tx: Tx, org_id: int, found: Domain | None) -> str:
+    refusal = grants.why_no_certificate(tx, org_id, found.domain) if found is not None else None
+    return refusal or NO_CERTIFICATE
 
 
 def _remember_holder(tx: Tx, org_id: int, domain: str) -> None:

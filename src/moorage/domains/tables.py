@@ -12,8 +12,6 @@ from sqlalchemy import (
     UniqueConstraint,
     case,
     delete,
-    exists,
-    literal,
     select,
     update,
 )
@@ -110,7 +108,6 @@ OWNER: Query[tuple[int, int]] = Query(select(_d.org_id, _d.project_id).where(_na
 HOSTS_OF: Query[str] = Query(
     select(_d.domain).where(_mine & (_d.project_id == arg("project_id")) & _is_verified), scalar
 )
-IS_SERVED: Query[int] = Query(select(literal(1)).where(_named & _is_verified), scalar)
 NULL_AT_FIRST = ("id", "last_error", "certificate_at", "verified_at")
 ADD: Query[int] = Query(
     insert_or_ignore(custom_domain),
@@ -149,14 +146,4 @@ LAST_HOLDER: Query[int] = Query(select(_h.org_id).where(_h.domain == arg("domain
 ADD_HOLDER: Query[int] = Query(insert_or_ignore(domain_holder), scalar, sets=("domain", "org_id", "at"))
 SET_HOLDER = Command(
     update(domain_holder).where(_h.domain == arg("domain")).values(org_id=arg("org_id"), at=arg("now"))
-)
-
-# Whether a subdomain of the platform leads anywhere: to a project, a preview, or on from a name that a project had.
-IS_SUBDOMAIN: Query[int] = Query(
-    select(literal(1)).where(
-        exists().where(_p.name == arg("name"))
-        | exists().where((_v.name == arg("name")) & (_v.status == "active"))
-        | exists().where((_n.name == arg("name")) & (_n.until >= arg("since")))
-    ),
-    scalar,
 )

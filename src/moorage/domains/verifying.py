@@ -14,13 +14,10 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.domains import service
 from moorage.domains.dns import Finding, Resolver, Wanted
-from moorage.domains.names import own_hosts
 from moorage.domains.service import Look, NoSuchDomain
 from moorage.domains.states import CertificateStatus
 from moorage.domains.tables import Domain
-from moorage.functions import addresses
 from moorage.projects import service as projects
-from moorage.settings import Settings
 
 AT_ONCE = 20
 Write = Callable[[Callable[[Tx], Domain]], Awaitable[Domain]]
@@ -72,17 +69,3 @@ class Verifier:
 
     async def _certificate(self, found: Domain) -> CertificateStatus:
         return CertificateStatus(await asyncio.to_thread(self.certificates.status, found.domain))
-
-
-async def ask(db: Database, settings: Settings, domain: str) -> bool:
-    """Tell whether the gateway may get a certificate for a name: whether it is one that the platform serves."""
-    host = domain.lower()
-    if host in own_hosts(settings):
-        return True
-
-    def unit(tx: Tx) -> bool:
-        name = host.removesuffix(f".{settings.domain}")
-        is_project = name != host and service.is_subdomain(tx, name)
-        return is_project or service.is_served(tx, host) or addresses.find_owner(tx, host) is not None
-
-    return host.isascii() and host.isprintable() and await db.peek(unit)

@@ -14,12 +14,13 @@ import secrets
 import shutil
 import subprocess
 import sysconfig
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from moorage.errors import CannotStart
-from moorage.gateway import access_log, admin, app_proxy, pages, static
+from moorage.gateway import access_log, admin, app_proxy, operator_certificate, pages, static
 from moorage.gateway import hosts as host_configs
 from moorage.gateway.hosts import HostConfig
 from moorage.gateway.pages import NOTHING_HERE, Route, subroute
@@ -114,7 +115,7 @@ def write_config(settings: Settings, hosts: HostConfig | None = None) -> Path:
     (run / "caddy").mkdir(mode=0o700, parents=True, exist_ok=True)
     run.chmod(0o700)
     if hosts is None:
-        hosts = last_hosts(settings)
+        hosts = replace(last_hosts(settings), certificate=operator_certificate.ensure_copy(settings))
     else:
         _write(run / LAST_HOSTS, host_configs.to_text(hosts))
     return _write(run / "caddy.json", config_text(settings, hosts))
@@ -196,7 +197,7 @@ def config(settings: Settings, *, admin_socket: Path, hosts: HostConfig = _NO_HO
         "storage": {"module": "file_system", "root": str(settings.folder("keys") / "caddy")},
         "apps": {"http": {"grace_period": "5s", "servers": {"public": _server(settings, hosts)}}},
     }
-    apply_tls(made, settings)
+    apply_tls(made, settings, hosts.certificate)
     access_log.add_to(made, settings, hosts)
     return made
 

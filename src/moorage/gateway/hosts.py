@@ -41,6 +41,7 @@ class HostConfig:
     apps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # where the replicas listen, if there are several
     # Those with an app: none of their requests is for a file. With the name that said where it is, "" if none did.
     direct: Mapping[str, str] = field(default_factory=dict)
+    certificate: str = ""  # fingerprint of the operator's own certificate
 
     def hosts(self) -> list[str]:
         return sorted({*self.moved, *self.rules, *self.logged, *self.apps, *self.direct})
@@ -161,6 +162,7 @@ def to_text(config: HostConfig) -> str:
     }
     apps = {host: list(addresses) for host, addresses in config.apps.items()}
     plain = {"moved": dict(config.moved), "logged": sorted(config.logged), "direct": dict(config.direct)}
+    plain["certificate"] = config.certificate
     return json.dumps({**plain, "rules": rules, "apps": apps})
 
 
@@ -177,6 +179,6 @@ def from_text(text: str) -> HostConfig:
         }
         apps = {host: tuple(addresses) for host, addresses in read.get("apps", {}).items()}
         logged, direct = frozenset(read["logged"]), dict(read.get("direct", {}))
-        return HostConfig(dict(read["moved"]), rules, logged, apps, direct)
+        return HostConfig(dict(read["moved"]), rules, logged, apps, direct, str(read.get("certificate", "")))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError("not a configuration of hosts") from error

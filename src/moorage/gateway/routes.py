@@ -11,14 +11,14 @@ import time
 from collections.abc import Container
 from dataclasses import replace
 
-from moorage.gateway import admin, caddy
+from moorage.gateway import admin, caddy, operator_certificate
 from moorage.gateway import hosts as host_configs
 from moorage.gateway.app_routes import AppRoutes
 from moorage.gateway.hosts import HostConfig
 from moorage.gateway.links import Links
 from moorage.gateway.wanted import Wanted
 from moorage.rules.patterns import HostRules
-from moorage.settings import Settings
+from moorage.settings import BadSettings, Settings
 from moorage.shim import ports
 from moorage.telemetry import Telemetry
 
@@ -52,7 +52,8 @@ class Routes:
         async with self._turn:
             # A host that moved keeps its files, or its app, until visitors are sent on.
             await asyncio.to_thread(self._bring_in_line, wanted)
-            await self._configure(host_configs.of(wanted, self._apps.names()))
+            config = host_configs.of(wanted, self._apps.names())
+            await self._configure(replace(config, certificate=await asyncio.to_thread(self._certificate)))
             if wanted.moved:
                 await asyncio.to_thread(self._clear, wanted)
 
@@ -77,6 +78,15 @@ class Routes:
     def _clear(self, wanted: Wanted, keep: Container[str] = ()) -> None:
         self._links.clear(wanted, keep=keep)
         self._apps.clear(wanted, keep=keep)
+
+    def _certificate(self) -> str:
+        """Return the operator's certificate as it is now; the one before where its files cannot be used."""
+        try:
+            return operator_certificate.ensure_copy(self._settings)
+        except (BadSettings, OSError) as error:
+            self._complain("the operator's certificate", error)
+            before = self._loaded or self._written or caddy.last_hosts(self._settings)
+            return before.certificate
 
     def _complain(self, host: str, error: Exception) -> None:
         if self._complaints.get(host) != str(error):

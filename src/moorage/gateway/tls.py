@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 from cryptography import x509
 
+from moorage.gateway import operator_certificate
+from moorage.gateway.operator_certificate import is_match
 from moorage.gateway.sites import HOST_PATTERN, is_host
 from moorage.kit.clock import Clock, SystemClock
 from moorage.settings import Settings
@@ -36,9 +38,10 @@ _LOOPBACK = ["127.0.0.0/8", "::1/128"]
 _CHALLENGES = "/.well-known/acme-challenge/*"
 
 
-def apply_tls(config: dict[str, Any], settings: Settings) -> dict[str, Any]:
+def apply_tls(config: dict[str, Any], settings: Settings, certificate: str = "") -> dict[str, Any]:
     """Add TLS to the gateway's configuration, in place, and return it; as it is where a proxy in front ends TLS.
 
+    `certificate` is the fingerprint of the operator's own, if there is one: names that it is valid for get no other.
     Safe to repeat. The server that speaks TLS is a copy of the plain one, routes and all; the plain one sends visitors
     on to it.
     """
@@ -54,6 +57,8 @@ def apply_tls(config: dict[str, Any], settings: Settings) -> dict[str, Any]:
             "on_demand": {"permission": {"module": "http", "endpoint": _ask_url(settings)}},
         }
     }
+    if certificate:
+        config["apps"]["tls"]["certificates"] = {"load_files": operator_certificate.load_files(settings, certificate)}
     return config
 
 
@@ -121,6 +126,9 @@ class GatewayCertificates:
     def status(self, host: str) -> CertificateStatus:
         return certificate_status(self.settings, host)
 
+    def is_covered(self, host: str) -> bool:
+        return bool(self.settings.https_port) and operator_certificate.is_covered(self.settings, host)
+
     async def ensure(self, host: str) -> CertificateStatus:
         return await ensure_certificate(self.settings, host, timeout_s=self.timeout_s)
 
@@ -129,6 +137,8 @@ def certificate_status(settings: Settings, host: str, clock: Clock | None = None
     """Look at what the gateway has stored: `issued` for a certificate that is valid, `pending` while it gets one."""
     if not is_host(host):
         return "none"
+    if settings.https_port and operator_certificate.is_covered(settings, host):
+        return "issued"
     now = datetime.fromtimestamp((clock or SystemClock()).now() / 1000, UTC)
     storage = settings.folder("keys") / "caddy"
     for path in storage.glob(f"certificates/*/{host}/{host}.crt"):
@@ -196,7 +206,7 @@ def _matches(certificate: x509.Certificate, host: str, now: datetime) -> bool:
     except x509.ExtensionNotFound:
         return False
     is_current = certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
-    return is_current and host in names.get_values_for_type(x509.DNSName)
+    return is_current and any(is_match(name, host) for name in names.get_values_for_type(x509.DNSName))
 
 
 def _address(host: str, port: int) -> str:

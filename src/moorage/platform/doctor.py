@@ -26,7 +26,7 @@ from typing import Any
 
 from moorage.db.sqlite import OLDEST_SQLITE
 from moorage.gateway.caddy import LONGEST_SOCKET_PATH, MissingCaddy, find_caddy
-from moorage.platform import doctor_databases, doctor_functions, function_origins
+from moorage.platform import doctor_certificate, doctor_databases, doctor_functions, function_origins
 from moorage.platform.findings import Check as Check
 from moorage.platform.findings import State as State
 from moorage.platform.findings import in_package, program
@@ -254,6 +254,7 @@ CHECKS: tuple[Finding, ...] = (
     lambda settings, running: check_files(),
     lambda settings, running: check_mode(settings),
     lambda settings, running: function_origins.check(settings),
+    lambda settings, running: doctor_certificate.check(settings),
 )
 
 

@@ -1,0 +1,125 @@
+"""The operator's own certificate, such as a wildcard for the platform's domain: checked, copied and loaded by Caddy.
+
+Caddy refuses a whole configuration for one file that it cannot read, and reads files only when it is configured. So it
+gets copies of what was checked, and a new configuration when the operator's files have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from moorage.settings import BadSettings, Settings
+
+KEPT = 2  # A configuration on disk may still name the copy before the newest.
+
+
+@dataclass(frozen=True)
+class OperatorCertificate:
+    fingerprint: str  # of both files
+    names: tuple[str, ...]
+    not_after: datetime
+    chain: bytes
+    key: bytes
+
+    def covers(self, host: str) -> bool:
+        return any(is_match(name, host) for name in self.names)
+
+
+def is_match(name: str, host: str) -> bool:
+    """Tell whether a name in a certificate is valid for a host; a wildcard stands for one label."""
+    if name.startswith("*."):
+        return host.partition(".")[2] == name[2:].lower() and not host.startswith(".")
+    return name.lower() == host
+
+
+def find(settings: Settings) -> OperatorCertificate | None:
+    """Return the operator's certificate, if there is one; raises BadSettings where it cannot be used."""
+    if not settings.tls_cert and not settings.tls_key:
+        return None
+    if not settings.tls_cert or not settings.tls_key:
+        raise BadSettings("MOORAGE_TLS_CERT and MOORAGE_TLS_KEY: one is needed with the other")
+    paths = Path(settings.tls_cert), Path(settings.tls_key)
+    try:
+        return _read(*paths, *((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(os.stat, paths)))
+    except OSError as error:
+        raise BadSettings(f"MOORAGE_TLS_CERT and MOORAGE_TLS_KEY: {error.filename}: {error.strerror}") from None
+
+
+@lru_cache(maxsize=4)
+def _read(cert: Path, key: Path, *_stamps: tuple[int, ...]) -> OperatorCertificate:
+    chain, private = cert.read_bytes(), key.read_bytes()
+    try:
+        first = x509.load_pem_x509_certificates(chain)[0]
+        names = first.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        raise BadSettings(f"MOORAGE_TLS_CERT: {cert} is no certificate in PEM with host names") from None
+    try:
+        loaded = serialization.load_pem_private_key(private, password=None)
+    except (ValueError, TypeError):
+        raise BadSettings(f"MOORAGE_TLS_KEY: {key} is no private key in PEM without a password") from None
+    if loaded.public_key() != first.public_key():
+        raise BadSettings(f"MOORAGE_TLS_KEY: {key} is not the key of the certificate in {cert}")
+    fingerprint = hashlib.sha256(chain + private).hexdigest()[:32]
+    hosts = tuple(names.get_values_for_type(x509.DNSName))
+    return OperatorCertificate(fingerprint, hosts, first.not_valid_after_utc, chain, private)
+
+
+def ensure_copy(settings: Settings) -> str:
+    """Copy the certificate to where Caddy reads it; return its fingerprint, empty where there is none.
+
+    Safe to repeat. Raises BadSettings.
+    """
+    found = find(settings)
+    if found is None:
+        return ""
+    cert, key = _copies(settings, found.fingerprint)
+    if not cert.exists() or not key.exists():
+        cert.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(key, found.key)
+        _write(cert, found.chain)
+        _prune(cert.parent)
+    return found.fingerprint
+
+
+def load_files(settings: Settings, fingerprint: str) -> list[dict[str, Any]]:
+    """Return what Caddy is told to load: the copies with that fingerprint."""
+    cert, key = _copies(settings, fingerprint)
+    return [{"certificate": str(cert), "key": str(key), "tags": ["operator"]}]
+
+
+def is_covered(settings: Settings, host: str) -> bool:
+    """Tell whether Caddy shows the operator's certificate for a host. An expired one covers nothing."""
+    try:
+        found = find(settings)
+    except BadSettings:
+        return False
+    return found is not None and found.not_after > datetime.now(UTC) and found.covers(host)
+
+
+def _copies(settings: Settings, fingerprint: str) -> tuple[Path, Path]:
+    folder = settings.folder("keys") / "tls"
+    return folder / f"{fingerprint}.crt", folder / f"{fingerprint}.key"
+
+
+def _write(path: Path, data: bytes) -> None:
+    fresh = path.with_name(f".{secrets.token_hex(8)}")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+    fresh.replace(path)
+
+
+def _prune(folder: Path) -> None:
+    newest_first = sorted(folder.glob("*.crt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for old in newest_first[KEPT:]:
+        old.unlink()
+        old.with_suffix(".key").unlink(missing_ok=True)
