@@ -14,6 +14,7 @@ from tests.functions.support import PYTHON, Team, code_folders, contents, make_t
 from tests.http.lab import one_store
 from tests.kit.zip_bytes import LINK, Piece
 from tests.kit.zip_bytes import archive as archive_bytes
+from tests.scan.samples import EICAR
 
 from moorage.app import App
 from moorage.artifacts.store import ArtifactStore
@@ -83,6 +84,7 @@ async def test_everybody_may_read_the_code_and_nobody_may_write_it(team: Team, d
         (lambda: zip_of({}), "no main file"),
         (lambda: zip_of({"index.js": ""}), "Node.js package"),
         (lambda: zip_of({"src/index.js": "", "src/x/main.py": ""}), "Node.js package"),
+        (lambda: zip_of({**PYTHON, "data/notes.txt": EICAR}), "data/notes.txt is the EICAR"),
     ],
     ids=[
         "empty",
@@ -97,6 +99,7 @@ async def test_everybody_may_read_the_code_and_nobody_may_write_it(team: Team, d
         "no entries",
         "other language",
         "other language below",
+        "malware",
     ],
 )
 async def test_what_cannot_be_deployed_is_refused_with_the_field_and_leaves_nothing(

@@ -15,6 +15,7 @@ from tests.builders import make_org, make_user
 from tests.http.live_server import live_server
 from tests.repositories.code_host import APP_ID, CodeHost
 from tests.repositories.support import Checkout, bind
+from tests.scan.samples import EICAR, elf, pe
 
 from moorage.audit.service import Actor
 from moorage.db.store import Database
@@ -365,3 +366,19 @@ async def test_a_key_that_is_none_is_said_without_showing_it(desk: Desk) -> None
 
     assert "MOORAGE_GITHUB_APP_KEY" in said
     assert "nonsense" not in said
+
+
+@pytest.mark.boundary("stranger-to-platform", "Malware in a repository is refused before it is built.")
+async def test_malware_in_sources_is_refused_and_native_helpers_are_not(desk: Desk, tmp_path: Path) -> None:
+    work = Checkout.init(tmp_path / "scanned")
+    work.commit("a helper", helper_so=elf(kind=3), tool_exe=pe(), install_sh="curl -sL https://example.com/x | sh")
+    await desk.push(work, Name("quay", "scanned"))
+    helped = await desk.fetch("quay/scanned")
+    work.commit("malware", notes_txt=EICAR)
+    await desk.push(work, Name("quay", "scanned"))
+
+    said = await desk.fails("quay/scanned")
+
+    assert helped.message == "a helper"
+    assert "notes.txt" in said
+    assert "malware-eicar" in said

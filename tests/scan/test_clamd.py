@@ -90,7 +90,7 @@ def test_an_answer_that_is_no_verdict_lets_nothing_pass(
 ) -> None:
     clamd.answer = answer
 
-    with pytest.raises(ScanUnavailable, match="The upload was refused"):
+    with pytest.raises(ScanUnavailable, match="The files were refused"):
         scanner(settings, clamd.address).check(folder)
 
 
@@ -98,7 +98,7 @@ def test_a_file_that_is_too_long_for_the_daemon_does_not_pass(settings: Settings
     clamd.most = CHUNK
     (folder / "large.bin").write_bytes(bytes(100 * CHUNK))
 
-    with pytest.raises(ScanUnavailable, match="The upload was refused"):
+    with pytest.raises(ScanUnavailable, match="The files were refused"):
         scanner(settings, clamd.address).check(folder)
 
 

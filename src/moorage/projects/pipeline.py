@@ -135,6 +135,8 @@ class Pipeline:
             await write(partial(note, sha=fetched.sha, branch=fetched.branch))
             built = await self.builder.build(_request(project, preview, found, scratch / "source", env), log)
             await log.finish()
+            if built.plan.kind == "static" and (problem := await self.sources.check_site(built.folder)):
+                raise CannotDeploy(problem)
             base = folder_inside(scratch / "source", project.base_dir, "baseDir")
             return await self._store(write, found, replace(built, plan=replace(built.plan, base=base)), scratch)
         finally:

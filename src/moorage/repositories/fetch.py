@@ -13,6 +13,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,9 @@ from moorage.repositories.names import Name, is_branch, is_commit, is_full_commi
 from moorage.repositories.pushes import HEADS
 from moorage.repositories.storage import Storage, size_of
 from moorage.repositories.turns import Turns
+from moorage.scan.service import Purpose, Scanner, ScanUnavailable
 
+SCANS_AT_ONCE = 2  # A scan keeps a core busy.
 FETCH_S = 600
 CHECKOUT_S = 300
 ASK_S = 30
@@ -102,6 +105,8 @@ class Sources:
         self._storage = Storage(self._settings)
         self._github = GithubApp(db)
         self._turns = Turns()
+        self._scanner = Scanner(self._settings)
+        self._threads = ThreadPoolExecutor(SCANS_AT_ONCE, thread_name_prefix="scan")
 
     async def fetch(
         self,
@@ -119,12 +124,29 @@ class Sources:
             async with self._turns.wait(org_id), self._bench(target) as bench:
                 found = await self._bring(org_id, wanted, bench, say)
                 await self._check_out(wanted, found, bench)
-                say(f"Checked out {found.sha[:12]} {found.message}".rstrip())
-                return found
+            say(f"Checked out {found.sha[:12]} {found.message}".rstrip())
+            await self._scan(bench.target)
+            return found
         except TooSlow:
             raise FetchFailed(f"{wanted.name} could not be fetched in time") from None
         except QuotaExceeded as error:
             raise FetchFailed(error.message) from None
+
+    async def check_site(self, folder: Path) -> str | None:
+        """Return why a site that was built may not be published, or None."""
+        return await self._find_problem(folder, Purpose.SITE)
+
+    async def _scan(self, folder: Path) -> None:
+        if problem := await self._find_problem(folder, Purpose.SOURCE):
+            raise FetchFailed(problem)
+
+    async def _find_problem(self, folder: Path, purpose: Purpose) -> str | None:
+        loop = asyncio.get_running_loop()
+        try:
+            finding = await loop.run_in_executor(self._threads, self._scanner.check, folder, purpose)
+        except ScanUnavailable as error:
+            return error.message
+        return f"The scan refused {finding.file}: it {finding.why} ({finding.rule})" if finding is not None else None
 
     @contextlib.asynccontextmanager
     async def _bench(self, target: Path) -> AsyncIterator[_Bench]:

@@ -39,12 +39,12 @@ class Clamd:
         try:
             answer = self._ask(file)
         except OSError as error:
-            raise ScanUnavailable("The upload was refused: the virus scanner does not answer; try again") from error
+            raise ScanUnavailable("The files were refused: the virus scanner does not answer; try again") from error
         if answer == "stream: OK":
             return None
         found = re.fullmatch(r"stream: (.+) FOUND", answer)
         if found is None:
-            raise ScanUnavailable("The upload was refused: the virus scanner could not check it; try again")
+            raise ScanUnavailable("The files were refused: the virus scanner could not check them; try again")
         return found[1]
 
     def _ask(self, file: Path) -> str:

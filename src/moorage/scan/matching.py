@@ -62,8 +62,8 @@ class Matcher:
         self._scanner = yara_x.Scanner(rules())
         self._timed_out = yara_x.TimeoutError
 
-    def find(self, file: Path, name: str, *, timeout_s: int) -> Match | None:
-        """Return the first rule that matches; raises TooSlow."""
+    def find(self, file: Path, name: str, *, timeout_s: int, skip: tuple[str, ...] = ()) -> Match | None:
+        """Return the first rule that matches and whose id does not begin with a text of `skip`; raises TooSlow."""
         self._scanner.set_timeout(timeout_s)
         # Rules see only text. A byte that is none is of no importance to them.
         path = name.lower().encode(errors="replace").decode()
@@ -73,7 +73,8 @@ class Matcher:
             matching = self._scanner.scan_file(str(file)).matching_rules
         except self._timed_out:
             raise TooSlow from None
-        if not matching:
-            return None
-        meta = dict(matching[0].metadata)
-        return Match(str(meta["id"]), str(meta["why"]))
+        for rule in matching:
+            meta = dict(rule.metadata)
+            if not str(meta["id"]).startswith(skip):
+                return Match(str(meta["id"]), str(meta["why"]))
+        return None
