@@ -16,7 +16,7 @@ from typing import Any
 
 from moorage.cells import frames
 from moorage.edge.answers import Failure
-from moorage.edge.call import Call
+from moorage.edge.call import LARGE_BYTES, Call
 from moorage.edge.caps import Caps
 from moorage.edge.function import Function, Route
 from moorage.edge.pool import Pool
@@ -52,6 +52,7 @@ class PlainCall(Call):
 
     def __init__(self, lab: Lab, function: Function, params: bytes = b"{}") -> None:
         super().__init__(function, b"%032x" % next(_numbers), params)
+        self.is_large = len(params) > LARGE_BYTES
         self.outcome = ""
         self.times = 0
         self.recorded = 0

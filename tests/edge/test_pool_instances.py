@@ -171,7 +171,11 @@ async def test_a_cell_that_comes_for_an_old_revision_is_not_used(lab: Lab) -> No
 
 @pytest.mark.parametrize(
     ("caps", "params"),
-    [({"queue": 3}, b"{}"), ({"org_queue": 3}, b"{}"), ({"queue_bytes": 3000}, b'"' + b"x" * 1000 + b'"')],
+    [
+        ({"queue": 3}, b"{}"),
+        ({"org_queue": 3}, b"{}"),
+        ({"queue_bytes": 20_000, "queue_bytes_least": 0}, b'"' + b"x" * 1000 + b'"'),
+    ],
 )
 async def test_past_the_bounds_of_the_queue_calls_are_refused(caps: dict[str, int], params: bytes) -> None:
     async with opened(**caps) as lab:

@@ -29,11 +29,6 @@ MOST_GROWTH_MB = 130
 ECHO = "def main(args):\n    return {'statusCode': 200, 'body': 'ok'}\n"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 # The process.
 
 

@@ -20,6 +20,7 @@ from moorage.kit import spool
 if TYPE_CHECKING:
     from moorage.edge.function import Function
 
+LARGE_BYTES = 64 * 1024  # params of a large call
 IDS_AT_ONCE = 512  # Each on its own would cost a system call.
 
 
@@ -60,7 +61,8 @@ class Call(ABC):
     schedule = 0
     flags = 0
     is_alone = False  # may not wait behind another call in an instance's socket
-    is_web = False
+    is_plain = False  # its reply may be settled together with others
+    is_large = False  # counts against its organization's memory until it ends
 
     def __init__(self, function: Function, activation: bytes, params: bytes) -> None:
         self.function = function
@@ -95,7 +97,7 @@ class WebCall(Call):
     __slots__ = ("_head", "connection", "request")
     door = spool.WEB
     flags = frames.WEB
-    is_web = True
+    is_plain = True
 
     def __init__(
         self, function: Function, activation: bytes, params: bytes, connection: Connection, request: Request
@@ -157,6 +159,14 @@ class WebCall(Call):
         self.connection.answer(failure.answer(self.request.request_id or self.activation))
 
 
+class LargeWebCall(WebCall):
+    """A call with a large body."""
+
+    __slots__ = ()
+    is_plain = False
+    is_large = True
+
+
 def _start(origin: Origin, status: int, kind: int, size: int) -> bytes:
     """Return an answer whose function set no headers, up to its activation id. A few serve almost all calls."""
     starts = origin.starts
@@ -171,7 +181,7 @@ def _start(origin: Origin, status: int, kind: int, size: int) -> bytes:
 class DoorCall(Call):
     """A call from the platform itself: the API's `invoke`, or a schedule."""
 
-    __slots__ = ("_connection", "door", "is_alone", "on_refused", "schedule")
+    __slots__ = ("_connection", "door", "is_alone", "is_large", "on_refused", "schedule")
 
     def __init__(
         self, function: Function, activation: bytes, params: bytes, connection: Connection, schedule: int, *, door: int
@@ -183,6 +193,7 @@ class DoorCall(Call):
         self.on_refused: Callable[[], object] | None = None  # it did not run, and may come again
         # What runs at most once must not be sent elsewhere, so it goes to an instance that does nothing else.
         self.is_alone = door == spool.SCHEDULE
+        self.is_large = len(params) > LARGE_BYTES
 
     def check(self, status: int, head: bytes, body: bytes) -> None:
         try:

@@ -9,7 +9,7 @@ import msgspec
 
 from moorage.edge import answers, web
 from moorage.edge.answers import Answer, Failure, Request
-from moorage.edge.call import DoorCall, WebCall, next_activation
+from moorage.edge.call import LARGE_BYTES, DoorCall, LargeWebCall, WebCall, next_activation
 from moorage.edge.function import Function, Route
 from moorage.edge.pool import Pool
 from moorage.edge.protocol import Connection, Refused
@@ -66,7 +66,8 @@ class PublicDoor:
             request.known = (self._table.generation, function, params)
         else:
             request.body = b""  # It is in the params; twice, it would take twice the memory while the call waits.
-        self._submit(WebCall(function, next_activation(), params, connection, request))
+        kind = LargeWebCall if len(params) > LARGE_BYTES else WebCall
+        self._submit(kind(function, next_activation(), params, connection, request))
         return None
 
     def early(self, request: Request) -> Answer | None:

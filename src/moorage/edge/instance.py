@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from moorage.cells import frames
-from moorage.edge.call import Call
+from moorage.edge.call import LARGE_BYTES, Call
 from moorage.edge.function import LOG_LIMIT, RESULT_LIMIT, Function
 from moorage.kit import spool
 
@@ -85,7 +85,11 @@ class Instance(asyncio.Protocol):
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if not self.is_over:
+        if self.is_over:
+            return
+        if len(unsent) == 2 and len(unsent[1]) > LARGE_BYTES:
+            self.transport.writelines(unsent)  # Put together, they would be in memory twice.
+        else:
             self.transport.write(b"".join(unsent))
 
     def data_received(self, data: bytes) -> None:
@@ -139,7 +143,7 @@ class Instance(asyncio.Protocol):
                 or head
                 or log
                 or number != call.number
-                or not call.is_web
+                or not call.is_plain
                 or not 200 <= status <= 599
                 or kind > frames.DECLARED
             ):

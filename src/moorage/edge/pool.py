@@ -14,6 +14,8 @@ from typing import Any, Protocol, cast
 
 from moorage.cells.frames import DONE, ENDING
 from moorage.edge import answers, web
+from moorage.edge.answers import Failure
+from moorage.edge.backlog import Backlog
 from moorage.edge.call import Call, WebCall
 from moorage.edge.caps import Caps
 from moorage.edge.function import Function
@@ -47,10 +49,8 @@ class Pool:
         self._find = find  # function id -> the Function in force
         self._cells: dict[int, Instance] = {}
         self._supply = Supply(link, caps, self._evict)
-        self._org_waiting: dict[str, int] = {}
-        self._waiting_bytes = 0
+        self._backlog = Backlog(caps)
         self._ended: dict[int, dict[str, Any]] = {}
-        self._queued: set[Function] = set()
         self._loop = asyncio.get_running_loop()
         self.soon = self._loop.call_soon
         self._looked_at = self._counted_at = time.perf_counter()
@@ -61,6 +61,9 @@ class Pool:
     def submit(self, call: Call) -> None:
         """Run a call, now or in its turn; past the bounds of the queue it is refused."""
         function = call.function
+        if call.is_large and not self._backlog.hold(call):
+            call.refuse(answers.QUEUE_FULL)
+            return
         if not function.queue:
             instance = function.find_instance(call, call.arrived)
             if instance is not None:
@@ -68,28 +71,18 @@ class Pool:
                     self._note_start(call)
                 instance.send(call, call.arrived)
                 return
-        waiting = self._org_waiting.get(function.org, 0)
-        caps = self._caps
-        if len(function.queue) >= caps.queue or waiting >= caps.org_queue or self._waiting_bytes >= caps.queue_bytes:
-            call.refuse(answers.QUEUE_FULL)
+        if not self._backlog.has_room(call):
+            self._refuse(call, answers.QUEUE_FULL)
             return
         call.number, call.started = 0, 0.0
         function.queue.append(call)
-        self._count_waiting(call, 1)
+        self._backlog.count(call, 1)
         self._supply.grow(function)
 
-    def _count_waiting(self, call: Call, by: int) -> None:
-        function = call.function
-        left = self._org_waiting.get(function.org, 0) + by
-        if left:
-            self._org_waiting[function.org] = left
-        else:
-            self._org_waiting.pop(function.org, None)
-        self._waiting_bytes += by * len(call.params)
-        if function.queue:
-            self._queued.add(function)
-        else:
-            self._queued.discard(function)
+    def _refuse(self, call: Call, failure: Failure) -> None:
+        if call.is_large:
+            self._backlog.release(call)
+        call.refuse(failure)
 
     def _note_start(self, call: Call) -> None:
         function, now_ms = call.function, int(time.time() * 1000)
@@ -109,7 +102,7 @@ class Pool:
             if instance is None:
                 break
             call = queue.popleft()
-            self._count_waiting(call, -1)
+            self._backlog.count(call, -1)
             if call.is_alone:
                 self._note_start(call)
             instance.send(call, now)
@@ -199,6 +192,8 @@ class Pool:
     def _end(self, call: Call, run_us: int, now: float, error: str | None, log: bytes) -> None:
         function = call.function
         self.calls += 1
+        if call.is_large:
+            self._backlog.release(call)
         wait_us = int((now - call.arrived) * 1e6) - run_us
         record = _encode(
             spool.END, call.door, error is None, call.cold, function.id, function.org_id, function.version,
@@ -238,7 +233,7 @@ class Pool:
         """Fail everything that waits for a function whose instances cannot even start."""
         while function.queue:
             call = function.queue.popleft()
-            self._count_waiting(call, -1)
+            self._backlog.count(call, -1)
             self._fail(call, message, log=log)
 
     def broke(self, instance: Instance, message: str) -> None:
@@ -268,14 +263,14 @@ class Pool:
         for call in reversed(calls):
             function = self._find(call.function.id)
             if function is None:
-                call.refuse(answers.NOT_FOUND)
+                self._refuse(call, answers.NOT_FOUND)
                 continue
             if call.number:  # An instance held it: the time it spent behind another call is not its own.
                 call.number, call.arrived = 0, time.perf_counter()
             call.function = function
             call.started = 0.0
             function.queue.appendleft(call)
-            self._count_waiting(call, 1)
+            self._backlog.count(call, 1)
         for function in {call.function for call in calls}:
             self._feed(function)
 
@@ -329,7 +324,8 @@ class Pool:
         ]
         if not idle:
             return False
-        self._drop(min(idle, key=lambda each: each.idle_since))
+        # The organization with most gives way first, so that growing does not end the instances of others.
+        self._drop(min(idle, key=lambda each: (-self._supply.cells_of(each.function.org), each.idle_since)))
         return True
 
     def took(self, take: int, cell: int, _how: str, sock: Any) -> None:
@@ -409,7 +405,7 @@ class Pool:
         calls = list(old.queue)
         for call in calls:
             old.queue.popleft()
-            self._count_waiting(call, -1)
+            self._backlog.count(call, -1)
         for instance in list(old.instances):
             instance.is_open = False
             if not instance.calls and instance.is_loaded:
@@ -424,7 +420,7 @@ class Pool:
     async def run(self) -> None:
         """Enforce deadlines, freeze and reap, until cancelled."""
         while True:
-            await asyncio.sleep(TICK_S if self._cells or self._queued else TICK_S * 4)
+            await asyncio.sleep(TICK_S if self._cells or self._backlog.functions else TICK_S * 4)
             now = time.perf_counter()
             self._check_deadlines(now)
             if now - self._looked_at >= LOOK_S:
@@ -449,10 +445,10 @@ class Pool:
                     self._link.tell({"watch": instance.cell})
             elif not instance.is_loaded and now - instance.born > function.timeout_s:
                 self._end_overdue(instance, load_message(function))
-        for function in list(self._queued):
+        for function in list(self._backlog.functions):
             while function.queue and now - function.queue[0].arrived > function.timeout_s:
                 call = function.queue.popleft()
-                self._count_waiting(call, -1)
+                self._backlog.count(call, -1)
                 self._fail(call, waited_message(function))
             if function.queue:
                 self._supply.grow(function)
@@ -488,7 +484,9 @@ class Pool:
 
     @property
     def in_flight(self) -> int:
-        return sum(len(each.calls) for each in self._cells.values()) + sum(len(f.queue) for f in self._queued)
+        return sum(len(each.calls) for each in self._cells.values()) + sum(
+            len(f.queue) for f in self._backlog.functions
+        )
 
     @property
     def instances(self) -> int:

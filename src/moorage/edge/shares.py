@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class Shares:
     """Counts what each key uses of one total.
@@ -37,6 +39,10 @@ class Shares:
             self._used[key] = left
         else:
             self._used.pop(key, None)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the keys that use anything."""
+        return iter(self._used)
 
     def used(self, key: str) -> int:
         return self._used.get(key, 0)

@@ -15,7 +15,7 @@ import resource
 import select
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from moorage.kit.own_networks import OwnNetworks
@@ -29,9 +29,23 @@ from moorage.sandbox.notify import Listener, Notification
 from moorage.sandbox.resolver import Resolver, Upstream
 
 MOST_WAITING = 256  # calls of one sandbox that wait for a connection
+CROWDED_WAITING = 16  # where all sandboxes together have so many that descriptors could run out
 PAUSE_S = 0.1  # for a sandbox that rang the alarm
 
 _log = logging.getLogger("moorage.sandbox.netd")
+
+
+class Load:
+    """Calls of all sandboxes that wait for a connection; each has a descriptor of this process."""
+
+    def __init__(self) -> None:
+        self._crowd = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+        self.waiting = 0
+
+    @property
+    def most_waiting(self) -> int:
+        """How many calls of one sandbox may wait at the moment."""
+        return MOST_WAITING if self.waiting < self._crowd else CROWDED_WAITING
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +56,7 @@ class Shared:
     own: OwnNetworks
     alarm: Alarm
     ports: HostPorts
+    load: Load = field(default_factory=Load)
 
 
 class Cell:
@@ -50,6 +65,7 @@ class Cell:
     def __init__(self, handed: HandOver, shared: Shared, door: Door | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._alarm = shared.alarm
+        self._load = shared.load
         self._waiting: set[asyncio.Task[None]] = set()
         with contextlib.ExitStack() as opened:
             self._listener = opened.enter_context(contextlib.closing(Listener(handed.notify_fd)))
@@ -99,13 +115,15 @@ class Cell:
         if later is not None:
             task = self._loop.create_task(self._finish(call, later))
             self._waiting.add(task)
+            self._load.waiting += 1
             task.add_done_callback(self._finished)
 
     def _begin(self, call: Notification) -> Later | None:
         """Decide about a call and answer it, unless the answer has to wait. Whatever happens, it is answered."""
         outcome: int | Later = errno.EIO
         try:
-            outcome = self._connects.decide(call) if len(self._waiting) < MOST_WAITING else errno.ENOBUFS
+            has_room = len(self._waiting) < self._load.most_waiting
+            outcome = self._connects.decide(call) if has_room else errno.ENOBUFS
         except OSError as error:
             outcome = _code(error)
         finally:
@@ -124,6 +142,7 @@ class Cell:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._waiting.discard(task)
+        self._load.waiting -= 1
         if not task.cancelled() and (error := task.exception()):
             self._loop.call_exception_handler({"message": "a call of a sandbox failed", "exception": error})
 
