@@ -127,6 +127,38 @@ def test_tokens_and_invitations_of_removed_members_are_revoked_by_the_upgrade(en
         assert pending.scalars().all() == [10, 11, 21]
 
 
+def test_names_that_are_served_already_do_not_count_against_the_budget_of_certificates(engine: Any) -> None:
+    upgrade(engine, "0012")
+    with engine.begin() as connection:
+        before = MetaData()
+        before.reflect(connection, only=["project", "preview", "custom_domain"])
+
+        def add(table: str, **row: Any) -> None:
+            usual: dict[type, Any] = {Boolean: False, Integer: 0}
+            values = {
+                column.name: next((value for kind, value in usual.items() if isinstance(column.type, kind)), "")
+                for column in before.tables[table].c
+                if not column.nullable
+            }
+            connection.execute(before.tables[table].insert(), {**values, **row})
+
+        add("project", id=1, org_id=7, name="harbor")
+        for number, status in ((1, "active"), (2, "closed")):
+            add("preview", id=number, org_id=7, project_id=1, number=number, name=f"harbor-pr-{number}", status=status)
+        for number, status in ((1, "verified"), (2, "pending")):
+            add("custom_domain", id=number, org_id=7, project_id=1, domain=f"{number}.example.com", status=status)
+
+    upgrade(engine, "head")
+
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT kind, name, at FROM certificate_grant WHERE org_id = 7 ORDER BY id"))
+        assert [tuple(row) for row in found] == [
+            ("subdomain", "harbor", 0),
+            ("subdomain", "harbor-pr-1", 0),
+            ("domain", "1.example.com", 0),
+        ]
+
+
 def test_migrations_leave_no_table_that_gives_out_ids_of_deleted_rows(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.domains.dns_server import DnsServer, Zone
 from tests.domains.gateway_support import protocol_of, running_gateway, serving_ask, visit
 from tests.domains.pebble_server import Pebble, running_pebble
-from tests.domains.support import Desk
+from tests.domains.support import Desk, add_function
 from tests.ports import free_port
 
 from moorage.db.store import Database
@@ -59,7 +59,8 @@ def authority(
 def gateway(
     tmp_path_factory: pytest.TempPathFactory, dns_server: DnsServer, authority: Pebble, ports: dict[str, int]
 ) -> Iterator[Settings]:
-    settings = make_settings(tmp_path_factory.mktemp("gw"), authority, resolver=dns_server.address, **ports)
+    own = {"resolver": dns_server.address, "functions_domain": "fn.example.net"}
+    settings = make_settings(tmp_path_factory.mktemp("gw"), authority, **own, **ports)
     with running_gateway(settings):
         yield settings
 
@@ -116,6 +117,24 @@ async def test_a_project_gets_a_certificate_for_its_own_host_at_the_first_visit(
     page = await visit(settings.https_port, "quay.apps.example.net", root=authority.root())
 
     assert (page.status, page.body) == (200, "moored")
+
+
+@pytest.mark.parametrize("db", ["sqlite"], indirect=True)
+async def test_the_host_of_an_organization_gets_a_certificate_once_it_has_a_function(
+    desk: Desk, db: Database, zone: Zone, authority: Pebble, settings: Settings, asked: list[str]
+) -> None:
+    team = await desk.make_team("pier")
+    host = f"org-{team.org_id}.fn.example.net"
+    zone.put(host, "A", "127.0.0.1")
+
+    with pytest.raises(ssl.SSLError):
+        await visit(settings.https_port, host, root=authority.root())
+    await add_function(db, team.org_id, "hello")
+    reply = await visit(settings.https_port, host, "/default/hello", root=authority.root())
+
+    assert reply.status == 502  # It was passed on, and no function gateway runs here.
+    assert "What serves this address does not answer" in reply.body
+    assert asked[-1] == host
 
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)

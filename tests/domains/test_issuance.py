@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.domains.support import Desk, Team
+from tests.domains.support import Desk, Team, add_function
 
 from moorage.audit.service import Actor
 from moorage.db.store import Database
 from moorage.domains import grants
 from moorage.domains.grants import WEEK_MS
 from moorage.domains.issuance import Permission
-from moorage.functions import tables as function_tables
 from moorage.identity import orgs
 from moorage.kit.clock import DAY_MS, HOUR_MS, ManualClock, to_wire
 from moorage.projects import service as projects
@@ -176,16 +175,9 @@ async def test_the_host_for_functions_counts_once_it_has_a_function(
 ) -> None:
     team = await desk.make_team("harbor")
     host = f"org-{team.org_id}.localhost"
-    numbers = count(1)
-
-    async def add_function() -> None:
-        values = {column.name: 0 for column in function_tables.function.c if column.name != "id"}
-        texts = {"name": f"f{next(numbers)}", "runtime": "python", "description": "", "env": "[]", "network": "none"}
-        flags = {"raw_http": False, "own_options": False}
-        await db.write(lambda tx: tx.find(function_tables.ADD, **{**values, **texts, **flags, "org_id": team.org_id}))
 
     before = await permission.ask(host)
-    await add_function()
+    await add_function(db, team.org_id, "hello")
     after = await permission.ask(host)
     await spend(db, team, 3)
 
