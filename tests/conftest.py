@@ -75,6 +75,7 @@ TWINS = {
     "tests/cronjobs/test_cronjobs.py": "postgres",
     "tests/databases/test_backup_routes.py": "postgres",
     "tests/databases/test_lifecycle.py": "mysql",
+    "tests/databases/test_public.py": "^postgres",
     "tests/databases/test_replicator.py": "mysql|-stop-|-start-|-_ensure_port-",
     "tests/e2e/test_apps_faults.py": "",
     "tests/e2e/test_apps_real.py": "",

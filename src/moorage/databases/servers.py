@@ -240,13 +240,16 @@ class Servers:
             block=[EVERYWHERE + "/0", "::/0"],
             is_boxed=self.is_sandboxed,
             port=shape.port if shape.is_open else 0,
-            address=EVERYWHERE if shape.is_open and shape.primary is None and self._is_public(found) else urls.HERE,
+            proxy=kind.type if self._is_reached_by_others(found, shape) else "",
+            proxy_address=EVERYWHERE,
+            proxy_connections=kind.usable_connections(shape),
             stop_signal=kind.stop_signal,
             is_server=True,
         )
 
-    def _is_public(self, found: Database) -> bool:
-        return found.visibility == "public" and self._settings.is_production
+    def _is_reached_by_others(self, found: Database, shape: Shape) -> bool:
+        """Tell whether other machines connect to a server: a replica and a scratch server are never public."""
+        return shape.is_open and shape.primary is None and urls.is_public(self._settings, found)
 
     async def _until_ready(self, found: Database, key: str, access: Access, within_s: float = START_S) -> None:
         """Wait until a server lets us in; raises CannotStart when it has ended, or does not get there."""

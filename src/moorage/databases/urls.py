@@ -10,6 +10,8 @@ from moorage.settings import Settings
 
 HERE = "127.0.0.1"
 STARS = "****"
+# How clients are told to use TLS, which the proxy requires.
+TLS_PARAMETERS = {"postgresql": "sslmode=require", "mysql": "ssl-mode=REQUIRED"}
 SCHEMES = {"postgresql": "postgresql", "mysql": "mysql"}
 
 
@@ -26,6 +28,11 @@ def public_host(settings: Settings) -> str:
     return settings.domain if settings.is_production else HERE
 
 
+def is_public(settings: Settings, found: Database) -> bool:
+    """Tell whether other machines can connect to a database: through the proxy, with TLS only."""
+    return found.visibility == "public" and settings.is_production
+
+
 def host_of(settings: Settings, found: Database) -> str:
     return public_host(settings) if found.visibility == "public" else HERE
 
@@ -34,8 +41,11 @@ def urls_of(settings: Settings, found: Database, password: str | None = None) ->
     """Return where a database is found, masked unless a password is given; nowhere before it first ran."""
     if found.running_since is None:
         return Urls(None, None)
-    is_public = found.visibility == "public"
-    return Urls(make(found, public_host(settings), password) if is_public else None, make(found, HERE, password))
+    private = make(found, HERE, password)
+    if found.visibility != "public":
+        return Urls(None, private)
+    public = make(found, public_host(settings), password)
+    return Urls(f"{public}?{TLS_PARAMETERS[found.engine]}" if is_public(settings, found) else public, private)
 
 
 def make(found: Database, host: str, password: str | None) -> str:

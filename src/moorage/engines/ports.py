@@ -42,6 +42,10 @@ class ReplicaSpec:
     port: int = 0  # the one it is found at; 0 for any that is free
     address: str = "127.0.0.1"  # of this machine, at which it is found
     stop_signal: int = SIGTERM  # asks it to end
+    # Other machines connect to a public database through a proxy that speaks its protocol.
+    proxy: str = ""  # the protocol, `postgresql` or `mysql`; "" for no proxy
+    proxy_address: str = "0.0.0.0"  # noqa: S104 - where the proxy listens; the server itself listens at `address`
+    proxy_connections: int = 0  # connections that the server has for users
     is_server: bool = False  # Its volume is never turned read-only, and it is never root.
     # What a run needs that happens once, and is found at no port:
     is_once: bool = False  # It is never started again, and what watches over it goes when it has ended.

@@ -85,6 +85,9 @@ class MariaDB(MariaDBDumps):
         program = software.program if software.program.startswith("/") else f"{home}/{software.program}"
         return [program, f"--defaults-file={place}/{CONF}/{mariadb_conf.MAIN_FILE}"]
 
+    def usable_connections(self, shape: Shape) -> int:
+        return mariadb_conf.usable_connections(shape.memory_mb)
+
     def is_filled(self, folder: Path) -> bool:
         return (folder / DATA / "ibdata1").is_file() and (folder / DATA / OWN_DATABASE).exists()
 

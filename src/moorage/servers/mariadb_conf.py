@@ -13,6 +13,7 @@ REPLICATION_FILE = "replication.cnf"  # Written by whoever watches over two serv
 SOCKET = "mysqld.sock"
 FILES, TEMPORARY = "files", "tmp"  # folders in `run`: what users could read and write by path, and what is put aside
 RESERVED = 5  # connections that users cannot take from the platform
+AUTHENTICATION_S = 10  # A connection that has not logged in holds one of the few that there are.
 MARIADB = "MariaDB"
 
 # How a server's allocator behaves. While it starts, a server lets go of 19 MB at once, from which the allocator would
@@ -64,6 +65,7 @@ def _network(shape: Shape, place: str) -> Settings:
         "max_connections": usable + RESERVED,
         "max_user_connections": usable,
         "max_allowed_packet": "64M",
+        "connect_timeout": AUTHENTICATION_S,
     }
     if not shape.has_tls:
         return told

@@ -146,6 +146,10 @@ class Kind(Protocol):
 
     def argv(self, software: Software, shape: Shape, *, home: str, place: str) -> list[str]: ...
 
+    def usable_connections(self, shape: Shape) -> int:
+        """Return how many connections users have."""
+        ...
+
     def is_filled(self, folder: Path) -> bool:
         """Tell whether the server's own files are there: nothing is started on an empty folder."""
         ...

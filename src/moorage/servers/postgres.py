@@ -94,7 +94,7 @@ class PostgreSQL(PostgreSQLDumps):
         conf = folder / CONF
         told = postgres_conf.settings(software, shape, place)
         copying.put(conf, postgres_conf.MAIN_FILE, postgres_conf.render(told))
-        copying.put(conf, postgres_conf.RULES_FILE, postgres_conf.rules())
+        copying.put(conf, postgres_conf.RULES_FILE, postgres_conf.rules(has_tls=shape.has_tls))
         copying.put(conf, postgres_conf.NAMES_FILE, "")
         copying.ensure_file(conf, postgres_conf.REPLICATION_FILE)
         if shape.primary is not None:
@@ -104,6 +104,9 @@ class PostgreSQL(PostgreSQLDumps):
     def argv(self, software: Software, shape: Shape, *, home: str, place: str) -> list[str]:
         program = software.program if software.program.startswith("/") else f"{home}/{software.program}"
         return [program, "-c", f"config_file={place}/{CONF}/{postgres_conf.MAIN_FILE}"]
+
+    def usable_connections(self, shape: Shape) -> int:
+        return postgres_conf.usable_connections(shape.memory_mb)
 
     def is_filled(self, folder: Path) -> bool:
         return (folder / DATA / "PG_VERSION").is_file() and (folder / DATA / "global" / "pg_control").is_file()

@@ -13,6 +13,7 @@ REPLICATION_FILE = "replication.conf"  # Written by whoever watches over two ser
 SECRET_FILE = "replica.pass"  # noqa: S105 - a name
 WAL = "wal"  # where a recovery finds the pieces of the log, beside the data
 RESERVED = 5  # connections that only the platform can use
+AUTHENTICATION_S = 10  # A connection that has not logged in holds one of the few that there are.
 LONGEST_FOLDER = 80  # of a socket: its address has 107 bytes, with the socket's own name in it
 STATEMENTS = "pg_stat_statements"
 ARCHIVER = "basic_archive"
@@ -44,6 +45,7 @@ def _network(shape: Shape, place: str) -> Settings:
         "max_connections": usable_connections(shape.memory_mb) + RESERVED,
         "superuser_reserved_connections": RESERVED,
         "password_encryption": "scram-sha-256",
+        "authentication_timeout": f"{AUTHENTICATION_S}s",
         "tcp_keepalives_idle": 60,
         "tcp_keepalives_interval": 10,
         "tcp_keepalives_count": 6,
@@ -207,8 +209,12 @@ def _quoted(value: str | int) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def rules() -> str:
-    """Return who may come in, and how: the first line that fits decides."""
+def rules(*, has_tls: bool) -> str:
+    """Return who may come in, and how: the first line that fits decides.
+
+    Connections from other machines come through the proxy, which requires TLS and connects from loopback. Should a
+    server ever be reached directly, it requires TLS itself.
+    """
     lines = [
         f"local all {REPLICATOR} reject",
         f"local replication {ADMIN} scram-sha-256",
@@ -216,7 +222,9 @@ def rules() -> str:
         f"host all {ADMIN} all reject",
         f"host replication {REPLICATOR} 127.0.0.1/32 scram-sha-256",
         f"host all {REPLICATOR} all reject",
-        "host all all all scram-sha-256",
+        "host all all 127.0.0.0/8 scram-sha-256",
+        *(["hostssl all all all scram-sha-256"] if has_tls else []),
+        "host all all all reject",
     ]
     return "\n".join([*lines, ""])
 

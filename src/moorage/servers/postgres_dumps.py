@@ -159,7 +159,7 @@ def _let_users_in(access: Access, names: Names) -> None:
 
     Only the platform can reach that socket.
     """
-    copying.put(Path(access.folder) / CONF, postgres_conf.RULES_FILE, _EVERYBODY + postgres_conf.rules())
+    copying.put(Path(access.folder) / CONF, postgres_conf.RULES_FILE, _EVERYBODY + postgres_conf.rules(has_tls=False))
     with connected(access, names.database) as connection:
         connection.execute("SELECT pg_reload_conf()")
     deadline = time.monotonic() + LET_IN_S

@@ -24,6 +24,7 @@ from moorage.sandbox.netd import Shared
 from moorage.sandbox.resolver import Upstream
 from moorage.shim import child, once, ports
 from moorage.shim.backoff import Backoff
+from moorage.shim.database_proxy import DatabaseProxy
 from moorage.shim.home import Home
 from moorage.shim.logfile import LogFile, Stream
 from moorage.shim.reserve import Reserve
@@ -63,6 +64,7 @@ class Keeper:
         self._socket = None if spec.is_once else ports.bind(spec.address, spec.port)
         self.port: int = self._socket.getsockname()[1] if self._socket else 0
         self._door = Door(self._socket, self.opened) if self._socket and spec.is_boxed else None
+        self._proxy = self._make_proxy()
         if not spec.is_boxed:
             if self._socket:
                 self._socket.close()  # An app outside of a sandbox has to take the port itself.
@@ -77,12 +79,23 @@ class Keeper:
         self._ended: Ended | None = None
         self._cpu_us = 0  # of the runs that have ended
 
+    def _make_proxy(self) -> DatabaseProxy | None:
+        """Make the proxy of a public database. A server outside of a sandbox stays on loopback."""
+        if not (self.spec.proxy and self._door):
+            return None
+        listener = ports.share(self._door.socket, self.spec.proxy_address)
+        return DatabaseProxy(listener, (self.spec.address, self.port), self.spec.proxy, self.spec.proxy_connections)
+
     # What it does.
 
     async def keep(self, on_first: Callable[[], None]) -> None:
         """Run the app until it is to stop. Raises CannotStart where it cannot even be started once."""
         keep = self._keep_once if self.spec.is_once else self._keep_up
+        if self._proxy is not None:
+            await self._proxy.open()
         await keep(on_first)
+        if self._proxy is not None:
+            self._proxy.close()
         self._forget_hold()
         self._set(phase="stopped", is_listening=False)
 
@@ -277,6 +290,8 @@ class Keeper:
             # What the app closes from now on is closed for all, and what it does not is still its own.
             if self._socket:
                 self._socket.close()
+            if self._proxy is not None:
+                self._proxy.shut()
             if self.run_ is not None:
                 self.run_.terminate()
         self._loop.call_later(grace_s, self._kill)
@@ -311,9 +326,16 @@ class Keeper:
             reason=self._ended.reason if self._ended else None,
             cpu_us=self._cpu_us + (self._figure(self.run_.group.cpu_us) if self.run_ else 0),
             memory_bytes=self._figure(self.memory_bytes),
-            connections=self._figure(lambda: ports.count(self.port, ports.ESTABLISHED)) if self.port else 0,
+            connections=self._figure(self._connections),
             disk_bytes=self.volume.used if self.volume and not self.spec.is_server else 0,
         )
+
+    def _connections(self) -> int:
+        """Count the connections to the app; those through the proxy have two sockets at its port."""
+        if not self.port:
+            return 0
+        found = ports.count(self.port, ports.ESTABLISHED)
+        return max(0, found - self._proxy.connections) if self._proxy else found
 
     def memory_bytes(self) -> int:
         """Return what the app holds; its temporary files are part of it."""

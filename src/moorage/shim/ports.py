@@ -74,6 +74,25 @@ def _bound(address: str, port: int, *, shares: bool = False) -> socket.socket:
     return sock
 
 
+def share(held: socket.socket, address: str) -> socket.socket:
+    """Return a second socket at the port of a held one, on a wider address; the held one keeps its own.
+
+    The kernel prefers the listener with the more specific address. The held socket was bound without sharing, so no
+    other program has the port there.
+    """
+    port = held.getsockname()[1]
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+    except OSError as error:
+        sock.close()
+        raise CannotStart(f"it cannot be started: port {port} at {address}: {error.strerror}") from None
+    return sock
+
+
 def count(port: int, state: int) -> int:
     """Return how many sockets of this machine at a port of IPv4 are in a state."""
     try:
