@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from tests.monitors.support import Team
+from sqlalchemy import select
+from tests.monitors.support import URL, Team
 from tests.monitors.test_monitors import GIVEN
 
+from moorage.db.query import Query
+from moorage.db.store import Database
+from moorage.http.tables import idempotency_key
 from moorage.identity.roles import Role
+from moorage.vault.tables import vault_secret
 
 pytestmark = pytest.mark.anyio
 
@@ -28,6 +33,24 @@ async def test_viewers_see_no_header_value_body_or_url_password(team: Team) -> N
     assert {each["id"]: each["url"] for each in listed.data}[token["id"]] == "https://****@shop.example/"
     assert by_member.data == made
     assert made in (await team.get("", Role.MEMBER)).data
+
+
+async def test_no_secret_of_a_monitor_is_in_clear_in_the_store(team: Team, db: Database) -> None:
+    headers = {"Idempotency-Key": "once"}
+    body = {"url": URL, **GIVEN, "httpBody": "body-secret"}
+
+    first = await team.post("", json=body, headers=headers)
+    again = await team.post("", json=body, headers=headers)
+    rows = await db.read(lambda tx: tx.all(Query(select(idempotency_key.c.answer, vault_secret.c.ciphertext), str_of)))
+
+    assert first.data == again.data
+    assert "hush-hush" in str(again.data)
+    assert rows
+    assert not any(secret in row for row in rows for secret in ("hush-hush", "body-secret"))
+
+
+def str_of(*columns: object) -> str:
+    return repr(columns)
 
 
 async def test_an_update_with_redacted_values_keeps_the_stored_ones(team: Team) -> None:

@@ -16,6 +16,7 @@ from moorage.errors import Conflict, bad_field
 from moorage.http import tables
 from moorage.http.answer import JSON, Answer
 from moorage.kit.clock import DAY_MS, HOUR_MS
+from moorage.kit.crypto import CannotDecrypt
 
 MAX_KEY = 255
 KEPT_MS = DAY_MS
@@ -67,7 +68,22 @@ def begin(tx: Tx, claim: Claim) -> int | Answer:
         raise Conflict("The first request with this Idempotency-Key is still at work")
     if stored.answer is None:
         raise Conflict("This Idempotency-Key was used; its answer showed a secret and was not kept")
-    return Answer(stored.status, stored.answer.encode(), [JSON, (b"idempotency-replayed", b"true")])
+    return Answer(stored.status, _decrypt(tx, stored).encode(), [JSON, (b"idempotency-replayed", b"true")])
+
+
+def _decrypt(tx: Tx, stored: tables.StoredAnswer) -> str:
+    """Return a stored answer. Refusals, and answers of versions before this one, are not encrypted."""
+    assert stored.answer is not None
+    if stored.answer[:1] in ("{", "["):
+        return stored.answer
+    try:
+        return tx.env.ring.decrypt(stored.answer, place=_place(stored.id))
+    except CannotDecrypt:  # The key was taken out of the ring within the day.
+        raise Conflict("This Idempotency-Key was used; its answer can no longer be read") from None
+
+
+def _place(claim_id: int) -> str:
+    return f"idempotency:{claim_id}"
 
 
 def trace_of(answer: Answer) -> str | None:
@@ -79,11 +95,16 @@ def trace_of(answer: Answer) -> str | None:
 
 
 def finish(tx: Tx, claim_id: int, answer: Answer, *, secret: bool) -> None:
-    """Keep an answer for whoever repeats the request. A refusal shows no secret, so it is kept all the same."""
+    """Keep an answer for a repeated request. A refusal shows no secret, so it is kept all the same.
+
+    Others are encrypted: those of monitors show header values to members, and no secret is stored in clear.
+    """
     if not is_kept(answer.status):
         forget(tx, claim_id)
         return
-    kept = None if secret and answer.status < 400 else answer.body.decode()
+    kept: str | None = answer.body.decode()
+    if answer.status < 400:
+        kept = None if secret else tx.env.ring.encrypt(answer.body.decode(), place=_place(claim_id))
     tx.run(tables.SAVE, id=claim_id, status=answer.status, answer=kept, expires_at=tx.now + KEPT_MS)
 
 
