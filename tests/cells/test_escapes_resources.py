@@ -125,6 +125,52 @@ def test_memory_of_children_counts_as_well(host: Host) -> None:
     assert "128 MB of memory" in told["error"] or "exit" in told["error"]
 
 
+HELD = {
+    "a file in memory": """
+        for _ in range(20):
+            file = os.memfd_create("x")
+            for _ in range(16):
+                os.write(file, bytes(1 << 20))
+        """,
+    "shared memory that is not in the page tables": """
+        import mmap
+        for _ in range(20):
+            piece = mmap.mmap(-1, 16 << 20)
+            for _ in range(16):
+                piece.write(bytes(1 << 20))
+            piece.madvise(mmap.MADV_DONTNEED)
+            __builtins__.setdefault("held", []).append(piece)
+            time.sleep(0.3)
+        """,
+    "a segment of System V": """
+        libc = ctypes.CDLL(None, use_errno=True)
+        for _ in range(20):
+            segment = libc.shmget(0, ctypes.c_size_t(16 << 20), 0o1600)
+            if segment < 0:
+                raise OSError(ctypes.get_errno(), "shmget")
+            libc.shmat.restype = ctypes.c_void_p
+            address = libc.shmat(segment, None, 0)
+            ctypes.memset(ctypes.c_void_p(address), 1, 16 << 20)
+            libc.shmdt(ctypes.c_void_p(address))
+        """,
+}
+
+
+@pytest.mark.boundary("tenant-to-tenant", "A function cannot hold memory that no process of it has mapped.")
+@pytest.mark.parametrize("how", HELD)
+@pytest.mark.usefixtures("is_healthy")
+def test_memory_that_is_not_mapped_is_refused_or_counted(host: Host, how: str) -> None:
+    lab = lab_on(host, memory_mb=128, timeout_ms=20_000)
+
+    error = lab.error(HELD[how] + "time.sleep(5)\n")
+
+    refused = ["[Errno 38]", "[Errno 28]", "128 MB of memory", "ended before it answered"]
+    if host.mode == "root":  # A memory controller gives it no more pages, and its call may time out while it waits.
+        refused.append("ran past its 20000 ms timeout")
+    assert any(each in error for each in refused), error
+    assert lab.run("answer = 'fine'") == "fine"
+
+
 @pytest.mark.usefixtures("is_healthy")
 def test_the_memory_of_node_is_bounded_too(host: Host) -> None:
     node = node_lab_on(host, memory_mb=128)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.mounts import own_mounts
 
 from moorage.sandbox import quotas
 
@@ -61,7 +62,7 @@ def write_deleted(folder: Path, size: int) -> int:
 
 @pytest.mark.boundary("tenant-to-tenant", "Where the kernel enforces project quotas, it bounds deleted files too.")
 def test_a_folder_is_bounded_by_the_kernel_where_it_can_be_and_else_that_is_said(tmp_path: Path) -> None:
-    with ext4(tmp_path) as (disk, has_quotas):
+    with own_mounts(), ext4(tmp_path) as (disk, has_quotas):
         folder = disk / "volume"
         folder.mkdir()
         (folder / "kept").write_bytes(b"x" * MB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import struct
 import subprocess
@@ -17,6 +18,7 @@ from moorage.sandbox import seccomp, syscalls
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, NOTIFY, KILL, EPERM = 0x7FFF0000, 0x7FC00000, 0x80000000, 0x00050001
+FAIL = 0x00050000
 DENIED = sorted(
     {
         *("mount", "umount2", "pivot_root", "move_mount", "open_tree", "mount_setattr", "chroot", "unshare", "setns"),
@@ -138,6 +140,20 @@ def test_keys_cannot_be_pushed_into_a_terminal() -> None:
     answers = python_inside(None, code)
 
     assert answers == ["EPERM", "EPERM"]
+
+
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
+def test_memory_that_is_not_mapped_cannot_be_made_where_nothing_counts_it(arch: str) -> None:
+    counted, uncounted = (seccomp.build(notify=False, is_counted=each, arch=arch) for each in (True, False))
+    calls = [(name, 0) for name in ("memfd_create", "memfd_secret", "msgget", "semget")]
+    calls += [("shmget", size) for size in (0, 56, 4096, 4097, 1 << 32, (1 << 40) + 56)]
+
+    def verdicts(program: bytes) -> list[int]:
+        numbers = [(syscalls.number(name, arch) or 0, size) for name, size in calls]
+        return [verdict(program, AUDIT_ARCH[arch], number, (0, size, 0, 0, 0, 0)) for number, size in numbers]
+
+    assert verdicts(counted) == [ALLOW] * 10
+    assert verdicts(uncounted) == [FAIL | errno.ENOSYS] * 4 + [ALLOW] * 3 + [FAIL | errno.ENOSPC] * 3
 
 
 @pytest.mark.boundary("tenant-to-tenant", "Code in a sandbox cannot take its files out of their project quota.")

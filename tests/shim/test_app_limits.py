@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from pathlib import Path
 
@@ -31,6 +32,42 @@ def test_an_app_that_takes_too_much_memory_is_ended_and_told_so(engine: Engine) 
     state = app.until(restarts=1, is_listening=True)
     assert state["reason"] == "it ran out of memory (96 MB)"
     assert "s ended: it ran out of memory (96 MB); starting again" in app.log()
+    app.stop()
+
+
+@pytest.mark.boundary("tenant-to-tenant", "An app cannot hold memory that no process of it has mapped.")
+def test_an_app_cannot_hold_memory_in_a_file_that_is_not_mapped(engine: Engine) -> None:
+    app = engine.lab(memory_mb=96)
+
+    hold = """
+        file = os.memfd_create("x")
+        while os.fstat(file).st_size < 512 << 20:
+            os.write(file, bytes(1 << 20))
+        """
+    try:
+        answer = app.run(f"def hold():{textwrap.indent(textwrap.dedent(hold), '    ')}\nanswer = attempt(hold)")
+    except (ConnectionError, OSError, ValueError):
+        answer = app.until(restarts=1, is_listening=True)["reason"]
+
+    assert answer in ("ENOSYS", "it ran out of memory (96 MB)")
+    app.stop()
+
+
+@pytest.mark.boundary("tenant-to-tenant", "Shared memory of an app counts although it is not in the page tables.")
+def test_shared_memory_that_is_not_in_the_page_tables_counts(engine: Engine) -> None:
+    app = engine.lab(memory_mb=96)
+
+    lose(app, """
+        import mmap
+        held = []
+        while True:
+            held.append(mmap.mmap(-1, 16 << 20))
+            held[-1].write(bytes(16 << 20))
+            held[-1].madvise(mmap.MADV_DONTNEED)
+            time.sleep(0.3)
+        """)  # fmt: skip
+
+    assert app.until(restarts=1, is_listening=True)["reason"] == "it ran out of memory (96 MB)"
     app.stop()
 
 

@@ -7,11 +7,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cells.invoker_support import give, until
-from tests.engines.engine_support import APP_UID, Engine, Replica
+from tests.cells.invoker_support import MODES, give, until
+from tests.engines.engine_support import APP_UID, Engine, Replica, engine_of
+from tests.mounts import own_mounts
 
 MB = 2**20
 HOLD = """
@@ -23,6 +25,12 @@ def fill(path, size):
         os.write(held, b"x" * (1 << 20))
     return held
 """
+
+
+@pytest.fixture(scope="module", params=MODES)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    with own_mounts(), engine_of(request.param) as made:
+        yield made
 
 
 def boundary(promise: str) -> pytest.MarkDecorator:

@@ -67,6 +67,7 @@ async def serve(place: Place) -> None:
         own_users=report.own_users,
         root=tree,
         runtimes=installed(),
+        is_counted="memory" in groups.controllers,
     )
     network = Network(place.allow, place.block) if setup.notify else None
     invoker = Invoker(setup, groups, mounts, place.data / "code", network)

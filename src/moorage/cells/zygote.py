@@ -69,7 +69,8 @@ def main() -> None:
     os.environ.update(setup["env"])
     if setup["own_users"]:
         sys_.drop_bounding_set()
-    programs = {notify: seccomp.build(notify=notify) for notify in (True, False)}
+    is_counted = setup["is_counted"]
+    programs = {notify: seccomp.build(notify=notify, is_counted=is_counted) for notify in (True, False)}
     flags = sys_.CLONE_PARENT | (NAMESPACES if setup["sandbox"] else 0)
     gc.collect()
     gc.freeze()

@@ -38,6 +38,7 @@ class Setup:
     own_users: bool  # every cell gets a user id of its own
     root: str
     runtimes: dict[str, Runtime]
+    is_counted: bool = True  # a memory controller counts what the kernel holds for a cell
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -62,6 +63,7 @@ class Zygote:
         said = {
             "sandbox": setup.sandbox,
             "notify": setup.notify,
+            "is_counted": setup.is_counted,
             "own_users": setup.own_users and setup.sandbox,
             "root": setup.root,
             "env": {**CELL_ENV, **setup.env},

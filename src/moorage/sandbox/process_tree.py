@@ -13,6 +13,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 # Of /proc/<pid>/stat, counted from the field behind the name, which may hold spaces and brackets itself.
 STATE, TIMES, THREADS, STARTED = 0, slice(11, 15), 17, 19
 DEAD = "ZX"
+SHARED_MEMORY = ("/dev/zero (deleted)", "/memfd:", "/SYSV")  # what the kernel calls it in a list of mappings
 
 
 def find_stat(pid: int) -> list[str] | None:
@@ -66,8 +67,14 @@ def cpu_us(pids: Iterable[int]) -> int:
 
 
 def memory_bytes(pids: Iterable[int]) -> int:
-    """Add up what these processes hold; what several share counts once where we may look that closely."""
-    return sum(map(_memory_of, pids))
+    """Add up what these processes hold; what several share counts once where we may look that closely.
+
+    Shared memory counts by the length of its mapping: the kernel keeps pages of it that no process has in its page
+    tables (after MADV_DONTNEED), and shows their number to nobody.
+    """
+    shared: dict[str, int] = {}
+    own = sum(_memory_of(pid, shared) for pid in pids)
+    return own + sum(shared.values())
 
 
 def set_idle(pids: Iterable[int], on: bool) -> None:
@@ -79,11 +86,39 @@ def set_idle(pids: Iterable[int], on: bool) -> None:
                 os.sched_setscheduler(thread, policy, os.sched_param(0))
 
 
-def _memory_of(pid: int) -> int:
+def _memory_of(pid: int, shared: dict[str, int]) -> int:
+    """Return what is a process's own, and add the shared memory that it has mapped to `shared`, by inode."""
+    place = living_thread(pid)
     with contextlib.suppress(OSError):
-        for line in read(f"/proc/{pid}/smaps_rollup").splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
+        lines = (line.split() for line in read(f"{place}/smaps_rollup").splitlines()[1:])
+        sizes = {words[0]: int(words[1]) * 1024 for words in lines}
+        if "Pss:" in sizes:
+            mapped = _shared_mappings(place)
+            for inode, length in mapped.items():
+                shared[inode] = max(shared.get(inode, 0), length)
+            # Files in /tmp are shared memory as well; they have names, and stay with the process that maps them.
+            return sizes["Pss:"] - (sizes.get("Pss_Shmem:", 0) if mapped else 0)
     with contextlib.suppress(OSError):
-        return int(read(f"/proc/{pid}/statm").split()[1]) * PAGE
+        return int(read(f"{place}/statm").split()[1]) * PAGE
     return 0
+
+
+def _shared_mappings(place: str) -> dict[str, int]:
+    """Return the lengths of the shared memory without a file that a process has mapped, by inode."""
+    found: dict[str, int] = {}
+    text = read(f"{place}/maps")
+    for line in text.splitlines() if any(mark in text for mark in SHARED_MEMORY) else ():
+        words = line.split(None, 5)
+        if len(words) == 6 and words[5].startswith(SHARED_MEMORY):
+            start, _, end = words[0].partition("-")
+            found[words[4]] = found.get(words[4], 0) + int(end, 16) - int(start, 16)
+    return found
+
+
+def living_thread(pid: int) -> str:
+    """Return the folder of a thread that still runs: the first one may have exited, and then shows no memory."""
+    fields = find_stat(pid)
+    if fields is None or fields[STATE] not in DEAD:
+        return f"/proc/{pid}"
+    others = [thread for thread in threads(pid) if thread != pid]
+    return f"/proc/{pid}/task/{others[0]}" if others else f"/proc/{pid}"

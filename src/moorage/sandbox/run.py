@@ -270,7 +270,7 @@ def _start(
         os.close(going)
         ends = run_child.Ends(out_end, error_end, waiting, failure_end, down)
         bounds = _bounds(job, controllers, is_root=is_root)
-        run_child.become(job, tree, ends, bounds, is_root=is_root, is_nice="cpu" not in controllers)
+        run_child.become(job, tree, ends, bounds, is_root=is_root, controllers=controllers)
     for descriptor in {out_end, error_end, failure_end, waiting}:
         os.close(descriptor)
     down.close()

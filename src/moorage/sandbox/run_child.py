@@ -31,19 +31,22 @@ class Ends:
     network: socket.socket
 
 
-def become(job: Job, tree: Path, ends: Ends, bounds: dict[int, int], *, is_root: bool, is_nice: bool) -> None:
+def become(
+    job: Job, tree: Path, ends: Ends, bounds: dict[int, int], *, is_root: bool, controllers: frozenset[str]
+) -> None:
     """Turn this fork into the program; it never returns."""
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.read(ends.waiting, 1)
         sys_.set_pdeathsig(signal.SIGKILL)
-        if is_nice:
+        if "cpu" not in controllers:
             os.nice(NICE)
         with contextlib.suppress(OSError):
             sys_.yield_disk()
         if job.is_boxed:
-            _enter_box(job, tree, ends, bounds, is_root=is_root and job.uid != 0)
+            is_counted = "memory" in controllers
+            _enter_box(job, tree, ends, bounds, is_root=is_root and job.uid != 0, is_counted=is_counted)
         else:
             _stay_outside(job, ends, bounds)
         inside.close_all_but(ends.failure)
@@ -55,7 +58,7 @@ def become(job: Job, tree: Path, ends: Ends, bounds: dict[int, int], *, is_root:
         os._exit(NO_SANDBOX)
 
 
-def _enter_box(job: Job, tree: Path, ends: Ends, bounds: dict[int, int], *, is_root: bool) -> None:
+def _enter_box(job: Job, tree: Path, ends: Ends, bounds: dict[int, int], *, is_root: bool, is_counted: bool) -> None:
     """Go on as process 1 of a world of its own; the process between waits for it, and passes its end on."""
     clones = {path: inside.clone_mount(folder) for path, folder in job.open_folders().items()}
     kinds = sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC | sys_.CLONE_NEWUTS | sys_.CLONE_NEWNET
@@ -72,7 +75,7 @@ def _enter_box(job: Job, tree: Path, ends: Ends, bounds: dict[int, int], *, is_r
     inside.take_streams(ends.out, ends.error)
     _limit(job, bounds)
     inside.give_up_rights(job.uid if is_root else None)
-    listener = seccomp.install(seccomp.build(notify=job.network), listener=job.network)
+    listener = seccomp.install(seccomp.build(notify=job.network, is_counted=is_counted), listener=job.network)
     if listener is not None and sockets is not None:
         socket.send_fds(ends.network, [b"n"], [listener, sockets[0].fileno(), sockets[1].fileno()])
         os.close(listener)

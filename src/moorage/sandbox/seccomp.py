@@ -26,6 +26,9 @@ _DENIED = (
     *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
     *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "ioperm", "iopl", "modify_ldt"),
 )
+# Memory of the kernel's own that no mapping shows: files without a name, messages and semaphores of System V.
+_UNMAPPED = ("memfd_create", "memfd_secret", "msgget", "semget")
+_LARGEST_SEGMENT = 4096
 _NEW_NAMESPACES = (
     syscalls.CLONE_NEWNS
     | syscalls.CLONE_NEWCGROUP
@@ -68,11 +71,12 @@ _Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, o
 _Block = list[_Instruction]
 
 
-def build(*, notify: bool, door: bool = False, arch: str | None = None) -> bytes:
+def build(*, notify: bool, door: bool = False, is_counted: bool = True, arch: str | None = None) -> bytes:
     """Make the program for a machine; with `notify`, `connect` and `listen` wait for the answer of a listener.
 
     So does `bind` with `door`: connections that come in are sockets of the host, which are free to be bound to any of
-    its ports once they have ended.
+    its ports once they have ended. Without `is_counted` no memory controller counts what the kernel holds for a
+    process: memory that no process has mapped cannot be made then.
     """
     arch = arch or syscalls.ARCH
     program = _foreign_machine(arch) + _judged_by_argument(arch, notify=notify)
@@ -80,6 +84,7 @@ def build(*, notify: bool, door: bool = False, arch: str | None = None) -> bytes
         for name in ("connect", "listen", *(("bind",) if door else ())):
             program += _when_called(name, arch, [_NOTIFY])
     program += _when_called("clone3", arch, [_fail(errno.ENOSYS)])  # Its flags lie in memory; libc falls back to clone.
+    program += [] if is_counted else _unmapped_memory(arch)
     for name in _DENIED:
         if syscalls.number(name, arch) is not None:
             program += _when_called(name, arch, [_EPERM])
@@ -162,6 +167,26 @@ def _judged_by_argument(arch: str, *, notify: bool) -> _Block:
         "personality": [_load_argument(0), *_unless((0, _QUERY_PERSONALITY), _EPERM), _ALLOW],
     }
     return [instruction for name, block in blocks.items() for instruction in _when_called(name, arch, block)]
+
+
+def _unmapped_memory(arch: str) -> _Block:
+    """Close the calls that make memory which is held without being mapped. Programs know kernels without them (ENOSYS).
+
+    PostgreSQL marks its folder with a segment of a few bytes, so segments of a page may be made.
+    """
+    closed = [one for name in _UNMAPPED for one in _when_called(name, arch, [_fail(errno.ENOSYS)])]
+    size = _OFFSET_ARGUMENTS + 8
+    too_large = _fail(errno.ENOSPC)
+    segment: _Block = [
+        (_LOAD, 0, 0, size + 4),  # the upper half: a size has 64 bits
+        (_JUMP_EQUAL, 1, 0, 0),
+        too_large,
+        (_LOAD, 0, 0, size),
+        (_JUMP_GREATER, 0, 1, _LARGEST_SEGMENT),
+        too_large,
+        _ALLOW,
+    ]
+    return [*closed, *_when_called("shmget", arch, segment)]
 
 
 def _send(flags_argument: int) -> _Block:

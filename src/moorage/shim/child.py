@@ -54,6 +54,7 @@ class World:
     bounds: Mapping[int, int]
     user: tuple[int, int] | None  # who we are, where that is not root: such a sandbox has a user namespace
     is_sealed: bool  # the volume cannot be written to
+    is_counted: bool  # a memory controller counts what the kernel holds for the app
 
 
 def become(spec: ReplicaSpec, world: World, ends: Ends) -> NoReturn:
@@ -100,7 +101,8 @@ def _enter_box(spec: ReplicaSpec, world: World, ends: Ends) -> None:
     inside.take_streams(ends.out, ends.error)
     inside.set_limits(_limits(spec, world))
     inside.give_up_rights(spec.uid if spec.uid and not world.user else None)
-    listener = seccomp.install(seccomp.build(notify=True, door=not spec.is_once), listener=True)
+    program = seccomp.build(notify=True, door=not spec.is_once, is_counted=world.is_counted)
+    listener = seccomp.install(program, listener=True)
     assert listener is not None
     socket.send_fds(ends.channel, [b"n"], [listener, udp.fileno(), tcp.fileno(), *kept])
     for fd in (listener, *kept):

@@ -233,6 +233,7 @@ class Keeper:
             bounds=bounds,
             user=None if self.is_root else (os.getuid(), os.getgid()),
             is_sealed=self.is_sealed,
+            is_counted=not self.counts_memory,
         )
 
     @property
