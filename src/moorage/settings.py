@@ -135,6 +135,8 @@ class Settings(BaseSettings):
         ge=0,
         description="Free disk space under which uploads and builds are refused and apps that grow stop writing.",
     )
+    images_gb: int = Field(20, ge=1, description="Disk space of the images that one organization uses within a day.")
+    image_files: int = Field(1_000_000, ge=1000, description="Files of the images that one organization uses in a day.")
     snapshots_to_keep: int = Field(7, ge=1, le=365, description="Nightly snapshots of the store that are kept.")
 
     # What runs users' code.

@@ -116,7 +116,7 @@ class Launcher:
     async def _from_image(self, execution: Execution, told: Told) -> Prepared:
         log = LogFile(self._folder(execution), execution.key, told.hidden)
         try:
-            image = await self._pull(told.cronjob, lambda line: log.write("system", line.encode()))
+            image = await self._pull(execution.org_id, told.cronjob, lambda line: log.write("system", line.encode()))
         except PullFailed as error:
             log.write("system", str(error).encode())
             raise CannotStart(str(error)) from None
@@ -127,12 +127,12 @@ class Launcher:
         base = self._spec(execution, told, argv_of(told.cronjob, image), env)
         return Prepared(replace(base, image=str(image.root), workdir=config.workdir), None, image.digest)
 
-    async def _pull(self, cronjob: Cronjob, say: Callable[[str], None]) -> Image:
+    async def _pull(self, org_id: int, cronjob: Cronjob, say: Callable[[str], None]) -> Image:
         try:
             reference = references.parse(cronjob.public_image or "")
         except ValueError as error:
             raise PullFailed(str(error)) from None
-        return await self.images.pull(reference, say)
+        return await self.images.pull(reference, say, org_id)
 
     def _spec(self, execution: Execution, told: Told, argv: list[str], env: dict[str, str]) -> ReplicaSpec:
         """Return what is the same for all runs."""

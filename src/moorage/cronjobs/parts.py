@@ -21,7 +21,8 @@ from moorage.engines.local import LocalReplicas
 from moorage.engines.ports import Replicas
 from moorage.http.route import Router
 from moorage.identity.orgs import OrganizationDeleted
-from moorage.images.store import Images
+from moorage.images.layers import GB, MB
+from moorage.images.store import Images, Limits
 from moorage.jobs.timetable import Tick, TickHandler
 from moorage.projects.followers import Followers
 from moorage.repositories.fetch import Sources
@@ -52,7 +53,12 @@ class Cronjobs:
         """Make the parts. Builder and sources are those of projects: all builds of a machine take turns."""
         settings = db.env.settings
         engine = LocalReplicas(settings.folder("run"), "cronjobs")
-        images = Images(settings.folder("images"), settings.targets, db.env.clock)
+        limits = Limits(
+            reserve_bytes=settings.disk_reserve_mb * MB,
+            organization_bytes=settings.images_gb * GB,
+            organization_entries=settings.image_files,
+        )
+        images = Images(settings.folder("images"), settings.targets, db.env.clock, limits=limits)
         # Each cronjob runs as a user of its own, and reads the files of its release as one of all.
         releases = Unpacked(settings.folder("cronjob-releases"), APP_CAPS, is_used=building.is_used)
         launcher = Launcher(db, artifacts, releases, images, is_sandboxed)

@@ -17,7 +17,7 @@ import subprocess
 import tarfile
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol, Self, cast
 
@@ -31,6 +31,8 @@ MOST_HEADER = 64 * 1024  # Python keeps the long form of a header in memory, and
 DEEPEST = 128
 LAST_MOMENT = 2**33  # Times are kept, because Python trusts compiled files by them; absurd ones are cut.
 _BLOCK = MB
+_DISK_BLOCK = 4096
+_CHECK_BYTES, _CHECK_ENTRIES = 8 * MB, 512  # between two looks at the room on the disk
 _MOST_READS_AT_END = 8
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ZSTD_MODULES = ("compression.zstd", "backports.zstd")  # The first comes with Python 3.14.
@@ -51,6 +53,10 @@ _BROKEN = (tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, ValueError,
 
 class BadLayer(PullFailed):
     """A layer cannot be unpacked; the message is a sentence for the user."""
+
+
+class TooLarge(BadLayer):
+    """An image unpacks to more bytes or files than it may."""
 
 
 class Readable(Protocol):
@@ -77,14 +83,18 @@ class Unpacker:
         *,
         most_bytes: int = MOST_UNPACKED,
         most_entries: int = MOST_ENTRIES,
+        check_room: Callable[[], None] = lambda: None,
         stop: threading.Event | None = None,
     ) -> None:
+        """`check_room` raises where the disk has no room for more; it is called every few megabytes or files."""
         self.skipped = 0  # devices, pipes and the like
         self.written_bytes = 0
         self.entries = 0
         self._root = root
         self._most_bytes = most_bytes
         self._most_entries = most_entries
+        self._check_room = check_room
+        self._checked = (0, 0)
         self._stop = stop or threading.Event()
         self._read_bytes = 0
         self._made: set[str] = set()  # by the layer at hand: what hides lower layers leaves these alone
@@ -110,8 +120,8 @@ class Unpacker:
         if self._read_bytes > self._most_bytes:
             raise self._too_large()
 
-    def _too_large(self) -> BadLayer:
-        return BadLayer(f"the image unpacks to more than {size_text(self._most_bytes)}")
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"the image unpacks to more than {size_text(self._most_bytes)}")
 
     def _unpack(self, source: Readable) -> None:
         with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|", bufsize=_BLOCK, tarinfo=_Header) as archive:
@@ -121,11 +131,16 @@ class Unpacker:
                 self._place(archive, member)
 
     def _count_entry(self, member: tarfile.TarInfo) -> None:
-        self.entries += 1
-        if self.entries > self._most_entries:
-            raise BadLayer(f"the image has more than {self._most_entries:,} files")
+        self._count_inode()
         if not 0 <= member.size <= self._most_bytes:
             raise self._too_large()
+
+    def _count_inode(self) -> None:
+        """Count an entry, or a folder that no entry names: each takes an inode, and a block at most."""
+        self.entries += 1
+        if self.entries > self._most_entries:
+            raise TooLarge(f"the image has more than {self._most_entries:,} files")
+        self._count_written(_DISK_BLOCK)
 
     def _place(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         parts = _parts(member.name)
@@ -165,6 +180,10 @@ class Unpacker:
         self.written_bytes += size
         if self.written_bytes > self._most_bytes:
             raise self._too_large()
+        checked_bytes, checked_entries = self._checked
+        if self.written_bytes - checked_bytes >= _CHECK_BYTES or self.entries - checked_entries >= _CHECK_ENTRIES:
+            self._checked = (self.written_bytes, self.entries)
+            self._check_room()
 
     def _link_softly(self, target: str, parts: Sequence[str]) -> None:
         with self._place_for(parts) as folder:
@@ -212,6 +231,7 @@ class Unpacker:
                 raise BadLayer(f"a layer of the image has files below {path[:200]!r}, which it says is no folder")
             # As if the layers were mounted over each other: a folder takes the place of what was no folder before.
             _remove(outer, name)
+            self._count_inode()
             os.mkdir(name, 0o755, dir_fd=outer)
             found = os.open(name, _FOLDER_FLAGS, dir_fd=outer)
             os.fchmod(found, 0o755)  # whatever the process takes away from new folders
