@@ -41,6 +41,8 @@ class UnnamedFiles:
     def used_bytes(self, pids: Iterable[int]) -> int:
         """Return the disk space of all deleted files that these processes hold, each file once."""
         pids = list(pids)
+        if not pids:
+            return 0  # The folders may not even exist while nothing runs.
         self._find_places(pids)
         if self._is_boxed and not self._mounts:
             return 0  # Nothing has entered the sandbox yet.
