@@ -83,6 +83,7 @@ TWINS = {
     "tests/e2e/test_databases.py": "mysql",
     "tests/e2e/test_databases_faults.py": "50 ms|switched",
     "tests/e2e/test_projects_faults.py": "",
+    "tests/functions/test_function_log_files.py": "postgres",
     "tests/functions/test_recorder_crashes.py": "postgres",
     "tests/identity/test_roles.py": "postgres",
     "tests/identity/test_stranger.py": "postgres",

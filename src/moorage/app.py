@@ -45,6 +45,7 @@ from moorage.functions import record_routes, retention
 from moorage.functions import routes as function_routes
 from moorage.functions import service as function_service
 from moorage.functions.edge_client import EdgeClient
+from moorage.functions.log_files import FunctionLogs
 from moorage.functions.packages import Installer, Packages
 from moorage.functions.publisher import Publisher
 from moorage.functions.recorder import Recorder
@@ -128,7 +129,13 @@ class Functions:
     ) -> Functions:
         settings = db.env.settings
         edge = EdgeClient(settings.edge_door)
-        recorder = Recorder(db, telemetry, settings.folder("spool"), on_scheduled=schedule_jobs.on_scheduled)
+        recorder = Recorder(
+            db,
+            telemetry,
+            settings.folder("spool"),
+            FunctionLogs.of(settings),
+            on_scheduled=schedule_jobs.on_scheduled,
+        )
         return cls(
             edge=edge,
             publisher=Publisher(db, settings, edge, artifacts, telemetry),
@@ -148,7 +155,7 @@ class Functions:
 
     def register(self, handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
         function_service.dependents["schedules"] = schedule_service.remove_of_function
-        function_jobs.register(handlers, self.publisher)
+        function_jobs.register(handlers, self.publisher, self.recorder.logs)
         retention.register(handlers, ticks)
         schedule_jobs.register(handlers, ticks, self.runner)
 

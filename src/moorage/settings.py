@@ -131,9 +131,7 @@ class Settings(BaseSettings):
     artifacts_access_key: SecretStr = Field(SecretStr(""), description="Access key of the S3 bucket.")
     artifacts_secret_key: SecretStr = Field(SecretStr(""), description="Secret key of the S3 bucket.")
     disk_reserve_mb: int = Field(
-        1024,
-        ge=0,
-        description="Free disk space under which uploads and builds are refused and apps that grow stop writing.",
+        1024, ge=0, description="Free disk space under which uploads, builds, growing apps and logs of functions stop."
     )
     images_gb: int = Field(20, ge=1, description="Disk space of the images that one organization uses within a day.")
     image_files: int = Field(1_000_000, ge=1000, description="Files of the images that one organization uses in a day.")
@@ -178,6 +176,15 @@ class Settings(BaseSettings):
     )
     function_queue: int = Field(
         1000, ge=0, le=100_000, description="Calls of one function that may wait for an instance; more are refused."
+    )
+    function_log_mb: int = Field(
+        100, ge=16, le=2**20, description="Log text that is kept of one function; the oldest is deleted first."
+    )
+    organization_log_mb: int = Field(
+        1024, ge=16, le=2**20, description="Log text that is kept of all functions of one organization together."
+    )
+    function_spool_mb: int = Field(
+        512, ge=64, le=2**20, description="Records of calls that may wait to be stored; past half, without their logs."
     )
     builds: int = Field(0, ge=0, le=256, description="Builds that run at once. Default: by cores and free memory.")
     build_memory_mb: int = Field(2048, ge=128, description="Memory that one build may use.")

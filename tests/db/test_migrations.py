@@ -225,3 +225,39 @@ def test_what_was_there_is_copied_before_it_is_migrated(tmp_path: Path) -> None:
     assert [copy.name for copy in copies] == [f"before-{HEAD}-from-9999.db"]
     with sqlite3.connect(copies[0]) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("9999",)
+
+
+@pytest.mark.boundary("code-to-host", "Log text from before the log files is brought within the quotas at the upgrade.")
+def test_log_text_in_rows_stays_readable_within_the_quotas_and_the_oldest_of_the_rest_goes(engine: Any) -> None:
+    upgrade(engine, "0007")
+    is_sqlite = engine.dialect.name == "sqlite"
+    zeros, false = ("zeroblob({})", "0") if is_sqlite else ("decode(repeat('00', {}), 'hex')", "false")
+    sizes = [(1, 60_000_000), (1, 60_000_000), (2, 1000)]  # function, and bytes of text
+    with engine.begin() as connection:
+        for function_id, size in sizes:
+            connection.exec_driver_sql(
+                "INSERT INTO invocation (org_id, function_id, version, activation_id, door, started_at, duration_us, "
+                f"wait_us, cold, ok, logs) VALUES (7, {function_id}, 1, 'a', 'web', 0, 0, 0, {false}, {false}, "
+                f"{zeros.format(size)})"
+            )
+
+    upgrade(engine, "head")
+
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql("SELECT log_ref, length(logs) FROM invocation ORDER BY id").fetchall()
+    assert [tuple(row) for row in found] == [("!quota", None), (None, 60_000_000), (None, 1000)]
+
+
+def test_a_store_that_a_migration_emptied_gives_its_disk_space_back(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    upgrade(made := migrate._sqlite_engine(path), "0007")
+    made.dispose()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE filler (data BLOB)")
+        connection.execute("INSERT INTO filler VALUES (zeroblob(8000000))")
+        connection.execute("DROP TABLE filler")
+        connection.commit()
+
+    migrate.upgrade_sqlite(path, tmp_path / "snapshots")
+
+    assert path.stat().st_size < 2_000_000

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from http.client import HTTPException
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from tests.e2e.functions_support import (
     ECHO,
     LANGUAGES,
+    MB,
     Answer,
     Platform,
     at_once,
@@ -32,7 +36,8 @@ CRASHES = 2  # of each process: the second meets what was started again. With mo
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """A platform of its own: after several crashes its processes take longer and longer to be started again."""
-    with started(tmp_path_factory.mktemp("victim") / "data") as platform:
+    data = tmp_path_factory.mktemp("victim") / "data"
+    with started(data, function_log_mb="16", function_spool_mb="64") as platform:
         yield platform
 
 
@@ -115,6 +120,43 @@ def test_answered_calls_are_recorded_exactly_once_over_many_crashes(victim: Plat
     assert {each.status for each in clients.seen} <= {200, 502}
     for name in names:
         assert_recorded_once(victim, name, [each for each in clients.seen if each.name == name])
+
+
+PRINTS_4_MB = (
+    "import random\n"
+    "def main(params):\n"
+    "    print(random.randbytes(2 * 2**20).hex())\n"
+    "    return {'statusCode': 200, 'body': 'printed'}\n"
+)
+
+
+@pytest.mark.boundary(
+    "code-to-host", "While records wait, the spool stays within its bound and drops logs before records."
+)
+def test_while_the_recorder_stands_still_the_spool_drops_text_and_every_call_is_recorded(victim: Platform) -> None:
+    name = victim.create(new_name("flood"), "python", PRINTS_4_MB)
+    store, before = victim.running.data / "store", size_of(victim.running.data / "store")
+    control = victim.children()["control"]
+    os.kill(control, signal.SIGSTOP)
+    try:
+        answers = [victim.fetch(name) for _ in range(12)]
+        waiting = size_of(victim.running.data / "spool")
+    finally:
+        os.kill(control, signal.SIGCONT)
+
+    wait_until(lambda: len(victim.invocations(name)) == 12, 60)
+    first, last = (victim.record_of(name, answers[number].activation) for number in (0, -1))
+    assert {answer.status for answer in answers} == {200}
+    assert waiting <= 64 * MB
+    assert (last["stdout"], last["logsDropped"]) == ("", True)
+    assert "was dropped: too many records wait to be stored" in last["stderr"]
+    assert (len(first["stdout"]), first["logsDropped"]) == (4 * MB + 1, False)
+    assert size_of(store) - before < MB
+    assert 4 * MB < size_of(victim.running.data / "logs" / "functions") <= 17 * MB
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def test_functions_are_served_while_the_control_process_is_down(platform: Platform, echoes: dict[str, str]) -> None:

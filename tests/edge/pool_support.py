@@ -151,6 +151,9 @@ class Lab:
             raise OSError(28, "No space left on device")
         self.records.append(record)
 
+    def fit(self, log: bytes) -> bytes:
+        return log
+
     def append_plain(self, packed: bytes) -> None:
         size = spool.LENGTH_SIZE + spool.HEAD_SIZE
         for at in range(0, len(packed), size):

@@ -27,6 +27,8 @@ from moorage.edge.connections import Connections
 from moorage.edge.flow import Guard
 from moorage.edge.limits import Limits
 from moorage.edge.protocol import Connection
+from moorage.kit.spool import Room
+from moorage.platform import plan
 from moorage.settings import load
 
 MB = 2**20
@@ -392,7 +394,21 @@ def test_defaults_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> 
         settings.function_pool,
         settings.trusted_proxies,
         Caps(settings.function_instances, settings.organization_instances, settings.function_queue),
+        Room(settings.function_spool_mb * MB, settings.disk_reserve_mb * MB),
     )
+
+
+def test_every_setting_of_the_process_is_handed_to_it() -> None:
+    class Asked(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            names.add(name)
+            return default
+
+    names: set[str] = set()
+    main.read_place(Asked())
+
+    assert "MOORAGE_FUNCTION_SPOOL_MB" in names
+    assert names <= plan.RUNTIME_SETTINGS
 
 
 def test_the_process_does_not_carry_the_weight_of_the_settings() -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.edge.pool_support import ENTRY, Lab, PlainCall, Worker, until
 
 from moorage.cells import frames
+from moorage.edge import lost_records
 from moorage.edge.function import KNOWN
 from moorage.kit import spool
 
@@ -241,6 +242,23 @@ async def test_a_full_disk_does_not_keep_the_answer_back(lab: Lab) -> None:
 
     assert await call.done() == "1"
     assert [type(problem) for problem in problems] == [OSError]
+
+
+async def test_calls_that_are_not_recorded_are_reported_once_a_second_and_all_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lost_records, "REPORT_S", 0.05)
+    reports: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reports.append(context["message"]))
+    lost = lost_records.LostRecords(loop)
+
+    lost.note(OSError(28, "No space left on device"))
+    lost.note(OSError(28, "No space left on device"), 40)
+    lost.note(OSError(28, "No space left on device"))
+    await until(lambda: len(reports) == 2)
+
+    assert reports == ["1 invocation was not recorded", "41 invocations were not recorded"]
 
 
 # Scheduled calls.

@@ -6,14 +6,14 @@ import asyncio
 import sys
 from pathlib import Path
 
+from tests.functions.spool_writer import make_recorder
+
 from moorage.db.sqlite import SqliteDatabase
 from moorage.db.store import Database
 from moorage.env import Env
-from moorage.functions.recorder import Recorder
 from moorage.kit.clock import ManualClock
 from moorage.kit.crypto import KeyRing
 from moorage.settings import load
-from moorage.telemetry import Telemetry
 
 
 def open_store(place: str) -> Database:
@@ -26,7 +26,7 @@ def open_store(place: str) -> Database:
 
 
 async def live(place: str, folder: Path) -> None:
-    recorder = Recorder(open_store(place), Telemetry(quiet=True), folder)
+    recorder = make_recorder(open_store(place), folder)
     print("recording", flush=True)
     await recorder.run()
 

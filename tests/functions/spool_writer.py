@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,15 @@ from sqlalchemy import insert, select
 from moorage.db.query import Query, arg, scalar
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.functions.records import function_minute, invocation, spool_file
+from moorage.functions import log_text, loglines, records
+from moorage.functions.log_files import FunctionLogs, LogLimits
+from moorage.functions.loglines import Texts
+from moorage.functions.recorder import Recorder
+from moorage.functions.records import Invocation, function_minute, invocation, spool_file
 from moorage.functions.tables import function
 from moorage.kit import spool
 from moorage.kit.spool import END, STDERR, STDOUT, WEB, SpoolWriter
+from moorage.telemetry import Telemetry
 
 SMALL_FILE = 64 * 2**10
 NOON = 1_767_225_600_000  # where the tests' clock stands
@@ -70,6 +75,29 @@ def write(folder: Path, *records: bytes) -> None:
     with writing(folder) as writer:
         for each in records:
             writer.append(each)
+
+
+def make_logs(spool_folder: Path, function_mb: int = 100, org_mb: int = 1024, reserve_mb: int = 0) -> FunctionLogs:
+    """Return the log files that belong to a spool folder: both are of one machine."""
+    limits = LogLimits(function_mb * spool.MB, org_mb * spool.MB, reserve_mb * spool.MB)
+    return FunctionLogs(spool_folder.with_name(f"{spool_folder.name}-logs"), limits)
+
+
+def make_recorder(db: Database, folder: Path, logs: FunctionLogs | None = None) -> Recorder:
+    return Recorder(db, Telemetry(quiet=True), folder, logs or make_logs(folder))
+
+
+async def texts(db: Database, logs: FunctionLogs, **where: int) -> list[Texts]:
+    """Return what each invocation printed, in the order they were added."""
+    found = []
+    for row in await invocations(db, **where):
+        find = partial(_find, org_id=row["org_id"], row_id=row["id"])
+        found.append(await db.read(find))
+    return [loglines.texts_of(log_text.block_of(logs, row, row.small_logs)) for row in found]
+
+
+def _find(tx: Tx, org_id: int, row_id: int) -> Invocation:
+    return tx.one(records.FIND, org_id=org_id, id=row_id)
 
 
 async def make_function(db: Database, org_id: int = 1, name: str = "hello") -> int:

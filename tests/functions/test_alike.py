@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.functions.spool_writer import NOON, activation, invocations, log, make_function, minutes, record, writing
+from tests.functions.spool_writer import (
+    NOON,
+    activation,
+    invocations,
+    log,
+    make_function,
+    make_recorder,
+    minutes,
+    record,
+    texts,
+    writing,
+)
 
 from moorage.db.store import Database
 from moorage.functions import loglines, storing
@@ -33,7 +44,6 @@ from moorage.kit.spool import (
     SpoolWriter,
     pack_plain,
 )
-from moorage.telemetry import Telemetry
 
 LARGE = 2**20
 MANY = 1_000_000
@@ -59,7 +69,7 @@ def chunk_of(folder: Path, records: list[bytes]) -> Chunk:
 def batches(chunk: Chunk, surplus: int) -> Iterator[Batch]:
     """Yield all that a chunk comes to where the first function, or what is none, has too many calls by a number."""
     left = Counter({0: surplus, 1: surplus})
-    while batch := next_batch(chunk, left):
+    while batch := next_batch(chunk, left, lambda org_id, function_id, block: loglines.pack(block)):
         yield batch
 
 
@@ -229,7 +239,7 @@ def test_torn_records_are_in_no_run_and_reading_stops_there(tmp_path: Path, torn
 
 @pytest.fixture
 async def recorder(db: Database, tmp_path: Path) -> AsyncIterator[Recorder]:
-    made = Recorder(db, Telemetry(quiet=True), tmp_path)
+    made = make_recorder(db, tmp_path)
     yield made
     made.close()
 
@@ -259,8 +269,8 @@ async def test_a_recorder_that_is_far_behind_counts_all_and_stores_the_newest(
     assert rows[-RUN:] == list(range(3000 - RUN, 3000))
     assert rows == sorted(set(rows))
     assert len(rows) <= 2 * RUN  # A first look, which is a small one, and the large one after it.
-    texts = [loglines.texts_of(row["logs"]).stdout for row in await invocations(db, function_id=other)]
-    assert texts == ["call 0\n", "call 1000\n", "call 2000\n"]
+    printed = [each.stdout for each in await texts(db, recorder.logs, function_id=other)]
+    assert printed == ["call 0\n", "call 1000\n", "call 2000\n"]
 
 
 # What is written.

@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 from tests.builders import make_org, make_token, make_user
-from tests.functions.spool_writer import SMALL_FILE, activation, log, make_function, record
+from tests.functions.spool_writer import SMALL_FILE, activation, log, make_function, make_recorder, record
 from tests.http.lab import Guest
 
 from moorage.app import App
 from moorage.db.store import Database
-from moorage.functions.recorder import Recorder
+from moorage.functions.log_files import FunctionLogs
 from moorage.kit.spool import LATE, SpoolWriter
 from moorage.settings import Settings
-from moorage.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
 
@@ -161,7 +160,7 @@ async def test_what_another_process_recorded_is_followed_too(stage: Stage, db: D
     guest = await stage.guest()
     stage.call(1, "hello")
 
-    await Recorder(db, Telemetry(quiet=True), settings.folder("spool")).catch_up()
+    await make_recorder(db, settings.folder("spool"), FunctionLogs.of(settings)).catch_up()
     text = await guest.sees("event: invocation")
     await guest.leaves()
 

@@ -63,6 +63,7 @@ async def test_an_invocation_shows_up_as_soon_as_it_was_written(crew: Team, db: 
             "waitMs": 2.5,
             "coldStart": True,
             "logsCut": False,
+            "logsDropped": False,
         }
     ]
 

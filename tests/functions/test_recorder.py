@@ -15,9 +15,11 @@ from tests.functions.spool_writer import (
     invocations,
     log,
     make_function,
+    make_recorder,
     minutes,
     record,
     spool_files,
+    texts,
     write,
     writing,
 )
@@ -30,7 +32,6 @@ from moorage.functions.recorder import Recorder
 from moorage.functions.tables import function
 from moorage.kit.clock import MINUTE_MS
 from moorage.kit.spool import API, END, LATE, SCHEDULE, START, Record
-from moorage.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def recorder(db: Database, folder: Path) -> AsyncIterator[Recorder]:
-    made = Recorder(db, Telemetry(quiet=True), folder)
+    made = make_recorder(db, folder)
     yield made
     made.close()
 
@@ -69,7 +70,8 @@ async def test_a_call_becomes_a_row_with_everything_known_of_it(db: Database, fo
     await recorder.catch_up()
 
     (row,) = await invocations(db)
-    assert loglines.texts_of(row.pop("logs")) == ("a\n", "", False)
+    assert await texts(db, recorder.logs) == [("a\n", "", False, False)]
+    assert row.pop("log_ref").endswith(":0:23")
     assert row == {
         "id": row["id"],
         "org_id": 7,
@@ -84,6 +86,7 @@ async def test_a_call_becomes_a_row_with_everything_known_of_it(db: Database, fo
         "cold": True,
         "ok": False,
         "error": "ran past 5 ms",
+        "logs": None,
     }
 
 
@@ -97,7 +100,7 @@ async def test_records_are_stored_once_however_often_anybody_looks(
             await asyncio.gather(recorder.catch_up(), recorder.catch_up())
     await recorder.catch_up()
 
-    await Recorder(db, Telemetry(quiet=True), folder).catch_up()
+    await make_recorder(db, folder).catch_up()
 
     assert await numbers(db) == [0, 1, 2, 3, 4]
 
@@ -161,7 +164,7 @@ async def test_a_file_that_vanished_loses_its_row(db: Database, folder: Path, re
         for path in folder.glob("*.spool"):
             path.unlink()
 
-        await Recorder(db, Telemetry(quiet=True), folder).catch_up()
+        await make_recorder(db, folder).catch_up()
 
     assert await spool_files(db) == []
     assert await numbers(db) == [1]
@@ -169,7 +172,7 @@ async def test_a_file_that_vanished_loses_its_row(db: Database, folder: Path, re
 
 async def test_two_recorders_of_one_folder_store_each_record_once(db: Database, folder: Path) -> None:
     function_id = await make_function(db)
-    pair = [Recorder(db, Telemetry(quiet=True), folder) for _ in range(2)]
+    pair = [make_recorder(db, folder) for _ in range(2)]
     with writing(folder) as writer:
         for number in range(300):
             writer.append(record(number, function_id, log=log("x" * 400)))
@@ -192,7 +195,7 @@ async def test_folders_of_two_machines_may_have_files_of_the_same_name(db: Datab
         write(folder, record(number, function_id))
         (path,) = folder.glob("*.spool")
         path.rename(folder / "1767225600000-1-0.spool")
-        recorders.append(Recorder(db, Telemetry(quiet=True), folder))
+        recorders.append(make_recorder(db, folder))
 
     for recorder in recorders:
         await recorder.catch_up()
@@ -321,10 +324,9 @@ async def test_what_was_printed_late_is_appended_to_the_call_that_printed_it(
         writer.append(record(99, function_id, kind=LATE, log=log("of no call")))
         await recorder.catch_up()
 
-    texts = [loglines.texts_of(row["logs"]) for row in await invocations(db)]
-    assert texts == [
-        ("in time\nin the same batch\n", "!in a later batch\n", False),
-        ("x" * 5000 + "\n", "", False),
+    assert await texts(db, recorder.logs) == [
+        ("in time\nin the same batch\n", "!in a later batch\n", False, False),
+        ("x" * 5000 + "\n", "", False, False),
     ]
 
 
@@ -337,8 +339,7 @@ async def test_logs_over_ten_megabytes_are_cut_there(db: Database, folder: Path,
 
         await recorder.catch_up()
 
-    (row,) = await invocations(db)
-    text = loglines.texts_of(row["logs"]).stdout
+    ((text, *_),) = await texts(db, recorder.logs)
     assert 10 * 2**20 <= len(text) <= loglines.TEXT
     assert text.startswith("x")
     assert text.endswith("y")

@@ -21,23 +21,23 @@ from tests.functions.spool_writer import (
     invocations,
     log,
     make_function,
+    make_recorder,
     minutes,
     record,
     spool_files,
+    texts,
     write,
     writing,
 )
 
 from moorage.db.store import Database
-from moorage.functions import changes, recorder, spool, storing
-from moorage.functions.recorder import Recorder
+from moorage.functions import changes, log_files, log_text, recorder, spool, storing
 from moorage.kit.spool import LATE
-from moorage.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
-TRACED = {module.__file__ for module in (changes, recorder, spool, storing)}
+TRACED = {module.__file__ for module in (changes, log_files, log_text, recorder, spool, storing)}
 
 
 class Crash(BaseException):
@@ -64,7 +64,7 @@ class CrashAt:
 async def record_until_crash(db: Database, folder: Path, line: int) -> bool:
     """Record a folder with a new recorder that crashes at a line; return whether it came that far."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    trace, before, crashing = CrashAt(line), sys.gettrace(), Recorder(db, Telemetry(quiet=True), folder)
+    trace, before, crashing = CrashAt(line), sys.gettrace(), make_recorder(db, folder)
     tasks = asyncio.all_tasks()
     threading.settrace(trace)
     sys.settrace(trace)
@@ -98,11 +98,13 @@ async def test_a_crash_at_any_line_of_the_recorder_loses_and_doubles_nothing(db:
             writer.append(record(3, function_id, log=log("x" * 1000)))
 
             crashed = await record_until_crash(db, folder, line)
-            await Recorder(db, Telemetry(quiet=True), folder).catch_up()
+            await (healthy := make_recorder(db, folder)).catch_up()
 
         stored = [row["duration_us"] for row in await invocations(db, function_id=function_id)]
         counted = [row["invocations"] for row in await minutes(db, function_id=function_id)]
+        printed = [each.stdout for each in await texts(db, healthy.logs, function_id=function_id)]
         assert (stored, counted) == ([1, 2, 3], [3]), f"line {line}"
+        assert printed == ["late\n", "", "x" * 1000 + "\n"], f"line {line}"
         assert len(list(folder.glob("*.spool"))) == 1
         if not crashed:
             break
@@ -134,7 +136,7 @@ async def test_what_a_killed_writer_wrote_is_recorded_whole(db: Database, tmp_pa
         last = await asyncio.to_thread(process.stdout.readline)
     printed = (last + await asyncio.to_thread(kill, process)).splitlines()
 
-    while not await Recorder(db, Telemetry(quiet=True), folder).catch_up():
+    while not await make_recorder(db, folder).catch_up():
         continue
 
     found = [row["duration_us"] for row in await invocations(db)]
@@ -158,14 +160,16 @@ async def test_a_recorder_that_is_killed_again_and_again_stores_each_record_once
             await asyncio.to_thread(process.stdout.readline)
             for _ in range(chance.randrange(5, 40)):
                 for _ in range(100):
-                    writer.append(record(count, functions[count % 4]))
+                    writer.append(record(count, functions[count % 4], log=log(f"call {count}") * (count % 2)))
                     count += 1
                 await asyncio.sleep(chance.random() / 50)
             await asyncio.to_thread(kill, process)
-    while not await Recorder(db, Telemetry(quiet=True), folder).catch_up():
+    while not await (healthy := make_recorder(db, folder)).catch_up():
         continue
 
+    printed = {each.stdout for each in await texts(db, healthy.logs)}
     found = Counter(row["activation_id"] for row in await invocations(db))
     assert found == Counter(activation(number) for number in range(count))
+    assert printed == {"", *(f"call {number}\n" for number in range(1, count, 2))}
     assert sum(minute["invocations"] for minute in await minutes(db)) == count
     assert list(folder.glob("*.spool")) == []

@@ -15,6 +15,7 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.functions import tables as functions
 from moorage.functions.edge_client import EdgeClient
+from moorage.functions.log_files import FunctionLogs
 from moorage.functions.recorder import Recorder
 from moorage.jobs.timetable import TickHandler
 from moorage.kit import spool
@@ -37,7 +38,9 @@ class Control:
         settings, telemetry = db.env.settings, Telemetry(quiet=True)
         self.db = db
         self.edge = EdgeClient(settings.folder("run") / "edge.sock")
-        self.recorder = Recorder(db, telemetry, settings.folder("spool"), on_scheduled=jobs.on_scheduled)
+        self.recorder = Recorder(
+            db, telemetry, settings.folder("spool"), FunctionLogs.of(settings), on_scheduled=jobs.on_scheduled
+        )
         self.runner = ScheduleRunner(db, self.edge, telemetry, self.recorder.catch_up, most=most, again_s=0.01)
         ticks: dict[str, TickHandler] = {}
         jobs.register(Handlers(), ticks, self.runner)

@@ -40,7 +40,22 @@ def upgrade_sqlite(path: Path, snapshots: Path) -> str | None:
         snapshots.mkdir(parents=True, exist_ok=True, mode=0o700)
         copy_sqlite(path, snapshots / f"before-{HEAD}-from-{before}.db")
     _upgrade(_sqlite_engine(path), before)
+    if before is not None:
+        _shrink(path)
     return before
+
+
+def _shrink(path: Path) -> None:
+    """Give disk space back where a migration deleted most of a store. SQLite undoes it where it is cut off."""
+    connection = sqlite3.connect(path)
+    try:
+        (free,), (pages,) = (
+            connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_count")
+        )
+        if 2 * free > pages:
+            connection.execute("VACUUM")
+    finally:
+        connection.close()
 
 
 def _sqlite_engine(path: Path) -> Any:

@@ -33,7 +33,7 @@ from moorage.edge.web import Targets
 from moorage.http.proxies import networks
 from moorage.kit import function_hosts
 from moorage.kit.process import bind_locally, open_many, say_ready
-from moorage.kit.spool import SpoolWriter
+from moorage.kit.spool import MB, Room, SpoolWriter
 
 DRAIN_S = 8.0
 SAVE_S = 0.2  # Between two writes of the routes, which may be thousands.
@@ -54,6 +54,7 @@ class Place:
     waiting_cells: int = 4
     trusted_proxies: tuple[str, ...] = ()
     caps: Caps = field(default_factory=Caps)
+    spool: Room = field(default_factory=Room)
 
 
 def read_place(environment: Mapping[str, str]) -> Place:
@@ -82,6 +83,7 @@ def read_place(environment: Mapping[str, str]) -> Place:
         ),
         waiting_cells=number("FUNCTION_POOL", 4),
         trusted_proxies=tuple(filter(None, map(str.strip, environment.get("MOORAGE_TRUSTED_PROXIES", "").split(",")))),
+        spool=Room(number("FUNCTION_SPOOL_MB", 512) * MB, number("DISK_RESERVE_MB", 1024) * MB),
         caps=Caps(
             function_instances=number("FUNCTION_INSTANCES", 100),
             org_instances=number("ORGANIZATION_INSTANCES", 1000),
@@ -100,7 +102,7 @@ async def serve(place: Place) -> None:
     run.mkdir(parents=True, exist_ok=True, mode=0o700)
     (place.data / "spool").mkdir(exist_ok=True, mode=0o700)
     link = InvokerLink(run / "invoker.sock")
-    writer = SpoolWriter(place.data / "spool")
+    writer = SpoolWriter(place.data / "spool", room=place.spool)
     pool = Pool(link, writer, place.caps, lambda function_id: table.find_by_id(function_id))
     table = Table(place.api_host, pool.retire, run / "edge-routes.json")
     link.on_cell, link.on_refused, link.on_ended, link.on_memory = pool.took, pool.refused, pool.ended, pool.breathe

@@ -20,6 +20,7 @@ from moorage.edge.call import Call, WebCall
 from moorage.edge.caps import Caps
 from moorage.edge.function import Function
 from moorage.edge.instance import MOST_MESSAGE, Instance, Plain, entries
+from moorage.edge.lost_records import LostRecords
 from moorage.edge.reasons import load_message, reason, timeout_message, waited_message
 from moorage.edge.supply import Link, Supply
 from moorage.kit import spool
@@ -40,6 +41,8 @@ class Spool(Protocol):
 
     def append_plain(self, packed: bytes) -> None: ...
 
+    def fit(self, log: bytes) -> bytes: ...
+
 
 class Pool:
     def __init__(self, link: Link, records: Spool, caps: Caps, find: Callable[[int], Any]) -> None:
@@ -52,6 +55,7 @@ class Pool:
         self._backlog = Backlog(caps)
         self._ended: dict[int, dict[str, Any]] = {}
         self._loop = asyncio.get_running_loop()
+        self._lost = LostRecords(self._loop)
         self.soon = self._loop.call_soon
         self._looked_at = self._counted_at = time.perf_counter()
         self.calls = 0
@@ -184,7 +188,7 @@ class Pool:
         try:
             self._records.append_plain(b"".join(packed))
         except OSError as problem:
-            self._not_recorded(problem)
+            self._lost.note(problem, len(plain))
         for call, status, kind, body, _ in plain:
             cast(WebCall, call).reply_plainly(status, kind, body)
         self._go_on(instance)
@@ -194,6 +198,8 @@ class Pool:
         self.calls += 1
         if call.is_large:
             self._backlog.release(call)
+        if log:
+            log = self._records.fit(log)
         wait_us = int((now - call.arrived) * 1e6) - run_us
         record = _encode(
             spool.END, call.door, error is None, call.cold, function.id, function.org_id, function.version,
@@ -206,18 +212,14 @@ class Pool:
         try:
             self._records.append(record)
         except OSError as problem:
-            self._not_recorded(problem)
-
-    def _not_recorded(self, problem: OSError) -> None:
-        # The caller is not made to pay for a full disk; the operator hears of it.
-        self._loop.call_exception_handler({"message": "an invocation was not recorded", "exception": problem})
+            self._lost.note(problem)
 
     def printed_late(self, instance: Instance, activation: bytes, log: bytes) -> None:
         function = instance.function
         self._write(
             _encode(
                 spool.LATE, spool.WEB, True, False, function.id, function.org_id, function.version,
-                function.memory_mb, int(time.time() * 1000), 0, 0, 0, activation, b"", log,
+                function.memory_mb, int(time.time() * 1000), 0, 0, 0, activation, b"", self._records.fit(log),
             )
         )  # fmt: skip
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
+from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import NotFound
-from moorage.functions import loglines, records
+from moorage.functions import log_text, loglines, records
+from moorage.functions.log_files import FunctionLogs
 from moorage.functions.loglines import Texts
 from moorage.functions.records import Invocation
 from moorage.http.models import Output
@@ -51,10 +55,17 @@ class FunctionInvocation(Output, frozen=True):
     wait_ms: float
     cold_start: bool
     logs_cut: bool  # the page's logs are too large for one answer; a smaller page shows more of these
+    logs_dropped: bool  # what it printed, or some of it, was not kept; `stderr` says why
 
     @classmethod
     def of(cls, row: Invocation, texts: Texts) -> FunctionInvocation:
-        return cls(**_common(row), stdout=texts.stdout, stderr=texts.stderr, logs_cut=texts.is_cut)
+        return cls(
+            **_common(row),
+            stdout=texts.stdout,
+            stderr=texts.stderr,
+            logs_cut=texts.is_cut,
+            logs_dropped=texts.is_dropped,
+        )
 
 
 def _common(row: Invocation) -> dict[str, Any]:
@@ -79,25 +90,41 @@ def get_function_id(tx: Tx, org_id: int, name: str) -> int:
     return found
 
 
-def page_of(tx: Tx, org_id: int, name: str, query: PageQuery) -> tuple[list[FunctionInvocation], int]:
+def page_of(tx: Tx, org_id: int, name: str, query: PageQuery) -> tuple[list[Invocation], int]:
     """Return a page of a function's invocations, newest first, and how many there are in all."""
     function_id = get_function_id(tx, org_id, name)
     total = tx.one(records.COUNT, function_id=function_id)
-    rows = tx.all(records.PAGE, function_id=function_id, most=query.page_size, offset=query.offset)
+    return tx.all(records.PAGE, function_id=function_id, most=query.page_size, offset=query.offset), total
+
+
+async def with_texts(db: Database, logs: FunctionLogs, org_id: int, rows: list[Invocation]) -> list[FunctionInvocation]:
+    """Return invocations with what they printed, as much of it as one answer may have."""
+    stored, left = {}, PAGE_LOG_BYTES
+    for row in rows:
+        if row.stored_size > records.SMALL and left > 0:
+            left -= row.stored_size
+            stored[row.id] = await db.read(partial(records.read_logs, org_id=org_id, row=row))
+    return await asyncio.to_thread(_with_texts, logs, rows, stored)
+
+
+def _with_texts(
+    logs: FunctionLogs, rows: list[Invocation], stored: dict[int, bytes | None]
+) -> list[FunctionInvocation]:
     items, left = [], PAGE_LOG_BYTES
     for row in rows:
-        texts = _texts(tx, org_id, row, left)
+        texts = _texts(logs, row, stored.get(row.id, row.small_logs), left)
         left -= len(texts.stdout) + len(texts.stderr)
         items.append(FunctionInvocation.of(row, texts))
-    return items, total
+    return items
 
 
-def _texts(tx: Tx, org_id: int, row: Invocation, most: int) -> Texts:
-    if not row.stored_size:
+def _texts(logs: FunctionLogs, row: Invocation, stored: bytes | None, left: int) -> Texts:
+    if not row.stored_size and not row.log_ref:
         return _NO_TEXTS
-    if most <= 0:
+    if left <= 0 or (row.stored_size and stored is None):
         return Texts("", "", is_cut=True)
-    return loglines.texts_of(records.read_logs(tx, org_id, row), min(most, loglines.MOST))
+    most = min(left, loglines.MOST)
+    return loglines.texts_of(log_text.block_of(logs, row, stored, most + 1), most)
 
 
 def after(tx: Tx, org_id: int, function_id: int, last: int, *, most: int) -> list[Invocation]:

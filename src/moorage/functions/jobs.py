@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from moorage.db.tx import Tx
 from moorage.functions import code, service
+from moorage.functions.log_files import FunctionLogs
 from moorage.functions.publisher import Publisher
 from moorage.functions.service import ForgetFunction
 from moorage.identity.orgs import OrganizationDeleted
 from moorage.worker.run import Handlers, Run
 
 
-def register(handlers: Handlers, publisher: Publisher) -> None:
+def register(handlers: Handlers, publisher: Publisher, logs: FunctionLogs) -> None:
     async def forget(run: Run, payload: ForgetFunction) -> None:
         await publisher.settle(payload.org_id, payload.function_id)
+        await asyncio.to_thread(logs.forget, payload.org_id, payload.function_id)
         await code.remove_unused(run.db, payload.digests)
 
     handlers.add(ForgetFunction, forget)

@@ -6,26 +6,25 @@ import zlib
 from typing import NamedTuple
 
 from moorage.kit import spool
-from moorage.kit.spool import STDERR, STDOUT
+from moorage.kit.spool import NOTE, STDERR, STDOUT
 
 TEXT = 10 * 2**20 + 1024  # of one invocation, both streams together: 10 MB, and the notice that more was cut
 MOST = 12 * 2**20  # of a block: its text, and what the heads of entries add
 # Compressing a line or two costs more time than it saves room. A block starts with the number of a stream and a
 # compressed one with 0x78, so that the two are told apart by their first byte.
 WORTH_COMPRESSING = 512
-_RAW = (STDOUT, STDERR)
+_RAW = (STDOUT, STDERR, NOTE)
 
 
 class Texts(NamedTuple):
     stdout: str
     stderr: str
     is_cut: bool  # there is more than is shown here
+    is_dropped: bool = False  # some of it was not kept, and a note says why
 
 
-def pack(block: bytes) -> bytes | None:
-    """Return a log block as it is stored; None where there is nothing in it."""
-    if not block:
-        return None
+def pack(block: bytes) -> bytes:
+    """Return a log block as it is stored."""
     block = spool.cut_log(spool.cut_text(block, TEXT), MOST)
     return block if len(block) < WORTH_COMPRESSING and block[0] in _RAW else zlib.compress(block, 1)
 
@@ -39,8 +38,8 @@ def unpack(stored: bytes | None, most: int = MOST) -> bytes:
     return zlib.decompressobj().decompress(stored, most) if most > 0 else b""
 
 
-def texts_of(stored: bytes | None, most: int = MOST) -> Texts:
-    """Return both streams as texts of at most so many bytes in all."""
-    block = unpack(stored, most + 1)
-    stdout, stderr = spool.log_texts(spool.cut_log(block, most))
-    return Texts(stdout, stderr, is_cut=len(block) > most)
+def texts_of(block: bytes, most: int = MOST) -> Texts:
+    """Return both streams of a log block as texts of at most so many bytes in all."""
+    shown = spool.cut_log(block, most)
+    stdout, stderr = spool.log_texts(shown)
+    return Texts(stdout, stderr, is_cut=len(block) > most, is_dropped=spool.has_note(shown))

@@ -35,11 +35,12 @@ def make_router(db: Database, recorder: Recorder) -> Router:
         """List a function's invocations, newest first, with what each printed.
 
         The newest 10,000 of the last 30 days are kept. `logsCut` says that the page holds more than 20 MB of logs and
-        that some are left out: ask for a smaller page.
+        that some are left out: ask for a smaller page. `logsDropped` says that what the call printed was not kept, or
+        not all of it; a line in `stderr` says why.
         """
         await recorder.catch_up()
-        items, total = await db.read(lambda tx: invocations.page_of(tx, caller.org_id, name, query))
-        return Page(items, total)
+        rows, total = await db.read(lambda tx: invocations.page_of(tx, caller.org_id, name, query))
+        return Page(await invocations.with_texts(db, recorder.logs, caller.org_id, rows), total)
 
     @router.get("/functions/{name}/metrics")
     async def read_metrics(caller: Caller, name: str, query: MetricsQuery) -> FunctionMetrics:
@@ -65,6 +66,6 @@ def make_router(db: Database, recorder: Recorder) -> Router:
             return function_id, stream.place_of(tx, caller.org_id, function_id, seen, query.tail)
 
         function_id, place = await db.read(begin)
-        return sse.stream(stream.follow(db, recorder.changed, caller.org_id, function_id, place))
+        return sse.stream(stream.follow(db, recorder, caller.org_id, function_id, place))
 
     return router

@@ -1,7 +1,8 @@
 """The recorder: reads what the function gateways of this machine wrote to the spool, and stores it exactly once.
 
-Rows and the position in the file are one transaction, so a crash anywhere neither loses nor doubles a record. A file
-is deleted before its row is: were it the other way round, a crash between the two would have it read again.
+Rows and the position in the file are one transaction, so a crash anywhere neither loses nor doubles a record. The text
+that calls printed is in a log file before the row that refers to it is stored. A spool file is deleted before its row
+is: were it the other way round, a crash between the two would have it read again.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.functions import records, spool, storing
 from moorage.functions.changes import Changes
+from moorage.functions.log_files import FunctionLogs
+from moorage.functions.log_text import TextWriter
 from moorage.functions.spool import Chunk, SpoolFile
-from moorage.functions.storing import KEPT, Batch, MovedOn, OnScheduled, Stored, next_batch
+from moorage.functions.storing import KEPT, Batch, MovedOn, OnScheduled, Seal, Stored, next_batch
 from moorage.telemetry import Telemetry
 
 POLL_S = 0.2
@@ -25,6 +28,7 @@ BUSY = 1_000  # records in one pass; while there are more, few large passes cost
 BUSY_S = 3.0
 PAUSE_S = 2.0  # after a pass that failed: the store may be away for a while
 CATCH_UP_S = 2.0  # Whoever asks for records gets what there is after this.
+TRIM_LOGS_S = 600.0
 TRIM_EVERY = 2_000  # A busy function would write millions of rows between two runs of the retention job.
 
 
@@ -32,13 +36,21 @@ class Recorder:
     """Moves records from one spool folder into the store. `on_scheduled` may be set before it runs."""
 
     def __init__(
-        self, db: Database, telemetry: Telemetry, folder: Path, *, on_scheduled: OnScheduled | None = None
+        self,
+        db: Database,
+        telemetry: Telemetry,
+        folder: Path,
+        logs: FunctionLogs,
+        *,
+        on_scheduled: OnScheduled | None = None,
     ) -> None:
         self.changed = Changes()
+        self.logs = logs
         self.on_scheduled = on_scheduled
         self._db = db
         self._telemetry = telemetry
         self._folder = folder
+        self._texts = TextWriter(logs)
         self._id = ""
         self._known: dict[str, int] = {}  # the positions that the store has
         self._files: dict[str, SpoolFile] = {}
@@ -49,8 +61,12 @@ class Recorder:
 
     async def run(self) -> None:
         """Record until cancelled; a pass that is under way is waited for."""
+        loop, trim_at = asyncio.get_running_loop(), 0.0
         try:
             while True:
+                if loop.time() >= trim_at:
+                    trim_at = loop.time() + TRIM_LOGS_S
+                    await self.trim_logs()
                 self._stored = 0
                 is_well = await self._share_pass()
                 await asyncio.sleep(self._pause_s() if is_well else PAUSE_S)
@@ -69,6 +85,19 @@ class Recorder:
                 return await self._share_pass()
         except TimeoutError:
             return False
+
+    async def trim_logs(self) -> None:
+        """Remove log files that are too old, and those of functions that are gone.
+
+        Each machine does so for its own folder: a job that deletes a function runs on one of them.
+        """
+        try:
+            found = await asyncio.to_thread(self.logs.functions)
+            ids = {function_id for _, function_id in found}
+            alive = await self._db.read(lambda tx: records.which_exist(tx, ids))
+            await asyncio.to_thread(self.logs.trim, self._db.env.clock.now(), found, alive)
+        except Exception as error:  # noqa: BLE001 - the loop outlives whatever the store or the disk meets
+            self._telemetry.crashed(None, error, where="recorder logs")
 
     def close(self) -> None:
         """Let go of all files. What is not recorded yet stays in them."""
@@ -135,6 +164,7 @@ class Recorder:
             try:
                 is_last = await self._store_chunk(file, most)
             except MovedOn:
+                self._texts.confirm()
                 await self._look_again(file)
                 continue
             if is_last:
@@ -145,11 +175,12 @@ class Recorder:
 
     async def _store_chunk(self, file: SpoolFile, most: int) -> bool:
         """Store the records of one piece of a file. Return whether there was nothing more in it."""
-        chunk, surplus, batch = await asyncio.to_thread(_begin, file, most)
+        chunk, surplus, batch = await asyncio.to_thread(_begin, file, most, self._texts.seal)
+        prepare = partial(next_batch, chunk, surplus, self._texts.seal)
         is_stuck = batch is None  # It should have had a record: somebody cut the file.
         while batch is not None:
             # The next one is made ready while this one is written.
-            _, batch = await asyncio.gather(self._store(file, batch), asyncio.to_thread(next_batch, chunk, surplus))
+            _, batch = await asyncio.gather(self._store(file, batch), asyncio.to_thread(prepare))
         if chunk.problem is not None:
             file.problem = chunk.problem
             self._telemetry.log.warning("spool file is torn", file=file.name, why=chunk.problem)
@@ -164,12 +195,21 @@ class Recorder:
 
     async def _store(self, file: SpoolFile, batch: Batch) -> None:
         key = self._key(file.name)
+        if batch.texts:
+            await asyncio.to_thread(self._texts.write, batch, self._db.env.clock.now())
         stored = await self._db.write(lambda tx: storing.store(tx, batch, key, file.path, self.on_scheduled))
+        if batch.texts:
+            self._texts.confirm()
         file.position = self._known[file.name] = batch.to
         self._stored += batch.count
         await self._follow_up(stored)
+        for org_id, function_id in {(text.org_id, text.function_id) for text in batch.texts}:
+            if function_id in stored.gone:
+                await asyncio.to_thread(self.logs.forget, org_id, function_id)
 
     async def _follow_up(self, stored: Stored) -> None:
+        for org_id, row_id in stored.scattered:
+            await self._join_logs(org_id, row_id)
         for function_id in stored.added.keys() | stored.grown.keys():
             self.changed.tell(function_id, stored.grown.get(function_id, ()))
         self._untrimmed.update(stored.added)
@@ -178,6 +218,17 @@ class Recorder:
                 count = self._untrimmed.pop(function_id)
                 trim = partial(records.keep_newest, function_id=function_id, most=KEPT, at_once=2 * count)
                 await self._db.write(trim)
+
+    async def _join_logs(self, org_id: int, row_id: int) -> None:
+        """Write text that came in many pieces again in one, so that a row's reference stays short."""
+        row = await self._db.read(lambda tx: tx.find(records.FIND, org_id=org_id, id=row_id))
+        if row is None or row.log_ref is None:
+            return
+        stored = await self._db.read(lambda tx: records.read_logs(tx, org_id, row))
+        place = await asyncio.to_thread(self._texts.write_again, row, stored, self._db.env.clock.now())
+        was = row.log_ref
+        if not place.startswith("!"):
+            await self._db.write(lambda tx: tx.run(records.JOIN_LOGS, org_id=org_id, id=row_id, was=was, new=place))
 
     async def _finish(self, file: SpoolFile) -> None:
         """Remove a file that nobody writes to and that was read to its end."""
@@ -199,10 +250,10 @@ class Recorder:
         return f"{self._id}/{name}"
 
 
-def _begin(file: SpoolFile, most: int) -> tuple[Chunk, Counter[int], Batch | None]:
+def _begin(file: SpoolFile, most: int, seal: Seal) -> tuple[Chunk, Counter[int], Batch | None]:
     chunk = file.read(most)
     surplus = storing.surplus_of(chunk)
-    return chunk, surplus, next_batch(chunk, surplus)
+    return chunk, surplus, next_batch(chunk, surplus, seal)
 
 
 @across_organizations("spool files are the platform's")

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    Select,
     Text,
     UniqueConstraint,
     case,
@@ -48,7 +49,9 @@ invocation = table(
     Column("cold", Boolean, nullable=False),
     Column("ok", Boolean, nullable=False),
     text("error", nullable=True),
-    Column("logs", LargeBinary, nullable=True),  # compressed entries, in order, both streams
+    # Text of an invocation that was recorded before there were log files: compressed entries, both streams.
+    Column("logs", LargeBinary, nullable=True),
+    text("log_ref", nullable=True),  # where its text is in the log files of its function, see `log_files.py`
 )
 Index("ix_invocation_function_id_id", invocation.c.function_id, invocation.c.id)
 
@@ -90,8 +93,9 @@ class Invocation:
     cold: bool
     ok: bool
     error: str | None
-    stored_size: int  # of the logs, as they are stored
-    small_logs: bytes | None  # they themselves, where they are small
+    log_ref: str | None
+    stored_size: int  # of the text in the row itself
+    small_logs: bytes | None  # that text, where it is small
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,7 @@ _ROW = (
     _i.cold,
     _i.ok,
     _i.error,
+    _i.log_ref,
     _size,
     case((_size <= SMALL, _i.logs)),
 )
@@ -139,7 +144,9 @@ COUNT: Query[int] = Query(select(func.count()).where(_mine), scalar)
 AFTER = Query(
     select(*_ROW).where(_mine & (_i.id > arg("after"))).order_by(_i.id).limit(arg("most", Integer)), Invocation
 )
-LOGS: Query[bytes | None] = Query(select(_i.logs).where((_i.org_id == arg("org_id")) & (_i.id == arg("id"))), scalar)
+_this = (_i.org_id == arg("org_id")) & (_i.id == arg("id"))
+FIND = Query(select(*_ROW).where(_this), Invocation)
+LOGS: Query[bytes | None] = Query(select(_i.logs).where(_this), scalar)
 # The id before the newest `most` rows of a function; no row where there are no more than those.
 BEFORE_NEWEST: Query[int] = Query(
     select(_i.id).where(_mine).order_by(_i.id.desc()).limit(1).offset(arg("most", BigInteger)), scalar
@@ -159,7 +166,7 @@ ADDED = (
     "schedule_id",
     "activation_id",
     "error",
-    "logs",
+    "log_ref",
 )
 TOGETHER = 50  # Rows of one statement: half the cost of one each, and more of them gain little.
 _ADD = Command(insert(invocation), sets=ADDED)
@@ -174,7 +181,9 @@ _BY_ACTIVATION = Query(
     .limit(1),
     Invocation,
 )
-SET_LOGS = Command(update(invocation).where(_i.id == arg("id")).values(logs=arg("new")))
+SET_LOG_REF = Command(update(invocation).where(_this).values(log_ref=arg("new")))
+# All text of a row in one piece, if it is still the text that was read.
+JOIN_LOGS = Command(update(invocation).where(_this & (_i.log_ref == arg("was"))).values(log_ref=arg("new"), logs=None))
 
 
 def _add_to_minute(dialect: str) -> ClauseElement:
@@ -192,23 +201,27 @@ ADD_TO_MINUTE = Command(
 )
 
 
-def _hold_functions(dialect: str) -> ClauseElement:
-    """Of some ids, those of functions that exist. On PostgreSQL they are locked, in order, until the end of the unit.
-
-    So a function cannot go while its records are written, and of two machines that record calls of one function the
-    second gets its row ids once the first has committed: whoever follows the ids misses none.
-    """
+def _existing_functions(dialect: str) -> Select[tuple[int]]:
+    """Of some ids, those of functions that exist."""
     ids = arg("ids", Text)
     if dialect == "sqlite":
         wanted = select(func.json_each(ids).table_valued("value").c.value)
     else:
         texts = func.json_array_elements_text(cast(ids, postgresql.JSON)).table_valued("value")
         wanted = select(cast(texts.c.value, BigInteger))
-    return (
-        select(function.c.id).where(function.c.id.in_(wanted)).order_by(function.c.id).with_for_update(key_share=True)
-    )
+    return select(function.c.id).where(function.c.id.in_(wanted)).order_by(function.c.id)
 
 
+def _hold_functions(dialect: str) -> ClauseElement:
+    """The same, locked on PostgreSQL, in order, until the end of the unit.
+
+    So a function cannot go while its records are written, and of two machines that record calls of one function the
+    second gets its row ids once the first has committed: whoever follows the ids misses none.
+    """
+    return _existing_functions(dialect).with_for_update(key_share=True)
+
+
+_EXISTING_FUNCTIONS: Query[int] = Query(_existing_functions, scalar)
 _HOLD_FUNCTIONS: Query[int] = Query(_hold_functions, scalar)
 _HOLD_FUNCTION: Query[int] = Query(
     select(function.c.id)
@@ -270,6 +283,12 @@ def hold_functions(tx: Tx, ids: set[int]) -> set[int]:
     return set(tx.all(_HOLD_FUNCTIONS, ids=msgspec.json.encode(sorted(ids)).decode()))
 
 
+@across_organizations("log files are the platform's")
+def which_exist(tx: Tx, ids: set[int]) -> set[int]:
+    """Return which of the functions exist."""
+    return set(tx.all(_EXISTING_FUNCTIONS, ids=msgspec.json.encode(sorted(ids)).decode()))
+
+
 @across_organizations("one batch of records has calls of many")
 def add(tx: Tx, rows: list[list[Any]]) -> None:
     """Add invocations, each with its values in the order of `ADDED`."""
@@ -289,7 +308,7 @@ def find_activation(tx: Tx, org_id: int, function_id: int, activation_id: str, *
 
 
 def read_logs(tx: Tx, org_id: int, row: Invocation) -> bytes | None:
-    """Return the stored logs of an invocation, however large they are."""
+    """Return the text that the row of an invocation has itself, however large it is."""
     return tx.find(LOGS, org_id=org_id, id=row.id) if row.stored_size > SMALL else row.small_logs
 
 

@@ -173,15 +173,15 @@ def _remove_unborn(path: str) -> None:
             os.close(fd)
 
 
-def ensure_id(folder: Path) -> str:
-    """Return the folder's own id, made the first time.
+def ensure_id(folder: Path, name: str = ID_FILE) -> str:
+    """Return the folder's own id, which is in the file of this name, made the first time.
 
     It tells the files of several machines apart in one store, and goes with the folder where that is moved.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / ID_FILE
+    path = folder / name
     if not path.exists():
-        draft = folder / f"{ID_FILE}.{secrets.token_hex(8)}"
+        draft = folder / f"{name}.{secrets.token_hex(8)}"
         with draft.open("w") as file:
             file.write(secrets.token_hex(16))
             file.flush()

@@ -14,7 +14,7 @@ from typing import Any
 
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
-from moorage.functions import loglines, records
+from moorage.functions import records
 from moorage.functions.alike import Alike
 from moorage.functions.spool import Chunk
 from moorage.kit.clock import MINUTE_MS
@@ -23,9 +23,15 @@ from moorage.kit.spool import DOORS, END, HEAD_SIZE, LATE, LENGTH_SIZE, SCHEDULE
 RECORDS = 1_000  # of one unit
 BYTES = 8 * 2**20  # of one unit: what does not fit comes in the next one
 KEPT = 10_000  # invocations of one function
+MANY_PLACES = 16  # Text that came in more pieces than this is written again in one.
 LATE_AMONG = 2_000  # A late line belongs to one of so many newest invocations of its function.
 
 FUNCTION = records.ADDED.index("function_id")
+ORG = records.ADDED.index("org_id")
+ACTIVATION = records.ADDED.index("activation_id")
+
+# Brings what a call of a function of an organization printed into the form in which it is stored.
+Seal = Callable[[int, int, bytes], bytes]
 
 # Told of the calls that schedules made: those that are handed to an instance now, and those that came to an end.
 OnScheduled = Callable[[Tx, list[Record], list[Record]], None]
@@ -47,15 +53,44 @@ class Minute:
     mb_ms: int = 0
 
 
+@dataclass(slots=True)
+class Late:
+    """What a call printed after its answer: its text, then the reference to it."""
+
+    org_id: int
+    function_id: int
+    activation: str
+    block: bytes
+    log_ref: str = ""
+
+
+@dataclass(slots=True)
+class BatchText:
+    """Text that has to be in a file before the batch is stored, and what gets the reference to it."""
+
+    org_id: int
+    function_id: int
+    activation: str
+    packed: bytes
+    owner: list[Any] | Late
+
+    def refer(self, place: str) -> None:
+        if isinstance(self.owner, Late):
+            self.owner.log_ref = place
+        else:
+            self.owner[-1] = place
+
+
 class Batch:
     """Records that are stored in one unit, as what the unit will write."""
 
     def __init__(self, was: int) -> None:
         self.was = was  # the file's position before them
         self.to = was  # and after them
-        self.rows: list[list[Any]] = []  # in the order of `records.ADDED`
+        self.rows: list[list[Any]] = []  # in the order of `records.ADDED`; in place of `log_ref` there is text at first
+        self.texts: list[BatchText] = []
         self.minutes: dict[tuple[int, int], Minute] = {}  # by function and number of the minute
-        self.late: list[Record] = []
+        self.late: dict[tuple[int, str], Late] = {}  # by function and activation
         self.starts: list[Record] = []
         self.ends: list[Record] = []
         self._by_activation: dict[str, list[Any]] = {}
@@ -68,7 +103,7 @@ class Batch:
     @property
     def functions(self) -> set[int]:
         counted = {function_id for function_id, _ in self.minutes}
-        return counted.union(record.function_id for record in (*self.late, *self.starts))
+        return counted.union((function_id for function_id, _ in self.late), (each.function_id for each in self.starts))
 
     def fill(self, found: list[Record], surplus: Counter[int]) -> None:
         """Take records in. Of a function with a surplus the next so many calls are counted, but get no row.
@@ -109,28 +144,35 @@ class Batch:
         minute.duration_us += run.duration_us
         minute.mb_ms += run.memory_mb * run.duration_us // 1000
 
-    def pack(self) -> None:
+    def pack(self, seal: Seal) -> None:
         """Bring what is to be stored into its final form and order.
 
         Calls of one function stay in theirs. Beside each other they go to the same page of the index.
         """
         for row in self.rows:
             if row[-1]:
-                row[-1] = loglines.pack(row[-1])
+                org_id, function_id = row[ORG], row[FUNCTION]
+                packed = seal(org_id, function_id, row[-1])
+                self.texts.append(BatchText(org_id, function_id, row[ACTIVATION], packed, row))
+        for late in self.late.values():
+            packed = seal(late.org_id, late.function_id, late.block)
+            self.texts.append(BatchText(late.org_id, late.function_id, late.activation, packed, late))
         self.rows.sort(key=itemgetter(FUNCTION))
 
     def _take_note(self, record: Record, surplus: Counter[int]) -> None:
         if record.kind == START and record.door == SCHEDULE:
             self.starts.append(record)
-        elif record.kind == LATE:
+        elif record.kind == LATE and record.log:
             row = self._by_activation.get(record.activation)
             if row is not None and row[FUNCTION] == record.function_id:
                 row[-1] = (row[-1] or b"") + record.log
             elif not surplus[record.function_id] > 0:
-                self.late.append(record)
+                key = (record.function_id, record.activation)
+                late = self.late.setdefault(key, Late(record.org_id, *key, b""))
+                late.block += record.log
 
 
-def next_batch(chunk: Chunk, surplus: Counter[int]) -> Batch | None:
+def next_batch(chunk: Chunk, surplus: Counter[int], seal: Seal) -> Batch | None:
     """Return the next batch of a chunk, or None at its end."""
     batch = Batch(chunk.position)
     while run := chunk.take_run(surplus):
@@ -140,7 +182,7 @@ def next_batch(chunk: Chunk, surplus: Counter[int]) -> Batch | None:
     if not found and not batch.minutes:
         return None
     batch.fill(found, surplus)
-    batch.pack()
+    batch.pack(seal)
     batch.to = chunk.position
     return batch
 
@@ -161,6 +203,8 @@ class Stored:
 
     added: dict[int, int]  # rows of each function
     grown: dict[int, list[int]]  # rows of each function whose logs grew
+    scattered: list[tuple[int, int]]  # organization and id of rows whose logs are in many pieces
+    gone: set[int]  # functions that do not exist any more
 
 
 @across_organizations("one batch of records has calls of many")
@@ -171,12 +215,12 @@ def store(tx: Tx, batch: Batch, file: str, path: Path, on_scheduled: OnScheduled
     rows = [row for row in batch.rows if row[FUNCTION] in alive]
     records.add(tx, rows)
     _count(tx, batch, alive)
-    grown = _append_late(tx, [record for record in batch.late if record.function_id in alive])
+    grown, scattered = _append_late(tx, [late for late in batch.late.values() if late.function_id in alive])
     starts = [record for record in batch.starts if record.function_id in alive]
     ends = [record for record in batch.ends if record.function_id in alive]
     if on_scheduled is not None and (starts or ends):
         on_scheduled(tx, starts, ends)
-    return Stored(Counter(row[FUNCTION] for row in rows), grown)
+    return Stored(Counter(row[FUNCTION] for row in rows), grown, scattered, batch.functions - alive)
 
 
 @across_organizations("spool files are the platform's")
@@ -211,13 +255,19 @@ def _count(tx: Tx, batch: Batch, alive: set[int]) -> None:
 
 
 @across_organizations("one batch of records has calls of many")
-def _append_late(tx: Tx, late: list[Record]) -> dict[int, list[int]]:
-    """Append what was printed after the answer to the rows it belongs to; return those rows of each function."""
+def _append_late(tx: Tx, late: list[Late]) -> tuple[dict[int, list[int]], list[tuple[int, int]]]:
+    """Refer rows to what their calls printed after the answer.
+
+    Return those rows of each function, and which of them have their logs in many pieces.
+    """
     grown: dict[int, list[int]] = {}
-    for record in late:
-        row = records.find_activation(tx, record.org_id, record.function_id, record.activation, among=LATE_AMONG)
+    scattered = []
+    for each in late:
+        row = records.find_activation(tx, each.org_id, each.function_id, each.activation, among=LATE_AMONG)
         if row is not None:
-            block = loglines.unpack(records.read_logs(tx, record.org_id, row)) + record.log
-            tx.run(records.SET_LOGS, id=row.id, new=loglines.pack(block))
-            grown.setdefault(record.function_id, []).append(row.id)
-    return grown
+            new = f"{row.log_ref},{each.log_ref}" if row.log_ref else each.log_ref
+            tx.run(records.SET_LOG_REF, org_id=each.org_id, id=row.id, new=new)
+            grown.setdefault(each.function_id, []).append(row.id)
+            if new.count(",") >= MANY_PLACES:
+                scattered.append((each.org_id, row.id))
+    return grown, scattered

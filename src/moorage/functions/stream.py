@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -10,9 +11,10 @@ from typing import NamedTuple
 
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.functions import invocations, loglines, records
-from moorage.functions.changes import Changes
+from moorage.functions import invocations, log_text, records
 from moorage.functions.invocations import InvocationSummary
+from moorage.functions.log_files import FunctionLogs
+from moorage.functions.recorder import Recorder
 from moorage.functions.records import Invocation
 from moorage.http.models import Output
 from moorage.http.sse import Event
@@ -50,6 +52,7 @@ class Feed:
     """One stream: where it is, and what it sent."""
 
     db: Database
+    logs: FunctionLogs
     org_id: int
     function_id: int
     last: int
@@ -59,8 +62,8 @@ class Feed:
         """Yield the events of the next invocations, the oldest first; none where there are none."""
         ask = partial(invocations.after, org_id=self.org_id, function_id=self.function_id, last=self.last)
         for row in await self.db.read(lambda tx: ask(tx, most=AT_ONCE)):
-            stored = await self._read_logs(row)
-            for event in self._lines(row.id, row.activation_id, stored):
+            block = await self._read_logs(row)
+            for event in self._lines(row.id, row.activation_id, block):
                 yield event
             self.last = row.id
             yield Event("invocation", InvocationSummary.of(row), id=str(row.id))
@@ -68,20 +71,24 @@ class Feed:
     async def late(self, grown: set[int]) -> AsyncIterator[Event]:
         """Yield the lines that came after their invocation was sent."""
         for row_id in sorted(grown & self._sent.keys()):
-            stored = await self.db.read(partial(_logs, org_id=self.org_id, row_id=row_id))
-            for event in self._lines(row_id, self._sent[row_id].activation_id, stored):
+            row = await self.db.read(partial(_find, org_id=self.org_id, row_id=row_id))
+            block = await self._read_logs(row) if row is not None else b""
+            for event in self._lines(row_id, self._sent[row_id].activation_id, block):
                 yield event
 
-    async def _read_logs(self, row: Invocation) -> bytes | None:
-        if row.stored_size <= records.SMALL:
-            return row.small_logs
-        return await self.db.read(lambda tx: records.read_logs(tx, self.org_id, row))
+    async def _read_logs(self, row: Invocation) -> bytes:
+        stored = row.small_logs
+        if row.stored_size > records.SMALL:
+            stored = await self.db.read(lambda tx: records.read_logs(tx, self.org_id, row))
+        if not stored and not row.log_ref:
+            return b""
+        return await asyncio.to_thread(log_text.block_of, self.logs, row, stored)
 
-    def _lines(self, row_id: int, activation_id: str, stored: bytes | None) -> Iterator[Event]:
+    def _lines(self, row_id: int, activation_id: str, block: bytes) -> Iterator[Event]:
         """Yield what was not sent yet of an invocation's logs. They may be long, so they come one by one."""
         sent = self._sent[row_id].lines if row_id in self._sent else 0
         count = 0
-        for count, entry in enumerate(spool.log_entries(loglines.unpack(stored)), 1):
+        for count, entry in enumerate(spool.log_entries(block), 1):
             if count > sent:
                 yield Event("log", LogLine.of(entry, activation_id))
         self._sent[row_id] = Seen(activation_id, count)
@@ -89,8 +96,8 @@ class Feed:
             self._sent.popitem(last=False)
 
 
-def _logs(tx: Tx, org_id: int, row_id: int) -> bytes | None:
-    return tx.find(records.LOGS, org_id=org_id, id=row_id)
+def _find(tx: Tx, org_id: int, row_id: int) -> Invocation | None:
+    return tx.find(records.FIND, org_id=org_id, id=row_id)
 
 
 def place_of(tx: Tx, org_id: int, function_id: int, last: int | None, tail: int) -> int:
@@ -98,10 +105,10 @@ def place_of(tx: Tx, org_id: int, function_id: int, last: int | None, tail: int)
     return last if last is not None else invocations.place_before_newest(tx, org_id, function_id, tail)
 
 
-async def follow(db: Database, changes: Changes, org_id: int, function_id: int, last: int) -> AsyncIterator[Event]:
+async def follow(db: Database, recorder: Recorder, org_id: int, function_id: int, last: int) -> AsyncIterator[Event]:
     """Yield what happens to a function after an invocation, until the client goes."""
-    feed = Feed(db, org_id, function_id, last)
-    with changes.following(function_id) as follower:
+    feed = Feed(db, recorder.logs, org_id, function_id, last)
+    with recorder.changed.following(function_id) as follower:
         while True:
             is_idle = True
             async for event in feed.late(follower.take_grown()):

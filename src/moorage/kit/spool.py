@@ -10,9 +10,12 @@ A log block is a row of entries: `u8` stream, `i64` epoch milliseconds, `u32` le
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import mmap
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
@@ -24,6 +27,8 @@ MB = 2**20
 CAPACITY = 16 * MB
 SUFFIX = ".spool"
 UNBORN = ".new"  # of a file that its writer has not locked yet
+LOOK_S = 1.0  # how often a writer without room looks whether there is some again
+WORTH_DROPPING = 256  # A log of up to this is not larger than the note that would take its place.
 
 # What a record tells.
 END = 1  # an invocation came to its end
@@ -36,8 +41,10 @@ API = 2
 SCHEDULE = 3
 DOORS = {WEB: "web", API: "api", SCHEDULE: "schedule"}
 
+# Streams of a log. What the platform says about a log is shown with standard error.
 STDOUT = 1
 STDERR = 2
+NOTE = 3
 
 _LENGTH = Struct("<I")
 _FIELDS = "BBBBQQIIQQQQ32sII"
@@ -218,6 +225,17 @@ def log_texts(block: bytes) -> tuple[str, str]:
     return b"".join(out).decode("utf-8", "replace"), b"".join(err).decode("utf-8", "replace")
 
 
+def has_note(block: bytes) -> bool:
+    """Tell whether the platform says something in a log block."""
+    at = 0
+    while len(block) - at >= ENTRY_SIZE:
+        stream, _, length = _ENTRY.unpack_from(block, at)
+        if stream == NOTE:
+            return True
+        at += ENTRY_SIZE + length
+    return False
+
+
 def cut_text(block: bytes, most: int) -> bytes:
     """Return as much of a log block as has a number of bytes of text in it."""
     if len(block) <= most:
@@ -249,22 +267,34 @@ def cut_log(block: bytes, most: int) -> bytes:
     return block[:at]
 
 
+class Room(NamedTuple):
+    """How much may wait in a spool folder; 0 is as much as fits on the disk."""
+
+    most_bytes: int = 0  # of all files; past half of it records come without their logs
+    reserve_bytes: int = 0  # free disk space under which they do too
+
+
 class SpoolWriter:
     """Appends records to files of its own. One thread may use it.
 
     It holds the lock of the file it writes to, so that a reader can tell a file that may still grow from one whose
-    writer is gone. Disk space is claimed when a file is opened: a full disk is an OSError there (and whatever was
-    appended before is kept), never a signal in the middle of a record.
+    writer is gone. Disk space is claimed when a file is opened: a full disk or a full spool is an OSError there (and
+    whatever was appended before is kept), never a signal in the middle of a record.
     """
 
-    def __init__(self, folder: Path, capacity: int = CAPACITY) -> None:
+    def __init__(self, folder: Path, capacity: int = CAPACITY, room: Room | None = None) -> None:
         self._folder = folder
         self._capacity = capacity
+        self._room = room or Room()
+        self._is_tight = False
+        self._is_full = False
+        self._look_at = 0.0
         self._clock = SystemClock()
         self._count = 0
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._at, self._end = 0, capacity
         self._fd, self._map = self._open(capacity)
+        self._look(0)
 
     def append(self, record: bytes) -> None:
         """Add a record. It is kept from here on, whatever becomes of this process."""
@@ -292,6 +322,15 @@ class SpoolWriter:
         mapped[at : at + 4] = packed[:4]
         self._at = end
 
+    def fit(self, log: bytes) -> bytes:
+        """Return a log block as it may be appended: itself, or where the spool is tight a note in its place."""
+        if self._is_tight:
+            self._look(0)
+        if not self._is_tight or len(log) <= WORTH_DROPPING:
+            return log
+        text = f"[moorage] What this call printed ({len(log):,} bytes) was dropped: too many records wait to be stored."
+        return log_entry(NOTE, self._clock.now(), text.encode() + b"\n")
+
     def close(self) -> None:
         """Let go of the file: a reader deletes it once it has read it."""
         self._map.close()
@@ -300,10 +339,28 @@ class SpoolWriter:
     def _turn(self, least: int) -> None:
         """Go on in a new file. The old one is let go of only when there is one."""
         capacity = max(self._capacity, -(-least // mmap.PAGESIZE) * mmap.PAGESIZE)
+        self._look(capacity)
+        if self._is_full:
+            raise OSError(errno.ENOSPC, f"the spool is full: {self._room.most_bytes // MB} MB of records wait")
         opened = self._open(capacity)
         self.close()
         self._fd, self._map = opened
         self._at, self._end = 0, capacity
+
+    def _look(self, more: int) -> None:
+        """Find out how much waits, with so much more; without room no more often than every second."""
+        is_known = self._is_full or (self._is_tight and not more)
+        if not any(self._room) or (is_known and time.monotonic() < self._look_at):
+            return
+        used = more
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    used += entry.stat(follow_symlinks=False).st_size
+        most, reserve = self._room
+        self._is_full = 0 < most < used
+        self._is_tight = 0 < most < 2 * used or (reserve > 0 and _free_bytes(self._folder) < reserve)
+        self._look_at = time.monotonic() + LOOK_S
 
     def _open(self, capacity: int) -> tuple[int, mmap.mmap]:
         while True:
@@ -314,6 +371,11 @@ class SpoolWriter:
             except (FileExistsError, FileNotFoundError):
                 # The name is taken, or a reader mistook the unborn file for a dead writer's: take another one.
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _free_bytes(folder: Path) -> int:
+    about = os.statvfs(folder)
+    return about.f_bavail * about.f_frsize
 
 
 def _open_locked(path: Path, capacity: int) -> tuple[int, mmap.mmap]:

@@ -20,7 +20,8 @@ RUNTIME_SETTINGS = frozenset(
         for name in (
             "DATA", "HOST", "EDGE_PORT", "EDGE_URL", "BODY_TIMEOUT_S", "SANDBOX", "SANDBOX_ALLOW", "SANDBOX_BLOCK",
             "FUNCTION_POOL", "FUNCTION_INSTANCES", "ORGANIZATION_INSTANCES", "FUNCTION_QUEUE",
-            "FUNCTIONS_DOMAIN", "APPS_DOMAIN", "MODE",
+            "FUNCTIONS_DOMAIN", "APPS_DOMAIN", "MODE", "TRUSTED_PROXIES",
+            "FUNCTION_SPOOL_MB", "DISK_RESERVE_MB",
         )
     ]
 )  # fmt: skip

@@ -69,8 +69,15 @@ def _cut(line: bytes) -> bytes:
     return line[:LINE_BYTES].decode("utf-8", "ignore").encode() + CUT
 
 
-def trim(folder: Path, now_ms: int, *, room: int = 0) -> None:
-    """Remove the files of a project that are too old, and the oldest while all are too large."""
+def trim(
+    folder: Path,
+    now_ms: int,
+    *,
+    room: int = 0,
+    kept_bytes: int = KEPT_BYTES,
+    kept_ms: int = FILE_MS + KEPT_MS,
+) -> int:
+    """Remove the files that were begun too long ago, and the oldest while all are too large; return the bytes freed."""
     with os.scandir(folder) as entries:
         found = sorted((each for each in entries if NAME.fullmatch(each.name)), key=lambda each: each.name)
     sizes = {}
@@ -78,11 +85,13 @@ def trim(folder: Path, now_ms: int, *, room: int = 0) -> None:
         with contextlib.suppress(FileNotFoundError):
             sizes[each.path] = (int(each.name[:13]), each.stat(follow_symlinks=False).st_size)
     total = room + sum(size for _, size in sizes.values())
+    freed = 0
     for path, (first, size) in sizes.items():
-        if total > KEPT_BYTES or first + FILE_MS + KEPT_MS < now_ms:
-            total -= size
+        if total - freed > kept_bytes or first + kept_ms < now_ms:
+            freed += size
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+    return freed
 
 
 class _Printed:
