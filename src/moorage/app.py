@@ -63,7 +63,7 @@ from moorage.http.pages import Pages
 from moorage.http.request import Request
 from moorage.http.route import Route, Router, Scope
 from moorage.identity import jobs as identity_jobs
-from moorage.identity import org_routes
+from moorage.identity import org_routes, session_routes
 from moorage.identity import routes as identity_routes
 from moorage.identity.gate import IdentityGate
 from moorage.identity.oidc import OidcVerifier
@@ -429,7 +429,7 @@ def identity_routers(db: Database, sessions: Sessions) -> list[Router]:
     settings = db.env.settings
     verifier = OidcVerifier(settings.oidc_issuers, settings.oidc_audience, db.env.clock)
     login = identity_routes.login_router(db, sessions, verifier)
-    return [login, identity_routes.router, org_routes.router, org_routes.stream_router(db)]
+    return [login, identity_routes.router, session_routes.router, org_routes.router, org_routes.stream_router(db)]
 
 
 def asking(permission: Permission) -> Mount:

@@ -26,6 +26,7 @@ OPEN = (
     "/v1/notifications",
     "/v1/whoami",
     "/v1/invitations",
+    "/v1/sessions",
     "/v1/tiers",
     "/v1/openapi.json",
 )

@@ -29,8 +29,9 @@ from moorage.databases.states import DATABASE, DatabaseStatus
 from moorage.db.store import Database
 from moorage.db.tx import Tx, move
 from moorage.http.route import Route, Scope
-from moorage.identity import notifications, tokens
+from moorage.identity import notifications, session_list, tokens
 from moorage.identity.roles import Role
+from moorage.identity.sessions import Sessions
 from moorage.identity.users import User
 from moorage.kit.clock import ManualClock
 from moorage.kit.spool import SpoolWriter
@@ -88,6 +89,13 @@ async def notification_of(api: Client, db: Database, victim: Victim) -> dict[str
     await db.write(lambda tx: notifications.tell(tx, owner.id, "test", MARK, MARK, about=MARK))
     told = await api.get("/v1/notifications", token=victim.house.sessions[Role.OWNER])
     return {"notification_id": told.data[0]["id"]}
+
+
+async def logged_in_session_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    owner, sessions = victim.house.people[Role.OWNER], Sessions(db.env)
+    await db.write(lambda tx: session_list.log_in(tx, sessions, owner.id, device=MARK))
+    listed = await db.read(lambda tx: session_list.all_of(tx, owner.id))
+    return {"session_id": listed[0].id}
 
 
 async def function_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
@@ -197,6 +205,7 @@ VICTIM: dict[str, Builder] = {
     "invitations": invitation_of,
     "api-tokens": token_of,
     "notifications": notification_of,
+    "sessions": logged_in_session_of,
     "functions": function_of,
     "scheduled-functions": schedule_of,
     "projects": project_of,

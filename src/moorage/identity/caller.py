@@ -21,9 +21,10 @@ class Caller(NamedTuple):
     found_org_id: int | None
     found_role: Role | None
     standing: Standing | None
-    is_first_use: bool = False  # of the API token within the last minute
+    is_first_use: bool = False  # of the API token in the last minute, of the session in the last ten
     address: str | None = None  # where the request came from, on writes
     token_name: str | None = None  # of the API token
+    session_id: int | None = None  # of a session that is in the list
     is_limited: bool = False  # an API token with a lower role than its user has
 
     @property

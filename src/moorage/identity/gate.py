@@ -9,9 +9,10 @@ longer counts.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, NoReturn
 
-from sqlalchemy import Integer, select, type_coerce
+from sqlalchemy import Integer, null, select, type_coerce
 
 from moorage.db.query import Query, arg
 from moorage.db.schema import Id
@@ -21,18 +22,19 @@ from moorage.db.tx import Tx
 from moorage.errors import Forbidden, NotFound, QuotaExceeded, Unauthorized, bad_field
 from moorage.http.dispatch import Ask
 from moorage.http.route import Route, Scope
-from moorage.identity import tokens
+from moorage.identity import session_list, tokens
 from moorage.identity.caller import Caller
 from moorage.identity.roles import BY_NAME, Role, lower
-from moorage.identity.sessions import Sessions
+from moorage.identity.sessions import Session, Sessions
 from moorage.identity.states import Approval
-from moorage.identity.tables import account, api_token, membership, organization
+from moorage.identity.tables import account, api_token, login_session, membership, organization
 from moorage.kit.clock import MINUTE_MS
 from moorage.kit.ids import OrgId, parse_id, token_hash
 from moorage.plans import service as plans
 from moorage.plans.service import Standing
 
 NOTED_AFTER_S = 0.05
+SEEN_EVERY_MS = 10 * MINUTE_MS
 
 
 class _Row(NamedTuple):
@@ -48,6 +50,8 @@ class _Row(NamedTuple):
     role: str | None
     plan: str | None
     card_verified: int | None
+    session_id: int | None = None  # these two where it is a session that is in the list
+    session_seen_at: int | None = None
     token_id: int | None = None  # these five where the credential is an API token
     token_role: str | None = None
     expires_at: int | None = None
@@ -67,11 +71,11 @@ class _Row(NamedTuple):
         name = f"{self.first_name} {self.last_name}".strip()
         return Caller(
             self.user_id, self.email, name, self.token_id, self.org_id, role, standing, first_use, None,
-            self.token_name, role is not own_role,
+            self.token_name, self.session_id, role is not own_role,
         )  # fmt: skip
 
 
-_t, _u, _m, _o = api_token.c, account.c, membership.c, organization.c
+_t, _u, _m, _o, _s = api_token.c, account.c, membership.c, organization.c, login_session.c
 _ROW = (
     _u.id,
     _u.email,
@@ -85,7 +89,7 @@ _ROW = (
     type_coerce(_o.card_verified, Integer),
 )
 _BY_TOKEN = Query(
-    select(*_ROW, _t.id, _t.role, _t.expires_at, _t.last_used_at, _t.name)
+    select(*_ROW, null(), null(), _t.id, _t.role, _t.expires_at, _t.last_used_at, _t.name)
     .select_from(api_token)
     .join(account, _u.id == _t.user_id)
     .join(membership, (_m.user_id == _u.id) & (_m.org_id == _t.org_id))
@@ -96,8 +100,9 @@ _BY_TOKEN = Query(
 # A user may belong to thousands: the one that is named, or the oldest two, are all that is ever needed.
 _wanted = (_m.user_id == _u.id) & ((arg("org_id", Id) == 0) | (_m.org_id == arg("org_id", Id)))
 _BY_USER = Query(
-    select(*_ROW)
+    select(*_ROW, _s.id, _s.last_seen_at)
     .select_from(account)
+    .outerjoin(login_session, (_s.jti == arg("jti")) & (_s.user_id == _u.id))
     .outerjoin(membership, _wanted)
     .outerjoin(organization, (_o.id == _m.org_id) & _o.deleted_at.is_(None))
     .where(_u.id == arg("user_id"))
@@ -111,6 +116,7 @@ class IdentityGate:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
         self._used: dict[int, OrgId] = {}  # tokens whose use is not written yet
+        self._seen: set[int] = set()  # sessions of which the same holds
 
     @across_organizations("who the caller is decides which organization it is")
     def admit(self, tx: Tx, route: Route, ask: Ask) -> Caller:
@@ -132,14 +138,17 @@ class IdentityGate:
             raise Forbidden(f"The role changed from {caller.found_role} to {again.role}; open the stream again")
 
     async def passed(self, db: Database, caller: Caller) -> None:
-        """Note that a token was used: many tokens in one write, a moment later."""
-        if caller.token_id is None or caller.token_id in self._used:
-            return
-        self._used[caller.token_id] = caller.org_id
-        if len(self._used) == 1:
+        """Note that a token or session was used: many of them in one write, a moment later."""
+        is_first = not self._used and not self._seen
+        if caller.token_id is not None:
+            self._used[caller.token_id] = caller.org_id
+        elif caller.session_id is not None:
+            self._seen.add(caller.session_id)
+        if is_first:
             await asyncio.sleep(NOTED_AFTER_S)
             used, self._used = self._used, {}
-            await db.write(lambda tx: tokens.touch_all(tx, used))
+            seen, self._seen = self._seen, set()
+            await db.write(lambda tx: _touch(tx, used, seen))
 
     @across_organizations("the token says which organization it is")
     def _by_token(self, tx: Tx, route: Route, ask: Ask) -> Caller:
@@ -160,22 +169,38 @@ class IdentityGate:
         assert ask.token is not None
         named = _named_organization(route, ask)
         session = self.sessions.find(ask.token)
-        rows = tx.all(_BY_USER, user_id=session.user_id, org_id=named or 0) if session is not None else []
+        rows = self._rows(tx, session, named) if session is not None else []
         if not rows:
             _refuse(ask)
         ask.count_request(True)
         _check_suspension(route, rows[0])
+        seen_at = rows[0].session_seen_at
+        first_use = seen_at is not None and tx.now - seen_at > SEEN_EVERY_MS
         if route.scope is Scope.IDENTITY and route.operation != "whoami":
             # A session acts in no organization here, so that an idempotency key keeps its owner when the first is made.
-            return rows[0].nowhere.caller()
+            return rows[0].nowhere.caller(first_use=first_use)
         mine = [row for row in rows if row.plan is not None]
         if named is not None and not mine:
             raise NotFound("There is no such organization")
         if route.scope is Scope.IDENTITY:
-            return (mine[0] if mine else rows[0].nowhere).caller()
+            return (mine[0] if mine else rows[0].nowhere).caller(first_use=first_use)
         if len(mine) != 1:
             raise bad_field("x-organization-id", "is required: you belong to more than one organization, or none")
-        return mine[0].caller()
+        return mine[0].caller(first_use=first_use)
+
+    @across_organizations("the session says who the user is")
+    def _rows(self, tx: Tx, session: Session, named: int | None) -> list[_Row]:
+        """Return the user of a session, once for each organization; nothing where the session was revoked."""
+        rows = tx.all(_BY_USER, user_id=session.user_id, jti=session.jti, org_id=named or 0)
+        return [] if session.is_listed and rows and rows[0].session_id is None else rows
+
+
+@across_organizations("tokens and sessions of several organizations are noted in one write")
+def _touch(tx: Tx, used: Mapping[int, OrgId], seen: Collection[int]) -> None:
+    if used:
+        tokens.touch_all(tx, used)
+    if seen:
+        session_list.touch_all(tx, seen)
 
 
 def _refuse(ask: Ask) -> NoReturn:

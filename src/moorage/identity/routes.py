@@ -5,8 +5,9 @@ from __future__ import annotations
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import Conflict
+from moorage.http.request import Request
 from moorage.http.route import Router, Scope
-from moorage.identity import logins, members, notifications, orgs, tokens, users
+from moorage.identity import logins, members, notifications, orgs, session_list, tokens, users
 from moorage.identity.caller import Caller
 from moorage.identity.oidc import OidcVerifier
 from moorage.identity.roles import Role
@@ -26,6 +27,7 @@ from moorage.identity.schemas import (
     Whoami,
 )
 from moorage.identity.sessions import Sessions
+from moorage.identity.users import User
 
 router = Router("Identity")
 
@@ -34,27 +36,35 @@ def login_router(db: Database, sessions: Sessions, verifier: OidcVerifier) -> Ro
     """The routes that make session tokens; they need the signing key, so they are made with it."""
     login = Router("Identity")
 
+    def log_in(tx: Tx, request: Request, user: User) -> str:
+        device = session_list.device_of(request.header(b"user-agent"))
+        return session_list.log_in(tx, sessions, user.id, device=device, address=request.client)
+
     @login.post("/auth/social", scope=Scope.PUBLIC, secret=True)
-    async def social_login(body: SocialLoginInput) -> LoginResult:
+    async def social_login(request: Request, body: SocialLoginInput) -> LoginResult:
         """Log in with an identity provider's ID token.
 
         A first login makes the user and an organization of their own, and needs `terms_accepted`.
         """
         identity = await verifier.verify(body.auth_secret)
-        user = await db.write(lambda tx: logins.social(tx, identity, terms_accepted=body.terms_accepted))
-        return LoginResult.of(sessions.make(user.id), user)
+
+        def unit(tx: Tx) -> LoginResult:
+            user = logins.social(tx, identity, terms_accepted=body.terms_accepted)
+            return LoginResult.of(log_in(tx, request, user), user)
+
+        return await db.write(unit)
 
     @login.post("/auth/demo", scope=Scope.PUBLIC, secret=True)
-    def demo_login(tx: Tx) -> DemoLogin:
+    def demo_login(tx: Tx, request: Request) -> DemoLogin:
         """Log in as the demo user. Development only."""
         user, org_id = logins.demo(tx)
-        return DemoLogin(sessions.make(user.id), user.email, str(org_id))
+        return DemoLogin(log_in(tx, request, user), user.email, str(org_id))
 
     @login.post("/auth/setup", scope=Scope.PUBLIC, secret=True)
-    def set_up(tx: Tx, body: SetupInput) -> LoginResult:
+    def set_up(tx: Tx, request: Request, body: SetupInput) -> LoginResult:
         """Make the first owner with the one-time token that the first start in production prints."""
         user = logins.set_up(tx, body.setup_token, body.email, body.name)
-        return LoginResult.of(sessions.make(user.id), user)
+        return LoginResult.of(log_in(tx, request, user), user)
 
     return login
 

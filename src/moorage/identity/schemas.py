@@ -13,6 +13,7 @@ from moorage.identity import users
 from moorage.identity.invitations import Invitation
 from moorage.identity.members import Belonging, Member
 from moorage.identity.notifications import Notification
+from moorage.identity.session_list import ListedSession
 from moorage.identity.tokens import ApiToken
 from moorage.identity.users import User
 from moorage.kit.clock import to_wire, to_wire_or_none
@@ -208,6 +209,32 @@ class CreatedToken(Output, frozen=True):
     def of(cls, token: ApiToken, raw: str) -> CreatedToken:
         item = TokenItem.of(token)
         return cls(item.id, item.name, raw, item.preview, item.role, item.created_at, item.expires_at)
+
+
+class SessionOut(Output, frozen=True):
+    id: int
+    device: str
+    address: str | None
+    created_at: str
+    last_seen_at: str
+    expires_at: str
+    current: bool
+
+    @classmethod
+    def of(cls, found: ListedSession, current_id: int | None) -> SessionOut:
+        return cls(
+            found.id,
+            found.device,
+            found.address,
+            to_wire(found.created_at),
+            to_wire(found.last_seen_at),
+            to_wire(found.expires_at),
+            found.id == current_id,
+        )
+
+
+class RevokedSession(Output, frozen=True):
+    revoked: bool
 
 
 class OrganizationOut(Output, frozen=True):

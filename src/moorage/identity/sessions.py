@@ -13,12 +13,23 @@ from moorage.kit.clock import HOUR_MS
 from moorage.kit.ids import new_uuid, parse_id
 
 REMEMBERED = 4096
+LISTED = "s-"  # Begins the `jti` of every session that has a row.
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     user_id: int
     expires_at: int
+    jti: str
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the session has a row, and holds no longer than it."""
+        return self.jti.startswith(LISTED)
+
+
+def new_jti() -> str:
+    return LISTED + new_uuid()
 
 
 class Sessions:
@@ -29,10 +40,11 @@ class Sessions:
         self._key = OctKey.import_key(env.session_key)
         self._known: dict[str, Session] = {}
 
-    def make(self, user_id: int) -> str:
+    def make(self, user_id: int, jti: str | None = None) -> str:
+        """Return a token. Without a listed `jti` it can only expire; logins go through `session_list.log_in`."""
         now = self._env.clock.now()
         expires = now + self._env.settings.session_hours * HOUR_MS
-        claims = {"sub": str(user_id), "iat": now // 1000, "exp": expires // 1000, "jti": new_uuid()}
+        claims = {"sub": str(user_id), "iat": now // 1000, "exp": expires // 1000, "jti": jti or new_uuid()}
         return jwt.encode({"alg": "HS256"}, claims, self._key, algorithms=["HS256"])
 
     def find(self, token: str) -> Session | None:
@@ -54,8 +66,8 @@ class Sessions:
             claims = jwt.decode(token, self._key, algorithms=["HS256"]).claims
         except (JoseError, ValueError, TypeError, RecursionError):
             return None
-        subject, expires = claims.get("sub"), claims.get("exp")
+        subject, expires, jti = claims.get("sub"), claims.get("exp"), claims.get("jti", "")
         user_id = parse_id(subject) if isinstance(subject, str) and subject else None
-        if user_id is None or not isinstance(expires, int) or isinstance(expires, bool):
+        if user_id is None or not isinstance(expires, int) or isinstance(expires, bool) or not isinstance(jti, str):
             return None
-        return Session(user_id, expires * 1000)
+        return Session(user_id, expires * 1000, jti)

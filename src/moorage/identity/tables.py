@@ -85,6 +85,18 @@ api_token = table(
     millis("revoked_at", nullable=True),
 )
 
+login_session = table(
+    "login_session",
+    id_column(),
+    text("jti", unique=True),  # names it in its token
+    Column("user_id", Id, ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
+    text("device"),
+    text("address", nullable=True),
+    millis("created_at"),
+    millis("last_seen_at"),  # to within ten minutes
+    millis("expires_at"),
+)
+
 notification = table(
     "notification",
     id_column(),

@@ -22,7 +22,7 @@ from moorage.databases import operating as databases
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import MoorageError
-from moorage.identity import operator
+from moorage.identity import operator, session_list
 from moorage.identity.sessions import Sessions
 from moorage.kit.crypto import CannotDecrypt
 from moorage.platform import chores
@@ -111,8 +111,11 @@ class AdminServer:
         return run
 
     async def _session(self, given: dict[str, Any]) -> str:
-        user = await self.db.read(lambda tx: operator.get_user(tx, given["email"]))
-        return self.sessions.make(user.id)
+        def unit(tx: Tx) -> str:
+            user = operator.get_user(tx, given["email"])
+            return session_list.log_in(tx, self.sessions, user.id, device="moorage admin")
+
+        return await self.db.write(unit)
 
     async def _rotate(self, _given: dict[str, Any]) -> int:
         return await rotate(self.db)

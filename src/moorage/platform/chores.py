@@ -18,7 +18,7 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.functions import code
 from moorage.http import idempotency
-from moorage.identity import freed_names, invitations
+from moorage.identity import freed_names, invitations, session_list
 from moorage.jobs import Lane, tables, timetable
 from moorage.jobs.states import JobStatus
 from moorage.jobs.timetable import Tick, TickHandler
@@ -96,6 +96,7 @@ def sweep(tx: Tx, _: Sweep) -> None:
     tx.run(tables.FORGET, status=JobStatus.FAILED, before=tx.now - FAILED_KEPT_MS)
     idempotency.sweep(tx)
     invitations.expire(tx)
+    session_list.sweep(tx)
     freed_names.sweep(tx)
     webhooks.sweep(tx)
     project_jobs.sweep(tx)

@@ -18,13 +18,15 @@ from moorage import settings as settings_module
 from moorage.analytics import retention as analytics_retention
 from moorage.app import App
 from moorage.apps import retention as app_retention
+from moorage.db.scope import across_organizations
 from moorage.db.store import Database
+from moorage.db.tx import Tx
 from moorage.domains import jobs as domain_jobs
 from moorage.errors import CannotStart
 from moorage.functions import install_cache, retention
 from moorage.functions.installer import SandboxInstaller
 from moorage.http.server import Server, listen, make_server, settle_memory
-from moorage.identity import logins
+from moorage.identity import logins, session_list
 from moorage.jobs import Lane
 from moorage.kit.process import open_many
 from moorage.platform import admin, chores, opening
@@ -198,12 +200,16 @@ class Control:
     def _part(self, work: Coroutine[Any, Any, Any]) -> None:
         self._parts.append(asyncio.create_task(work))
 
+    @across_organizations("the demo user logs in")
+    def _demo_session(self, tx: Tx) -> str:
+        user, _ = logins.demo(tx)
+        return session_list.log_in(tx, self.app.sessions, user.id, device="moorage up")
+
     async def _announce(self) -> None:
         """Tell the supervisor that we serve, and what to print: a token to try with, or the one-time owner link."""
         lines = []
         if not self.settings.is_production:
-            user, _ = await self.db.write(logins.demo)
-            lines.append(f"token {self.app.sessions.make(user.id)}")
+            lines.append(f"token {await self.db.write(self._demo_session)}")
         elif self.serves and RESTARTED not in os.environ:
             # A fresh link replaces the one before it, so only a start that can show it makes one.
             setup = await self.db.write(logins.offer_setup)
