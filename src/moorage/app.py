@@ -45,6 +45,7 @@ from moorage.functions import record_routes, retention
 from moorage.functions import routes as function_routes
 from moorage.functions import service as function_service
 from moorage.functions.edge_client import EdgeClient
+from moorage.functions.hidden_values import HiddenValues
 from moorage.functions.log_files import FunctionLogs
 from moorage.functions.packages import Installer, Packages
 from moorage.functions.publisher import Publisher
@@ -129,16 +130,18 @@ class Functions:
     ) -> Functions:
         settings = db.env.settings
         edge = EdgeClient(settings.edge_door)
+        hidden = HiddenValues()
         recorder = Recorder(
             db,
             telemetry,
             settings.folder("spool"),
             FunctionLogs.of(settings),
             on_scheduled=schedule_jobs.on_scheduled,
+            hidden=hidden,
         )
         return cls(
             edge=edge,
-            publisher=Publisher(db, settings, edge, artifacts, telemetry),
+            publisher=Publisher(db, settings, edge, artifacts, telemetry, hidden),
             recorder=recorder,
             runner=ScheduleRunner(db, edge, telemetry, recorder.catch_up),
             packages=Packages(db, artifacts, installer),

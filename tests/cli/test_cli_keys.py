@@ -11,15 +11,22 @@ from pathlib import Path
 
 import pytest
 from tests.command import fill, in_store, moorage, running, secret_of
+from tests.edge.pool_support import make_function
 
 from moorage import settings as settings_module
+from moorage.edge.route_file import RouteFile
 from moorage.kit.crypto import CannotDecrypt
+from moorage.platform import keys
 
 pytestmark = pytest.mark.xdist_group("cli-keys")
 
 
 def new_key() -> str:
     return moorage("keys", "generate").stdout.strip()
+
+
+def edge_keys_of(data: Path) -> str:
+    return keys.edge_keys(settings_module.load(data=data))
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +50,16 @@ def test_rotating_a_stored_key_replaces_it_and_keeps_every_secret(tmp_path: Path
     path = tmp_path / "keys/master_key"
     in_store(tmp_path, fill)
     old = path.read_text()
+    routes = tmp_path / "run" / "edge-routes.json"
+    saved = RouteFile(routes, edge_keys_of(tmp_path))
+    saved.save([make_function(env=[("KEY", "value")])])
 
     rotated = moorage("keys", "rotate", "--data", tmp_path)
 
     assert rotated.returncode == 0, rotated.stderr
     assert re.match("re-encrypted [1-9]", rotated.stdout)
     assert in_store(tmp_path, secret_of) == "hunter2"
+    assert RouteFile(routes, edge_keys_of(tmp_path)).load()[0][0].env == [("KEY", "value")]
     assert len(path.read_text().split()) == 1
     assert path.read_text() != old
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

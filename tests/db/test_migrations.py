@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +22,8 @@ import moorage.app  # noqa: F401 - brings every table into the metadata
 from moorage.db import migrate
 from moorage.db.migrations import HEAD
 from moorage.db.schema import metadata
+from moorage.errors import CannotStart
+from moorage.kit.crypto import KeyRing
 
 
 def revisions() -> list[str]:
@@ -42,10 +45,11 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     engine.dispose()
 
 
-def upgrade(engine: Any, to: str) -> None:
+def upgrade(engine: Any, to: str, ring: KeyRing | None = None) -> None:
     config = migrate.configuration()
     with engine.begin() as connection:
         config.attributes["connection"] = connection
+        config.attributes["ring"] = ring
         command.upgrade(config, to)
 
 
@@ -157,6 +161,65 @@ def test_names_that_are_served_already_do_not_count_against_the_budget_of_certif
             ("subdomain", "harbor-pr-1", 0),
             ("domain", "1.example.com", 0),
         ]
+
+
+def add_function(engine: Any, env: str) -> None:
+    """Add a function with variables, as releases before 0016 stored it, and a secret of the platform."""
+    with engine.begin() as connection:
+        before = MetaData()
+        before.reflect(connection, only=["function", "vault_secret"])
+        function, secret = before.tables["function"], before.tables["vault_secret"]
+        usual: dict[str, Any] = {
+            column.name: False if isinstance(column.type, Boolean) else 0 if isinstance(column.type, Integer) else ""
+            for column in function.c
+            if not column.nullable
+        }
+        connection.execute(function.insert(), {**usual, "id": 7, "org_id": 3, "name": "hello", "env": env})
+        stored = {"org_id": 0, "resource": "platform", "name": "audit", "updated_at": 0}
+        connection.execute(secret.insert(), {**stored, "ciphertext": RING.encrypt("x", place="0/platform/audit")})
+
+
+RING = KeyRing((b"k" * 32,))
+VARIABLES = '[{"name":"TOKEN","value":"of-the-harbor"}]'
+
+
+@pytest.mark.parametrize("start", ["0007", "0015"])
+def test_variables_of_functions_move_to_the_vault(engine: Any, start: str) -> None:
+    upgrade(engine, start)
+    add_function(engine, VARIABLES)
+
+    upgrade(engine, "head", RING)
+
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT org_id, resource, name, ciphertext FROM vault_secret WHERE org_id = 3"))
+        (row,) = found.fetchall()
+    assert tuple(row)[:3] == (3, "function-env:7", "env")
+    assert RING.decrypt(row.ciphertext, place="3/function-env:7/env") == VARIABLES
+
+
+@pytest.mark.parametrize("ring", [None, KeyRing((b"another key" * 4,))], ids=["none", "another"])
+def test_variables_are_not_encrypted_under_a_key_that_is_not_the_store_s(engine: Any, ring: KeyRing | None) -> None:
+    upgrade(engine, "0015")
+    add_function(engine, VARIABLES)
+
+    with pytest.raises(CannotStart, match=r"master key|MASTER_KEY"):
+        upgrade(engine, "head", ring)
+
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT env FROM function")).scalar() == VARIABLES
+
+
+def test_no_variable_is_left_in_the_file_of_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    engine = migrate._sqlite_engine(path)
+    upgrade(engine, "0015")
+    add_function(engine, json.dumps([{"name": "TOKEN", "value": "of-the-harbor" * 1000}]))
+    assert b"of-the-harbor" in path.read_bytes()
+
+    upgrade(engine, "head", RING)
+    engine.dispose()
+
+    assert b"of-the-harbor" not in path.read_bytes()
 
 
 def test_migrations_leave_no_table_that_gives_out_ids_of_deleted_rows(tmp_path: Path) -> None:

@@ -267,3 +267,46 @@ def test_a_follower_can_ask_for_the_past_first(platform: Platform, echo: str) ->
     wait_until(lambda: len(follower.invocations()) == 2)
     follower.close()
     assert follower.invocations() == [answer.activation for answer in answers[1:]]
+
+
+TELLS = {
+    "python": (
+        "import os\n"
+        "def main(params):\n"
+        "    print('the token is', os.environ['TOKEN'])\n"
+        "    return {'statusCode': 200, 'body': {'params': params['TOKEN'], 'env': os.environ['TOKEN'],\n"
+        "                                        'plain': os.environ['PLAIN']}}\n"
+    ),
+    "nodejs": (
+        "exports.main = (params) => {\n"
+        "  console.log('the token is', process.env.TOKEN);\n"
+        "  const { TOKEN, PLAIN } = process.env;\n"
+        "  return { statusCode: 200, body: { params: params.TOKEN, env: TOKEN, plain: PLAIN } };\n"
+        "};\n"
+    ),
+}
+
+
+@pytest.mark.boundary("role-to-role", "A running function gets its secrets; its log and the files beside show none.")
+def test_secrets_reach_a_function_and_neither_its_log_nor_the_route_file_shows_them(
+    platform: Platform, language: str
+) -> None:
+    env, secrets = [{"name": "PLAIN", "value": "a-variable"}], [{"name": "TOKEN", "value": "hunter2-of-the-harbor"}]
+    name = platform.create(
+        new_name("secret"), language, TELLS[language], env=json.dumps(env), secrets=json.dumps(secrets)
+    )
+
+    answer = platform.fetch(name, "?TOKEN=forged", method="GET")
+    logs = platform.record_of(name, answer.activation)
+    saved = platform.running.data / "run" / "edge-routes.json"
+    wait_until(lambda: f'"{name}"' in saved.read_text())
+
+    assert answer.json == {
+        "params": "hunter2-of-the-harbor",
+        "env": "hunter2-of-the-harbor",
+        "plain": "a-variable",
+    }
+    assert "the token is ****" in json.dumps(logs)
+    assert "hunter2" not in json.dumps(logs)
+    assert "hunter2" not in saved.read_text()
+    assert "a-variable" not in saved.read_text()

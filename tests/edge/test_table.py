@@ -6,11 +6,15 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.edge.pool_support import make_function
 
 from moorage.edge.function import Function, Route
+from moorage.edge.route_file import RouteFile, rewrite
 from moorage.edge.table import Table
+
+OLD, NEW = "aa" * 32, "bb" * 32
 
 
 class Retired(list[tuple[Function, Function | None]]):
@@ -27,7 +31,14 @@ def retired() -> Retired:
 
 @pytest.fixture
 def table(tmp_path: Path, retired: Retired) -> Table:
-    return Table("http://api", retired, tmp_path / "routes.json")
+    return Table("http://api", retired, RouteFile(tmp_path / "routes.json", OLD))
+
+
+def loaded(path: Path, keys: str = OLD) -> Table:
+    """Return a table as a gateway that has just started has it."""
+    table = Table("http://api", Retired(), RouteFile(path, keys))
+    table.load()
+    return table
 
 
 def route(number: int = 7, revision: int = 1, **changed: Any) -> Route:
@@ -127,8 +138,7 @@ def test_what_was_saved_is_known_after_a_restart_and_nobody_else_can_read_it(tmp
     table.put(route(org="3", env=[("KEY", "secret")], own_options=True, raw_http=True, network="none"))
     table.save()
 
-    fresh = Table("http://api", Retired(), tmp_path / "routes.json")
-    fresh.load()
+    fresh = loaded(tmp_path / "routes.json")
 
     found = fresh.find("3", "hello")
     assert found is not None
@@ -140,8 +150,7 @@ def test_what_was_saved_is_known_after_a_restart_and_nobody_else_can_read_it(tmp
 def test_what_the_control_process_says_counts_more_than_what_was_saved(tmp_path: Path, table: Table) -> None:
     table.put(route(revision=9))
     table.save()
-    fresh = Table("http://api", Retired(), tmp_path / "routes.json")
-    fresh.load()
+    fresh = loaded(tmp_path / "routes.json")
 
     fresh.replace([route(revision=3, version=3)])
 
@@ -153,9 +162,8 @@ def test_what_the_control_process_says_counts_more_than_what_was_saved(tmp_path:
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"id": 1}]', "null"])
 def test_a_file_that_cannot_be_read_is_as_good_as_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "routes.json").write_text(text)
-    table = Table("http://api", Retired(), tmp_path / "routes.json")
 
-    table.load()
+    table = loaded(tmp_path / "routes.json")
 
     assert len(table) == 0
 
@@ -170,3 +178,63 @@ def test_nothing_is_written_where_nothing_changed(tmp_path: Path, table: Table) 
     table.save()
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.boundary("tenant-to-tenant", "The function gateway's file of routes shows no value of a variable.")
+def test_variables_are_encrypted_in_the_file(tmp_path: Path, table: Table) -> None:
+    table.put(route(1, name="one", env=[("KEY", "of-the-harbor")]))
+    table.put(route(2, name="two"))
+    table.save()
+
+    text = (tmp_path / "routes.json").read_text()
+
+    assert "of-the-harbor" not in text
+    assert "KEY" not in text
+    assert loaded(tmp_path / "routes.json").find_by_id(1).route.env == [("KEY", "of-the-harbor")]  # type: ignore[union-attr]
+
+
+def test_a_file_of_an_earlier_release_is_read_and_written_anew(tmp_path: Path, table: Table) -> None:
+    path = tmp_path / "routes.json"
+    path.write_bytes(msgspec.json.encode([route(env=[("KEY", "of-the-harbor")])]))
+
+    table.load()
+    table.save()
+
+    assert table.find_by_id(7).route.env == [("KEY", "of-the-harbor")]  # type: ignore[union-attr]
+    assert "of-the-harbor" not in path.read_text()
+
+
+def test_variables_under_an_old_key_are_written_under_the_new_one(tmp_path: Path, table: Table) -> None:
+    path = tmp_path / "routes.json"
+    table.put(route(env=[("KEY", "secret")]))
+    table.save()
+
+    loaded(path, f"{NEW},{OLD}").save()
+
+    assert loaded(path, NEW).find_by_id(7).route.env == [("KEY", "secret")]  # type: ignore[union-attr]
+    assert len(loaded(path, OLD)) == 0  # Never without its variables: the control process sends it whole.
+
+
+def test_the_file_of_a_gateway_that_does_not_run_is_brought_to_the_new_key(tmp_path: Path, table: Table) -> None:
+    path = tmp_path / "routes.json"
+    table.put(route(env=[("KEY", "secret")]))
+    table.save()
+
+    for _ in range(2):
+        rewrite(path, f"{NEW},{OLD}")
+    rewrite(tmp_path / "none.json", NEW)
+
+    assert loaded(path, NEW).find_by_id(7).route.env == [("KEY", "secret")]  # type: ignore[union-attr]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["routes.json"]
+
+
+def test_without_a_key_functions_with_variables_are_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "routes.json"
+    table = Table("http://api", Retired(), RouteFile(path, ""))
+    table.put(route(1, name="one", env=[("KEY", "secret")]))
+    table.put(route(2, name="two"))
+
+    table.save()
+
+    fresh = loaded(path, "")
+    assert (fresh.find_by_id(1), fresh.find_by_id(2) is not None) == (None, True)

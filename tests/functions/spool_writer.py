@@ -26,7 +26,7 @@ from moorage.telemetry import Telemetry
 
 SMALL_FILE = 64 * 2**10
 NOON = 1_767_225_600_000  # where the tests' clock stands
-_COLUMNS = ("org_id", "name", "runtime", "timeout_ms", "memory_mb", "env", "network", "raw_http", "own_options",
+_COLUMNS = ("org_id", "name", "runtime", "timeout_ms", "memory_mb", "network", "raw_http", "own_options",
             "current_version", "last_version", "revision", "created_at", "updated_at")  # fmt: skip
 _ADD: Query[int] = Query(insert(function).returning(function.c.id), scalar, sets=_COLUMNS)
 
@@ -106,7 +106,6 @@ async def make_function(db: Database, org_id: int = 1, name: str = "hello") -> i
         "org_id": org_id,
         "name": name,
         "runtime": "python:3.11",
-        "env": "[]",
         "network": "internet",
         "raw_http": False,
         "own_options": False,

@@ -25,6 +25,8 @@ FLOORS = {
     ("PATCH", "/v1/functions/{name}"): Role.MEMBER,
     ("GET", "/v1/functions/{name}/versions"): None,
     ("POST", "/v1/functions/{name}/rollback"): Role.MEMBER,
+    ("GET", "/v1/functions/{name}/secrets"): Role.MEMBER,
+    ("POST", "/v1/functions/{name}/secrets/reveal"): Role.MEMBER,
     ("DELETE", "/v1/functions/{name}"): Role.MEMBER,
     ("POST", "/v1/functions/{name}/invoke"): None,
     ("GET", "/v1/functions/{name}/invocations"): None,
@@ -40,6 +42,7 @@ CALLS: tuple[tuple[str, str, dict[str, Any], Role | None], ...] = (
     ("POST", "/v1/functions/hello/deploy", form(zip_of(PYTHON)), Role.MEMBER),
     ("PATCH", "/v1/functions/hello", {"json": {"memory": 512}}, Role.MEMBER),
     ("POST", "/v1/functions/hello/rollback", {"json": {"version": 1}}, Role.MEMBER),
+    ("GET", "/v1/functions/hello/secrets", {}, Role.MEMBER),
     ("DELETE", "/v1/functions/hello", {}, Role.MEMBER),
     ("POST", "/v1/functions", form(zip_of(PYTHON), name="hello", runtime="python"), Role.MEMBER),
 )

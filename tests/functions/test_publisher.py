@@ -15,6 +15,7 @@ from moorage.audit.service import THE_PLATFORM
 from moorage.db.store import Database
 from moorage.functions import code, service
 from moorage.functions.edge_client import EdgeClient
+from moorage.functions.hidden_values import HiddenValues
 from moorage.functions.publisher import Publisher
 from moorage.settings import Settings
 from moorage.telemetry import Telemetry
@@ -39,7 +40,7 @@ async def team(app: App, db: Database, edge: EdgeStandIn) -> AsyncIterator[Team]
 async def publisher(db: Database, app: App, settings: Settings) -> AsyncIterator[Publisher]:
     """Another publisher, as a control process that has just started has one."""
     client = EdgeClient(settings.folder("run") / "edge.sock")
-    yield Publisher(db, settings, client, app.artifacts, Telemetry(quiet=True))
+    yield Publisher(db, settings, client, app.artifacts, Telemetry(quiet=True), HiddenValues())
     await client.close()
 
 

@@ -113,7 +113,6 @@ async def make_function(db: Database, org_id: int, name: str = "hello", *, timeo
             timeout_ms=timeout_ms,
             memory_mb=128,
             description=None,
-            env="[]",
             network="internet",
             raw_http=False,
             own_options=False,

@@ -48,7 +48,9 @@ def rotate(data: DataOption = None) -> None:
 
 
 async def _rotate_stopped(settings: Settings) -> int:
-    from moorage.platform import admin
+    from moorage.platform import admin, keys
 
     with opened_store(settings) as db:
-        return await admin.rotate(db)
+        count = await admin.rotate(db)
+    keys.rotate_route_file(settings)
+    return count

@@ -159,7 +159,7 @@ def update(
     if before.is_image:  # As when one is made, what is about repositories means nothing to it.
         changes = {column: value for column, value in changes.items() if column not in (*BUILT_FROM, "auto_deploy")}
     if hidden is not None:
-        _set_secrets(tx, org_id, before, hidden)
+        vault.replace_all(tx, org_id, before.resource, hidden)
     changed = {column: value for column, value in changes.items() if getattr(before, column) != value}
     for column, value in changed.items():
         tx.run(tables.SET[column], org_id=org_id, id=before.id, new=value, now=tx.now)
@@ -177,19 +177,6 @@ def update(
 def _check_source(found: Cronjob, changes: Mapping[str, Any]) -> None:
     if "public_image" in changes and not found.is_image:
         raise bad_field("publicImage", "is for cronjobs that run a public image; this one is built from a repository")
-
-
-def _set_secrets(tx: Tx, org_id: int, found: Cronjob, wanted: Sequence[tuple[str, str | None]]) -> None:
-    """Replace all secrets; one without a value keeps the one that is stored."""
-    stored = set(vault.names(tx, org_id, found.resource))
-    for index, (name, value) in enumerate(wanted):
-        if value is None and name not in stored:
-            raise bad_field(f"secrets[{index}].value", "is required: there is no secret of that name yet")
-    for name in stored - {name for name, _ in wanted}:
-        vault.remove(tx, org_id, found.resource, name)
-    for name, value in wanted:
-        if value is not None:
-            vault.put(tx, org_id, found.resource, name, value)
 
 
 def pause(tx: Tx, org_id: int, actor: Actor, name: str) -> Cronjob:

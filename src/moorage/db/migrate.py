@@ -8,6 +8,7 @@ from typing import Any
 
 from moorage.db.migrations import HEAD
 from moorage.errors import CannotStart
+from moorage.kit.crypto import KeyRing
 
 # Any number that no other program's advisory lock uses.
 LOCK = 0x6D6F6F72
@@ -31,15 +32,18 @@ def sqlite_revision(path: Path) -> str | None:
     return str(row[0]) if row else None
 
 
-def upgrade_sqlite(path: Path, snapshots: Path) -> str | None:
-    """Migrate a store in a file to HEAD, keeping a copy of what was there. Return the revision it had."""
+def upgrade_sqlite(path: Path, snapshots: Path, ring: KeyRing | None = None) -> str | None:
+    """Migrate a store in a file to HEAD, keeping a copy of what was there. Return the revision it had.
+
+    `ring` encrypts what a revision moves to the vault; without it, such a revision refuses a store that has some.
+    """
     before = sqlite_revision(path)
     if before == HEAD:
         return before
     if before is not None:
         snapshots.mkdir(parents=True, exist_ok=True, mode=0o700)
         copy_sqlite(path, snapshots / f"before-{HEAD}-from-{before}.db")
-    _upgrade(_sqlite_engine(path), before)
+    _upgrade(_sqlite_engine(path), before, ring)
     if before is not None:
         _shrink(path)
     return before
@@ -67,7 +71,7 @@ def _sqlite_engine(path: Path) -> Any:
     return engine
 
 
-def upgrade_postgres(url: str) -> str | None:
+def upgrade_postgres(url: str, ring: KeyRing | None = None) -> str | None:
     """Migrate a store on PostgreSQL to HEAD; several processes that start at once wait for one another."""
     from sqlalchemy import create_engine
 
@@ -77,11 +81,11 @@ def upgrade_postgres(url: str) -> str | None:
 
         before = MigrationContext.configure(connection).get_current_revision()
     if before != HEAD:
-        _upgrade(engine, before)
+        _upgrade(engine, before, ring)
     return before
 
 
-def _upgrade(engine: Any, before: str | None) -> None:
+def _upgrade(engine: Any, before: str | None, ring: KeyRing | None = None) -> None:
     from alembic import command
     from alembic.script import ScriptDirectory
     from sqlalchemy import text
@@ -94,6 +98,7 @@ def _upgrade(engine: Any, before: str | None) -> None:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
         config.attributes["connection"] = connection
+        config.attributes["ring"] = ring
         command.upgrade(config, "head")
     engine.dispose()
 

@@ -48,6 +48,7 @@ class Route(msgspec.Struct):
     network: str = "internet"
     raw_http: bool = False
     own_options: bool = False
+    sealed_env: str = ""  # on disk only, in the place of `env`
 
 
 class Function:

@@ -28,6 +28,7 @@ from moorage.edge.flow import Guard
 from moorage.edge.invoker_link import InvokerLink
 from moorage.edge.limits import Limits
 from moorage.edge.pool import Pool
+from moorage.edge.route_file import ROUTE_FILE, RouteFile
 from moorage.edge.table import Table
 from moorage.edge.web import Targets
 from moorage.http.proxies import networks
@@ -55,6 +56,7 @@ class Place:
     trusted_proxies: tuple[str, ...] = ()
     caps: Caps = field(default_factory=Caps)
     spool: Room = field(default_factory=Room)
+    keys: str = field(default="", repr=False)  # of the file of routes
 
 
 def read_place(environment: Mapping[str, str]) -> Place:
@@ -82,6 +84,7 @@ def read_place(environment: Mapping[str, str]) -> Place:
             is_production=environment.get("MOORAGE_MODE") == "production",
         ),
         waiting_cells=number("FUNCTION_POOL", 4),
+        keys=environment.get("MOORAGE_EDGE_KEYS", ""),
         trusted_proxies=tuple(filter(None, map(str.strip, environment.get("MOORAGE_TRUSTED_PROXIES", "").split(",")))),
         spool=Room(number("FUNCTION_SPOOL_MB", 512) * MB, number("DISK_RESERVE_MB", 1024) * MB),
         caps=Caps(
@@ -104,7 +107,7 @@ async def serve(place: Place) -> None:
     link = InvokerLink(run / "invoker.sock")
     writer = SpoolWriter(place.data / "spool", room=place.spool)
     pool = Pool(link, writer, place.caps, lambda function_id: table.find_by_id(function_id))
-    table = Table(place.api_host, pool.retire, run / "edge-routes.json")
+    table = Table(place.api_host, pool.retire, RouteFile(run / ROUTE_FILE, place.keys))
     link.on_cell, link.on_refused, link.on_ended, link.on_memory = pool.took, pool.refused, pool.ended, pool.breathe
 
     saved_at = -SAVE_S

@@ -4,20 +4,19 @@ without it; a call never waits for a store."""
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import msgspec
 
 from moorage.edge.function import Function, Route
+from moorage.edge.route_file import RouteFile
 
 
 class Table:
-    def __init__(self, api_host: str, retire: Callable[[Function, Function | None], None], snapshot: Path) -> None:
+    def __init__(self, api_host: str, retire: Callable[[Function, Function | None], None], file: RouteFile) -> None:
         self._api_host = api_host
         self._retire = retire
-        self._snapshot = snapshot
+        self._file = file
         self._by_id: dict[int, Function] = {}
         self._by_name: dict[tuple[str, str], Function] = {}
         self._revisions: dict[int, int] = {}  # also of functions that are gone: an old route must not bring them back
@@ -79,18 +78,16 @@ class Table:
             del self._by_name[old.org, old.name]
 
     def save(self) -> None:
-        """Write the routes down, readable by us alone: they hold the functions' variables."""
+        """Write the routes down where they have changed."""
         if not self.is_changed:
             return
         self.is_changed = False
-        fresh = self._snapshot.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(msgspec.json.encode([function.route for function in self._by_id.values()]))
-        fresh.replace(self._snapshot)
+        self._file.save(self._by_id.values())
 
     def load(self) -> None:
         """Serve from what was known last, until the control process says more."""
         with contextlib.suppress(OSError, msgspec.DecodeError, ValueError):
-            self.replace(msgspec.json.decode(self._snapshot.read_bytes(), type=list[Route]))
+            routes, is_outdated = self._file.load()
+            self.replace(routes)
             self._revisions.clear()
+            self.is_changed = is_outdated

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import select
@@ -19,10 +20,12 @@ from moorage.db.scope import across_organizations
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import MoorageError
-from moorage.functions import code, tables
+from moorage.functions import code, tables, variables
 from moorage.functions.edge_client import EdgeClient, EdgeRoute
-from moorage.functions.tables import Deployed, function
-from moorage.http.envvars import read_env
+from moorage.functions.hidden_values import HiddenValues
+from moorage.functions.tables import Deployed, Function, function
+from moorage.functions.variables import Variables
+from moorage.kit.crypto import CannotDecrypt
 from moorage.settings import Settings
 from moorage.telemetry import Telemetry
 
@@ -40,15 +43,34 @@ REVISIONS: Query[tuple[int, int, int]] = Query(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A function with its code and variables; None for variables that cannot be decrypted."""
+
+    deployed: Deployed
+    variables: Variables | None
+
+    @property
+    def digest(self) -> str:
+        return self.deployed.digest
+
+
 class Publisher:
     def __init__(
-        self, db: Database, settings: Settings, edge: EdgeClient, artifacts: ArtifactStore, telemetry: Telemetry
+        self,
+        db: Database,
+        settings: Settings,
+        edge: EdgeClient,
+        artifacts: ArtifactStore,
+        telemetry: Telemetry,
+        hidden: HiddenValues,
     ) -> None:
         self.db = db
         self.settings = settings
         self.edge = edge
         self.artifacts = artifacts
         self.telemetry = telemetry
+        self.hidden = hidden
         self._pushing = asyncio.Lock()
         self._unpacking = asyncio.Semaphore(UNPACKERS)
         self._told: Any = NEVER  # which start of the gateway was told everything
@@ -113,7 +135,7 @@ class Publisher:
         """Replace everything the gateway knows. Code that is missing here is fetched afterwards, by a comparison."""
         async with self._pushing:
             found = await self.db.read(_all_deployed)
-            routes = [_route(each) for each in found if self._is_there(each) and await self._unpack(each)]
+            routes = [self._route(each) for each in found if self._is_there(each) and await self._unpack(each)]
             await self.edge.put_routes(routes)
             self._pushed = {route.id: route.revision for route in routes}
             self._told = started
@@ -137,43 +159,70 @@ class Publisher:
         """Push what the store says now, and return those whose code is not here, with its digest."""
         latest = list(zip(wanted, await self.db.read(lambda tx: _deployed(tx, wanted)), strict=True))
         drop = [id_ for (_, id_), found in latest if found is None]
-        routes = [_route(found) for _, found in latest if found is not None and found.digest in unpacked]
+        routes = [self._route(found) for _, found in latest if found is not None and found.digest in unpacked]
         if drop or routes:
             await self.edge.change_routes(routes, drop)
         for id_ in drop:
             self._pushed.pop(id_, None)
+            self.hidden.drop(id_)
         self._pushed.update({route.id: route.revision for route in routes})
         return [(named, found.digest) for named, found in latest if found is not None and found.digest not in unpacked]
 
-    def _is_there(self, deployed: Deployed) -> bool:
-        return code.folder_of(self.settings, deployed.digest).is_dir()
+    def _is_there(self, each: Published) -> bool:
+        return code.folder_of(self.settings, each.digest).is_dir()
 
-    async def _unpack(self, deployed: Deployed) -> bool:
-        """Make sure that a function's code is unpacked here; return False, having said why, where it cannot be."""
-        its = deployed.function
+    async def _unpack(self, each: Published) -> bool:
+        """Make sure that a function can be published: its code is unpacked here and its variables are readable.
+
+        Return False, having logged why, where it cannot.
+        """
+        its = each.deployed.function
+        if each.variables is None:
+            self._log_unusable(its, "a variable or secret cannot be decrypted with the keys of this platform")
+            return False
         try:
             async with self._unpacking:
-                await code.ensure_unpacked(self.settings, self.artifacts, its.org_id, deployed.digest)
+                await code.ensure_unpacked(self.settings, self.artifacts, its.org_id, each.digest)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one function's code, the others go out
-            if self._unusable.get(its.id) != its.revision:
-                self._unusable[its.id] = its.revision
-                self.telemetry.log.error("a function's code cannot be unpacked", function=its.id, why=str(error))
+            self._log_unusable(its, f"its code cannot be unpacked: {error}")
             return False
         self._unusable.pop(its.id, None)
         return True
 
+    def _log_unusable(self, its: Function, why: str) -> None:
+        if self._unusable.get(its.id) != its.revision:
+            self._unusable[its.id] = its.revision
+            self.telemetry.log.error("a function cannot be published", function=its.id, why=why)
+
+    def _route(self, each: Published) -> EdgeRoute:
+        """Return what the gateway is told. The recorder knows the secrets before the gateway does."""
+        assert each.variables is not None
+        self.hidden.put(each.deployed.function.id, each.variables.secrets.values())
+        return _route(each.deployed, each.variables)
+
 
 @across_organizations("each function is named with its organization")
-def _deployed(tx: Tx, wanted: list[Named]) -> list[Deployed | None]:
-    return [tx.find(tables.DEPLOYED, org_id=org_id, id=id_) for org_id, id_ in wanted]
+def _deployed(tx: Tx, wanted: list[Named]) -> list[Published | None]:
+    return [_find(tx, org_id, id_) for org_id, id_ in wanted]
+
+
+def _find(tx: Tx, org_id: int, function_id: int) -> Published | None:
+    deployed = tx.find(tables.DEPLOYED, org_id=org_id, id=function_id)
+    if deployed is None:
+        return None
+    try:
+        return Published(deployed, variables.read(tx, org_id, function_id))
+    except CannotDecrypt:
+        return Published(deployed, None)
 
 
 @across_organizations("the gateway serves the functions of every organization")
-def _all_deployed(tx: Tx) -> list[Deployed]:
+def _all_deployed(tx: Tx) -> list[Published]:
     found: list[Deployed] = []
     while page := tx.all(tables.ALL_DEPLOYED, after=found[-1].function.id if found else 0, most=PAGE):
         found += page
-    return found
+    known = variables.read_all(tx)
+    return [Published(each, known.get(each.function.id, Variables())) for each in found]
 
 
 @across_organizations("the gateway serves the functions of every organization")
@@ -181,7 +230,7 @@ def _revisions(tx: Tx) -> list[tuple[int, int, int]]:
     return tx.all(REVISIONS)
 
 
-def _route(deployed: Deployed) -> EdgeRoute:
+def _route(deployed: Deployed, its_variables: Variables) -> EdgeRoute:
     its = deployed.function
     return EdgeRoute(
         id=its.id,
@@ -194,7 +243,7 @@ def _route(deployed: Deployed) -> EdgeRoute:
         main=deployed.main,
         timeout_ms=its.timeout_ms,
         memory_mb=its.memory_mb,
-        env=[(each.name, each.value) for each in read_env(its.env)],
+        env=its_variables.merged(),
         network=its.network,
         raw_http=its.raw_http,
         own_options=its.own_options,

@@ -17,10 +17,11 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.functions import records, spool, storing
 from moorage.functions.changes import Changes
+from moorage.functions.hidden_values import HiddenValues
 from moorage.functions.log_files import FunctionLogs
 from moorage.functions.log_text import TextWriter
 from moorage.functions.spool import Chunk, SpoolFile
-from moorage.functions.storing import KEPT, Batch, MovedOn, OnScheduled, Seal, Stored, next_batch
+from moorage.functions.storing import KEPT, Batch, Mask, MovedOn, OnScheduled, Seal, Stored, next_batch
 from moorage.telemetry import Telemetry
 
 POLL_S = 0.2
@@ -43,10 +44,12 @@ class Recorder:
         logs: FunctionLogs,
         *,
         on_scheduled: OnScheduled | None = None,
+        hidden: HiddenValues | None = None,
     ) -> None:
         self.changed = Changes()
         self.logs = logs
         self.on_scheduled = on_scheduled
+        self._hidden = hidden or HiddenValues()
         self._db = db
         self._telemetry = telemetry
         self._folder = folder
@@ -137,6 +140,7 @@ class Recorder:
     async def _look(self) -> bool:
         """Find out which files there are, and forget those that vanished. Return whether all could be opened."""
         if not self._id:
+            await self._hidden.load(self._db)
             spool_id = await asyncio.to_thread(spool.ensure_id, self._folder)
             self._known = dict(await self._db.read(partial(positions, spool_id=spool_id)))
             self._id = spool_id
@@ -175,8 +179,9 @@ class Recorder:
 
     async def _store_chunk(self, file: SpoolFile, most: int) -> bool:
         """Store the records of one piece of a file. Return whether there was nothing more in it."""
-        chunk, surplus, batch = await asyncio.to_thread(_begin, file, most, self._texts.seal)
-        prepare = partial(next_batch, chunk, surplus, self._texts.seal)
+        mask, seal = self._hidden.mask, self._texts.seal
+        chunk, surplus, batch = await asyncio.to_thread(_begin, file, most, seal, mask)
+        prepare = partial(next_batch, chunk, surplus, seal, mask)
         is_stuck = batch is None  # It should have had a record: somebody cut the file.
         while batch is not None:
             # The next one is made ready while this one is written.
@@ -250,10 +255,10 @@ class Recorder:
         return f"{self._id}/{name}"
 
 
-def _begin(file: SpoolFile, most: int, seal: Seal) -> tuple[Chunk, Counter[int], Batch | None]:
+def _begin(file: SpoolFile, most: int, seal: Seal, mask: Mask) -> tuple[Chunk, Counter[int], Batch | None]:
     chunk = file.read(most)
     surplus = storing.surplus_of(chunk)
-    return chunk, surplus, next_batch(chunk, surplus, seal)
+    return chunk, surplus, next_batch(chunk, surplus, seal, mask)
 
 
 @across_organizations("spool files are the platform's")

@@ -16,7 +16,7 @@ from moorage.cells import runtimes
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import BadRequest, NotFound, RateLimited
-from moorage.functions import code, service
+from moorage.functions import code, service, variables
 from moorage.functions.edge_client import Call, EdgeClient, Outcome
 from moorage.functions.packages import PACKED_BYTES, BadPackage, Packages
 from moorage.functions.publisher import Publisher
@@ -36,12 +36,14 @@ from moorage.functions.schemas import (
 )
 from moorage.functions.tables import Function
 from moorage.http.answer import failure
+from moorage.http.envvars import RevealedSecret, RevealInput, SecretName
 from moorage.http.forms import Form
 from moorage.http.paging import Page, PageQuery
 from moorage.http.request import Request
 from moorage.http.route import Router, Upload
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
+from moorage.vault import service as vault
 
 T = TypeVar("T")
 
@@ -58,14 +60,20 @@ class Parts:
     edge: EdgeClient
     sandbox_state: Callable[[], str]  # `on`, or what a user should know about where functions run
 
-    def detail(self, function: Function) -> FunctionDetail:
-        return FunctionDetail.of(function, self.db.env.settings, self.sandbox_state())
+    def detail(self, tx: Tx, org_id: int, function: Function) -> FunctionDetail:
+        env = variables.read_env_text(tx, org_id, function.id)
+        return FunctionDetail.of(function, env, self.db.env.settings, self.sandbox_state())
 
     async def change(self, request: Request, unit: Callable[[Tx], Function]) -> FunctionDetail:
         """Change a function, and return it once the function gateway knows."""
-        changed = await self.write(request, unit)
-        await self.publisher.settle(changed.org_id, changed.id)
-        return self.detail(changed)
+
+        def changed(tx: Tx) -> tuple[Function, FunctionDetail]:
+            function = unit(tx)
+            return function, self.detail(tx, function.org_id, function)
+
+        function, detail = await self.write(request, changed)
+        await self.publisher.settle(function.org_id, function.id)
+        return detail
 
     async def write(self, request: Request, unit: Callable[[Tx], T]) -> T:
         def traced(tx: Tx) -> T:
@@ -80,6 +88,7 @@ def make_router(parts: Parts) -> Router:
     _add_reads(router, parts)
     _add_uploads(router, parts)
     _add_changes(router, parts)
+    _add_secrets(router)
     _add_calls(router, parts)
     return router
 
@@ -99,7 +108,7 @@ def _add_reads(router: Router, parts: Parts) -> None:
     @router.get("/functions/{name}", point=True)
     def read_function(tx: Tx, caller: Caller, name: str) -> FunctionDetail:
         """Return a function with its settings."""
-        return parts.detail(service.get(tx, caller.org_id, name))
+        return parts.detail(tx, caller.org_id, service.get(tx, caller.org_id, name))
 
     @router.get("/functions/{name}/versions")
     def list_function_versions(tx: Tx, caller: Caller, name: str) -> list[FunctionVersion]:
@@ -155,8 +164,11 @@ def bad_package(sent_as: str, error: BadPackage) -> BadRequest:
 def _add_changes(router: Router, parts: Parts) -> None:
     @router.patch("/functions/{name}", floor=Role.MEMBER)
     async def update_function(caller: Caller, request: Request, name: str, body: UpdateFunctionInput) -> FunctionDetail:
-        """Change settings of a function; `env` replaces all its variables. They count for calls that start after."""
-        change = partial(service.update, org_id=caller.org_id, actor=caller.as_actor)
+        """Change settings of a function, for calls that start after the answer.
+
+        `env` replaces all variables and `secrets` all secrets; a secret without a value keeps the one it has.
+        """
+        change = partial(service.update, org_id=caller.org_id, actor=caller.as_actor, secrets=body.wanted_secrets())
         return await parts.change(request, partial(change, name=name, changes=body.changes()))
 
     @router.post("/functions/{name}/rollback", floor=Role.MEMBER)
@@ -172,6 +184,20 @@ def _add_changes(router: Router, parts: Parts) -> None:
         left = await parts.write(request, remove)
         await parts.publisher.settle(left.org_id, left.function_id)
         await code.remove_unused(parts.db, left.digests)
+
+
+def _add_secrets(router: Router) -> None:
+    @router.get("/functions/{name}/secrets", floor=Role.MEMBER)
+    def list_function_secrets(tx: Tx, caller: Caller, name: str) -> list[SecretName]:
+        """List the names of a function's secrets."""
+        function = service.get(tx, caller.org_id, name)
+        return [SecretName(each) for each in vault.names(tx, caller.org_id, variables.secrets_of(function.id))]
+
+    @router.post("/functions/{name}/secrets/reveal", floor=Role.MEMBER, secret=True)
+    def reveal_function_secret(tx: Tx, caller: Caller, name: str, body: RevealInput) -> RevealedSecret:
+        """Show one secret. The caller is recorded in the activity feed."""
+        value = service.reveal(tx, caller.org_id, caller.as_actor, name, body.name)
+        return RevealedSecret(body.name, value)
 
 
 def _add_calls(router: Router, parts: Parts) -> None:

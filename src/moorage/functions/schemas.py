@@ -14,7 +14,7 @@ from moorage.functions.edge_client import Outcome
 from moorage.functions.service import NewFunction
 from moorage.functions.tables import Function, Version
 from moorage.http import strictjson
-from moorage.http.envvars import EnvName, EnvOut, EnvVar, check_env, env_text, read_env
+from moorage.http.envvars import EnvName, EnvOut, EnvVar, SecretUpsert, check_env, env_text, read_env
 from moorage.http.forms import Form, UploadedFile
 from moorage.http.models import Input, Output, QueryInput, QueryInt, optional, validate
 from moorage.kit.clock import to_wire
@@ -32,8 +32,15 @@ def _env_name(name: str) -> str:
     return name
 
 
+FunctionEnvName = Annotated[EnvName, AfterValidator(_env_name)]
+
+
 class FunctionEnvVar(EnvVar):
-    name: Annotated[EnvName, AfterValidator(_env_name)]
+    name: FunctionEnvName
+
+
+class FunctionSecretUpsert(SecretUpsert):
+    name: FunctionEnvName
 
 
 def _runtime(asked: str) -> str:
@@ -57,6 +64,7 @@ Memory = Annotated[int, Field(ge=128, le=2048, description="MB.")]
 FormMemory = Annotated[QueryInt, Field(ge=128, le=2048, description="MB.")]
 Description = Annotated[str, Field(max_length=500)]
 Env = Annotated[list[FunctionEnvVar], AfterValidator(check_env)]
+Secrets = Annotated[list[FunctionSecretUpsert], AfterValidator(check_env)]
 Network = Literal["internet", "none"]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
@@ -72,6 +80,7 @@ class CreateFunctionForm(QueryInput):
     memory: FormMemory = 256
     description: Description = optional()
     env: Annotated[Env, Field(default_factory=list, description="JSON text.")]
+    secrets: Annotated[Env, Field(default_factory=list, description="JSON text. Never returned.")]
     network: Network = "internet"
     raw_http: Switch = False
     handle_options: Switch = False
@@ -87,6 +96,7 @@ class CreateFunctionForm(QueryInput):
             network=self.network,
             raw_http=self.raw_http,
             own_options=self.handle_options,
+            secrets={each.name: each.value for each in self.secrets},
         )
 
 
@@ -95,16 +105,24 @@ class UpdateFunctionInput(Input):
     memory: Memory = optional()
     description: Description | None = None
     env: Env = optional()
+    secrets: Secrets = optional()
     network: Network = optional()
     raw_http: bool = optional()
     handle_options: bool = optional()
 
     def changes(self) -> dict[str, Any]:
-        """Return what was sent, by the names of its columns."""
+        """Return what was sent, by the names of its columns; secrets are no column."""
         sent = self.sent()
+        sent.pop("secrets", None)
         if "env" in sent:
             sent["env"] = env_text(self.env)
         return {_COLUMNS.get(name, name): value for name, value in sent.items()}
+
+    def wanted_secrets(self) -> list[tuple[str, str | None]] | None:
+        """Return all secrets that the function should have; None for a value stands for the stored one."""
+        if "secrets" not in self.model_fields_set:
+            return None
+        return [(each.name, each.value if "value" in each.model_fields_set else None) for each in self.secrets]
 
 
 _COLUMNS = {"timeout": "timeout_ms", "memory": "memory_mb", "handle_options": "own_options"}
@@ -129,12 +147,14 @@ def read_create_form(form: Form) -> tuple[CreateFunctionForm, UploadedFile, str]
     # The default is looked up as if it had been sent, and refused by its name where it is not installed.
     values: dict[str, Any] = {"runtime": DEFAULT_RUNTIME, **form.fields}
     wrong: dict[str, str] = {}
-    if "env" in values:
+    for name in ("env", "secrets"):
+        if name not in values:
+            continue
         try:
-            values["env"] = strictjson.parse(values["env"].encode())
+            values[name] = strictjson.parse(values[name].encode())
         except BadRequest:
-            wrong["env"] = "should be JSON: a list of objects with a name and a value"
-            del values["env"]
+            wrong[name] = "should be JSON: a list of objects with a name and a value"
+            del values[name]
     if find_file(form) is None:
         wrong[FILES[0]] = NO_FILE
     try:
@@ -204,7 +224,7 @@ class FunctionDetail(Output, frozen=True):
     sandbox: str
 
     @classmethod
-    def of(cls, function: Function, settings: Settings, sandbox: str) -> FunctionDetail:
+    def of(cls, function: Function, env: str, settings: Settings, sandbox: str) -> FunctionDetail:
         return cls(
             id=function.id,
             name=function.name,
@@ -216,7 +236,7 @@ class FunctionDetail(Output, frozen=True):
             description=function.description,
             namespace=f"org-{function.org_id}",
             endpoint=_endpoint(function),
-            env=read_env(function.env),
+            env=read_env(env),
             created_at=to_wire(function.created_at),
             updated_at=to_wire(function.updated_at),
             network="none" if function.network == "none" else "internet",

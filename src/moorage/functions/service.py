@@ -6,8 +6,8 @@ the function gateway has to know of grows `revision` in the same statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from moorage.audit import service as audit
 from moorage.audit.service import Actor, Target
 from moorage.db.tx import Tx
 from moorage.errors import Conflict, NotFound
-from moorage.functions import records, tables
+from moorage.functions import records, tables, variables
 from moorage.functions.packages import Package
 from moorage.functions.tables import Function, Version
 from moorage.kit.ids import token_preview
@@ -53,10 +53,15 @@ class NewFunction:
     timeout_ms: int
     memory_mb: int
     description: str | None
-    env: str
     network: str
     raw_http: bool
     own_options: bool
+    env: str = variables.NONE  # JSON: a list of {name, value}
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+
+# All else is a column of the function.
+_IN_VAULT = ("env", "secrets")
 
 
 def find(tx: Tx, org_id: int, name: str) -> Function | None:
@@ -109,7 +114,7 @@ def create(tx: Tx, org_id: int, actor: Actor, standing: Standing, new: NewFuncti
     function_id = tx.find(
         tables.ADD,
         org_id=org_id,
-        **{name: getattr(new, name) for name in NewFunction.__slots__},
+        **{name: getattr(new, name) for name in NewFunction.__slots__ if name not in _IN_VAULT},
         current_version=1,
         last_version=1,
         revision=1,
@@ -120,7 +125,11 @@ def create(tx: Tx, org_id: int, actor: Actor, standing: Standing, new: NewFuncti
         raise _name_taken(new.name)
     made = _get_by_id(tx, org_id, function_id)
     _add_version(tx, org_id, made, package)
-    audit.record(tx, org_id, actor, "function.created", _target(made), runtime=new.runtime)
+    variables.put_env(tx, org_id, function_id, new.env)
+    for name, value in new.secrets.items():
+        vault.put(tx, org_id, variables.secrets_of(function_id), name, value)
+    details = {"runtime": new.runtime} | ({"secrets": sorted(new.secrets)} if new.secrets else {})
+    audit.record(tx, org_id, actor, "function.created", _target(made), **details)
     return made
 
 
@@ -134,15 +143,39 @@ def deploy(tx: Tx, org_id: int, actor: Actor, function_id: int, package: Package
     return changed
 
 
-def update(tx: Tx, org_id: int, actor: Actor, name: str, changes: dict[str, Any]) -> Function:
-    """Change settings, by the names of their columns; without any, nothing happens."""
+def update(
+    tx: Tx,
+    org_id: int,
+    actor: Actor,
+    name: str,
+    changes: dict[str, Any],
+    secrets: Sequence[tuple[str, str | None]] | None = None,
+) -> Function:
+    """Change settings, by the names of their columns, variables (`env`) and secrets; without any, nothing happens."""
     found = _lock(tx, org_id, name)
-    if not changes:
+    resource = variables.secrets_of(found.id)
+    put, removed = vault.replace_all(tx, org_id, resource, secrets) if secrets is not None else ([], [])
+    if put or removed:
+        audit.record(tx, org_id, actor, "function.secrets_changed", _target(found), set=put, removed=removed)
+    elif not changes:
         return found
+    if "env" in changes:
+        variables.put_env(tx, org_id, found.id, changes["env"])
     wanted = {f"new_{column}": changes.get(column, getattr(found, column)) for column in tables.SETTINGS}
     tx.run(tables.UPDATE, org_id=org_id, id=found.id, now=tx.now, **wanted)
-    audit.record(tx, org_id, actor, "function.updated", _target(found), changed=sorted(changes))
+    if changes:
+        audit.record(tx, org_id, actor, "function.updated", _target(found), changed=sorted(changes))
     return _get_by_id(tx, org_id, found.id)
+
+
+def reveal(tx: Tx, org_id: int, actor: Actor, name: str, secret: str) -> str:
+    """Return a secret's value and record the caller."""
+    found = get(tx, org_id, name)
+    value = vault.find(tx, org_id, variables.secrets_of(found.id), secret)
+    if value is None:
+        raise NotFound("There is no secret of that name")
+    audit.record(tx, org_id, actor, "function.secret_revealed", _target(found), secret=secret)
+    return value
 
 
 def rollback(tx: Tx, org_id: int, actor: Actor, name: str, version: int) -> Function:
@@ -182,6 +215,7 @@ def _remove(tx: Tx, org_id: int, function: Function) -> ForgetFunction:
     records.delete_all_of(tx, org_id, function.id)
     for remove in dependents.values():
         remove(tx, org_id, function.id)
+    variables.remove(tx, org_id, function.id)
     stored = versions(tx, org_id, function)
     # References lock what they refer to, so everybody takes them in the same order.
     for version in sorted(stored, key=lambda each: each.digest):

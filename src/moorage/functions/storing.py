@@ -36,6 +36,9 @@ Seal = Callable[[int, int, bytes], bytes]
 # Told of the calls that schedules made: those that are handed to an instance now, and those that came to an end.
 OnScheduled = Callable[[Tx, list[Record], list[Record]], None]
 
+# Masks the values of secrets in records.
+Mask = Callable[[list[Record]], list[Record]]
+
 
 class MovedOn(Exception):
     """Somebody else stored records of this file: its position is not what it was."""
@@ -172,7 +175,7 @@ class Batch:
                 late.block += record.log
 
 
-def next_batch(chunk: Chunk, surplus: Counter[int], seal: Seal) -> Batch | None:
+def next_batch(chunk: Chunk, surplus: Counter[int], seal: Seal, mask: Mask = list) -> Batch | None:
     """Return the next batch of a chunk, or None at its end."""
     batch = Batch(chunk.position)
     while run := chunk.take_run(surplus):
@@ -181,7 +184,7 @@ def next_batch(chunk: Chunk, surplus: Counter[int], seal: Seal) -> Batch | None:
     found = chunk.take(RECORDS, BYTES)
     if not found and not batch.minutes:
         return None
-    batch.fill(found, surplus)
+    batch.fill(mask(found), surplus)
     batch.pack(seal)
     batch.to = chunk.position
     return batch

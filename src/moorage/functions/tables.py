@@ -32,7 +32,6 @@ function = table(
     Column("timeout_ms", Integer, nullable=False),
     Column("memory_mb", Integer, nullable=False),
     text("description", nullable=True),
-    text("env"),  # JSON: a list of {name, value}
     text("network"),  # `internet` or `none`
     Column("raw_http", Boolean, nullable=False),  # the query and body reach the function unparsed
     Column("own_options", Boolean, nullable=False),  # the function answers OPTIONS itself
@@ -68,7 +67,6 @@ class Function:
     timeout_ms: int
     memory_mb: int
     description: str | None
-    env: str
     network: str
     raw_http: bool
     own_options: bool
@@ -112,7 +110,7 @@ ADD: Query[int] = Query(
     scalar,
     sets=tuple(column.name for column in function.c if column.name != "id"),
 )
-SETTINGS = ("timeout_ms", "memory_mb", "description", "env", "network", "raw_http", "own_options")
+SETTINGS = ("timeout_ms", "memory_mb", "description", "network", "raw_http", "own_options")
 UPDATE = Command(
     update(function)
     .where(_this)

@@ -40,6 +40,19 @@ class EnvOut(Output, frozen=True):
     value: str
 
 
+class RevealInput(Input):
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class SecretName(Output, frozen=True):
+    name: str
+
+
+class RevealedSecret(Output, frozen=True):
+    name: str
+    value: str
+
+
 V = TypeVar("V", EnvVar, SecretUpsert)
 
 

@@ -38,6 +38,11 @@ class Masker:
         self._bytes = tuple(shape.encode() for shape in ordered if "\n" not in shape)
         self.longest = max(map(len, self._bytes), default=0)
 
+    @property
+    def shapes(self) -> int:
+        """Return how many texts are looked for: the time that masking takes grows with it."""
+        return len(self._bytes)
+
     def __call__(self, text: str) -> str:
         return self._pattern.sub(MASK, text) if self._pattern else text
 

@@ -6,7 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
-from moorage.kit.crypto import KeyRing
+from moorage.edge import route_file
+from moorage.kit.crypto import KeyRing, derive
 from moorage.settings import Settings, decode_secret
 
 
@@ -25,6 +26,16 @@ def load_ring(settings: Settings) -> KeyRing:
 def load_session_secret(settings: Settings) -> bytes:
     given = settings.session_secret.get_secret_value()
     return decode_secret(given or _stored(settings, "session_secret")[0])
+
+
+def edge_keys(settings: Settings) -> str:
+    """Return the keys of the function gateway's file of routes, newest first: all that it gets of the master keys."""
+    return ",".join(derive(key, "edge routes").hex() for key in load_ring(settings).keys)
+
+
+def rotate_route_file(settings: Settings) -> None:
+    """Encrypt the function gateway's file of routes under the newest key; only while the gateway does not run."""
+    route_file.rewrite(settings.folder("run") / route_file.ROUTE_FILE, edge_keys(settings))
 
 
 def add_master_key(settings: Settings) -> None:

@@ -72,12 +72,12 @@ def open_store(settings: Settings, *, exclusive: bool = True) -> Opened:
         from moorage.db.postgres import PostgresDatabase
 
         url = settings.database_url.get_secret_value()
-        migrate.upgrade_postgres(url)
+        migrate.upgrade_postgres(url, keys.load_ring(settings))
         return Opened(PostgresDatabase(url, make_env(settings), connections=max(8, 2 * settings.workers)), None)
     lock = FolderLock(settings.folder("store")) if exclusive else None
     try:
         check_store_is_there(settings)
-        migrate.upgrade_sqlite(store_path(settings), settings.folder("store") / "snapshots")
+        migrate.upgrade_sqlite(store_path(settings), settings.folder("store") / "snapshots", keys.load_ring(settings))
         os.chmod(store_path(settings), 0o600)
         (settings.data / "instance").touch(mode=0o600)
         return Opened(SqliteDatabase(store_path(settings), make_env(settings)), lock)

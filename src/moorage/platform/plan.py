@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from moorage.gateway import caddy
-from moorage.platform import folders, function_origins
+from moorage.platform import folders, function_origins, keys
 from moorage.sandbox import capabilities
 from moorage.settings import BadSettings, Sandbox, Settings, as_environment
 
@@ -42,7 +42,7 @@ def make(settings: Settings) -> dict[str, Any]:
         "children": [
             _python("control", "moorage.platform.control", env),
             _python("invoker", "moorage.cells.main", lean(env)),
-            _python("edge", "moorage.edge.main", lean(env)),
+            _python("edge", "moorage.edge.main", edge_environment(settings, env)),
             {
                 "name": "gateway",
                 "argv": caddy.command(settings),
@@ -67,7 +67,7 @@ def make_edge(settings: Settings) -> dict[str, Any]:
     children = [
         agent,
         _python("invoker", "moorage.cells.main", lean(env)),
-        _python("edge", "moorage.edge.main", lean(env)),
+        _python("edge", "moorage.edge.main", edge_environment(settings, env)),
     ]
     return {"is_edge": True, "api_url": settings.functions_url, "metrics_port": 0, "children": children}
 
@@ -75,6 +75,11 @@ def make_edge(settings: Settings) -> dict[str, Any]:
 def lean(env: dict[str, str]) -> dict[str, str]:
     """Return what the processes next to users' code need of the settings: no keys, no credentials."""
     return {name: value for name, value in env.items() if name in RUNTIME_SETTINGS}
+
+
+def edge_environment(settings: Settings, env: dict[str, str]) -> dict[str, str]:
+    """Return the environment of the function gateway, with the derived keys of its file of routes."""
+    return {**lean(env), "MOORAGE_EDGE_KEYS": keys.edge_keys(settings)}
 
 
 def execute(plan: dict[str, Any]) -> None:

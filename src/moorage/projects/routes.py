@@ -14,6 +14,7 @@ from moorage.audit import service as audit
 from moorage.audit.service import Target
 from moorage.db.store import Database
 from moorage.db.tx import Tx
+from moorage.http.envvars import RevealedSecret, RevealInput, SecretName
 from moorage.http.paging import CursorPage, CursorQuery, cut, read_cursor
 from moorage.http.request import Request
 from moorage.http.route import Router
@@ -34,9 +35,6 @@ from moorage.projects.schemas import (
     ProjectListItem,
     ProjectsQuery,
     RenameInput,
-    RevealedSecret,
-    RevealInput,
-    SecretName,
     ToggleInput,
     UpdateProjectInput,
 )

@@ -195,10 +195,6 @@ class ToggleInput(Input):
     enable: bool
 
 
-class RevealInput(Input):
-    name: Annotated[str, Field(min_length=1, max_length=255)]
-
-
 class RollbackInput(Input):
     deployment_uuid: Annotated[str, Field(max_length=100)]
 
@@ -359,15 +355,6 @@ class UploadResult(Output, frozen=True):
 class NameAvailability(Output, frozen=True):
     name: str
     available: bool
-
-
-class SecretName(Output, frozen=True):
-    name: str
-
-
-class RevealedSecret(Output, frozen=True):
-    name: str
-    value: str
 
 
 class DeletedProject(Output, frozen=True, rename={"is_async": "async"}):

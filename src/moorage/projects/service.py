@@ -13,11 +13,10 @@ from moorage.artifacts import service as artifacts
 from moorage.audit import service as audit
 from moorage.audit.service import Actor, Target
 from moorage.db.tx import Tx
-from moorage.errors import Conflict, Forbidden, NotFound, bad_field
+from moorage.errors import Conflict, Forbidden, NotFound
 from moorage.identity import freed_names
 from moorage.identity.freed_names import NameKind
 from moorage.kit.clock import DAY_MS
-from moorage.kit.crypto import CannotDecrypt
 from moorage.plans import service as plans
 from moorage.plans.service import Standing
 from moorage.projects import compute, deployment_tables, tables
@@ -221,30 +220,10 @@ def toggle(tx: Tx, org_id: int, actor: Actor, name: str, *, enable: bool) -> Pro
 
 def set_secrets(tx: Tx, org_id: int, actor: Actor, project: Project, wanted: Sequence[tuple[str, str | None]]) -> bool:
     """Replace all secrets; one without a value keeps the one that is stored. Return whether anything changed."""
-    resource = resource_of(project.id)
-    stored = set(vault.names(tx, org_id, resource))
-    for index, (name, value) in enumerate(wanted):
-        if value is None and name not in stored:
-            raise bad_field(f"secrets[{index}].value", "is required: there is no secret of that name yet")
-    removed = sorted(stored - {name for name, _ in wanted})
-    given = {name: value for name, value in wanted if value is not None}
-    put = sorted(
-        name for name, value in given.items() if name not in stored or _differs(tx, org_id, resource, name, value)
-    )
-    for name in removed:
-        vault.remove(tx, org_id, resource, name)
-    for name in put:
-        vault.put(tx, org_id, resource, name, given[name])
+    put, removed = vault.replace_all(tx, org_id, resource_of(project.id), wanted)
     if removed or put:
         audit.record(tx, org_id, actor, "project.secrets_changed", target_of(project), set=put, removed=removed)
     return bool(removed or put)
-
-
-def _differs(tx: Tx, org_id: int, resource: str, name: str, value: str) -> bool:
-    try:
-        return vault.find(tx, org_id, resource, name) != value
-    except CannotDecrypt:  # It cannot be decrypted any more: a new value is what heals it.
-        return True
 
 
 def reveal(tx: Tx, org_id: int, actor: Actor, name: str, secret: str, *, is_admin: bool) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx
+from moorage.errors import bad_field
+from moorage.kit.crypto import CannotDecrypt
 from moorage.vault import tables
+from moorage.vault.tables import Secret
 
 BATCH = 500
 
@@ -46,6 +51,45 @@ def names(tx: Tx, org_id: int, resource: str) -> list[str]:
 def values(tx: Tx, org_id: int, resource: str) -> dict[str, str]:
     stored = tx.all(tables.LIST, org_id=org_id, resource=resource)
     return {secret.name: tx.env.ring.decrypt(secret.ciphertext, place=secret.place) for secret in stored}
+
+
+def replace_all(
+    tx: Tx, org_id: int, resource: str, wanted: Sequence[tuple[str, str | None]]
+) -> tuple[list[str], list[str]]:
+    """Make these the secrets of a resource; one without a value keeps the stored value.
+
+    Return the names that were set, and those that were removed. Raises BadRequest for a new one without a value.
+    """
+    stored = set(names(tx, org_id, resource))
+    for index, (name, value) in enumerate(wanted):
+        if value is None and name not in stored:
+            raise bad_field(f"secrets[{index}].value", "is required: there is no secret of that name yet")
+    removed = sorted(stored - {name for name, _ in wanted})
+    given = {name: value for name, value in wanted if value is not None}
+    changed = sorted(
+        name for name, value in given.items() if name not in stored or _differs(tx, org_id, resource, name, value)
+    )
+    for name in removed:
+        remove(tx, org_id, resource, name)
+    for name in changed:
+        put(tx, org_id, resource, name, given[name])
+    return changed, removed
+
+
+def _differs(tx: Tx, org_id: int, resource: str, name: str, value: str) -> bool:
+    try:
+        return find(tx, org_id, resource, name) != value
+    except CannotDecrypt:  # A new value replaces one that cannot be decrypted any more.
+        return True
+
+
+@across_organizations("the function gateway serves the functions of every organization")
+def all_below(tx: Tx, prefix: str) -> Iterator[Secret]:
+    """Yield every stored secret, still encrypted, whose resource starts with a prefix."""
+    after = 0
+    while page := tx.all(tables.NEXT_BELOW, pattern=f"{prefix}%", after=after, most=BATCH):
+        yield from page
+        after = page[-1].id
 
 
 def remove(tx: Tx, org_id: int, resource: str, name: str) -> bool:

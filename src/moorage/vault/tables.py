@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Column, UniqueConstraint, delete, insert, select, update
+from sqlalchemy import Column, Text, UniqueConstraint, delete, insert, select, update
 
 from moorage.db.query import Command, Query, arg, scalar
 from moorage.db.schema import Id, id_column, millis, table, text
@@ -65,4 +65,11 @@ ROTATE = Command(
 )
 REMOVE = Command(delete(vault_secret).where(_mine & (_s.name == arg("name"))))
 REMOVE_ALL = Command(delete(vault_secret).where(_mine))
+NEXT_BELOW = Query(
+    select(*_all)
+    .where(_s.resource.like(arg("pattern", Text)) & (_s.id > arg("after")))
+    .order_by(_s.id)
+    .limit(arg("most")),
+    Secret,
+)
 NEXT_AFTER = Query(select(*_all).where(_s.id > arg("after")).order_by(_s.id).limit(arg("most")), Secret)
