@@ -13,7 +13,10 @@ from tests.cells.invoker_support import CANARY, Host, Lab, lab_on
 
 from moorage.sandbox import syscalls
 
-pytestmark = pytest.mark.xdist_group("cells-escapes")
+pytestmark = [
+    pytest.mark.xdist_group("cells-escapes"),
+    pytest.mark.boundary("code-to-host", "A function reads, changes and signals nothing outside of its sandbox."),
+]
 
 SECRET = "what nobody may read"
 

@@ -10,7 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.cells.invoker_support import Host, Lab, lab_on, node_lab_on, until
 
-pytestmark = pytest.mark.xdist_group("cells-escapes")
+pytestmark = [
+    pytest.mark.xdist_group("cells-escapes"),
+    pytest.mark.boundary(
+        "tenant-to-tenant",
+        "A function uses no more processes, disk, memory, time, descriptors and logs than its limits.",
+    ),
+]
 
 MB = 2**20
 

@@ -16,7 +16,12 @@ import pytest
 from tests.cells.invoker_support import MODES, Host, Lab, lab_on, node_lab_on, running
 from tests.sandbox.sandbox_support import outside_address, serving
 
-pytestmark = pytest.mark.xdist_group("cells-escapes")
+pytestmark = [
+    pytest.mark.xdist_group("cells-escapes"),
+    pytest.mark.boundary(
+        "code-to-host", "A function reaches neither services of the host nor the gateway except by its own answers."
+    ),
+]
 
 
 # The network.

@@ -26,7 +26,12 @@ from tests.sandbox.sandbox_support import outside_address, serving
 
 from moorage.sandbox import process_tree, syscalls
 
-pytestmark = pytest.mark.xdist_group("apps-escapes")
+pytestmark = [
+    pytest.mark.xdist_group("apps-escapes"),
+    pytest.mark.boundary(
+        "code-to-host", "An app reads, changes and signals nothing of the platform, the machine or a neighbour."
+    ),
+]
 
 PIRATE, TRADER = "pirate", "trader"
 OWN, THEIRS = "a-secret-of-the-pirates", "a-secret-of-the-traders"

@@ -22,6 +22,10 @@ from tests.http.live_server import (
 
 from moorage.http.server import HEADER_BYTES
 
+pytestmark = pytest.mark.boundary(
+    "stranger-to-platform", "Malformed, endless and slow HTTP requests get a bounded answer or a close."
+)
+
 KB, MB = 2**10, 2**20
 
 

@@ -11,7 +11,10 @@ from moorage.app import App
 from moorage.db.store import Database
 from moorage.identity.roles import Role
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.boundary("role-to-role", "Every route refuses roles below the one that it needs."),
+]
 
 # What the specification and the contract say of identity's own routes.
 FLOORS = {

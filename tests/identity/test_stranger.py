@@ -40,7 +40,10 @@ from moorage.projects import service as projects
 from moorage.projects.previews import PullRequest
 from moorage.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.boundary("tenant-to-tenant", "No route shows or changes resources of another organization."),
+]
 
 # Stands in everything that the victim named, so that a leak shows wherever it is.
 MARK = "victim-3f9c"

@@ -17,7 +17,12 @@ from moorage.platform.admin import rotate
 from moorage.vault import service as vault
 from moorage.vault.tables import ROTATE, vault_secret
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.boundary(
+        "tenant-to-tenant", "Secrets are encrypted at rest and bound to their organization and resource."
+    ),
+]
 
 OLD, NEW = b"k" * 31 + b"1", b"k" * 31 + b"2"
 

@@ -18,7 +18,12 @@ from tests.kit.outbound_servers import (
 from moorage.kit.outbound import GuardedClient
 from moorage.kit.targets import TargetPolicy, TargetRefused
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.boundary(
+        "tenant-to-network", "Users' URLs are called only after the address of each socket was judged."
+    ),
+]
 
 
 # The gate.

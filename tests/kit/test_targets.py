@@ -8,6 +8,10 @@ from hypothesis import strategies as st
 
 from moorage.kit.targets import TargetPolicy, block_refusal
 
+pytestmark = pytest.mark.boundary(
+    "tenant-to-network", "Users' URLs reach no private, loopback, link-local or metadata address."
+)
+
 # The policy.
 
 FORBIDDEN = [

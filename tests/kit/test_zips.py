@@ -31,6 +31,10 @@ from tests.kit.zip_bytes import (
 
 from moorage.kit.zips import BadArchive, Caps, Entry, extract, inspect
 
+pytestmark = pytest.mark.boundary(
+    "tenant-to-tenant", "An uploaded archive writes nothing outside of its own folder and beyond its declared size."
+)
+
 CAPS = Caps(packed_bytes=10 * MB, unpacked_bytes=20 * MB)
 
 

@@ -26,7 +26,11 @@ from moorage.repositories.names import Name
 from moorage.repositories.pktline import FLUSH, packet
 from moorage.settings import Settings
 
-pytestmark = [pytest.mark.anyio, pytest.mark.settings(disk_reserve_mb=0)]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.settings(disk_reserve_mb=0),
+    pytest.mark.boundary("tenant-to-tenant", "Repositories are read and pushed only by members of their organization."),
+]
 one_store = pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 
 EMPTY_PACK = b"PACK\0\0\0\2\0\0\0\0"

@@ -9,6 +9,8 @@ import pytest
 from moorage.rules.destinations import Own, parse_redirect
 from moorage.rules.patterns import BadPattern, RedirectRule
 
+pytestmark = pytest.mark.boundary("stranger-to-platform", "No visitor chooses the host of a redirect.")
+
 
 def refusal(source: str, destination: str) -> str:
     with pytest.raises(BadPattern) as refused:

@@ -26,6 +26,10 @@ from tests.sandbox.sandbox_support import (
 from moorage.sandbox.alarm import Alarm
 from moorage.sandbox.policy import NetworkPolicy
 
+pytestmark = pytest.mark.boundary(
+    "tenant-to-network", "Connections out of a sandbox are judged by the address that is really connected to."
+)
+
 TCP_ESTABLISHED, TCP_CLOSE_WAIT = 1, 8
 FETCH = "import urllib.request\ntell(urllib.request.urlopen(argv[0]).read().decode())"
 

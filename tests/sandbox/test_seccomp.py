@@ -16,6 +16,8 @@ from tests.sandbox.sandbox_support import PRELUDE, SOURCE, python_inside, run_in
 from moorage.cells.runtimes import installed
 from moorage.sandbox import seccomp, syscalls
 
+pytestmark = pytest.mark.boundary("code-to-host", "System calls that lead out of a sandbox are closed.")
+
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, NOTIFY, KILL, EPERM = 0x7FFF0000, 0x7FC00000, 0x80000000, 0x00050001
 FAIL = 0x00050000

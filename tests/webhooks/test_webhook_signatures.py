@@ -24,7 +24,13 @@ from tests.webhooks.deliveries import (
 from moorage.db.store import Database
 from moorage.kit.clock import ManualClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.settings(**SECRETS)]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.settings(**SECRETS),
+    pytest.mark.boundary(
+        "stranger-to-platform", "Webhook receivers accept only bytes that were signed with the configured secret."
+    ),
+]
 
 BODY = json.dumps({"id": "evt_1", "type": "invoice.paid"}).encode()
 REFUSED = (401, {"error": "invalid signature"})

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine
 from moorage import app as application
 from moorage.db.schema import metadata
 from moorage.db.sqlite import SqliteDatabase
-from moorage.docs import api_page, cli_page, errors_page, settings_page, states_page
+from moorage.docs import api_page, cli_page, errors_page, settings_page, states_page, threat_page
 from moorage.env import Env
 from moorage.kit.clock import SystemClock
 from moorage.kit.crypto import KeyRing
@@ -30,6 +30,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page.page(),
         "errors.md": errors_page.page(document),
         "states.md": states_page.page(),
+        "threat-model.md": threat_page.page(),
     }
     return {name: f"{NOTE}\n\n{text}" for name, text in made.items()}
 
