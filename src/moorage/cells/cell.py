@@ -18,6 +18,7 @@ from moorage.cells.messages import close_all, receive
 PIDS = 64
 OUTPUT_BYTES = 256 * 1024  # of native output that is passed on when a cell dies
 JOURNAL_BYTES = 11 * 2**20
+MOST_EARLY = 4096  # bytes of a frame before a cell is ready
 
 
 class CellState(StrEnum):
@@ -68,6 +69,8 @@ class Cell:
         self.heard += data
         while len(self.heard) >= HEAD.size:
             length, kind = HEAD.unpack_from(self.heard)
+            if length > MOST_EARLY:
+                raise ConnectionResetError("the cell sent an invalid frame")
             if len(self.heard) < 4 + length:
                 return False
             self.heard = self.heard[4 + length :]

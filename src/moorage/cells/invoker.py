@@ -278,7 +278,7 @@ class Invoker:
         """A zygote is gone: ask another one for the cells that it has not made."""
         for cell in [each for each in self._cells.values() if each.zygote is zygote and not each.pid]:
             if cell.state is CellState.EMPTY:
-                self._forget(cell)
+                self.forget(cell)
             elif cell.state is CellState.STARTING:
                 self._try_again(cell)
 
@@ -287,7 +287,7 @@ class Invoker:
         if cell.is_second_try:
             self.failed(cell, "cells end before they are made")
         else:
-            self._forget(cell)
+            self.forget(cell)
             self._start(cell.runtime, asked=cell.asked, is_second_try=True)
 
     def not_born(self, number: int, why: str) -> None:
@@ -357,7 +357,7 @@ class Invoker:
         if said["err"] or said["out"]:
             print(f"moorage invoker: it said: {(said['err'] or said['out']).strip()}", file=sys.stderr, flush=True)
         cell.kill()
-        self._forget(cell)
+        self.forget(cell)
         asked = self._next_asked(cell)
         if asked is not None:
             gateway, message = asked
@@ -404,11 +404,11 @@ class Invoker:
             code = None if status is None else os.waitstatus_to_exitcode(status)
             told = {"cell": cell.number, "code": code, "oom": oom, "memory_mb": cell.memory_mb, **cell.output()}
             cell.owner.channel.send({"ended": told})
-        self._forget(cell)
+        self.forget(cell)
         if cell.state is CellState.WAITING:
             self._refill(cell.runtime)
 
-    def _forget(self, cell: Cell) -> None:
+    def forget(self, cell: Cell) -> None:
         self._cells.pop(cell.number, None)
         self._by_pid.pop(cell.pid, None)
         cell.pid = 0  # From now on it may be somebody else's.
@@ -467,7 +467,7 @@ class Invoker:
             cell.kill()
         self.hulls.stop()
         for cell in list(self._cells.values()):
-            self._forget(cell)
+            self.forget(cell)
         self._cleaning.shutdown()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 Message = dict[str, Any]
 RECEIVE_BYTES = 65536
 MOST_DESCRIPTORS = 16
+MOST_MESSAGE = 64 * 2**20  # A cell's end comes with its logs, which are 11 MB at most.
 
 
 class Channel:
@@ -28,9 +29,9 @@ class Channel:
         self._on_message = on_message
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
-        self._in = b""
+        self._in = bytearray()  # Bytes would be copied whole for each piece of a long message.
         self._descriptors: deque[int] = deque()
-        self._out: deque[tuple[bytes, tuple[int, ...]]] = deque()
+        self._out: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         self._is_open = True
         self._loop.add_reader(sock, self._readable)
 
@@ -41,7 +42,7 @@ class Channel:
             return
         body = json.dumps(message).encode()
         head = len(body).to_bytes(4, "little") + len(descriptors).to_bytes(1, "little")
-        self._out.append((head + body, descriptors))
+        self._out.append((memoryview(head + body), descriptors))
         if len(self._out) == 1:
             self._writable()
 
@@ -93,10 +94,14 @@ class Channel:
         self._in += data
         while len(self._in) >= 5 and self._is_open:
             length, count = int.from_bytes(self._in[:4], "little"), self._in[4]
+            if length > MOST_MESSAGE:
+                self.close()
+                return
             if len(self._in) < 5 + length or len(self._descriptors) < count:
                 return
-            body, self._in = self._in[5 : 5 + length], self._in[5 + length :]
-            self._on_message(json.loads(body), [self._descriptors.popleft() for _ in range(count)])
+            message = json.loads(self._in[5 : 5 + length])
+            del self._in[: 5 + length]
+            self._on_message(message, [self._descriptors.popleft() for _ in range(count)])
 
 
 def receive(sock: socket.socket) -> tuple[bytes, list[int]]:

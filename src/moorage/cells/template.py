@@ -21,44 +21,59 @@ from moorage.cells.frames import FORK, HEAD, LOAD, LOADED, LOADED_HEAD
 from moorage.cells.messages import close_all, receive
 
 UNUSED_S = 600.0
+MOST_LOADED = 32 * 2**20  # bytes of the one frame that a template sends; it has the log of loading
+_HEAD_SIZE = HEAD.size + LOADED_HEAD.size
+
+LOAD_SEND_S = 2.0
+GRACE_S = 5.0  # beyond the function's own timeout
 
 Key = tuple[int, int]  # function, revision
+OnEnd = Callable[["Template", str], None]  # why, or nothing where it is no fault of the function
 
 
 class Template:
-    def __init__(self, key: Key, cell: Cell, load: dict[str, Any], on_ready: Callable[[Template, bool], None]) -> None:
+    """A cell whose process runs users' code, so nothing that it sends is believed, kept or waited for.
+
+    It sends one frame, of which only the first bytes are looked at. `on_end` hears why it has to go: it broke the
+    protocol, or could not be loaded, or not in time.
+    """
+
+    def __init__(
+        self, key: Key, cell: Cell, load: dict[str, Any], on_ready: Callable[[Template], None], on_end: OnEnd
+    ) -> None:
         self.key = key
         self.cell = cell
         self.is_ready = False
         self.is_doomed = False
         self.forks: set[Cell] = set()
         self._on_ready = on_ready
-        self._heard = b""
+        self._on_end = on_end
+        self._head = b""
+        self._left = 0  # bytes of the frame that are still to come, and are dropped
         self._loop = asyncio.get_running_loop()
         self.used_at = self._loop.time()
         body = json.dumps({**load, "template": True}).encode()
-        self._send(HEAD.pack(len(body) + 1, LOAD) + body, [])
+        cell.socket.settimeout(LOAD_SEND_S)  # It runs our code alone until it has read this.
+        cell.socket.sendall(HEAD.pack(len(body) + 1, LOAD) + body)
         cell.socket.setblocking(False)
         self._loop.add_reader(cell.socket, self._readable)
+        self._deadline = self._loop.call_later(cell.timeout_ms / 1000 + GRACE_S, on_end, self, "it does not get loaded")
 
     def fork(self, cell: Cell, theirs: socket.socket) -> None:
-        """Let the template fork an instance that speaks through this socket; it says READY like any other cell."""
+        """Let the template fork an instance that speaks through this socket; it says READY like any other cell.
+
+        Raises OSError, also where the template has not taken the requests before this one.
+        """
         self.used_at = self._loop.time()
         self.forks.add(cell)
         cell.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._send(HEAD.pack(1, FORK), [theirs.fileno(), *cell.outputs])
-        theirs.close()
+        with theirs:
+            socket.send_fds(self.cell.socket, [HEAD.pack(1, FORK)], [theirs.fileno(), *cell.outputs])
 
     def close(self) -> None:
+        self._deadline.cancel()
         with contextlib.suppress(OSError, ValueError):
             self._loop.remove_reader(self.cell.socket)
-
-    def _send(self, frame: bytes, descriptors: list[int]) -> None:
-        self.cell.socket.setblocking(True)
-        try:
-            socket.send_fds(self.cell.socket, [frame], descriptors) if descriptors else self.cell.socket.sendall(frame)
-        finally:
-            self.cell.socket.setblocking(False)
 
     def _readable(self) -> None:
         try:
@@ -69,17 +84,34 @@ class Template:
             data, descriptors = b"", []
         close_all(descriptors)
         if not data:
-            self.close()
-            return
-        self._heard += data
-        length, kind = HEAD.unpack_from(self._heard.ljust(HEAD.size, b"\0"))
-        if len(self._heard) < 4 + length:
-            return
-        ok = kind == LOADED and bool(LOADED_HEAD.unpack_from(self._heard, HEAD.size)[0])
-        self._heard = b""
-        if not self.is_ready:
-            self.is_ready = ok
-            self._on_ready(self, ok)
+            self._on_end(self, "its socket has ended")
+        elif descriptors or self.is_ready:
+            self._on_end(self, "it sent what it was not asked for")
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        if len(self._head) < _HEAD_SIZE:
+            missing = _HEAD_SIZE - len(self._head)
+            self._head += data[:missing]
+            data = data[missing:]
+            if len(self._head) < _HEAD_SIZE:
+                return
+            length, kind = HEAD.unpack_from(self._head)
+            if kind != LOADED or not LOADED_HEAD.size < length <= MOST_LOADED:
+                self._on_end(self, "it sent an invalid frame")
+                return
+            self._left = 4 + length - _HEAD_SIZE
+        self._left -= len(data)
+        if self._left < 0:
+            self._on_end(self, "it sent what it was not asked for")
+        elif self._left == 0 and not LOADED_HEAD.unpack_from(self._head, HEAD.size)[0]:
+            # It has threads or connections that forks cannot share; its instances are loaded one by one.
+            self._on_end(self, "")
+        elif self._left == 0:
+            self._deadline.cancel()
+            self.is_ready = True
+            self._on_ready(self)
 
 
 def sender_of(sock: socket.socket) -> tuple[bytes, int]:

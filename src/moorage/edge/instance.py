@@ -12,8 +12,10 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from moorage.cells import frames
+from moorage.edge.bodies import add_piece
 from moorage.edge.call import LARGE_BYTES, Call
 from moorage.edge.function import LOG_LIMIT, RESULT_LIMIT, Function
+from moorage.edge.replies import LARGE_FRAME
 from moorage.kit import spool
 
 if TYPE_CHECKING:
@@ -51,7 +53,9 @@ class Instance(asyncio.Protocol):
         self.load_log = b""  # printed while the code was loaded; it goes to the first call's log
         self._is_cold = True
         self._late_bytes = 0  # printed since the last answer; no more than one call's logs are kept
-        self._rest: list[bytes] = []
+        self._rest: list[bytes | bytearray] = []
+        self.reserved = 0  # bytes for a large frame that is not complete, since `reserved_at`
+        self.reserved_at = 0.0
         self._rest_bytes = 0
         self._needed = 0
         self._number = 0
@@ -94,12 +98,13 @@ class Instance(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._rest:
-            self._rest.append(data)
+            add_piece(self._rest, data)
             self._rest_bytes += len(data)
             if self._rest_bytes < self._needed:
                 return
             data = b"".join(self._rest)
             self._rest = []
+            self.pool.replies.release(self, time.perf_counter())
         position, end = 0, len(data)
         # Replies that leave nothing to think about are settled together. Everything else goes the long way.
         position, plain = self._plain_replies(data, end)
@@ -160,6 +165,9 @@ class Instance(asyncio.Protocol):
             return
         self._rest = [rest]
         self._rest_bytes = len(rest)
+        is_large = self._needed > LARGE_FRAME
+        if is_large and not self.pool.replies.reserve(self, self._needed, time.perf_counter()):
+            self.transport.pause_reading()
 
     def _replied(self, data: bytes, position: int, end: int) -> bool:
         if end - position < _REPLY_SIZE or not self.calls:
@@ -213,6 +221,8 @@ class Instance(asyncio.Protocol):
         """Stop using the instance; its process ends when its socket does, after what it still runs."""
         self.is_open = False
         self.is_over = True
+        self._rest = []
+        self.pool.replies.release(self, time.perf_counter())
         if self.is_attached:
             self.transport.abort()
 

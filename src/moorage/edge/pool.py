@@ -22,6 +22,7 @@ from moorage.edge.function import Function
 from moorage.edge.instance import MOST_MESSAGE, Instance, Plain, entries
 from moorage.edge.lost_records import LostRecords
 from moorage.edge.reasons import load_message, reason, timeout_message, waited_message
+from moorage.edge.replies import FRAME_S, Replies
 from moorage.edge.supply import Link, Supply
 from moorage.kit import spool
 
@@ -53,6 +54,7 @@ class Pool:
         self._cells: dict[int, Instance] = {}
         self._supply = Supply(link, caps, self._evict)
         self._backlog = Backlog(caps)
+        self.replies = Replies()
         self._ended: dict[int, dict[str, Any]] = {}
         self._loop = asyncio.get_running_loop()
         self._lost = LostRecords(self._loop)
@@ -437,7 +439,9 @@ class Pool:
             if instance.is_over or instance.verdict:
                 continue
             function = instance.function
-            if instance.calls:
+            if instance.reserved and now - instance.reserved_at > FRAME_S:
+                self.broke(instance, "the function's process did not finish what it began to send")
+            elif instance.calls:
                 running_s = now - instance.calls[0].started
                 if running_s > function.timeout_s:
                     function.learn(int(running_s * 1e6))  # What waited behind it must not wait behind the next.
