@@ -22,6 +22,7 @@ BODIES: dict[tuple[str, str], Any] = {("POST", "/v1/orgs"): {"name": "Mine"}, ("
 # Writes of a person that a token with the person's full role, owner, may do.
 SHARED = {
     ("POST", "/v1/orgs"),
+    ("PATCH", "/v1/account"),
     ("POST", "/v1/notifications/read"),
     ("POST", "/v1/notifications/{notification_id}/read"),
 }

@@ -116,8 +116,8 @@ def read_account(tx: Tx, caller: Caller) -> Account:
 
 @router.patch("/account", scope=Scope.IDENTITY)
 def update_account(tx: Tx, caller: Caller, body: AccountInput) -> Account:
-    """Change the caller's names and picture. Needs a session token."""
-    caller.check_is_session()
+    """Change the caller's names and picture. An API token needs the owner role."""
+    caller.check_is_owner_or_session()
     return Account.of(users.change(tx, users.get(tx, caller.user_id), body.sent()))
 
 
