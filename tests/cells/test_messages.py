@@ -38,4 +38,7 @@ async def test_a_message_that_is_too_long_closes_the_channel() -> None:
 
     async with asyncio.timeout(60):
         await closed.wait()
+    rest = ours.recv(1)
     ours.close()
+
+    assert rest == b""
