@@ -395,6 +395,9 @@ class Invoker:
         if cell.number not in self._cells:
             return
         self.templates.ended(cell)
+        if cell.state is CellState.STARTING and not cell.is_second_try and cell.template is None:
+            self._try_again(cell)  # Its empty sandbox may have been killed just before it was taken.
+            return
         if cell.state in (CellState.EMPTY, CellState.STARTING):
             self.failed(cell, f"a cell ended while it started ({describe(status)})")
             return
