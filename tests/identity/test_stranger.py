@@ -105,6 +105,8 @@ async def function_of(api: Client, db: Database, victim: Victim) -> dict[str, An
     # Its name is no secret: whoever asks for it in a path has it, and may find it in the answer.
     sent = form(zip_of(PYTHON), name="anchor", runtime="python", description=MARK)
     made = await api.post("/v1/functions", token=victim.house.tokens[Role.OWNER], **sent)
+    secrets = {"secrets": [{"name": "KEY", "value": MARK}]}
+    await api.patch(f"/v1/functions/{made.data['name']}", token=victim.house.tokens[Role.OWNER], json=secrets)
     return {"name": made.data["name"]}
 
 
@@ -225,6 +227,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", "/v1/orgs/{org_id}"): {"name": "Taken over"},
     ("POST", "/v1/orgs/{org_id}/invitations"): {"email": "eve@example.com", "role": "owner"},
     ("POST", "/v1/functions/{name}/rollback"): {"version": 1},
+    ("POST", "/v1/functions/{name}/secrets/reveal"): {"name": "KEY"},
     ("PATCH", "/v1/projects/{name}/name"): lambda victim: {"name": f"taken-over-{victim.house.org.id}"},
     ("PATCH", "/v1/projects/{name}"): {"buildCmd": "taken over"},
     ("POST", "/v1/projects/{name}/toggle"): {"enable": False},

@@ -178,9 +178,10 @@ def test_a_program_that_takes_too_long_is_ended_with_its_children(builder: Build
 
 @pytest.mark.boundary("code-to-host", "A build that clears its parent death signal still ends at its limits.")
 def test_a_program_that_clears_its_parent_death_signal_is_ended_all_the_same(builder: Builder) -> None:
-    code = """
+    # The number tells this program from that of the same test in another process.
+    code = f"""
     import ctypes
-    ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG of {os.getpid()}
     print(os.getpid(), flush=True)
     time.sleep(600)
     """
@@ -188,7 +189,7 @@ def test_a_program_that_clears_its_parent_death_signal_is_ended_all_the_same(bui
     done = builder.python(code, timeout_s=1.0)
 
     assert (done.code, done.output) == (TIMED_OUT, "1\n")
-    assert not running("PR_SET_PDEATHSIG")
+    assert not running(f"PR_SET_PDEATHSIG of {os.getpid()}\n")
 
 
 def test_a_background_process_does_not_outlive_the_program(builder: Builder) -> None:
