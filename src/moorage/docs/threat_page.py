@@ -30,8 +30,8 @@ BOUNDARIES = {
     ),
     "role-to-role": (
         "Role to role inside an organization",
-        "Members of one organization have different rights, and tokens may have fewer than their maker. Whoever can "
-        "deploy code to an app can read what the app can read; roles do not separate members there.",
+        "Members of one organization have different rights, and tokens may have fewer than their maker. A member who "
+        "can deploy code to an app can read everything that the app can read; roles do not separate members there.",
     ),
     "stranger-to-platform": (
         "Stranger to platform",
