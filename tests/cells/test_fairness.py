@@ -24,7 +24,8 @@ from moorage.sandbox.cgroups import Cgroups, NoCgroups
 pytestmark = pytest.mark.xdist_group("cells-fairness")
 
 BURN = "while True: pass"
-WAIT = "import time; time.sleep(1000)"
+WAITING = "waits"
+WAIT = f"import time; open('/proc/self/comm', 'w').write({WAITING!r}); time.sleep(1000)"
 # Where a group can be made to step back and to come forward again, with control groups and without.
 KINDS = [
     kind
@@ -62,6 +63,12 @@ def make_cell(groups: Cgroups) -> Iterator[MakeCell]:
             return cell
 
         yield make
+
+
+def sleeps(pid: int) -> bool:
+    """Return whether a process that runs `WAIT` has arrived at its sleep."""
+    _, name, state, *_ = Path(f"/proc/{pid}/stat").read_text().split()
+    return (name, state) == (f"({WAITING})", "S")
 
 
 def steps_back(cell: Cell) -> bool:
@@ -104,7 +111,7 @@ def test_a_long_computation_steps_back_until_its_call_ends(groups: Cgroups, make
 
 def test_a_call_that_waits_does_not_step_back(make_cell: MakeCell) -> None:
     fairness, cell = Fairness(), make_cell(WAIT)
-    time.sleep(0.3)  # Starting the interpreter is a computation too.
+    until(lambda: sleeps(cell.pid), "a process that waits")  # Starting the interpreter is a computation too.
 
     fairness.watch(cell)
     for _ in range(8):

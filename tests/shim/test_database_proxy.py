@@ -88,12 +88,12 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def proxied(serve: Serve, protocol: str = "postgresql") -> AsyncIterator[tuple[str, int]]:
+async def proxied(serve: Serve, protocol: str = "postgresql", most: int = 100) -> AsyncIterator[tuple[str, int]]:
     """Give the address of a proxy before a server, as another machine sees it."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     listener = socket.socket()
     listener.bind((outside_address(), 0))
-    proxy = DatabaseProxy(listener, server.sockets[0].getsockname(), protocol, 100)
+    proxy = DatabaseProxy(listener, server.sockets[0].getsockname(), protocol, most)
     await proxy.open()
     try:
         yield listener.getsockname()
@@ -152,3 +152,32 @@ async def test_a_large_answer_passes_whole_and_waits_at_the_server_for_a_slow_cl
 
     assert before < pieces
     assert (agreed, got) == (b"S", pieces << 20)
+
+
+@pytest.mark.boundary(
+    "stranger-to-platform", "Clients of a public database that come and go leave connections of its server to others."
+)
+async def test_connections_that_the_server_has_not_closed_yet_count() -> None:
+    opened, most_open, may_close = 0, 0, asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened, most_open
+        opened += 1
+        most_open = max(most_open, opened)
+        writer.write(b"greeting")
+        await reader.read()
+        await may_close.wait()
+        opened -= 1
+        writer.close()
+
+    async with proxied(slow, "mysql", most=10) as address:
+        for _ in range(40):
+            _, passing = await asyncio.open_connection(*address)
+            passing.close()
+        reader, writer = await asyncio.open_connection(*address)
+        may_close.set()
+        greeting = await asyncio.wait_for(reader.readexactly(8), 10)
+        writer.close()
+
+    assert most_open <= 9
+    assert greeting == b"greeting"

@@ -20,6 +20,7 @@ from moorage.shim.database_wire import TOO_MANY, TOO_MANY_OF_ADDRESS, WIRES, Ver
 
 SILENT_S = 5.0  # for the first request; a client answers within one round trip
 ANSWER_S = 30.0  # for the server to agree to TLS; one that starts again may take long
+LEAVE_S = 5.0  # for the server to close a connection whose client has left; one in a long query does not read
 BACKLOG = 511
 BUFFER_BYTES = 256 * 1024
 MOST_FIRST_BYTES = 4096
@@ -32,6 +33,9 @@ class DatabaseProxy:
 
     The rest stays for apps on this machine, and for clients at other addresses. Connections from loopback are neither
     counted nor required to use TLS: they could reach the server directly.
+
+    A server counts a connection until it has noticed that the client left. Connections to the server are therefore
+    counted by themselves, until the server has closed them, and a client waits while there are too many.
     """
 
     def __init__(self, listener: socket.socket, target: tuple[str, int], protocol: str, most: int) -> None:
@@ -45,6 +49,7 @@ class DatabaseProxy:
         self._silent: dict[_Client, None] = {}  # in the order in which they came
         self._server: asyncio.Server | None = None
         self._clients: set[_Client] = set()
+        self.places: Final = asyncio.Semaphore(self._most)  # connections to the server, of clients that count
 
     async def open(self) -> None:
         open_many()
@@ -134,10 +139,14 @@ class _Leg(asyncio.Protocol):
             self.peer.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Close the other end once it has taken what is on its way to it."""
         self.transport = None
-        if self.peer is not None and self.peer.transport is not None:
-            self.peer.transport.close()
+        if self.peer is not None:
+            self.peer.leave()
+
+    def leave(self) -> None:
+        """Close this end once it has taken what is on its way to it. Safe to repeat."""
+        if self.transport is not None:
+            self.transport.close()
 
 
 class _Client(_Leg):
@@ -219,15 +228,19 @@ class _Client(_Leg):
         self._reaching = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:
-        server = _Server(self)
+        if not self._is_local:
+            await self._proxy.places.acquire()
+        server = _Server(self, None if self._is_local else self._proxy.places)
         try:
             await asyncio.get_running_loop().create_connection(lambda: server, *self._proxy.target)
         except OSError:
             self.abort()
             return
+        finally:
+            if server.transport is None:
+                server.give_back()
         if self.transport is None or self.transport.is_closing():
-            if server.transport is not None:
-                server.transport.abort()
+            server.leave()
             return
         if self._is_forwarded and server.transport is not None:
             server.transport.write(self._take())
@@ -249,8 +262,8 @@ class _Client(_Leg):
         self._set_timer(None)
         if self._reaching is not None:
             self._reaching.cancel()
-        if self.peer is not None and self.peer.transport is not None:
-            self.peer.transport.abort()
+        if self.peer is not None:
+            self.peer.leave()
         self.peer = None
         self._write(answer)
         if self.transport is not None:
@@ -276,8 +289,10 @@ class _Client(_Leg):
 class _Server(_Leg):
     """The end towards the database server."""
 
-    def __init__(self, client: _Client) -> None:
+    def __init__(self, client: _Client, places: asyncio.Semaphore | None) -> None:
         self.peer: _Client = client
+        self._places = places
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -291,6 +306,26 @@ class _Server(_Leg):
             self.peer.agreed()
         if self.peer.transport is not None:
             self.peer.transport.write(data)
+
+    def leave(self) -> None:
+        """Tell the server that the client has left, and wait for the server to close, for some seconds."""
+        if self.transport is None or self._timer is not None:
+            return
+        self._timer = asyncio.get_running_loop().call_later(LEAVE_S, self.transport.abort)
+        self.transport.resume_reading()
+        self.transport.write_eof()
+
+    def give_back(self) -> None:
+        """Let another client connect to the server. Safe to repeat."""
+        if self._places is not None:
+            self._places.release()
+        self._places = None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.give_back()
+        super().connection_lost(error)
 
 
 def _keep_alive(sock: socket.socket) -> None:
