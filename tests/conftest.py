@@ -70,13 +70,23 @@ TWINS = {
     "tests/apps/test_app_logs.py": "postgres",
     "tests/artifacts/test_artifacts.py": "postgres",
     "tests/artifacts/test_collect.py": "postgres",
+    "tests/cells/test_channel_attacks.py": "user",
+    "tests/cells/test_escapes_resources.py": "user",
+    "tests/cells/test_fairness.py": "user",
+    "tests/cells/test_hulls.py": "user",
+    "tests/cells/test_installer.py": "user",
+    "tests/cells/test_installer_attacks.py": "user",
+    "tests/cells/test_invoker.py": "user",
     "tests/cells/test_templates.py": "user",
     "tests/cronjobs/test_builds.py": "postgres",
     "tests/cronjobs/test_cronjobs.py": "postgres",
     "tests/databases/test_backup_routes.py": "postgres",
+    "tests/databases/test_disk.py": "mysql|postgres$",
     "tests/databases/test_lifecycle.py": "mysql",
+    "tests/databases/test_metrics.py": "postgres",
     "tests/databases/test_public.py": "^postgres",
     "tests/databases/test_replicator.py": "mysql|-stop-|-start-|-_ensure_port-",
+    "tests/databases/test_restore.py": "mysql|after_switch",
     "tests/e2e/test_apps_faults.py": "",
     "tests/e2e/test_apps_real.py": "",
     "tests/e2e/test_cronjobs_live.py": "",
@@ -103,6 +113,26 @@ TWINS = {
     "tests/webhooks/test_stripe_effects.py": "postgres",
 }
 
+# Tests that take long, by their names, in modules whose other tests prove the same promises in a quicker way.
+# `make test-all` runs them too.
+DEEP = {
+    "tests/artifacts/test_collect.py": r"killed_again_and_again.*s3|race_with_collections.*s3",
+    "tests/cells/test_installer.py": "without_a_lock_file|not_pinned_is_looked_up|pipes_and_locked_folders|endlessly",
+    "tests/cells/test_installer_attacks.py": "requirement_files_that_are_named|wheel_of_the_upload|hides_its_script",
+    "tests/cells/test_templates.py": "its_deadline|printed_while_loading|end_with_their_revision",
+    "tests/cli/test_cli_keys.py": r"UPDATE activity|\[False\]|\[(unsuspend|session|verify-card|approve)\]",
+    "tests/cronjobs/test_runs.py": "no_more_of_the_machine|while_the_platform_was_away|its_own_moment|cannot_be_run",
+    "tests/databases/test_archiving.py": "again_and_again|pieces_go",
+    "tests/databases/test_lifecycle.py": "starts_with_no_tier|is_taken_back|somebody_has_taken",
+    "tests/databases/test_public.py": "starts_again_has_its_proxy|public_url_asks",
+    "tests/databases/test_replicator.py": "cut_short|dismissed|hangs|nothing_is_done|goes_on_alone|looks_at_every_pair",
+    "tests/databases/test_restore.py": "kept_twice|number_of_tables|between_the_row|goes_after_a_day|without_room",
+    "tests/e2e/test_databases_faults.py": "shim_is_killed|folder_vanished",
+    "tests/e2e/test_functions_records.py": "over_many_crashes",
+    "tests/e2e/test_monitors_live.py": "told_once_though",
+    "tests/e2e/test_projects_github.py": "while_it_is_built|after_its_approval",
+}
+
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
@@ -111,8 +141,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     xdist 3.8 notes the group where pytest 9.2 no longer looks.
     """
     for item in items:
-        other = TWINS.get(item.nodeid.partition("::")[0])
-        if other is not None and re.search(other, item.nodeid.partition("[")[2]):
+        module, _, name = item.nodeid.partition("::")
+        brackets = name.partition("[")[2]
+        if any(re.search(table[module], text) for table, text in ((TWINS, brackets), (DEEP, name)) if module in table):
             item.add_marker("twin")
     yield
     for item in items:
