@@ -27,6 +27,7 @@ from moorage.edge.connections import Connections
 from moorage.edge.flow import Guard
 from moorage.edge.limits import Limits
 from moorage.edge.protocol import Connection
+from moorage.kit import host_header
 from moorage.kit.spool import Room
 from moorage.platform import plan
 from moorage.settings import load
@@ -271,10 +272,13 @@ def test_headers_over_the_limit_are_refused(port: int, sent: bytes) -> None:
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"HELLO THERE\r\n\r\n",
         b"GET / HTTP/9.9\r\nHost: a\r\n\r\n",
-        b"GET / HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nBad Name: x\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
@@ -284,6 +288,26 @@ def test_malformed_requests_are_refused(port: int, sent: bytes) -> None:
     assert status == 400
     assert headers["connection"] == "close"
     assert failure(body)["code"] == "bad_request"
+
+
+@pytest.mark.boundary("stranger-to-platform", "A request that names no host, several or a malformed one is refused.")
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (b"GET / HTTP/1.1\r\n", host_header.ABSENT),
+        (b"GET / HTTP/1.1\r\nHost: org-1.localhost\r\nHost: org-2.localhost\r\n", host_header.SEVERAL),
+        (b"GET / HTTP/1.0\r\nHost: org-1.localhost\r\nhost: org-1.localhost\r\n", host_header.SEVERAL),
+        (b"GET / HTTP/1.1\r\nHost: org-1.localhost, org-2.localhost\r\n", host_header.MALFORMED),
+        (b"GET / HTTP/1.1\r\nHost:\r\n", host_header.MALFORMED),
+    ],
+)
+def test_a_request_without_one_clear_host_is_refused_and_nothing_after_it_is_run(
+    port: int, head: bytes, message: str
+) -> None:
+    status, headers, body = split(exchange(port, head + b"\r\n" + HEAD + b"\r\n"))
+
+    assert (status, headers["connection"]) == (400, "close")
+    assert failure(body) == {"code": "bad_request", "message": message, "traceId": headers["x-request-id"]}
 
 
 def test_an_offer_to_upgrade_is_answered_as_a_plain_request(port: int) -> None:

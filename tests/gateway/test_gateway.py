@@ -117,6 +117,28 @@ def test_a_host_that_is_absent_or_empty_is_refused(settings: Settings) -> None:
     assert "server" not in empty.headers
 
 
+@pytest.mark.boundary("stranger-to-platform", "A request that names no host, several or a malformed one is refused.")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"Host: one.localhost\r\nHost: two.localhost\r\n",
+        b"Host: one.localhost\r\nhost: one.localhost\r\n",
+        b"Host: one.localhost two.localhost\r\n",
+        b"Host: one.localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
+        b"Host: one.localhost\r\nContent-Length: +1\r\n",
+        b"Host: one.localhost\r\nTransfer-Encoding: xchunked\r\n",
+        b"Host: one.localhost\r\nTransfer-Encoding : chunked\r\n",
+    ],
+)
+def test_a_request_with_two_readings_is_refused_and_nothing_after_it_is_run(settings: Settings, fields: bytes) -> None:
+    after = b"GET / HTTP/1.1\r\nHost: ready.invalid\r\nConnection: close\r\n\r\n"
+
+    answer = exchange(settings, b"POST / HTTP/1.1\r\n" + fields + b"\r\n" + after)
+
+    assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 501 "))
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
 def test_the_port_in_a_host_makes_no_difference(settings: Settings, tmp_path: Path) -> None:
     sites.publish(settings, "port.localhost", make_release(tmp_path / "release", {"index.html": "hi"}))
 

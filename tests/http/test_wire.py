@@ -18,6 +18,8 @@ from tests.http.live_server import (
     request,
 )
 
+from moorage.kit import host_header
+
 KB, MB = 2**10, 2**20
 
 
@@ -132,9 +134,45 @@ def test_a_request_line_that_is_none_is_refused(server: LiveServer, line: bytes)
 )
 def test_a_header_that_is_none_is_refused(server: LiveServer, header: bytes) -> None:
     with server.dial() as wire:
-        wire.send_while_it_can(b"GET /health HTTP/1.1\r\n" + header + b"\r\n\r\n")
+        wire.send_while_it_can(b"GET /health HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n\r\n")
 
         check_refused_and_closed(wire)
+
+
+TWO_HOSTS = b"Host: one.example\r\nHost: two.example\r\n"
+
+
+@pytest.mark.boundary("stranger-to-platform", "A request that names no host, several or a malformed one is refused.")
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (b"GET /health HTTP/1.1\r\n", host_header.ABSENT),
+        (b"GET http://one.example/health HTTP/1.1\r\n", host_header.ABSENT),
+        (b"GET /health HTTP/1.1\r\n" + TWO_HOSTS, host_header.SEVERAL),
+        (b"GET /health HTTP/1.0\r\n" + TWO_HOSTS, host_header.SEVERAL),
+        (b"GET /health HTTP/1.1\r\nHost: one.example\r\nhOST: one.example\r\n", host_header.SEVERAL),
+        (b"GET /health HTTP/1.1\r\nHost: one.example, two.example\r\n", host_header.MALFORMED),
+        (b"GET /health HTTP/1.0\r\nHost:\r\n", host_header.MALFORMED),
+        (b"GET /v1/me HTTP/1.1\r\nHost: user@one.example\r\n", host_header.MALFORMED),
+    ],
+)
+def test_a_request_without_one_clear_host_is_refused_and_nothing_after_it_is_run(
+    server: LiveServer, head: bytes, message: str
+) -> None:
+    with server.dial() as wire:
+        wire.send_while_it_can(head + b"\r\n" + HEALTH)
+        reply = wire.reply()
+
+        check_refused(reply)
+        assert reply.error["message"] == message
+        assert reply.headers["connection"] == "close"
+        assert wire.is_closed()
+
+
+def test_a_host_field_after_the_last_chunk_is_not_a_second_host(server: LiveServer, post: bytes) -> None:
+    chunks = in_chunks(as_json({"name": "Groyne"})).removesuffix(b"\r\n") + b"Host: two.example\r\n\r\n"
+
+    assert server.ask(post + b"Transfer-Encoding: chunked\r\n\r\n" + chunks).data["name"] == "Groyne"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +204,7 @@ def test_an_odd_request_line_leads_where_its_path_says(server: LiveServer, line:
     "header", [b"Authorization: Bearer \xff\xfe", b"X-Organization-Id: \xff", b"Cookie: \xff", b"Content-Type: \xff"]
 )
 def test_bytes_that_are_no_text_in_a_header_are_no_credential(server: LiveServer, header: bytes) -> None:
-    check_refused(server.ask(b"GET /v1/me HTTP/1.1\r\n" + header + b"\r\n\r\n"), 401)
+    check_refused(server.ask(b"GET /v1/me HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n\r\n"), 401)
 
 
 def test_pipelined_requests_are_answered_in_order(server: LiveServer, platform: Platform) -> None:
@@ -320,7 +358,7 @@ def test_a_client_that_ends_its_side_before_asking_is_let_go(server: LiveServer,
 
 def test_head_over_a_socket_has_no_body_and_keeps_the_connection(server: LiveServer) -> None:
     with server.dial() as wire:
-        wire.send(b"HEAD /docs HTTP/1.1\r\n\r\n" + b"HEAD /v1/nothing HTTP/1.1\r\n\r\n" + HEALTH)
+        wire.send(request("HEAD", "/docs") + request("HEAD", "/v1/nothing") + HEALTH)
         page, nothing, health = wire.reply(is_head=True), wire.reply(is_head=True), wire.reply()
 
     assert (page.status, nothing.status, health.json["status"]) == (200, 404, "ok")

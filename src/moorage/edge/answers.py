@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 from moorage.edge.origins import NOWHERE, Origin
+from moorage.kit import host_header
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -98,6 +99,9 @@ SERVICE_WORKER = Failure(
     ((b"clear-site-data", b'"storage"'),),
 )
 MALFORMED = Failure(400, "bad_request", "The request is not valid HTTP")
+NO_HOST = Failure(400, "bad_request", host_header.ABSENT)
+MANY_HOSTS = Failure(400, "bad_request", host_header.SEVERAL)
+BAD_HOST = Failure(400, "bad_request", host_header.MALFORMED)
 BAD_JSON = Failure(400, "bad_request", "The request's body is not valid JSON")
 LONG_HEADERS = Failure(400, "bad_request", "The request's headers are longer than 64 KB")
 MANY_HEADERS = Failure(400, "bad_request", "The request has more than 256 headers")

@@ -19,6 +19,7 @@ from moorage.edge.bodies import LARGE_BYTES, add_piece
 from moorage.edge.clients import UNKNOWN, key_of, named_by_gateway, named_by_proxy
 from moorage.edge.flow import AHEAD, NO_ROOM, UNREAD, Flow
 from moorage.http import proxies
+from moorage.kit.host_header import is_host
 
 if TYPE_CHECKING:
     from moorage.edge.connections import Connections
@@ -281,6 +282,8 @@ class Connection(asyncio.Protocol):
             if name == CLIENT_HEADER:
                 return
         elif name == b"host":
+            if self._has_host or not is_host(value):
+                raise Refused(answers.MANY_HOSTS if self._has_host else answers.BAD_HOST)
             self._has_host = True
         self._headers.append((name, value))
         if len(self._headers) > _MOST_HEADERS:
@@ -301,7 +304,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._is_past_headers = True
         if not self._has_host and self._parser.get_http_version() != "1.0":
-            raise Refused(answers.MALFORMED)
+            raise Refused(answers.NO_HOST)
         if self._length > self._limits.body_bytes:
             raise Refused(answers.LARGE_BODY)
         if self._length or self._is_chunked:

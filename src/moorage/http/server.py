@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from moorage.errors import BadRequest
 from moorage.http.answer import failure
 from moorage.http.request import DRAIN_BYTES, DRAIN_S
+from moorage.kit import host_header
 from moorage.kit.ids import new_trace_id
 
 HEADER_BYTES = 64 * 1024
@@ -30,8 +31,12 @@ HEADER_S = 10.0
 _NOT_KEPT: Any = deque(maxlen=0)
 
 
+class BadHead(Exception):
+    """Raised inside a callback of the parser to stop it; the message is for the client."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """Refuses headers over 64 KiB, and headers that take longer than 10 seconds."""
+    """Refuses headers over 64 KiB, headers that take longer than 10 seconds, and requests without one clear host."""
 
     header_s = HEADER_S
     _head_bytes = 0
@@ -62,8 +67,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
             self._decline_upgrade(data[offer.args[0] :])
-        except httptools.HttpParserError:
-            self._refuse("The request is not valid HTTP")
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(str(cause) if isinstance(cause, BadHead) else "The request is not valid HTTP")
             return
         # Headers come in one piece nearly always, and need no timer then.
         if self._head_timer is None and self._waits_for_head():
@@ -81,6 +87,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         if self._head_timer is not None:
             self._stop_timer()
+        problem = host_header.find_problem(self.headers, self.parser.get_http_version())
+        if problem is not None:
+            raise BadHead(problem)
         super().on_headers_complete()
         self.headers = _NOT_KEPT
 
