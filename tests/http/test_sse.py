@@ -22,6 +22,7 @@ from moorage.http import sse
 from moorage.http.answer import Stream
 from moorage.http.dispatch import Dispatcher
 from moorage.http.route import Router, Scope
+from moorage.http.slots import BURST_BYTES, BYTES_PER_S, LONGEST_WAIT_S, StreamSlots
 from moorage.http.sse import Event
 
 pytestmark = pytest.mark.anyio
@@ -116,6 +117,35 @@ async def test_a_comment_keeps_a_silent_stream_open_and_no_event_is_lost_to_it(d
     await guest.leaves()
 
     assert text.count("data: 1") == 1
+
+
+async def test_an_event_waits_for_its_turn_while_comments_keep_the_stream_open() -> None:
+    source = Source()
+    for number in range(2):
+        source.events.put_nowait(Event("log", {"number": number}))
+    source.events.put_nowait(None)
+    stream = sse.stream(source.follow(), beat_s=0.02)
+    waits = iter((0.0, 0.2))
+    stream.pace.reserve = lambda _: next(waits)
+
+    sent = [chunk async for chunk in stream.chunks]
+
+    first, last = (sent.index(Event("log", {"number": number}).wire()) for number in range(2))
+    assert b": beat\n\n" in sent[first:last]
+    assert last == len(sent) - 1
+
+
+@pytest.mark.boundary("tenant-to-tenant", "Event streams of one organization send a bounded number of bytes a second.")
+def test_the_streams_of_an_organization_share_its_bytes_and_take_none_of_others() -> None:
+    slots = StreamSlots(per_token=1, per_organization=1)
+
+    burst = slots.reserve(1, BURST_BYTES)
+    waits = [slots.reserve(1, BYTES_PER_S) for _ in range(60)]
+    other = slots.reserve(2, BURST_BYTES)
+
+    assert (burst, other) == (0.0, 0.0)
+    assert 8 < waits[10] <= 10
+    assert waits[-1] <= LONGEST_WAIT_S
 
 
 @one_store

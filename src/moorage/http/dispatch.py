@@ -310,6 +310,7 @@ class Dispatcher:
         result = await route.handler(**given)
         if isinstance(result, EventStream) and request.caller is not None:
             result.recheck.check = functools.partial(self._check_again, request, route, ask)
+            result.pace.reserve = functools.partial(self.slots.reserve, request.caller.org_id)
         return result if isinstance(result, Stream) else _encode(route, result)
 
     def _take_slot(self, request: Request) -> None:

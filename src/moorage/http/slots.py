@@ -1,15 +1,21 @@
-"""Open event streams, counted per credential and per organization.
+"""Open event streams: how many a credential and an organization may have, and how fast they may send.
 
-A stream costs memory, a connection and reads of the store for as long as it is open, so the rate limit alone does not
-bound what one tenant takes.
+A stream costs memory, a connection and reads of the store for as long as it is open, and processor time for each byte,
+so the rate limit alone does not bound what one tenant takes.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 
 from moorage.errors import RateLimited
+
+MB = 2**20
+BYTES_PER_S = 2 * MB  # of all streams of an organization; a busy build prints less than a tenth of it
+BURST_BYTES = 4 * MB
+LONGEST_WAIT_S = 30.0  # Bytes reserved for streams that have closed since hold up later ones no longer.
 
 
 class StreamSlots:
@@ -18,6 +24,7 @@ class StreamSlots:
     def __init__(self, per_token: int, per_organization: int) -> None:
         self._limits = {"token": per_token, "organization": per_organization}
         self._open: Counter[tuple[str, str]] = Counter()
+        self._free_at: dict[int, float] = {}  # organization -> when all bytes that were reserved are sent
 
     def take(self, token: str, org_id: int) -> Callable[[], None]:
         """Return a call that gives the slot back, safe to repeat; raises RateLimited."""
@@ -39,5 +46,14 @@ class StreamSlots:
                 self._open[key] -= 1
                 if self._open[key] <= 0:
                     del self._open[key]
+            if keys[-1] not in self._open and self._free_at.get(org_id, 0.0) <= time.monotonic():
+                self._free_at.pop(org_id, None)
 
         return give_back
+
+    def reserve(self, org_id: int, size: int) -> float:
+        """Reserve bytes for a stream of an organization; return the seconds to wait before they are sent."""
+        now = time.monotonic()
+        began = max(self._free_at.get(org_id, 0.0), now - BURST_BYTES / BYTES_PER_S)
+        self._free_at[org_id] = min(began + size / BYTES_PER_S, now + LONGEST_WAIT_S)
+        return max(began - now, 0.0)

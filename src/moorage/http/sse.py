@@ -51,10 +51,18 @@ class Recheck:
 
 
 @dataclass(slots=True)
+class Pace:
+    """How fast a stream may send. The dispatcher sets `reserve`, which returns the seconds to wait for some bytes."""
+
+    reserve: Callable[[int], float] = lambda _: 0.0
+
+
+@dataclass(slots=True)
 class EventStream(Stream):
     """An answer of server-sent events."""
 
     recheck: Recheck = field(default_factory=Recheck)
+    pace: Pace = field(default_factory=Pace)
 
 
 def stream(events: AsyncIterator[Event], *, beat_s: float = BEAT_S, longest_s: float = LONGEST_S) -> EventStream:
@@ -63,12 +71,12 @@ def stream(events: AsyncIterator[Event], *, beat_s: float = BEAT_S, longest_s: f
         (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no"),
     ]
-    recheck = Recheck(every_s=RECHECK_S)
-    return EventStream(_chunks(events, beat_s, longest_s, recheck), headers, recheck=recheck)
+    recheck, pace = Recheck(every_s=RECHECK_S), Pace()
+    return EventStream(_chunks(events, beat_s, longest_s, recheck, pace), headers, recheck=recheck, pace=pace)
 
 
 async def _chunks(
-    events: AsyncIterator[Event], beat_s: float, longest_s: float, recheck: Recheck
+    events: AsyncIterator[Event], beat_s: float, longest_s: float, recheck: Recheck, pace: Pace
 ) -> AsyncIterator[bytes]:
     """Yield events as they come, a comment while none do.
 
@@ -79,6 +87,7 @@ async def _chunks(
     yield b": open\n\n"
     async with aclosing(events) as source:  # type: ignore[type-var]
         coming: asyncio.Task[Event] | None = None
+        ready, send_at = b"", 0.0  # an event that waits for its turn
         try:
             while now() < ends_at:
                 if now() >= check_at:  # Before anything is sent: the client may have stopped reading for long.
@@ -86,15 +95,21 @@ async def _chunks(
                         yield Event("closed", {"code": problem.code, "message": problem.message}).wire()
                         return
                     check_at = now() + recheck.every_s
-                coming = coming or asyncio.ensure_future(anext(source))
-                done, _ = await asyncio.wait({coming}, timeout=max(min(ends_at, beat_at, check_at) - now(), 0))
-                if done:
-                    try:
-                        event = coming.result()
-                    except StopAsyncIteration:
-                        return
-                    coming = None
-                    yield event.wire()
+                timers = min(ends_at, beat_at, check_at)
+                if ready and now() < send_at:
+                    await asyncio.sleep(min(timers, send_at) - now())
+                elif not ready:
+                    coming = coming or asyncio.ensure_future(anext(source))
+                    done, _ = await asyncio.wait({coming}, timeout=max(timers - now(), 0))
+                    if done:
+                        try:
+                            ready = coming.result().wire()
+                        except StopAsyncIteration:
+                            return
+                        coming, send_at = None, now() + pace.reserve(len(ready))
+                if ready and now() >= send_at:
+                    yield ready
+                    ready = b""
                 elif beat_at <= now() < ends_at:
                     yield b": beat\n\n"
                 else:
