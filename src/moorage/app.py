@@ -90,7 +90,7 @@ from moorage.repositories.fetch import Sources
 from moorage.repositories.server import GitServer
 from moorage.rules import routes as rule_routes
 from moorage.rules import service as rule_service
-from moorage.scan.service import Scanner
+from moorage.sandbox.heavy import HeavyWork
 from moorage.schedules import jobs as schedule_jobs
 from moorage.schedules import routes as schedule_routes
 from moorage.schedules import service as schedule_service
@@ -264,7 +264,9 @@ class Projects:
             pipeline=made,
             keeper=keeper,
             apps=apps,
-            uploads=Uploads(db, artifacts, releases, Scanner(settings)),
+            uploads=Uploads(
+                db, artifacts, releases, HeavyWork(), finish=f"{prepare_release.__module__}:{prepare_release.__name__}"
+            ),
             git=GitServer(db, gate, Pushes(db, followers), telemetry=telemetry),
             verifier=Verifier(db, Resolver(settings), GatewayCertificates(settings)),
             ingest=Ingest(db, settings, telemetry, find_host, also=[RequestCounter(apps.tending.window)]),
@@ -354,6 +356,7 @@ class App:
         """Bring what runs beside requests to its end; after this the store may be closed."""
         await self.functions.runner.stop()
         await self.projects.git.close()
+        self.projects.uploads.close()
         await self.asgi.close()
         await self.projects.apps.engine.close()
         await self.databases.close()

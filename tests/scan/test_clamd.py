@@ -32,7 +32,7 @@ def clamd() -> Iterator[StandIn]:
 
 
 def scanner(settings: Settings, address: str) -> Scanner:
-    return Scanner(settings.model_copy(update={"clamd": address}))
+    return Scanner(address)
 
 
 def test_clean_files_pass_and_each_was_sent_whole(settings: Settings, folder: Path, clamd: StandIn) -> None:

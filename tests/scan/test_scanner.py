@@ -32,17 +32,17 @@ def put(folder: Path, name: str, content: bytes) -> None:
 
 
 def test_a_folder_of_harmless_files_passes(settings: Settings, site: Path) -> None:
-    assert Scanner(settings).check(site) is None
+    assert Scanner(settings.clamd).check(site) is None
 
 
 def test_an_empty_folder_passes(settings: Settings, tmp_path: Path) -> None:
-    assert Scanner(settings).check(tmp_path) is None
+    assert Scanner(settings.clamd).check(tmp_path) is None
 
 
 def test_a_finding_names_the_file_the_rule_and_why(settings: Settings, site: Path) -> None:
     put(site, "assets/deep/Tool", elf())
 
-    assert Scanner(settings).check(site) == Finding("assets/deep/Tool", "executable-elf", "is a Linux program")
+    assert Scanner(settings.clamd).check(site) == Finding("assets/deep/Tool", "executable-elf", "is a Linux program")
 
 
 def test_of_several_bad_files_the_first_by_name_is_found_whatever_order_they_were_written_in(
@@ -51,7 +51,7 @@ def test_of_several_bad_files_the_first_by_name_is_found_whatever_order_they_wer
     for name, content in (("z.exe", pe()), ("a/z.com", EICAR), ("b.bin", elf()), ("a/b.bin", elf())):
         put(site, name, content)
 
-    finding = Scanner(settings).check(site)
+    finding = Scanner(settings.clamd).check(site)
 
     assert finding is not None
     assert finding.file == "a/b.bin"
@@ -59,7 +59,7 @@ def test_of_several_bad_files_the_first_by_name_is_found_whatever_order_they_wer
 
 def test_the_rules_are_shared_by_threads(settings: Settings, site: Path) -> None:
     put(site, "eicar.com", EICAR)
-    scanner = Scanner(settings)
+    scanner = Scanner(settings.clamd)
 
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(scanner.check, [site] * 16))
@@ -73,7 +73,7 @@ def test_a_link_and_a_pipe_are_found_and_never_followed(settings: Settings, tmp_
         folder.mkdir()
         make(folder / name)
 
-        finding = Scanner(settings).check(folder)
+        finding = Scanner(settings.clamd).check(folder)
 
         assert finding == Finding(name, "not-a-file", "is neither a file nor a folder")
 
@@ -81,7 +81,7 @@ def test_a_link_and_a_pipe_are_found_and_never_followed(settings: Settings, tmp_
 def test_a_linked_folder_is_found_too(settings: Settings, tmp_path: Path, site: Path) -> None:
     (site / "away").symlink_to(tmp_path, target_is_directory=True)
 
-    finding = Scanner(settings).check(site)
+    finding = Scanner(settings.clamd).check(site)
 
     assert finding is not None
     assert (finding.file, finding.rule) == ("away", "not-a-file")
@@ -98,7 +98,7 @@ def test_a_name_with_any_bytes_can_be_scanned(settings: Settings, tmp_path: Path
         folder = tmp_path / "names" / name
         put(folder, name, pe())
 
-        finding = Scanner(settings).check(folder)
+        finding = Scanner(settings.clamd).check(folder)
 
         assert finding is not None
         assert finding.file == name
@@ -110,13 +110,13 @@ def test_thousands_of_real_web_files_have_no_finding(settings: Settings) -> None
 
     assert sum(1 for name in files_of(folder) if re.search(r"\.(js|html|md|json)$", name)) > 1_000
     assert not [name for name in files_of(folder) if (folder / name).is_symlink()]
-    assert Scanner(settings).check(folder) is None
+    assert Scanner(settings.clamd).check(folder) is None
 
 
 def test_sources_may_hold_programs_and_links_but_no_malware(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "helper").write_bytes(elf())
     (tmp_path / "link").symlink_to("helper")
-    scanner = Scanner(settings)
+    scanner = Scanner(settings.clamd)
     harmless = scanner.check(tmp_path, Purpose.SOURCE)
     as_site = scanner.check(tmp_path, Purpose.SITE)
 
@@ -142,7 +142,7 @@ def test_content_that_passed_is_matched_again_only_under_another_name_or_purpose
         return find(self, file, name, **options)
 
     monkeypatch.setattr(Matcher, "find", noted)
-    scanner = Scanner(settings)
+    scanner = Scanner(settings.clamd)
 
     scanner.check(tmp_path)
     scanner.check(tmp_path)

@@ -22,8 +22,10 @@ from moorage.cells.invoker import Invoker
 from moorage.cells.outbound import Network
 from moorage.cells.runtimes import installed
 from moorage.kit.process import bind_locally, open_many, say_ready
-from moorage.sandbox import capabilities, cgroups, root
+from moorage.sandbox import capabilities, cgroups, process_tree, root
 from moorage.sandbox import syscalls as sys_
+
+SUPERVISOR = "MOORAGE_SUPERVISOR"  # the process id of the supervisor, which sets it
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ async def serve(place: Place) -> None:
         mounts = CodeMounts(place.data / "run" / "cells")
     groups = cgroups.find(token_of(place.data))
     groups.sweep()
-    groups.platform([os.getpid()])
+    groups.platform([os.getpid(), *supervised(os.environ)])
     setup = zygotes.Setup(
         sandbox=sandbox,
         notify=sandbox and report.can_connect,
@@ -98,6 +100,17 @@ def prepare(place: Place) -> Path:
 
 def token_of(data: Path) -> str:
     return hashlib.sha256(str(data).encode()).hexdigest()[:10]
+
+
+def supervised(environment: Mapping[str, str]) -> list[int]:
+    """Return the supervisor and all that it has started; none where something else has started this process.
+
+    A process that the supervisor starts later, or again, inherits the group from it.
+    """
+    supervisor = os.getppid()
+    if environment.get(SUPERVISOR) != str(supervisor):
+        return []
+    return [supervisor, *process_tree.children(supervisor)]
 
 
 def accept(listener: socket.socket, invoker: Invoker) -> None:

@@ -66,7 +66,7 @@ class Packages:
         self._db = db
         self._artifacts = artifacts
         self._installer = installer
-        self._scanner = Scanner(db.env.settings)
+        self._scanner = Scanner(db.env.settings.clamd)
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="packages")
 
     @contextlib.asynccontextmanager

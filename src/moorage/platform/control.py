@@ -41,6 +41,9 @@ from moorage.worker.pool import Worker
 from moorage.worker.scheduler import Scheduler
 
 STOP_S = 8.0
+SWITCH_S = (
+    0.0005  # A thread that packs or unpacks gives the event loop its turn after so long; 5 ms is Python's default.
+)
 GATEWAY_S = 10.0
 NO_SANDBOX = "off: this function runs with the rights of the platform itself; only code you trust should"
 LANES_OF_RUNNERS = frozenset((Lane.APPS, Lane.SERVERS, Lane.BACKUPS))
@@ -264,6 +267,7 @@ def run(settings: Settings, *, serves: bool = True, works: bool = True) -> None:
     import uvloop
 
     open_many()
+    sys.setswitchinterval(SWITCH_S)
     logs.configure(settings.log_format, settings.log_level, process="control")
     try:
         uvloop.run(_main(settings, serves=serves, works=works))

@@ -47,6 +47,7 @@ class Child:
         """Start the process. It dies with us, however we die: nothing of this list is meant to outlive `moorage up`."""
         reading, writing = os.pipe()
         env = {**self.env, "MOORAGE_READY_FD": str(writing)} if self.says_ready else dict(self.env)
+        env["MOORAGE_SUPERVISOR"] = str(os.getpid())
         if self.started_at:
             env["MOORAGE_RESTARTED"] = "1"
         self.process = subprocess.Popen(

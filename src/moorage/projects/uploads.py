@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from moorage.artifacts import service as artifact_service
 from moorage.artifacts.store import ArtifactStore
 from moorage.artifacts.unpacked import Unpacked
 from moorage.audit import service as audit
-from moorage.builds.collect import OWN
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import Conflict, bad_field
@@ -26,21 +22,17 @@ from moorage.http.request import Request
 from moorage.http.route import Router, Upload
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
-from moorage.kit import folders, zips, zips_writer
-from moorage.projects import deployments, pipeline, service
+from moorage.projects import deployments, service
 from moorage.projects.deployments import Asked
 from moorage.projects.schemas import UploadForm, UploadResult
 from moorage.projects.service import NewProject
 from moorage.projects.tables import Project
-from moorage.scan.service import Scanner
+from moorage.projects.unpacking import PACKED_BYTES
+from moorage.sandbox.heavy import HeavyWork, Refused
+from moorage.scan.service import ScanUnavailable
 
-T = TypeVar("T")
-
-MB = 2**20
 FIELD = "staticFiles"
-PACKED_BYTES = 30 * MB
-UPLOADED = zips.Caps(packed_bytes=PACKED_BYTES, unpacked_bytes=512 * MB, entries=20_000)
-AT_ONCE = 2  # Packing and unpacking keep a core busy.
+WORK = "moorage.projects.unpacking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,35 +45,42 @@ class Site:
 
 
 class Uploads:
-    def __init__(self, db: Database, artifacts: ArtifactStore, releases: Unpacked, scanner: Scanner) -> None:
+    """`finish` names the function, as `module:function`, that makes a folder a release of the gateway."""
+
+    def __init__(
+        self, db: Database, artifacts: ArtifactStore, releases: Unpacked, heavy: HeavyWork, *, finish: str
+    ) -> None:
         self._db = db
         self._artifacts = artifacts
         self._releases = releases
-        self._scanner = scanner
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="uploads")
+        self._heavy = heavy
+        self._finish = finish
 
     async def take(self, org_id: int, archive: Path) -> Site:
         """Check an archive and keep its content; raises BadRequest, and leaves nothing behind when it does."""
         scratch = self._releases.new_folder()
         try:
-            await self._artifacts.check_room(await self._in_thread(_unpacked_size, archive))
-            files = await self._in_thread(_unpack, archive, scratch / "site")
-            found = await self._in_thread(self._scanner.check, scratch / "site")
-            if found is not None:
-                raise bad_field(FIELD, f"{found.file}: {found.why} ({found.rule})")
-            await self._in_thread(zips_writer.pack, scratch / "site", scratch / "site.zip")
+            site, packed = scratch / "site", scratch / "site.zip"
+            await self._artifacts.check_room(await self._heavy.run(org_id, f"{WORK}:measure", str(archive)))
+            clamd = self._db.env.settings.clamd
+            prepare = (f"{WORK}:prepare", str(archive), str(site), str(packed), clamd, self._finish)
+            prepared = await self._heavy.run(org_id, *prepare)
+            if "unavailable" in prepared:
+                raise ScanUnavailable(prepared["unavailable"])
             owner = f"deploy:{self._db.env.clock.now()}:{secrets.token_hex(8)}"
-            stored = await self._artifacts.put_file(org_id, scratch / "site.zip", owner=owner)
-            await pipeline.place(self._releases, stored.digest, scratch / "site")
-            return Site(stored.digest, files, owner)
+            stored = await self._artifacts.put_file(org_id, packed, owner=owner)
+            await self._releases.place(stored.digest, site)
+            return Site(stored.digest, prepared["files"], owner)
+        except Refused as refused:
+            raise bad_field(FIELD, str(refused)) from refused
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
+    def close(self) -> None:
+        self._heavy.close()
+
     async def drop(self, org_id: int, site: Site) -> None:
         await self._db.write(partial(artifact_service.unrefer, org_id=org_id, owner=site.owner))
-
-    async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args))
 
 
 def make_router(db: Database, uploads: Uploads) -> Router:
@@ -135,24 +134,3 @@ def _record(tx: Tx, org_id: int, caller: Caller, name: str, site: Site) -> Uploa
     settings = tx.env.settings
     url = service.url_of(settings, service.host_of(settings, name))
     return UploadResult(project.id, name, made.id, made.uuid, url, site.files)
-
-
-def _unpacked_size(archive: Path) -> int:
-    try:
-        return sum(entry.size for entry in zips.inspect(archive, UPLOADED))
-    except zips.BadArchive as error:
-        raise bad_field(FIELD, str(error)) from error
-
-
-def _unpack(archive: Path, folder: Path) -> int:
-    """Unpack a site and return how many files it has."""
-    try:
-        entries = zips.extract(archive, folder, UPLOADED, strip_top=True)
-    except zips.BadArchive as error:
-        raise bad_field(FIELD, str(error)) from error
-    # The platform's own place in a release; what lies there decides how a site is served.
-    folders.remove(folder / OWN)
-    files = sum(not entry.is_folder and not entry.name.startswith(f"{OWN}/") for entry in entries)
-    if not files:
-        raise bad_field(FIELD, "the archive has no file in it")
-    return files

@@ -105,7 +105,7 @@ class Sources:
         self._storage = Storage(self._settings)
         self._github = GithubApp(db)
         self._turns = Turns()
-        self._scanner = Scanner(self._settings)
+        self._scanner = Scanner(self._settings.clamd)
         self._threads = ThreadPoolExecutor(SCANS_AT_ONCE, thread_name_prefix="scan")
 
     async def fetch(

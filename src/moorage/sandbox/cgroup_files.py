@@ -79,6 +79,16 @@ def level(folder: str) -> str:
     return os.path.dirname(folder) if PLATFORM.fullmatch(os.path.basename(folder)) else folder
 
 
+def leave_platform() -> None:
+    """Leave a platform's group of version 1, which a process inherits from the one that started it.
+
+    With version 2, processes cannot be in the group above.
+    """
+    for tree in own_hierarchies():
+        if not tree.is_v2 and level(tree.folder) != tree.folder:
+            can_write(f"{level(tree.folder)}/cgroup.procs", str(os.getpid()))
+
+
 def write(path: str, value: str) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:

@@ -14,7 +14,6 @@ from pathlib import Path
 from moorage.scan.clamd import Clamd
 from moorage.scan.findings import Finding, ScanUnavailable
 from moorage.scan.matching import Matcher, TooSlow
-from moorage.settings import Settings
 
 __all__ = ["Finding", "Purpose", "ScanUnavailable", "Scanner"]
 
@@ -47,8 +46,9 @@ class Scanner:
     before. What was found is in no memory, and the virus scanner is asked each time, because its signatures change.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._clamd = Clamd.at(settings.clamd) if settings.clamd else None
+    def __init__(self, clamd: str) -> None:
+        """Take the address of the virus scanner, or nothing."""
+        self._clamd = Clamd.at(clamd) if clamd else None
         self._passed: OrderedDict[bytes, None] = OrderedDict()
         self._lock = threading.Lock()
 

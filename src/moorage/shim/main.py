@@ -17,7 +17,7 @@ from typing import Any
 
 from moorage.engines import wire
 from moorage.engines.ports import CannotStart, ReplicaSpec
-from moorage.sandbox import run_groups
+from moorage.sandbox import cgroup_files, run_groups
 from moorage.shim import nest
 from moorage.shim.home import Home
 from moorage.shim.keeper import ROOT, Keeper
@@ -28,6 +28,7 @@ GRACE_S = 10.0  # for an app whose shim is told to end by a signal
 
 def main(argv: list[str]) -> None:
     home = Path(argv[0])
+    cgroup_files.leave_platform()  # The processor share of the platform is not for what works for one tenant.
     folder = nest.wait_to_become(home)
     nest.show(home, folder)
     with open(0, "rb", closefd=False) as told:

@@ -1,0 +1,51 @@
+"""`python -m moorage.sandbox.heavy_child`: reads work, a line of JSON each, does it, and answers with a line of JSON.
+
+It ends when nobody can send it more work: when the platform has ended, however that came about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+from moorage.sandbox import cgroup_files
+from moorage.sandbox.heavy import Refused
+
+NICE = 10
+
+
+def main() -> None:
+    step_back()
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Nothing that the work prints passes for an answer.
+    while line := sys.stdin.buffer.readline():
+        answers.write(json.dumps(answer(*json.loads(line))).encode() + b"\n")
+
+
+def step_back() -> None:
+    """Run after everything that somebody waits for."""
+    with contextlib.suppress(OSError):
+        cgroup_files.leave_platform()
+    os.nice(NICE)
+    # Where the kernel groups tasks by session, nice values count within a session only.
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as autogroup:
+        autogroup.write(str(NICE))
+
+
+def answer(work: str, *args: str) -> dict[str, Any]:
+    module, _, name = work.partition(":")
+    try:
+        return {"result": getattr(importlib.import_module(module), name)(*args)}
+    except Refused as refused:
+        return {"refused": str(refused)}
+    except Exception:  # noqa: BLE001 - the platform logs it, with the request that asked for the work
+        return {"error": traceback.format_exc()}
+
+
+if __name__ == "__main__":
+    main()
