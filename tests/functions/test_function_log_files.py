@@ -38,7 +38,7 @@ from moorage.functions.recorder import Recorder
 from moorage.functions.tables import function
 from moorage.identity.orgs import OrganizationDeleted
 from moorage.kit.clock import DAY_MS, ManualClock
-from moorage.kit.spool import LATE, MB, SCHEDULE, Record, Room, SpoolWriter, log_entries
+from moorage.kit.spool import LATE, MB, PRINTED_AT_ONCE, SCHEDULE, Record, Room, SpoolWriter, log_entries
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -355,7 +355,7 @@ async def test_a_spool_that_nobody_reads_drops_text_before_records_and_says_so(d
     text = "x" * (SMALL_FILE // 2 + 1000)
 
     for number in range(40):
-        writer.append(record(number, function_id, log=writer.fit(log(text))))
+        writer.append(record(number, function_id, log=writer.fit(log(text), 1)))
     size = sum(path.stat().st_size for path in folder.iterdir())
     writer.close()
     recorder = make_recorder(db, folder)
@@ -383,7 +383,7 @@ async def test_a_full_spool_refuses_records_until_there_is_room_again(
     size = sum(path.stat().st_size for path in folder.iterdir())
 
     await record_all(make_recorder(db, folder), db, number)
-    writer.append(record(number, function_id, log=writer.fit(log("x" * 1000))))
+    writer.append(record(number, function_id, log=writer.fit(log("x" * 1000), 1)))
     writer.close()
     recorder = make_recorder(db, folder)
     await record_all(recorder, db, number + 1)
@@ -397,9 +397,28 @@ async def test_a_full_spool_refuses_records_until_there_is_room_again(
 def test_below_the_reserve_of_the_disk_a_writer_drops_text_and_keeps_short_lines(folder: Path) -> None:
     writer = SpoolWriter(folder, SMALL_FILE, Room(reserve_bytes=2**60))
 
-    (note,) = log_entries(writer.fit(log("x" * 1000)))
-    short = writer.fit(log("short"))
+    (note,) = log_entries(writer.fit(log("x" * 1000), 1))
+    short = writer.fit(log("short"), 1)
     writer.close()
 
     assert "What this call printed (1,014 bytes) was dropped" in note.text
     assert short == log("short")
+
+
+@pytest.mark.boundary(
+    "tenant-to-tenant", "Functions of one organization that print too much lose text of their own only."
+)
+def test_an_organization_that_prints_too_much_loses_text_and_others_lose_none(folder: Path) -> None:
+    writer = SpoolWriter(folder, SMALL_FILE)
+    block = log("x" * MB)
+
+    fitted = [writer.fit(block, 1) for _ in range(200)]
+    other = writer.fit(block, 2)
+    short = writer.fit(log("short"), 1)
+    writer.close()
+
+    kept = [each == block for each in fitted]
+    (note,) = log_entries(fitted[kept.index(False)])
+    assert PRINTED_AT_ONCE // MB <= kept.index(False) < 200
+    assert "was dropped: the functions of this organization print more than 4 MB a second" in note.text
+    assert (other, short) == (block, log("short"))

@@ -201,7 +201,7 @@ class Pool:
         if call.is_large:
             self._backlog.release(call)
         if log:
-            log = self._records.fit(log)
+            log = self._records.fit(log, function.org_id)
         wait_us = int((now - call.arrived) * 1e6) - run_us
         record = _encode(
             spool.END, call.door, error is None, call.cold, function.id, function.org_id, function.version,
@@ -221,7 +221,8 @@ class Pool:
         self._write(
             _encode(
                 spool.LATE, spool.WEB, True, False, function.id, function.org_id, function.version,
-                function.memory_mb, int(time.time() * 1000), 0, 0, 0, activation, b"", self._records.fit(log),
+                function.memory_mb, int(time.time() * 1000), 0, 0, 0, activation, b"",
+                self._records.fit(log, function.org_id),
             )
         )  # fmt: skip
 

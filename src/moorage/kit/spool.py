@@ -28,6 +28,9 @@ CAPACITY = 16 * MB
 SUFFIX = ".spool"
 UNBORN = ".new"  # of a file that its writer has not locked yet
 LOOK_S = 1.0  # how often a writer without room looks whether there is some again
+# Bytes of log text that functions of one organization may print: to store more would take the processors from others.
+PRINTED_PER_S, PRINTED_AT_ONCE = 4 * MB, 64 * MB
+MOST_PRINTERS = 10_000  # organizations whose bytes are counted at a time
 WORTH_DROPPING = 256  # A log of up to this is not larger than the note that would take its place.
 
 # What a record tells.
@@ -289,6 +292,7 @@ class SpoolWriter:
         self._is_tight = False
         self._is_full = False
         self._look_at = 0.0
+        self._printed: dict[int, float] = {}  # organization -> when it will have paid for its bytes
         self._clock = SystemClock()
         self._count = 0
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -322,14 +326,33 @@ class SpoolWriter:
         mapped[at : at + 4] = packed[:4]
         self._at = end
 
-    def fit(self, log: bytes) -> bytes:
-        """Return a log block as it may be appended: itself, or where the spool is tight a note in its place."""
+    def fit(self, log: bytes, org_id: int) -> bytes:
+        """Return a log block as it may be appended: itself, or a note in its place.
+
+        That is so where the spool is tight, and where the functions of an organization print too much.
+        """
         if self._is_tight:
             self._look(0)
-        if not self._is_tight or len(log) <= WORTH_DROPPING:
+        if len(log) <= WORTH_DROPPING:
             return log
-        text = f"[moorage] What this call printed ({len(log):,} bytes) was dropped: too many records wait to be stored."
+        if self._is_tight:
+            why = "too many records wait to be stored"
+        elif not self._may_print(org_id, len(log)):
+            why = f"the functions of this organization print more than {PRINTED_PER_S // MB} MB a second"
+        else:
+            return log
+        text = f"[moorage] What this call printed ({len(log):,} bytes) was dropped: {why}."
         return log_entry(NOTE, self._clock.now(), text.encode() + b"\n")
+
+    def _may_print(self, org_id: int, size: int) -> bool:
+        """Count some bytes of an organization, unless it has printed too many."""
+        now = time.monotonic()
+        paid = max(self._printed.pop(org_id, 0.0), now - PRINTED_AT_ONCE / PRINTED_PER_S)
+        may = paid <= now
+        self._printed[org_id] = paid + size / PRINTED_PER_S if may else paid
+        if len(self._printed) > MOST_PRINTERS:
+            del self._printed[next(iter(self._printed))]  # the one that has printed nothing for the longest time
+        return may
 
     def close(self) -> None:
         """Let go of the file: a reader deletes it once it has read it."""
