@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -50,8 +49,8 @@ async def sweep(db: Database) -> None:
     await work(db)
 
 
-def age(*paths: Path) -> None:
-    then = time.time() - 2 * 3600
+def age(clock: ManualClock, *paths: Path) -> None:
+    then = clock.now() / 1000 - 2 * 3600
     for path in paths:
         os.utime(path, (then, then), follow_symlinks=False)
 
@@ -78,7 +77,7 @@ async def test_the_sweep_forgets_what_nothing_was_ever_pushed_to(db: Database, c
     clock.advance(2 * HOUR_MS)
     fresh = await make_repository(db, org, "fresh", is_used=False)
     await make_repository(db, org, "touched", is_used=False)
-    age(unused, used, fresh)
+    age(clock, unused, used, fresh)
 
     await sweep(db)
 
@@ -88,11 +87,13 @@ async def test_the_sweep_forgets_what_nothing_was_ever_pushed_to(db: Database, c
 
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
-async def test_the_sweep_never_deletes_what_holds_something(db: Database, settings: Settings) -> None:
+async def test_the_sweep_never_deletes_what_holds_something(
+    db: Database, settings: Settings, clock: ManualClock
+) -> None:
     storage = Storage(settings)
     stray = await storage.ensure(12345)
     (stray / "packed-refs").write_text("# pack-refs\n")
-    age(stray)
+    age(clock, stray)
 
     await sweep(db)
 
@@ -100,7 +101,7 @@ async def test_the_sweep_never_deletes_what_holds_something(db: Database, settin
 
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
-async def test_the_sweep_clears_what_dead_processes_left(db: Database, settings: Settings) -> None:
+async def test_the_sweep_clears_what_dead_processes_left(db: Database, settings: Settings, clock: ManualClock) -> None:
     storage = Storage(settings)
     org = await make_org(db, await make_user(db), name="Quay")
     folder = await make_repository(db, org, "site")
@@ -113,7 +114,7 @@ async def test_the_sweep_clears_what_dead_processes_left(db: Database, settings:
     lock, fresh = folder / "refs" / "heads" / "main.lock", folder / "packed-refs.lock"
     lock.touch()
     fresh.touch()
-    age(*old, lock)
+    age(clock, *old, lock)
 
     await sweep(db)
 

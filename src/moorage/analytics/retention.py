@@ -48,7 +48,7 @@ def _on_tick(tx: Tx, tick: Tick) -> None:
 async def trim(run: Run, _: TrimAnalytics) -> None:
     """Delete in small units until nothing is left to delete."""
     await run.write(_forget_salts)
-    today = run.db.env.clock.now() // DAY_MS * DAY_MS
+    today = run.db.env.clock.trusted_now() // DAY_MS * DAY_MS
     await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_HOURS, today - KEPT_MS))
     await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_TOP, today - KEPT_MS))
     # Those of yesterday are still needed to say how many came in the last 24 hours.
@@ -61,7 +61,7 @@ def _trimming(command: Command, before: int) -> Callable[[Tx], int]:
 
 @across_organizations("the salts of days are the platform's")
 def _forget_salts(tx: Tx) -> None:
-    oldest = (tx.now - SALT_GRACE_MS) // DAY_MS
+    oldest = (tx.trusted_now - SALT_GRACE_MS) // DAY_MS
     for day in vault.names(tx, PLATFORM, SALTS):
         if int(day) < oldest:
             vault.remove(tx, PLATFORM, SALTS, day)

@@ -196,11 +196,8 @@ class AppLogs:
         folders.remove(self._folder / str(project_id))
 
     def trim(self, now_ms: int) -> None:
-        """Remove what is too old or too much: an app that has ended begins no file, which would do so."""
-        with contextlib.suppress(FileNotFoundError):
-            for folder in sorted(self._folder.iterdir()):
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    logfile.trim(folder, now_ms)
+        """Remove what is too old or too much."""
+        logfile.trim_each(self._folder, now_ms)
 
     def _files(self, project_id: int) -> list[os.DirEntry[str]]:
         """Return the files of a project, those begun first before the others."""

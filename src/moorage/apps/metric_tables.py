@@ -107,7 +107,11 @@ SUMS = Query(
     .order_by(_number),
     Sums,
 )
-LAST_ASKED: Query[int] = Query(select(_s.at).where(_its & (_s.requests > 0)).order_by(_s.at.desc()).limit(1), scalar)
+# Minutes that lie ahead were counted by a clock that was ahead, and say nothing about now.
+LAST_ASKED: Query[int] = Query(
+    select(_s.at).where(_its & (_s.requests > 0) & (_s.at <= arg("now"))).order_by(_s.at.desc()).limit(1),
+    scalar,
+)
 
 
 def _hold_apps(dialect: str) -> ClauseElement:

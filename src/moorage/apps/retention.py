@@ -29,7 +29,7 @@ class TrimApps(msgspec.Struct, frozen=True, tag="apps.trim"):
 def register(handlers: Handlers, ticks: dict[str, TickHandler], logs: AppLogs) -> None:
     async def trim(run: Run, _: TrimApps) -> None:
         await run.write_until_fewer(metrics.AT_ONCE, metrics.trim)
-        await asyncio.to_thread(logs.trim, run.db.env.clock.now())
+        await asyncio.to_thread(logs.trim, run.db.env.clock.trusted_now())
 
     handlers.add(TrimApps, trim)
     ticks[KIND] = _on_tick

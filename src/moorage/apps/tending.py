@@ -62,6 +62,12 @@ class Tending:
             except Exception as error:  # noqa: BLE001 - the loop outlives whatever one look meets
                 self._telemetry.crashed(None, error, where="tending")
 
+    def clock_was_set(self) -> None:
+        """Forget when things were seen: by the new time that may lie ahead, and nothing would happen until then."""
+        for project_id in self._watched:
+            self.window.forget(project_id)
+        self._watched.clear()
+
     async def round(self) -> None:
         seen = await self._db.read(service.view)
         live = [app for app in seen.live if app.preview_id is None]

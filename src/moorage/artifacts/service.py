@@ -80,7 +80,7 @@ def record(tx: Tx, org_id: int, upload: Upload, owner: str) -> tuple[Artifact, s
 
     A blob that is being deleted is taken over: its collector deletes the old copy and finds nothing left to forget.
     """
-    if tx.now - upload.started_at > GRACE_MS // 2:
+    if tx.trusted_now - upload.started_at > GRACE_MS // 2:
         # By the end of the grace period, collection takes an object without a row for a crash's leftover.
         raise ArtifactsUnavailable("the upload took too long to be recorded")
     stored = _ensure(tx, upload)
@@ -106,7 +106,7 @@ def report_damage(tx: Tx, found: Artifact) -> None:
 @across_organizations("collection looks at what no organization needs")
 def next_collectable(tx: Tx, after: int) -> list[Artifact]:
     """Return the next blobs that may be deleted, also those whose deletion was interrupted."""
-    return tx.all(tables.COLLECTABLE, after=after, before=tx.now - GRACE_MS, most=BATCH)
+    return tx.all(tables.COLLECTABLE, after=after, before=tx.trusted_now - GRACE_MS, most=BATCH)
 
 
 @across_organizations("collection looks at what no organization needs")
@@ -116,7 +116,7 @@ def condemn(tx: Tx, candidate: Artifact) -> Artifact | None:
     if stored is None or stored.status == ArtifactStatus.DELETING:
         return stored
     since = stored.unreferenced_since
-    if since is None or since > tx.now - GRACE_MS or tx.find(tables.IS_USED, digest=stored.digest):
+    if since is None or since > tx.trusted_now - GRACE_MS or tx.find(tables.IS_USED, digest=stored.digest):
         return None
     move(tx, ARTIFACT, stored, to=ArtifactStatus.DELETING)
     return stored

@@ -154,7 +154,7 @@ class ArtifactStore:
 
     async def _collect_strays(self) -> int:
         """Delete old objects without a row: their put died before it could record them."""
-        before = self._db.env.clock.now() - GRACE_MS
+        before = self._db.env.clock.trusted_now() - GRACE_MS
         deleted = await self._in_thread(self._objects.drop_staged, before)
         pages = self._objects.older_than(before)
         while (keys := await self._in_thread(next, pages, None)) is not None:

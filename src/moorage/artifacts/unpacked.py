@@ -117,7 +117,7 @@ class Unpacked:
     async def collect(self, db: Database) -> int:
         """Remove what crashes and deletions left behind, once it is old; return how many folders that were."""
         self._ensure_root()
-        before = db.env.clock.now() - YOUNG_MS
+        before = db.env.clock.trusted_now() - YOUNG_MS
         old = [path for path in self.root.iterdir() if path.is_dir() and _changed_at(path) < before]
         for path in old:
             if path.name.startswith("."):

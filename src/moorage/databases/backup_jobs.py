@@ -257,7 +257,7 @@ def read_note(folder: Path, name: str) -> dict[str, Any] | None:
 
 async def remove_superseded(run: Run, servers: Servers) -> None:
     """Remove the folders that a restore has replaced, once it is unlikely that anybody wants them back."""
-    before = run.db.env.clock.now() - KEPT_MS
+    before = run.db.env.clock.trusted_now() - KEPT_MS
     for found in await run.read(_everything):
         used = {each.folder for each in await run.read(partial(servers_of, org_id=found.org_id, database_id=found.id))}
         for folder in await asyncio.to_thread(set_aside_before, servers.root(found.id), before):

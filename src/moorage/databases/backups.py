@@ -289,7 +289,7 @@ def prune(tx: Tx, org_id: int, found: Database) -> int:
 
     The newest one that can be restored always stays.
     """
-    doomed = to_prune(all_of(tx, org_id, found), found, tx.now)
+    doomed = to_prune(all_of(tx, org_id, found), found, tx.trusted_now)
     for each in doomed:
         _remove(tx, org_id, each)
     for piece in unneeded(all_of(tx, org_id, found), pieces_of(tx, org_id, found)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 import msgspec
@@ -14,6 +15,7 @@ from moorage.db.tx import Tx
 from moorage.jobs import Lane, timetable
 from moorage.jobs.timetable import Tick, TickHandler
 from moorage.kit.cron import Cron
+from moorage.shim import logfile
 from moorage.worker.run import Handlers, Run
 
 PLATFORM = 0
@@ -44,3 +46,5 @@ async def trim(run: Run, _: TrimDatabaseMetrics) -> None:
     """Delete in small units until nothing is left to delete."""
     for step_s in metrics.KEPT_MS:
         await run.write_until_fewer(metrics.AT_ONCE, partial(metrics.trim, step_s=step_s))
+    logs = run.db.env.settings.folder("logs") / "databases"
+    await asyncio.to_thread(logfile.trim_each, logs, run.db.env.clock.trusted_now())

@@ -66,7 +66,7 @@ class Trash:
     async def empty(self, run: Run) -> None:
         """Let go of what has waited long enough."""
         settings = run.db.env.settings
-        before = run.db.env.clock.now() - settings.trash_days * DAY_MS
+        before = run.db.env.clock.trusted_now() - settings.trash_days * DAY_MS
         for found in await run.read(_in_trash):
             if found.deleted_at is not None and found.deleted_at <= before:
                 gone = settings.folder("trash") / _name(self._servers.root(found.id))

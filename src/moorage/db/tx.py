@@ -53,6 +53,11 @@ class Tx:
         self.trace_id: str | None = None  # of the request or job it belongs to; jobs added here carry it on
         self.after: list[Callable[[], None]] = []
 
+    @property
+    def trusted_now(self) -> int:
+        """The moment by which rows are old enough to be deleted: see `Clock.trusted_now`."""
+        return self.now - self.env.clock.distrusted_ms
+
     def all(self, query: Query[T], /, **params: Any) -> list[T]:
         compiled = query.compiled(self.dialect)
         rows: Iterable[tuple[Any, ...]] = self._driver.rows(compiled.sql, compiled.bind(params))

@@ -46,7 +46,7 @@ async def remove_unused(db: Database, digests: Iterable[str]) -> int:
 
 async def collect(db: Database, settings: Settings) -> int:
     """Remove what crashes and deleted functions left behind, once it is old; return how many folders that were."""
-    await db.write(partial(_drop_abandoned, before=db.env.clock.now() - YOUNG_MS))
+    await db.write(partial(_drop_abandoned, before=db.env.clock.trusted_now() - YOUNG_MS))
     return await _folders(settings).collect(db)
 
 

@@ -163,13 +163,8 @@ class FunctionLogs:
                 self._remember(function_id, newest)
                 return newest, fd
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        freed = logfile.trim(
-            folder,
-            now_ms,
-            room=max(size, self._segment_bytes),
-            kept_bytes=self.limits.function_bytes,
-            kept_ms=SEGMENT_MS + KEPT_MS,
-        )
+        # By size only: `trim` removes by age, with a clock that was not just set forward.
+        freed = logfile.trim(folder, None, room=max(size, self._segment_bytes), kept_bytes=self.limits.function_bytes)
         self._used[org_id] = self._used.get(org_id, 0) - freed
         first_ms = max(now_ms, int(newest[:13]) + 1 if newest else 0)  # Also where the clock was set back.
         while True:

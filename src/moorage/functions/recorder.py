@@ -98,7 +98,7 @@ class Recorder:
             found = await asyncio.to_thread(self.logs.functions)
             ids = {function_id for _, function_id in found}
             alive = await self._db.read(lambda tx: records.which_exist(tx, ids))
-            await asyncio.to_thread(self.logs.trim, self._db.env.clock.now(), found, alive)
+            await asyncio.to_thread(self.logs.trim, self._db.env.clock.trusted_now(), found, alive)
         except Exception as error:  # noqa: BLE001 - the loop outlives whatever the store or the disk meets
             self._telemetry.crashed(None, error, where="recorder logs")
 

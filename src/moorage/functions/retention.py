@@ -57,9 +57,9 @@ async def trim(run: Run, _: TrimRecords) -> None:
 
 @across_organizations("what is old is old in every organization")
 def _trim_old(tx: Tx) -> int:
-    return tx.run(records.TRIM_OLD, most=AT_ONCE, before=tx.now - INVOCATIONS_KEPT_MS)
+    return tx.run(records.TRIM_OLD, most=AT_ONCE, before=tx.trusted_now - INVOCATIONS_KEPT_MS)
 
 
 @across_organizations("what is old is old in every organization")
 def _trim_minutes(tx: Tx) -> int:
-    return tx.run(records.TRIM_MINUTES, most=AT_ONCE, before=tx.now - MINUTES_KEPT_MS)
+    return tx.run(records.TRIM_MINUTES, most=AT_ONCE, before=tx.trusted_now - MINUTES_KEPT_MS)

@@ -55,7 +55,7 @@ def is_kept(status: int) -> bool:
 def begin(tx: Tx, claim: Claim) -> int | Answer:
     """Claim a key. Return the claim's id, or the first request's answer; raises Conflict where there is none."""
     where = {"org_id": claim.org_id, "actor": claim.actor, "route": claim.route, "key": claim.key}
-    tx.run(tables.FORGET_EXPIRED, now=tx.now, **where)
+    tx.run(tables.FORGET_EXPIRED, now=tx.trusted_now, **where)
     claimed = tx.find(
         tables.CLAIM, fingerprint=claim.fingerprint, created_at=tx.now, expires_at=tx.now + AT_WORK_MS, **where
     )
@@ -113,4 +113,4 @@ def forget(tx: Tx, claim_id: int) -> None:
 
 
 def sweep(tx: Tx) -> None:
-    tx.run(tables.FORGET_ALL_EXPIRED, now=tx.now)
+    tx.run(tables.FORGET_ALL_EXPIRED, now=tx.trusted_now)

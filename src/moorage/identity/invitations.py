@@ -135,7 +135,7 @@ def decline(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
 
 @across_organizations("a timed job that ends the invitations nobody answered")
 def expire(tx: Tx) -> None:
-    tx.run(_EXPIRE, now=tx.now)
+    tx.run(_EXPIRE, now=tx.trusted_now)
 
 
 def _get(tx: Tx, org_id: int, invitation_id: int) -> Invitation:

@@ -9,7 +9,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import OctKey
 
 from moorage.env import Env
-from moorage.kit.clock import HOUR_MS
+from moorage.kit.clock import HOUR_MS, SKEW_MS
 from moorage.kit.ids import new_uuid, parse_id
 
 REMEMBERED = 4096
@@ -21,6 +21,7 @@ class Session:
     user_id: int
     expires_at: int
     jti: str
+    issued_at: int = 0
 
     @property
     def is_listed(self) -> bool:
@@ -57,7 +58,9 @@ class Sessions:
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             self._known[token] = session
-        return session if session.expires_at > self._env.clock.now() else None
+        now = self._env.clock.now()
+        # One that was issued in the future comes from a clock that was ahead, and would hold far too long.
+        return session if session.issued_at - SKEW_MS <= now < session.expires_at else None
 
     def _verify(self, token: str) -> Session | None:
         if len(token) > 4096:
@@ -68,6 +71,7 @@ class Sessions:
             return None
         subject, expires, jti = claims.get("sub"), claims.get("exp"), claims.get("jti", "")
         user_id = parse_id(subject) if isinstance(subject, str) and subject else None
-        if user_id is None or not isinstance(expires, int) or isinstance(expires, bool) or not isinstance(jti, str):
+        issued = claims.get("iat", 0)
+        if user_id is None or type(expires) is not int or type(issued) is not int or not isinstance(jti, str):
             return None
-        return Session(user_id, expires * 1000, jti)
+        return Session(user_id, expires * 1000, jti, issued * 1000)

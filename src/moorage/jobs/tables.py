@@ -96,6 +96,7 @@ class Due:
     expression: str
     timezone: str
     next_run_at: int
+    last_tick_at: int | None = None
 
 
 _j = job.c
@@ -206,6 +207,42 @@ FIND = Query(select(*_ROW).where(_j.id == arg("id")), JobRow)
 NEXT_DUE = Query(select(func.min(_j.run_at)).where(_queued), scalar)
 OLDEST_LEASE = Query(select(func.min(_j.lease_until)).where(_running), scalar)
 
+
+@dataclass(frozen=True, slots=True)
+class TimedJob:
+    id: int
+    kind: str
+    at: int  # when it may run, or when its lease ends
+    written_at: int
+
+
+# Queued by a clock that was ahead: it would run when the clock says so again.
+QUEUED_AHEAD = Query(
+    select(_j.id, _j.kind, _j.run_at, _j.updated_at)
+    .where(_queued & (_j.updated_at > arg("latest")))
+    .limit(arg("most")),
+    TimedJob,
+)
+CORRECT_RUN_AT = Command(
+    update(job)
+    .where((_j.id == arg("id")) & _queued & (_j.updated_at == arg("seen")))
+    .values(
+        run_at=arg("new"),
+        updated_at=arg("now"),
+        created_at=case((_j.created_at > arg("now"), arg("now")), else_=_j.created_at),
+    )
+)
+# A lease that ends later than any can be: the worker that renewed it had a clock that was ahead, and may have died.
+LEASED_AHEAD = Query(
+    select(_j.id, _j.kind, _j.lease_until, _j.updated_at)
+    .where(_running & (_j.lease_until > arg("latest")))
+    .limit(arg("most")),
+    TimedJob,
+)
+CORRECT_LEASE = Command(
+    update(job).where((_j.id == arg("id")) & _running & (_j.lease_until == arg("seen"))).values(lease_until=arg("new"))
+)
+
 _t = timetable.c
 DUE = Query(
     select(_t.id, _t.kind, _t.org_id, _t.ref, _t.expression, _t.timezone, _t.next_run_at)
@@ -220,6 +257,18 @@ ADVANCE = Command(
     update(timetable)
     .where((_t.id == arg("id")) & (_t.next_run_at == arg("seen")) & _t.enabled)
     .values(next_run_at=arg("next"), last_tick_at=arg("tick"))
+)
+AHEAD = Query(
+    select(_t.id, _t.kind, _t.org_id, _t.ref, _t.expression, _t.timezone, _t.next_run_at, _t.last_tick_at)
+    .where(_t.enabled & (_t.next_run_at > arg("later_than")) & (_t.id > arg("after")))
+    .order_by(_t.id)
+    .limit(arg("most")),
+    Due,
+)
+CORRECT = Command(
+    update(timetable)
+    .where((_t.id == arg("id")) & (_t.next_run_at == arg("seen")) & _t.enabled)
+    .values(next_run_at=arg("next"))
 )
 _entry = (_t.kind == arg("kind")) & (_t.org_id == arg("org_id")) & (_t.ref == arg("ref"))
 ADD_ENTRY: Query[int] = Query(

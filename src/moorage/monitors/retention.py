@@ -130,7 +130,7 @@ async def trim(run: Run, _: TrimMonitors) -> None:
     """Delete in small units until nothing is left to delete."""
     await _clear_up(run)
     await _trim_beats(run)
-    now = run.db.env.clock.now()
+    now = run.db.env.clock.trusted_now()
     for span_s, kept_ms in ROLLUPS_KEPT_MS.items():
         await run.write_until_fewer(AT_ONCE, _unit(TRIM_ROLLUPS, span_s=span_s, before=now - kept_ms))
     await run.write_until_fewer(AT_ONCE, _unit(TRIM_NOTICES, before=now - NOTICES_KEPT_MS))
@@ -174,6 +174,6 @@ def _remove_beats(tx: Tx, cuts: Sequence[tuple[int, int | None]]) -> int:
     removed = 0
     for monitor_id, oldest_kept in cuts:
         if oldest_kept is not None and removed < AT_ONCE:
-            before = min(oldest_kept, tx.now - BEATS_KEPT_MS)
+            before = min(oldest_kept, tx.trusted_now - BEATS_KEPT_MS)
             removed += tx.run(TRIM_BEATS, monitor_id=monitor_id, before=before, most=AT_ONCE - removed)
     return removed

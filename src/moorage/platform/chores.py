@@ -92,8 +92,8 @@ def _on_tick(tx: Tx, tick: Tick) -> None:
 
 @across_organizations("what is old is old in every organization")
 def sweep(tx: Tx, _: Sweep) -> None:
-    tx.run(tables.FORGET, status=JobStatus.DONE, before=tx.now - DONE_KEPT_MS)
-    tx.run(tables.FORGET, status=JobStatus.FAILED, before=tx.now - FAILED_KEPT_MS)
+    tx.run(tables.FORGET, status=JobStatus.DONE, before=tx.trusted_now - DONE_KEPT_MS)
+    tx.run(tables.FORGET, status=JobStatus.FAILED, before=tx.trusted_now - FAILED_KEPT_MS)
     idempotency.sweep(tx)
     invitations.expire(tx)
     session_list.sweep(tx)
@@ -105,7 +105,8 @@ def sweep(tx: Tx, _: Sweep) -> None:
 def snapshot_store(settings: Settings, now_ms: int) -> Path:
     """Take the nightly snapshot, and keep the newest ones."""
     made = copy_store(settings, f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%SZ}")
-    nightly = sorted(made.parent.glob("[0-9]*.db"))
+    # Those with a later name were made by a clock that was ahead. They go first, or they would displace this one.
+    nightly = sorted(made.parent.glob("[0-9]*.db"), key=lambda path: (path.name <= made.name, path.name))
     for old in nightly[: -settings.snapshots_to_keep]:
         old.unlink()
     return made

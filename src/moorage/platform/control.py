@@ -30,6 +30,7 @@ from moorage.identity import logins, session_list
 from moorage.jobs import Lane
 from moorage.kit.process import open_many
 from moorage.platform import admin, chores, opening
+from moorage.platform.clock_watch import ClockWatch
 from moorage.platform.listener import listen_for_jobs
 from moorage.projects import downgrades
 from moorage.reconciler.loop import Reconciler
@@ -76,6 +77,12 @@ class Control:
         # A schedule's run needs a function gateway; a process without one leaves those ticks to the others.
         skip = "" if self.has_gateway or settings.edge_socket else "schedule"
         self.scheduler = Scheduler(self.db, self.telemetry, self.app.ticks, skip=skip)
+        self.clock_watch = ClockWatch(self.db, self.telemetry)
+        self.clock_watch.on_step += [
+            self.scheduler.correct_soon,
+            self.worker.clock_was_set,
+            self.app.projects.apps.tending.clock_was_set,
+        ]
         self.reconciler = Reconciler(self.db, self.telemetry)
         self.reconciler.add("chores", chores.ensure, every_s=60)
         self.reconciler.add("records", retention.ensure, every_s=3600)
@@ -116,6 +123,7 @@ class Control:
             loop.add_signal_handler(number, stopping.set)
         await self.db.write(opening.prepare)
         await self._warn_of_claims()
+        await self.clock_watch.start()
         await self._start()
         settle_memory()
         await self._announce()
@@ -123,6 +131,7 @@ class Control:
         await self._stop()
 
     async def _start(self) -> None:
+        self._part(self.clock_watch.run())
         await asyncio.to_thread(install_cache.remove_former, self.settings)
         if self.runs_apps:
             # Before any job asks for a server: one that runs already is not started a second time.

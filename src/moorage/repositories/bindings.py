@@ -50,11 +50,11 @@ class Proof:
 def redeem(tx: Tx, org_id: int, user_id: int, text: str) -> None:
     """Use up a setup state; raises BadRequest where it is not of this organization and user, expired or used."""
     state = setup_state.read(tx.env, text)
-    tx.run(tables.FORGET_STATES, now=tx.now)
+    tx.run(tables.FORGET_STATES, now=tx.trusted_now)
     if (
         state is None
         or (state.org_id, state.user_id) != (org_id, user_id)
-        or state.expires_at <= tx.now
+        or not state.is_current(tx.now)
         or tx.find(tables.USE_STATE, org_id=org_id, nonce=state.nonce, expires_at=state.expires_at) is None
     ):
         raise bad_field("state", "is not of this organization and user, has expired or was used; begin again")

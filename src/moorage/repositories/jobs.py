@@ -58,8 +58,9 @@ async def remove(run: Run, payload: RemoveRepositories) -> None:
 async def sweep(run: Run, _: SweepRepositories) -> None:
     """Clear away what is half made. A repository that holds anything is never touched, whatever the store says."""
     storage = Storage(run.db.env.settings)
-    await asyncio.to_thread(storage.clear_stale)
-    for repository_id in await asyncio.to_thread(storage.half_made):
+    now = run.db.env.clock.trusted_now()
+    await asyncio.to_thread(storage.clear_stale, now)
+    for repository_id in await asyncio.to_thread(storage.half_made, now):
         if await run.write(partial(_forget_unused, repository_id=repository_id)):
             await asyncio.to_thread(storage.remove, repository_id)
 
@@ -72,5 +73,5 @@ def _on_tick(tx: Tx, tick: Tick) -> None:
 @across_organizations("what is unused is unused in every organization")
 def _forget_unused(tx: Tx, repository_id: int) -> bool:
     """Forget a repository that nobody has begun to push to for a while. Return whether there is no row of it now."""
-    tx.run(tables.DELETE_UNUSED, id=repository_id, before=tx.now - STALE_S * SECOND_MS)
+    tx.run(tables.DELETE_UNUSED, id=repository_id, before=tx.trusted_now - STALE_S * SECOND_MS)
     return tx.find(tables.IS_THERE, id=repository_id) is None

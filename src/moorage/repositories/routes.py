@@ -114,7 +114,7 @@ def _callback(env: Env, query: SetupQuery) -> str:
     """Return the text of the page that GitHub sends a browser to."""
     is_whole = _WORD.fullmatch(query.state) and _WORD.fullmatch(query.code) and _NUMBER.fullmatch(query.installation_id)
     state = setup_state.read(env, query.state) if is_whole else None
-    if state is None or state.expires_at <= env.clock.now():
+    if state is None or not state.is_current(env.clock.now()):
         return _INCOMPLETE
     number = f', "installationId": {int(query.installation_id)}' if query.installation_id else ""
     sent = f'{{"state": "{query.state}", "code": "{query.code}"{number}}}'

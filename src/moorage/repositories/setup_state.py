@@ -10,7 +10,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import OctKey
 
 from moorage.env import Env
-from moorage.kit.clock import MINUTE_MS
+from moorage.kit.clock import MINUTE_MS, SKEW_MS
 from moorage.kit.crypto import derive
 
 LIFETIME_MS = 15 * MINUTE_MS
@@ -23,6 +23,10 @@ class SetupState:
     user_id: int
     nonce: str
     expires_at: int
+
+    def is_current(self, now: int) -> bool:
+        """Whether the state has not expired, and was not made by a clock that was ahead."""
+        return now < self.expires_at <= now + LIFETIME_MS + SKEW_MS
 
 
 def make(env: Env, org_id: int, user_id: int) -> tuple[str, int]:

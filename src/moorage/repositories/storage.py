@@ -15,7 +15,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,9 +66,9 @@ class Storage:
             self.path(repository_id).rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
-    def clear_stale(self) -> None:
+    def clear_stale(self, now_ms: int) -> None:
         """Delete what was under way when a process died, and open the locks that a git left behind."""
-        before = time.time() - STALE_S
+        before = now_ms / 1000 - STALE_S
         for pattern in _UNDER_WAY:
             for path in self.folder.glob(pattern):
                 if _is_older(path, before):
@@ -79,9 +78,9 @@ class Storage:
                 if _is_older(lock, before):
                     lock.unlink(missing_ok=True)
 
-    def half_made(self) -> list[int]:
+    def half_made(self, now_ms: int) -> list[int]:
         """Return the repositories without a single reference that nobody has touched for a while."""
-        before = time.time() - STALE_S
+        before = now_ms / 1000 - STALE_S
         found = (path for path in self.folder.glob("*.git") if path.stem.isdigit())
         return [int(path.stem) for path in found if _is_older(path, before) and not has_references(path)]
 

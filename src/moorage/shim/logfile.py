@@ -71,13 +71,16 @@ def _cut(line: bytes) -> bytes:
 
 def trim(
     folder: Path,
-    now_ms: int,
+    now_ms: int | None,
     *,
     room: int = 0,
     kept_bytes: int = KEPT_BYTES,
     kept_ms: int = FILE_MS + KEPT_MS,
 ) -> int:
-    """Remove the files that were begun too long ago, and the oldest while all are too large; return the bytes freed."""
+    """Remove the files that were begun too long ago, and the oldest while all are too large; return the bytes freed.
+
+    Without `now_ms` no file is too old.
+    """
     with os.scandir(folder) as entries:
         found = sorted((each for each in entries if NAME.fullmatch(each.name)), key=lambda each: each.name)
     sizes = {}
@@ -87,11 +90,19 @@ def trim(
     total = room + sum(size for _, size in sizes.values())
     freed = 0
     for path, (first, size) in sizes.items():
-        if total - freed > kept_bytes or first + kept_ms < now_ms:
+        if total - freed > kept_bytes or (now_ms is not None and first + kept_ms < now_ms):
             freed += size
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
     return freed
+
+
+def trim_each(folder: Path, now_ms: int) -> None:
+    """Trim the folders of logs below a folder. A log of which nothing is written any more is trimmed here alone."""
+    with contextlib.suppress(FileNotFoundError):
+        for each in sorted(folder.iterdir()):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                trim(each, now_ms)
 
 
 class _Printed:
@@ -200,7 +211,8 @@ class _Files:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._folder.chmod(0o750)
         if not self._kept_bytes:
-            trim(self._folder, now_ms, room=FILE_BYTES)
+            # By size only: a clock that was set forward must not remove young files. Retention jobs trim by age.
+            trim(self._folder, None, room=FILE_BYTES)
         while True:
             path = self._folder / f"{now_ms:013d}-{self._key}.log"
             try:

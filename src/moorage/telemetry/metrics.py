@@ -76,6 +76,9 @@ class Metrics:
         self.tick_lag = Gauge(
             "moorage_schedule_lag_seconds", "How late the latest scheduled tick fired.", registry=self.registry
         )
+        self.clock_steps = Counter(
+            "moorage_clock_steps_total", "Times that the system clock was set.", ("direction",), registry=self.registry
+        )
         self.monitors = MonitorMetrics(self.registry)
         self.crashes = Counter("moorage_crashes_total", "Unexpected errors.", ("where",), registry=self.registry)
 

@@ -141,8 +141,8 @@ def record(tx: Tx, delivery: Delivery) -> bool:
 @across_organizations("what is old is old in every organization")
 def sweep(tx: Tx) -> None:
     """Forget old events, and what Stripe said of things that ended or that never turned out to be anybody's."""
-    tx.run(tables.FORGET_EVENTS, before=tx.now - KEPT_MS)
-    tx.run(tables.FORGET_HOLDINGS, before=tx.now - KEPT_MS)
+    tx.run(tables.FORGET_EVENTS, before=tx.trusted_now - KEPT_MS)
+    tx.run(tables.FORGET_HOLDINGS, before=tx.trusted_now - KEPT_MS)
 
 
 def usable_name(value: Any) -> str | None:

@@ -1,22 +1,29 @@
-"""The scheduler: fires the timetable's ticks, each exactly once, however many schedulers run."""
+"""The scheduler: fires the timetable's ticks, each exactly once, however many schedulers run.
+
+Once a minute, and at once when the clock was set, it corrects the times that a clock which was ahead has stored.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.jobs import tables
+from moorage.jobs import corrections, tables
+from moorage.jobs.corrections import Correction
 from moorage.jobs.tables import Due
 from moorage.jobs.timetable import Tick, TickHandler, tick_to_fire
+from moorage.kit.clock import to_wire
 from moorage.telemetry import Telemetry
+from moorage.worker.pool import LEASE_MS
 
 POLL_S = 1.0
 BATCH = 500
+CORRECT_EVERY_S = 60.0
 TOGETHER = 50  # Ticks of one transaction. Thousands fall on the same minute, and a commit each would take seconds.
 
 
@@ -26,7 +33,11 @@ class Scheduler:
     telemetry: Telemetry
     handlers: dict[str, TickHandler] = field(default_factory=dict)
     skip: str = ""  # a kind that this process cannot handle, and others can
+    steady: Callable[[], float] = time.monotonic
     _beat_at: float = 0.0
+    _correct_at: float = float("-inf")
+    # The next tick of each entry that was found to be right. It stays right while the clock runs forward.
+    _right: dict[int, int] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Fire what is due until cancelled."""
@@ -43,15 +54,50 @@ class Scheduler:
     def is_alive(self) -> bool:
         return time.monotonic() - self._beat_at < 10 * POLL_S
 
+    def correct_soon(self) -> None:
+        """Check every stored time at the next turn: the clock was set."""
+        self._right = {}
+        self._correct_at = float("-inf")
+
     async def turn(self) -> int:
         """Fire everything that is due. Return how many ticks fired."""
         fired = 0
+        if self.steady() >= self._correct_at:
+            self._correct_at = self.steady() + CORRECT_EVERY_S
+            await self._correct()
         upcoming = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, skip=self.skip))
         if upcoming is None or upcoming > self.db.env.clock.now():
             return 0
         while due := await self.db.read(lambda tx: tx.all(tables.DUE, now=tx.now, most=BATCH, skip=self.skip)):
             fired += await _all(self._fire(due[at : at + TOGETHER]) for at in range(0, len(due), TOGETHER))
         return fired
+
+    async def _correct(self) -> None:
+        right: dict[int, int] = {}
+        after = 0
+        while entries := await self.db.read(lambda tx: corrections.find_ahead(tx, after)):  # noqa: B023
+            after = entries[-1].id
+            new = [entry for entry in entries if self._right.get(entry.id) != entry.next_run_at]
+            right.update((entry.id, entry.next_run_at) for entry in entries)
+            wrong = await asyncio.to_thread(_wrong, new, self.db.env.clock.now())
+            if wrong:
+                self._warn(await self.db.write(lambda tx: corrections.correct_ticks(tx, wrong)))  # noqa: B023
+                for entry in wrong:
+                    del right[entry.id]
+        self._right = right
+        if await self.db.read(lambda tx: corrections.has_jobs_ahead(tx, LEASE_MS)):
+            self._warn(await self.db.write(lambda tx: corrections.correct_jobs(tx, LEASE_MS)))
+
+    def _warn(self, done: Sequence[Correction]) -> None:
+        for each in done:
+            before, after = to_wire(each.before), to_wire(each.after)
+            self.telemetry.log.warning(
+                "corrected a time that a wrong clock had stored",
+                row=each.what,
+                column=each.column,
+                before=before,
+                after=after,
+            )
 
     async def _pause_s(self) -> float:
         """Return how long nothing is due; never longer than a poll, because an earlier tick may be added meanwhile."""
@@ -80,6 +126,10 @@ class Scheduler:
         handler(tx, Tick(due.kind, due.org_id, due.ref, tick))
         self.telemetry.metrics.tick_lag.set((tx.now - tick) / 1000)
         return True
+
+
+def _wrong(entries: Sequence[Due], now: int) -> list[Due]:
+    return [entry for entry in entries if entry.next_run_at > corrections.right_tick(entry, now)]
 
 
 async def _all(fires: Iterable[Awaitable[int]]) -> int:
