@@ -35,6 +35,7 @@ from moorage.shim.watch import NO_ROOM, Watch
 NORMAL_WEIGHT = 100
 HOLD_S = 30.0  # how long connections wait for an app that has been started again
 FLUSH_S = 1.0
+LATE_GRACE_S = 5.0  # for an app that was to stop while it started
 ROOT = "root"  # the folder on which a sandbox's file system is mounted
 RESOLV_CONF = Path("/etc/resolv.conf")
 
@@ -144,6 +145,9 @@ class Keeper:
 
     async def _see_through(self, run: Run) -> Ended:
         self._set(phase="running")
+        if self._stopping.is_set():  # since it was begun to start
+            run.terminate()
+            self._loop.call_later(LATE_GRACE_S, self._kill)
         watch = asyncio.create_task(Watch(self).run(run))
         ended = await run.ended()
         watch.cancel()
@@ -296,6 +300,15 @@ class Keeper:
             if self.run_ is not None:
                 self.run_.terminate()
         self._loop.call_later(grace_s, self._kill)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether the app does not run, or not for long any more."""
+        return self.is_stopping or self._phase != "running"
 
     def _kill(self) -> None:
         if self.run_ is not None:

@@ -18,7 +18,7 @@ from typing import Any
 from moorage.engines import wire
 from moorage.engines.ports import CannotStart, ReplicaSpec
 from moorage.sandbox import cgroup_files, run_groups
-from moorage.shim import nest
+from moorage.shim import folder_watch, nest
 from moorage.shim.home import Home
 from moorage.shim.keeper import ROOT, Keeper
 from moorage.shim.server import LONGEST_LINE, Server
@@ -67,7 +67,10 @@ async def _keep(spec: ReplicaSpec, folder: Path) -> None:
         listening = await asyncio.start_unix_server(server.serve, sock=_bind(folder), limit=LONGEST_LINE)
         gc.collect()
         gc.freeze()  # What is forked from us shares its memory for longer, and it was made to stay.
+        watch = asyncio.create_task(folder_watch.watch(keeper))
         await keeper.keep(lambda: _begin(keeper))
+        watch.cancel()
+        folder_watch.end_within()
         await server.finish()
         listening.close()
     finally:

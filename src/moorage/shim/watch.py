@@ -1,4 +1,4 @@
-"""Looking after a running app: what the kernel does not bound for us, and whether anybody still wants it to run."""
+"""Looking after a running app: what the kernel does not bound for us."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class Watch:
             await asyncio.sleep(self._next_pause())
             if run.verdict is not None:
                 return
-            self._look_for_folder()
             self._pause = self._usual_pause
             with contextlib.suppress(OSError):  # What is looked at may have ended; and nothing may stop the watching.
                 self._look_for_listener()
@@ -59,11 +58,6 @@ class Watch:
         keeper = self._keeper
         if self._may_listen_soon and ports.count(keeper.port, ports.LISTEN):
             keeper.opened()
-
-    def _look_for_folder(self) -> None:
-        """End with the app when the folder is gone, or is another's: then nobody knows of us any more."""
-        if not self._keeper.home.is_ours:
-            self._keeper.stop(GRACE_S)
 
     def _look_at_memory(self, run: Run) -> None:
         keeper = self._keeper
