@@ -14,7 +14,8 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import LostLease, RetryLater
 from moorage.jobs import Lane, tables
-from moorage.kit.clock import ManualClock
+from moorage.jobs.states import JobStatus
+from moorage.kit.clock import MINUTE_MS, ManualClock
 from moorage.telemetry import Telemetry
 from moorage.worker.pool import LEASE_MS, Worker
 from moorage.worker.run import Handlers, Run
@@ -261,6 +262,32 @@ async def test_a_job_whose_workers_keep_dying_is_ended(db: Database, clock: Manu
 
     assert told == [3]
     assert await statuses(db) == {"failed": 1}
+
+
+async def test_runs_that_end_with_their_worker_do_not_count_for_a_while(db: Database, clock: ManualClock) -> None:
+    told: list[int] = []
+    handlers = Handlers()
+    handlers.add(
+        Count,
+        lambda tx, payload: None,
+        on_failure=lambda tx, payload: told.append(payload.number),
+        uncounted_ms=10 * MINUTE_MS,
+    )
+    job_id = await add(db, 3, max_attempts=1)
+
+    attempts, pauses_s = [], []
+    while (found := await db.read(lambda tx: tx.find(tables.FIND, id=job_id))) and found.status == JobStatus.QUEUED:
+        pauses_s.append((found.run_at - clock.now()) // 1000)
+        clock.now_ms = found.run_at
+        attempts += [job.attempts for job in await make_worker(db, handlers)._claim(Lane.SWIFT, 1)]
+        clock.advance(LEASE_MS)
+        await make_worker(db, handlers)._release_expired()
+
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert pauses_s[:9] == [0, 0, 1, 3, 7, 15, 31, 60, 60]
+    assert told == [3]
+    assert found is not None
+    assert clock.now() - found.created_at >= 10 * MINUTE_MS
 
 
 async def test_an_event_reaches_every_feature_that_listens(db: Database) -> None:

@@ -19,14 +19,16 @@ from moorage.db.store import Database
 from moorage.gateway import sites
 from moorage.gateway.keeper import Keeper
 from moorage.gateway.routes import Routes
+from moorage.jobs import Lane
+from moorage.kit.clock import MINUTE_MS, ManualClock
 from moorage.kit.ids import new_uuid
 from moorage.projects import deployments
 from moorage.projects.deployments import SUPERSEDED
-from moorage.projects.pipeline import UNDECRYPTABLE
+from moorage.projects.pipeline import OURS, UNDECRYPTABLE
 from moorage.settings import Settings
 from moorage.telemetry import Telemetry
 from moorage.vault.tables import vault_secret
-from moorage.worker.pool import Worker
+from moorage.worker.pool import LEASE_MS, Worker
 
 pytestmark = pytest.mark.anyio
 
@@ -311,6 +313,47 @@ async def test_a_site_cannot_bring_the_platforms_own_folder(team: Team, settings
     assert release is not None
     assert made["fileCount"] == 2
     assert not (release / ".moorage" / "spa.html").exists()
+
+
+async def kill_workers(db: Database, app: App, clock: ManualClock, lane: Lane) -> int:
+    """Let workers die with whatever they have claimed, again and again; return how many runs that ended."""
+    lost = 0
+    for _ in range(6):
+        clock.advance(MINUTE_MS)
+        lost += len(await Worker(db, app.handlers, Telemetry(quiet=True))._claim(lane, 10))
+        clock.advance(LEASE_MS)
+        await Worker(db, app.handlers, Telemetry(quiet=True))._release_expired()
+    clock.advance(MINUTE_MS)
+    return lost
+
+
+async def test_a_publication_that_dies_with_the_platform_many_times_goes_live(
+    team: Team, app: App, db: Database, clock: ManualClock, settings: Settings, run_jobs: RunJobs
+) -> None:
+    await team.upload()
+
+    lost = await kill_workers(db, app, clock, Lane.SWIFT)
+    await run_jobs()
+
+    assert lost >= 6
+    assert served(settings) == "<h1>one</h1>"
+
+
+async def test_a_build_that_dies_with_the_platform_many_times_is_built_and_judged_by_its_commit(
+    team: Team, app: App, db: Database, clock: ManualClock, run_jobs: RunJobs
+) -> None:
+    made = (await team.create()).data
+
+    lost = await kill_workers(db, app, clock, Lane.HEAVY)
+    [before] = await team.deployments()
+    await run_jobs()
+    [after] = await team.deployments()
+    log = "\n".join(await team.log(made["deploymentUuid"]))
+
+    assert lost == 6
+    assert before["status"] == "queued"
+    assert (after["status"], OURS in log) == ("failed", False)
+    assert "acme/site" in log
 
 
 async def test_what_a_build_left_behind_is_cleared_up(app: App, settings: Settings) -> None:

@@ -36,6 +36,7 @@ from moorage.kit import folders, zips_writer
 from moorage.kit.crypto import CannotDecrypt
 from moorage.kit.ids import new_uuid
 from moorage.projects.deployment_tables import Line
+from moorage.projects.deployments import UNCOUNTED_MS
 from moorage.projects.followers import Followers
 from moorage.projects.logs import LogWriter
 from moorage.projects.pipeline import place
@@ -44,7 +45,7 @@ from moorage.repositories.fetch import FetchFailed, Sources
 from moorage.vault import service as vault
 from moorage.worker.run import Handlers, Run
 
-TRIES = 3  # of a build whose process died
+TRIES = 3  # of a build whose process died, once such ends count
 KEPT = 3  # builds of a cronjob whose artifacts are kept besides the one that runs
 MOST_LINES = 100_000
 SUPERSEDED = "A newer build of this cronjob was asked for before this one started"
@@ -235,7 +236,7 @@ class Builds:
 
 
 def register(handlers: Handlers, builds: Builds) -> None:
-    handlers.add(BuildCronjob, builds.handle, on_failure=_give_up)
+    handlers.add(BuildCronjob, builds.handle, on_failure=_give_up, uncounted_ms=UNCOUNTED_MS)
 
 
 def _fenced(run: Run, build: Build) -> Write:

@@ -180,6 +180,21 @@ FINISH = Command(
     )
 )
 RENEW = Command(update(job).where(_held).values(lease_until=arg("until")))
+EXPIRED = Query(select(*_ROW).where(_running & (_j.lease_until <= arg("now"))).limit(100), JobRow)
+# A run that ended with its worker and does not count: the job may be tried once more than before.
+REQUEUE_LOST = Command(
+    update(job)
+    .where((_j.id == arg("id")) & _running & (_j.lease_until <= arg("now")))
+    .values(
+        status=JobStatus.QUEUED.value,
+        max_attempts=_j.max_attempts + 1,
+        run_at=arg("run_at"),
+        lease_until=None,
+        lease_token=None,
+        last_error="the platform stopped while this ran",
+        updated_at=arg("now"),
+    )
+)
 # A job whose worker died goes back to the queue; one that has used up its attempts is ended by the sweeper instead.
 RELEASE_EXPIRED = Command(
     update(job)

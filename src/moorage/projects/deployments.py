@@ -20,6 +20,7 @@ from moorage.db.scope import across_organizations
 from moorage.db.tx import Tx, move
 from moorage.errors import Conflict, NotFound
 from moorage.jobs import Lane
+from moorage.kit.clock import HOUR_MS
 from moorage.kit.ids import new_uuid
 from moorage.projects import deployment_tables as rows
 from moorage.projects import followers, service, tables
@@ -30,7 +31,10 @@ from moorage.projects.tables import Preview, Project
 Kind = Literal["deploy", "rebuild", "restart", "rollback", "upload"]
 # They publish what is stored already, so they do not wait behind a build.
 WITHOUT_BUILD = frozenset(("rollback", "restart", "upload"))
-TRIES = 3  # of a deployment whose process died
+TRIES = 3  # of a build whose process died, once such ends count
+# A build that dies with the platform says nothing about the commit. For so long after the push it is tried again
+# without counting. After that each end counts, so that a build which is itself the cause does not go on for ever.
+UNCOUNTED_MS = 2 * HOUR_MS
 SUPERSEDED = "A newer deployment of this project was asked for before this one started"
 OVERTAKEN = "A newer deployment went live before this one was ready"
 

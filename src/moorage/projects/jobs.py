@@ -33,8 +33,8 @@ def register(handlers: Handlers, pipeline_: Pipeline) -> None:
     async def settle(run: Run, _: SettleGateway) -> None:
         await pipeline_.settle()
 
-    handlers.add(BuildDeployment, pipeline_.run_build, on_failure=_give_up)
-    handlers.add(PublishDeployment, pipeline_.run_publish, on_failure=_give_up)
+    handlers.add(BuildDeployment, pipeline_.run_build, on_failure=_give_up, uncounted_ms=deployments.UNCOUNTED_MS)
+    handlers.add(PublishDeployment, pipeline_.run_publish, on_failure=_give_up, uncounted_ms=deployments.UNCOUNTED_MS)
     handlers.add(ForgetReleases, forget)
     handlers.add(SettleGateway, settle)
     handlers.listen(OrganizationDeleted, delete_projects)

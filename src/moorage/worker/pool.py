@@ -30,6 +30,7 @@ LEASE_MS = 15_000
 RENEW_S = 5.0
 POLL_S = 1.0
 SHOWN_ERROR = 2_000
+LONGEST_PAUSE_MS = 60_000  # before a job runs again whose worker keeps dying: the job itself may be the cause
 _WHY = "the worker runs the jobs of every organization"
 
 
@@ -256,6 +257,11 @@ class Worker:
     def _release_unit(self, tx: Tx, held: list[int]) -> list[JobRow]:
         # What runs here has expired where the clock was set forward. It would run twice, and pass the fence twice.
         self._renew(tx, held)
+        for job in tx.all(tables.EXPIRED, now=tx.now):
+            handler = self.handlers.by_kind.get(job.kind)
+            if handler is not None and tx.trusted_now - job.created_at < handler.uncounted_ms:
+                pause = min((2 ** min(job.attempts - 1, 16) - 1) * 1000, LONGEST_PAUSE_MS)
+                tx.run(tables.REQUEUE_LOST, id=job.id, now=tx.now, run_at=tx.now + pause)
         tx.run(tables.RELEASE_EXPIRED, now=tx.now)
         taken = []
         for job in tx.all(tables.EXHAUSTED, now=tx.now):

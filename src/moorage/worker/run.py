@@ -63,6 +63,7 @@ class Handler:
     run: Callable[..., Any] | None
     on_failure: SyncHandler | None
     is_async: bool
+    uncounted_ms: int = 0  # For so long after a job was added, runs that end with their worker do not count.
 
 
 @dataclass
@@ -72,16 +73,24 @@ class Handlers:
     by_kind: dict[str, Handler] = field(default_factory=dict)
     listeners: dict[str, list[SyncHandler]] = field(default_factory=dict)
 
-    def add(self, payload: type[P], run: Callable[..., Any], *, on_failure: SyncHandler | None = None) -> None:
+    def add(
+        self,
+        payload: type[P],
+        run: Callable[..., Any],
+        *,
+        on_failure: SyncHandler | None = None,
+        uncounted_ms: int = 0,
+    ) -> None:
         """Register the handler of a kind.
 
         A sync handler runs in the transaction that ends the job: its effect happens exactly once. An async one may
-        run again after a crash, from the start. `on_failure` runs in the transaction that fails the job.
+        run again after a crash, from the start. `on_failure` runs in the transaction that fails the job. A run
+        whose worker dies counts as an attempt, unless the job was added less than `uncounted_ms` ago.
         """
         kind = kind_of(payload)
         if kind in self.by_kind:
             raise ValueError(f"{kind} has a handler already")
-        self.by_kind[kind] = Handler(payload, run, on_failure, inspect.iscoroutinefunction(run))
+        self.by_kind[kind] = Handler(payload, run, on_failure, inspect.iscoroutinefunction(run), uncounted_ms)
 
     def listen(self, payload: type[P], *listeners: SyncHandler) -> None:
         """Register for an event: a kind that any number of features may hear, each in the same transaction."""
