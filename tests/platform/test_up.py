@@ -138,6 +138,13 @@ def test_a_child_that_is_killed_is_started_again(platform: Running, kind: str) -
     platform.wait_until(lambda: platform.get(path, port=port)[0] in (200, 404))
 
 
+def test_the_processes_of_the_platform_share_its_control_group(platform: Running) -> None:
+    def groups() -> list[str]:
+        return [Path(f"/proc/{pid}/cgroup").read_text() for pid in platform.children().values()]
+
+    platform.wait_until(lambda: len(groups()) == 4 and len(set(groups())) == 1)
+
+
 def test_when_the_supervisor_is_killed_its_children_go_with_it(crashed: Crashed) -> None:
     crashed.platform.wait_until(lambda: not any(is_alive(pid) for pid in crashed.pids))
 

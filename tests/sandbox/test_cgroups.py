@@ -306,6 +306,27 @@ def test_the_platform_outweighs_a_cell(made: Cgroups, token: str, start: Start) 
     assert of_platform > 4 * of_cell
 
 
+def test_a_process_that_works_for_one_tenant_leaves_the_platforms_group(made: Cgroups, start: Start) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(SRC)!r})
+from moorage.sandbox import cgroup_files
+sys.stdin.readline()
+cgroup_files.leave_platform()
+print(sum("-platform" in tree.folder for tree in cgroup_files.own_hierarchies() if not tree.is_v2), flush=True)
+sys.stdin.readline()
+"""
+    child = start(code)
+    made.platform([child.pid])
+
+    say(child)
+    left_in = heard(child)
+    say(child)
+    child.wait(30)
+
+    assert left_in == "0"
+
+
 def test_a_process_that_the_platform_starts_makes_its_groups_beside_the_platforms(
     made: Cgroups, token: str, start: Start
 ) -> None:
