@@ -14,12 +14,14 @@ import resource
 import shutil
 import signal
 import subprocess
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import IO
 
+from moorage.kit import children
+from moorage.kit.children import Child
 from moorage.repositories.priority import GROUPS, be_nice, is_heavy
 
 OLDEST_GIT = (2, 30)  # With 2.31 private repositories of the code host can be read too.
@@ -77,16 +79,14 @@ class Git:
         environment: Mapping[str, str] | None = None,
         stdin: int | IO[bytes] = DEVNULL,
         stderr: int = DEVNULL,
-    ) -> Process:
+    ) -> Child:
         """Start git at low priority, with its output in a pipe; the caller ends it with `stop`."""
-        process = await asyncio.create_subprocess_exec(
-            *self.argv(*words, config=config or {}),
+        process = await children.start(
+            self.argv(*words, config=config or {}),
             cwd=cwd,
             env={**self._clean(), **self.environment, **(environment or {})},
             stdin=stdin,
-            stdout=PIPE,
             stderr=stderr,
-            start_new_session=True,
         )
         self._bound(process.pid)
         be_nice(process.pid)
@@ -144,7 +144,7 @@ class Git:
             resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
 
 
-async def _enter_group(process: Process) -> None:
+async def _enter_group(process: Child) -> None:
     entering = asyncio.ensure_future(asyncio.to_thread(GROUPS.enter, process.pid))
     try:
         await asyncio.shield(entering)
@@ -154,14 +154,14 @@ async def _enter_group(process: Process) -> None:
         raise
 
 
-async def stop(process: Process) -> None:
+async def stop(process: Child) -> None:
     """End a process and those it started, first with the chance to tidy up; then remove its cgroup."""
     await _end(process)
     if GROUPS.has(process.pid):
         await asyncio.to_thread(GROUPS.leave, process.pid)
 
 
-async def _end(process: Process) -> None:
+async def _end(process: Child) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.returncode is not None:
             return

@@ -13,7 +13,6 @@ import os
 import re
 import signal
 import tempfile
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +31,7 @@ from moorage.identity import orgs, tokens
 from moorage.identity.caller import Caller
 from moorage.identity.gate import IdentityGate
 from moorage.identity.roles import Role
+from moorage.kit.children import Child
 from moorage.repositories import bodies, pushes, service
 from moorage.repositories.git import TooSlow, stop
 from moorage.repositories.names import Name, parse_name
@@ -280,7 +280,7 @@ def _content_type(kind: str) -> tuple[bytes, bytes]:
     return b"content-type", f"application/x-{kind}".encode()
 
 
-def _end(process: Process) -> None:
+def _end(process: Child) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

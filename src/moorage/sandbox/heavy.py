@@ -10,13 +10,15 @@ import asyncio
 import contextlib
 import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
+from subprocess import PIPE
 from typing import Any
 
 import msgspec
 
 from moorage.errors import Internal
+from moorage.kit import children
+from moorage.kit.children import Child
 
 PROCESSES = 2  # Two, so that a large upload of one organization does not hold up all others.
 IDLE_S = 30.0
@@ -34,7 +36,7 @@ class HeavyWork:
     def __init__(self, processes: int = PROCESSES, idle_s: float = IDLE_S) -> None:
         self._free = asyncio.Semaphore(processes)
         self._idle_s = idle_s
-        self._idle: list[Process] = []
+        self._idle: list[Child] = []
         self._timer: asyncio.TimerHandle | None = None
         self._turns: dict[int, asyncio.Lock] = {}
         self._waiting: Counter[int] = Counter()
@@ -96,21 +98,16 @@ class HeavyWork:
         return answer
 
 
-async def _start() -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",  # Nothing is imported from the folder that the platform was started in.
-        "-m",
-        "moorage.sandbox.heavy_child",
+async def _start() -> Child:
+    # Nothing is imported from the folder that the platform was started in (-P).
+    return await children.start(
+        [sys.executable, "-P", "-m", "moorage.sandbox.heavy_child"],
         env={name: os.environ[name] for name in _KEPT if name in os.environ},
         stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
         limit=LONGEST_ANSWER,
-        start_new_session=True,
     )
 
 
-def _end(process: Process) -> None:
+def _end(process: Child) -> None:
     with contextlib.suppress(ProcessLookupError):
-        process.kill()
+        process.kill_now()

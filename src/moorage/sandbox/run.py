@@ -40,7 +40,7 @@ from moorage.sandbox.run_job import (
 from moorage.sandbox.run_watch import HEAD, RESULT, STDERR, STDOUT, FramedOut, Out, PlainOut, Relay, Watch, leave
 
 if TYPE_CHECKING:
-    import asyncio
+    from moorage.kit.children import Child
 
 __all__ = [
     "NO_ROOM",
@@ -68,15 +68,10 @@ async def run(job: Job, on_output: OnOutput | None = None) -> Finished:
 
     With `on_output`, what is printed is handed over as it comes, told apart by stream, and `output` stays empty.
     """
-    import asyncio  # The caller has it; the process that runs the job does without, and so starts sooner.
+    from moorage.kit import children  # The process that runs the job does without asyncio, and so starts sooner.
 
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "moorage.sandbox.run", FRAMED),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=network.environment(),
-        start_new_session=True,
-    )
+    argv = [sys.executable, "-m", "moorage.sandbox.run", FRAMED]
+    process = await children.start(argv, env=network.environment(), stdin=subprocess.PIPE, stderr=None)
     kept: list[bytes] = []
     result: dict[str, Any] | None = None
     try:
@@ -98,7 +93,7 @@ async def run(job: Job, on_output: OnOutput | None = None) -> Finished:
     return Finished(result["code"], output, result["why"], is_told=True)
 
 
-async def _tell(process: asyncio.subprocess.Process, job: Job) -> None:
+async def _tell(process: Child, job: Job) -> None:
     """Describe the job. What it is told by stays open: its end is how the runner notices that we have gone."""
     assert process.stdin is not None
     process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
@@ -106,7 +101,7 @@ async def _tell(process: asyncio.subprocess.Process, job: Job) -> None:
         await process.stdin.drain()
 
 
-async def _next_frame(process: asyncio.subprocess.Process) -> tuple[int, bytes] | None:
+async def _next_frame(process: Child) -> tuple[int, bytes] | None:
     from asyncio import IncompleteReadError
 
     assert process.stdout is not None
@@ -117,7 +112,7 @@ async def _next_frame(process: asyncio.subprocess.Process) -> tuple[int, bytes] 
         return None
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: Child) -> None:
     """End a runner that still runs. It clears up after itself, unless that takes too long."""
     import asyncio
 
