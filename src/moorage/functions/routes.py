@@ -25,11 +25,11 @@ from moorage.functions.schemas import (
     CreateFunctionForm,
     FunctionDetail,
     FunctionListItem,
+    FunctionRollbackInput,
     FunctionToken,
     FunctionVersion,
     InvokeFunctionInput,
     InvokeFunctionResult,
-    RollbackInput,
     UpdateFunctionInput,
     get_file,
     read_create_form,
@@ -172,7 +172,9 @@ def _add_changes(router: Router, parts: Parts) -> None:
         return await parts.change(request, partial(change, name=name, changes=body.changes()))
 
     @router.post("/functions/{name}/rollback", floor=Role.MEMBER)
-    async def roll_function_back(caller: Caller, request: Request, name: str, body: RollbackInput) -> FunctionDetail:
+    async def roll_function_back(
+        caller: Caller, request: Request, name: str, body: FunctionRollbackInput
+    ) -> FunctionDetail:
         """Make an existing version of a function its current one."""
         change = partial(service.rollback, org_id=caller.org_id, actor=caller.as_actor)
         return await parts.change(request, partial(change, name=name, version=body.version))

@@ -128,7 +128,7 @@ class UpdateFunctionInput(Input):
 _COLUMNS = {"timeout": "timeout_ms", "memory": "memory_mb", "handle_options": "own_options"}
 
 
-class RollbackInput(Input):
+class FunctionRollbackInput(Input):
     version: Annotated[int, Field(ge=1)]
 
 

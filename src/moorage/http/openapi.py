@@ -173,9 +173,9 @@ def _body(route: Route, components: dict[str, Any]) -> dict[str, Any] | None:
 
 def _component(model: type[BaseModel], components: dict[str, Any]) -> dict[str, Any]:
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}", schema_generator=_Schema)
-    for name, each in schema.pop("$defs", {}).items():
-        components[name] = each
-    components[model.__name__] = schema
+    for name, each in {**schema.pop("$defs", {}), model.__name__: schema}.items():
+        if components.setdefault(name, each) != each:
+            raise ValueError(f"cannot document {model.__module__}.{model.__name__}: another schema is named {name!r}")
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
@@ -207,7 +207,7 @@ def _failures(route: Route) -> dict[str, Any]:
         named = {**refusals, "500": "500"}
     else:
         quiet = route.scope is Scope.PUBLIC and not route.is_write
-        named = {str(status): str(status) for status in sorted({429, 500} if quiet else set(STATUS.values()))}
+        named = {str(status): str(status) for status in sorted({400, 429, 500} if quiet else set(STATUS.values()))}
     return {status: {"$ref": f"#/components/responses/{name}"} for status, name in named.items()}
 
 

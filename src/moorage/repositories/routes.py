@@ -18,7 +18,7 @@ from moorage.identity.roles import Role
 from moorage.kit.clock import to_wire
 from moorage.repositories import bindings, setup_state
 from moorage.repositories.github_api import GithubApi, GithubUnavailable
-from moorage.repositories.schemas import InstallationOut, SetupBegun, SetupInput, SetupQuery
+from moorage.repositories.schemas import ConnectInstallationInput, InstallationOut, SetupBegun, SetupQuery
 
 CALLBACK = "/v1/github/callback"
 # The page shows these texts inside a command, so nothing passes that means something to a shell.
@@ -66,7 +66,7 @@ def make_router(db: Database) -> Router:
         return html(_PAGE.format(body=_callback(env, query)))
 
     @router.post("/github/installations", floor=Role.ADMIN)
-    async def connect_installation(caller: Caller, body: SetupInput) -> InstallationOut:
+    async def connect_installation(caller: Caller, body: ConnectInstallationInput) -> InstallationOut:
         """Finish connecting a GitHub account, with the state and code that GitHub's redirect carries.
 
         The user who began must finish, and the GitHub user must own the account.

@@ -16,7 +16,7 @@ class SetupBegun(Output, frozen=True):
     expires_at: str
 
 
-class SetupInput(Input):
+class ConnectInstallationInput(Input):
     state: str = Field(min_length=1, max_length=1024)
     code: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,255}$")
     installation_id: int | None = optional(ge=1, le=MOST_NUMBER)
