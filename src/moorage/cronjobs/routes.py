@@ -65,7 +65,12 @@ def _add_reads(router: Router) -> None:
 
 
 def _add_writes(router: Router, wake: Callable[[], None]) -> None:
-    @router.post("/cronjobs", floor=Role.MEMBER, paid=True)
+    @router.post(
+        "/cronjobs",
+        floor=Role.MEMBER,
+        paid=True,
+        identifies=(("/v1/cronjobs/{name}/builds/{uuid}", "deploymentUuid"),),
+    )
     def create_cronjob(tx: Tx, caller: Caller, body: CreateCronjobInput) -> CronjobMutationResult:
         """Make a cronjob, from a repository or from a public image.
 
@@ -104,7 +109,12 @@ def _add_switches(router: Router, wake: Callable[[], None]) -> None:
         """Let runs begin by the clock again, from now on."""
         return CronjobMutationResult.of(service.resume(tx, caller.org_id, caller.as_actor, name))
 
-    @router.post("/cronjobs/{name}/trigger", floor=Role.MEMBER, paid=True)
+    @router.post(
+        "/cronjobs/{name}/trigger",
+        floor=Role.MEMBER,
+        paid=True,
+        identifies=(("/v1/cronjobs/executions/{uuid}", "executionUuid"),),
+    )
     def trigger_cronjob(tx: Tx, caller: Caller, name: str) -> TriggerCronjobResult:
         """Run a cronjob now. The next run by the clock stays where it is."""
         asked = service.trigger(tx, caller.org_id, caller.as_actor, name)

@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from moorage.http.answer import STATUS, Answer, Stream
 from moorage.http.idempotency import MAX_KEY
+from moorage.http.openapi_links import links_of
 from moorage.http.route import Route, Scope, Uuid
 
 REF = "#/components/schemas/{name}"
@@ -59,6 +60,8 @@ def document(routes: Iterable[Route], *, version: str, server: str) -> dict[str,
     for route in shown:
         operation = _operation(route, by_answer.get(id(route.answer)), components)
         paths.setdefault(route.path, {})[route.method.lower()] = operation
+        if links := links_of(route, shown, by_answer.get(id(route.answer)), components):
+            operation["responses"][str(route.status)]["links"] = links
     return {
         "openapi": "3.1.0",
         "info": {

@@ -66,6 +66,7 @@ class Route:
     raw: bool  # the answer is not wrapped in the envelope
     is_counted: bool  # against the rate limit
     is_page: bool  # the answer is HTML
+    identifies: tuple[tuple[str, str], ...]  # item paths of other resources, and the property with their id
     events: bool  # server-sent events; the token may come in the query
     upload: Upload | None
     body_optional: bool
@@ -133,6 +134,7 @@ def declare(
     raw: bool = False,
     is_counted: bool = True,
     is_page: bool = False,
+    identifies: tuple[tuple[str, str], ...] = (),
     events: bool = False,
     upload: Upload | None = None,
     body_optional: bool = False,
@@ -159,6 +161,7 @@ def declare(
         raw=raw,
         is_counted=is_counted,
         is_page=is_page,
+        identifies=identifies,
         events=events,
         upload=upload,
         body_optional=body_optional,

@@ -26,6 +26,9 @@ from moorage.projects.schemas import (
     RollbackInput,
 )
 
+# What their answers lead to.
+_DEPLOYMENT = (("/v1/deployments/{uuid}", "deploymentUuid"),)
+
 
 def make_router(db: Database, followers: Followers) -> Router:
     router = Router("Deployments")
@@ -40,7 +43,7 @@ def _started(made: Deployment) -> DeploymentStarted:
 
 
 def _add_writes(router: Router) -> None:
-    @router.post("/projects/{name}/deploy", floor=Role.MEMBER, status=202, body_optional=True)
+    @router.post("/projects/{name}/deploy", floor=Role.MEMBER, status=202, body_optional=True, identifies=_DEPLOYMENT)
     def deploy_project(tx: Tx, caller: Caller, name: str, body: DeployInput) -> DeploymentStarted:
         """Deploy a commit, or the head of the tracked branch.
 
@@ -49,12 +52,12 @@ def _add_writes(router: Router) -> None:
         actor = caller.as_actor
         return _started(deployments.deploy(tx, caller.org_id, actor, name, body.operation, body.commit_sha))
 
-    @router.post("/projects/{name}/redeploy", floor=Role.MEMBER, status=202)
+    @router.post("/projects/{name}/redeploy", floor=Role.MEMBER, status=202, identifies=_DEPLOYMENT)
     def redeploy_project(tx: Tx, caller: Caller, name: str) -> DeploymentStarted:
         """Build the commit of the live release again."""
         return _started(deployments.redeploy(tx, caller.org_id, caller.as_actor, name))
 
-    @router.post("/projects/{name}/rollback", floor=Role.MEMBER)
+    @router.post("/projects/{name}/rollback", floor=Role.MEMBER, identifies=_DEPLOYMENT)
     def roll_project_back(tx: Tx, caller: Caller, name: str, body: RollbackInput) -> DeploymentRef:
         """Publish what an earlier deployment published, without a build, as a new deployment."""
         uuid = parse_uuid(body.deployment_uuid) or ""

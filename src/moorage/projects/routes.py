@@ -120,7 +120,7 @@ def _add_reads(router: Router) -> None:
 
 
 def _add_writes(router: Router, parts: Parts) -> None:
-    @router.post("/projects", floor=Role.MEMBER)
+    @router.post("/projects", floor=Role.MEMBER, identifies=(("/v1/deployments/{uuid}", "deploymentUuid"),))
     def create_project(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
         """Make a project from a repository, and deploy it for the first time."""
         asked = body.root

@@ -86,7 +86,12 @@ class Uploads:
 def make_router(db: Database, uploads: Uploads) -> Router:
     router = Router("Projects")
 
-    @router.post("/projects/static-upload", floor=Role.MEMBER, upload=Upload((FIELD,), PACKED_BYTES, UploadForm))
+    @router.post(
+        "/projects/static-upload",
+        floor=Role.MEMBER,
+        upload=Upload((FIELD,), PACKED_BYTES, UploadForm),
+        identifies=(("/v1/projects/{name}", "name"), ("/v1/deployments/{uuid}", "uploadId")),
+    )
     async def upload_site(caller: Caller, request: Request, form: Form) -> UploadResult:
         """Publish a ZIP archive as a static site, in the field `staticFiles`.
 
