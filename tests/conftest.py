@@ -107,6 +107,7 @@ TWINS = {
     "tests/monitors/test_prober_changes.py": "postgres",
     "tests/monitors/test_prober_trouble.py": "postgres",
     "tests/monitors/test_status_page.py": "postgres",
+    "tests/openapi/test_operations.py": "many",
     "tests/platform/test_database_copies.py": "mariadb",
     "tests/rules/test_rules_api.py": "postgres",
     "tests/servers/test_postgres.py": r"postgresql-14\.",

@@ -1,26 +1,16 @@
-"""The document of all routes: valid, whole, and true. Generated requests meet only answers that it tells of."""
+"""The document of all routes: valid, whole, and linked. tests/openapi calls every operation of it."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-import requests
 import schemathesis
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from pydantic import Field
-from schemathesis import GenerationMode, checks
-from tests.builders import make_member, make_org, make_token, make_user
+from pydantic import Field, create_model
 from tests.client import Client
-from tests.functions.edge_stand_in import EdgeStandIn
-from tests.functions.support import PYTHON, zip_of
 from tests.http.lab import one_store
-from tests.http.live_server import Platform, live_platform
 
 from moorage.app import App
 from moorage.db.tx import Tx
@@ -31,98 +21,8 @@ from moorage.http.forms import Form
 from moorage.http.models import Input, Output, optional
 from moorage.http.paging import CursorPage, CursorQuery, Page, PageQuery
 from moorage.http.route import MB, Router, Scope, Upload, Uuid
-from moorage.kit.spool import SpoolWriter
 
 DOCUMENT = openapi_document()
-SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
-FOUND: list[Any] = list(SCHEMA.get_all_operations())
-OPERATIONS = {found.ok().label: found.ok() for found in FOUND}
-# A stream does not end by itself; tests/http/test_sse.py follows it.
-CALLED = [label for label in OPERATIONS if not label.endswith("/stream")]
-CHECKS = [
-    checks.not_a_server_error,
-    checks.status_code_conformance,
-    checks.content_type_conformance,
-    checks.response_schema_conformance,
-    checks.response_headers_conformance,
-]
-EXAMPLES = 3
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Platform]:
-    with live_platform(tmp_path_factory.mktemp("openapi"), sqlite_template) as platform:
-        folder, loop = platform.db.env.settings.folder, platform.server.loop
-        gateway = EdgeStandIn(folder("run") / "edge.sock", SpoolWriter(folder("spool"), capacity=2**20))
-        asyncio.run_coroutine_threadsafe(gateway.start(), loop).result(20)
-        yield platform
-        asyncio.run_coroutine_threadsafe(platform.app.functions.edge.close(), loop).result(20)
-        asyncio.run_coroutine_threadsafe(gateway.stop(), loop).result(20)
-
-
-async def newcomer(platform: Platform) -> tuple[str, dict[str, int | str]]:
-    """Return the token of somebody new, and ids that really name something of theirs.
-
-    Every operation gets its own, because some of them delete the account that calls them.
-    """
-    db = platform.db
-    user = await make_user(db)
-    org = await make_org(db, user)
-    member = await make_member(db, org)
-    token = await make_token(db, user, org.id)
-    api = Client(platform.app.asgi, token=token)
-    invitation = (await api.post(f"/v1/orgs/{org.id}/invitations", json={"email": f"x{org.id}@example.com"})).data
-    listed = (await api.get("/v1/api-tokens")).data
-    return token, {
-        "org_id": org.id,
-        "user_id": member.id,
-        "invitation_id": invitation["id"],
-        "token_id": listed[0]["id"],
-        "notification_id": 1,
-        **await asyncio.to_thread(functions_of, platform, token),
-    }
-
-
-def functions_of(platform: Platform, token: str) -> dict[str, int | str]:
-    """Make a function and a schedule of it; over the socket, because a client of the gateway belongs to one loop."""
-    headers = {"Authorization": f"Bearer {token}"}
-    fields, files = {"name": "anchor", "runtime": "python"}, {"code": ("code.zip", zip_of(PYTHON))}
-    requests.post(f"{platform.server.url}/v1/functions", data=fields, files=files, headers=headers, timeout=20)
-    body = {"name": "yearly", "function": "anchor", "cronSchedule": "0 0 1 1 *"}
-    made = requests.post(f"{platform.server.url}/v1/scheduled-functions", json=body, headers=headers, timeout=20)
-    return {"name": "anchor", "schedule_id": made.json()["data"]["id"]}
-
-
-@pytest.mark.xdist_group("openapi")
-@pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.name.lower())
-@pytest.mark.parametrize("label", CALLED)
-def test_an_operation_answers_as_the_document_says(platform: Platform, label: str, mode: GenerationMode) -> None:
-    token, ids = asyncio.run(newcomer(platform))
-    operation = OPERATIONS[label]
-    is_empty = mode is GenerationMode.NEGATIVE and not operation.body and not list(operation.iter_parameters())
-    statuses: set[int] = set()
-
-    @settings(
-        max_examples=EXAMPLES,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(case=operation.as_strategy(generation_mode=mode), is_known=st.booleans())
-    def call_and_validate(case: Any, is_known: bool) -> None:
-        if is_known:
-            case.path_parameters = {name: ids.get(name, value) for name, value in (case.path_parameters or {}).items()}
-        headers = {"Authorization": f"Bearer {token}"}
-        reply = case.call_and_validate(platform.server.url, session=session, headers=headers, checks=CHECKS, timeout=20)
-        statuses.add(reply.status_code)
-
-    with requests.Session() as session:
-        if not is_empty:
-            call_and_validate()
-
-    assert statuses or is_empty
-    assert platform.server.crashes == []
 
 
 class EnvVar(Input):
@@ -208,6 +108,76 @@ def test_a_document_that_is_wrong_would_be_noticed() -> None:
         check_valid(wrong)
     with pytest.raises(KeyError):
         check_valid(dangling)
+
+
+def links_in(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """Yield each link with the operation and the response that it belongs to."""
+    for item in document["paths"].values():
+        for operation in item.values():
+            for response in operation["responses"].values():
+                for link in response.get("links", {}).values():
+                    yield operation, response, link
+
+
+def path_parameters(operation: dict[str, Any]) -> set[str]:
+    return {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+
+
+def pointed_at(document: dict[str, Any], response: dict[str, Any], pointer: str) -> dict[str, Any]:
+    """Return the schema of what a pointer into an answer leads to; raises KeyError where there is no such field."""
+    schema: dict[str, Any] = response["content"]["application/json"]["schema"]
+    for part in pointer.split("/")[1:]:
+        schema = schema["items"] if part == "0" else schema["properties"][part]
+        while "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def test_an_operation_on_a_resource_is_led_to_by_a_link() -> None:
+    targets = {link["operationId"] for _, _, link in links_in(DOCUMENT)}
+
+    operations = [operation for item in DOCUMENT["paths"].values() for operation in item.values()]
+    assert {each["operationId"] for each in operations if path_parameters(each)} == targets
+
+
+def test_a_link_fills_every_path_parameter_from_a_field_that_the_answer_has() -> None:
+    named = {each["operationId"]: each for item in DOCUMENT["paths"].values() for each in item.values()}
+
+    for operation, response, link in links_in(DOCUMENT):
+        assert set(link["parameters"]) == path_parameters(named[link["operationId"]])
+        for expression in link["parameters"].values():
+            if expression.startswith("$request.path."):
+                assert expression.removeprefix("$request.path.") in path_parameters(operation)
+            else:
+                assert pointed_at(DOCUMENT, response, expression.removeprefix("$response.body#"))
+
+
+def test_a_link_is_made_from_a_collection_and_from_what_a_route_says_that_it_identifies() -> None:
+    links = {(operation["operationId"], link["operationId"]): link for operation, _, link in links_in(DOCUMENT)}
+
+    first_member = {"org_id": "$request.path.org_id", "user_id": "$response.body#/data/0/userId"}
+    built = {"name": "$response.body#/data/name", "uuid": "$response.body#/data/deploymentUuid"}
+    assert links["list_members", "change_member"]["parameters"] == first_member
+    assert links["create_cronjob", "read_build_logs"]["parameters"] == built
+    assert links["add_domain", "verify_domain"]["parameters"] == {"domain_id": "$response.body#/data/id"}
+    assert ("create_cronjob", "read_deployment_status") not in links
+
+
+def test_two_schemas_with_one_name_are_refused() -> None:
+    router = Router("Ships")
+
+    def lower(tx: Tx, body: ShipInput) -> None:
+        return None
+
+    def raise_again(tx: Tx, body: ShipInput) -> None:
+        return None
+
+    router.post("/ships/lower")(lower)
+    raise_again.__annotations__["body"] = create_model("ShipInput", __base__=Input, depth=(int, ...))
+    router.post("/ships/raise")(raise_again)
+
+    with pytest.raises(ValueError, match="another schema is named 'ShipInput'"):
+        openapi.document(router.routes, version="1.2.3", server="http://localhost:1")
 
 
 @one_store
