@@ -290,6 +290,7 @@ class Projects:
         domain_jobs.register(handlers, ticks, self.verifier)
         handlers.listen(ServedDomainsChanged, _settle_domains)
         repository_jobs.register(handlers, ticks, github)
+        self.git.register(handlers)
         analytics_retention.register(handlers, ticks)
         project_service.dependents["rules"] = rule_service.remove_of_project
         rule_service.other_hosts["domains"] = domain_service.hosts_of

@@ -134,7 +134,7 @@ def push_of(team: Team, sha: str, branch: str = "main", repository: str = "Acme/
 
 
 async def said(team: Team, push: Push) -> list[str]:
-    return [line async for line in pushes.Pushes(team.db, Followers())(push)]
+    return [line async for line in pushes.Pushes(team.db, Followers())(push, lambda tx: True)]
 
 
 async def test_a_push_builds_what_wants_that(team: Team, stranger: Team, repo: Repo, run_jobs: RunJobs) -> None:

@@ -30,6 +30,7 @@ from moorage.repositories import bindings, service
 from moorage.repositories.bindings import Installed, Proof
 from moorage.repositories.names import parse_name
 from moorage.repositories.server import PREFIX, GitServer, Push
+from moorage.repositories.service import Settle
 from moorage.telemetry import Telemetry
 
 PATIENCE_S = 20.0
@@ -43,9 +44,12 @@ class Listener:
     pushes: list[Push] = field(default_factory=list)
     ended: list[Push] = field(default_factory=list)
     go_on: threading.Event = field(default_factory=threading.Event)
+    db: Database | None = None
 
-    async def hear(self, push: Push) -> AsyncIterator[str]:
-        self.pushes.append(push)
+    async def hear(self, push: Push, settle: Settle) -> AsyncIterator[str]:
+        assert self.db is not None
+        if await self.db.write(settle):
+            self.pushes.append(push)
         for line in self.lines:
             yield line
         while not self.go_on.is_set():
@@ -81,6 +85,7 @@ class Harbor:
 
 def mount(app: App, db: Database, listener: Listener) -> GitServer:
     """Put a git server of the test's own into the application, in the place of any other."""
+    listener.db = db
     server = GitServer(db, IdentityGate(app.sessions), listener.hear, telemetry=Telemetry(quiet=True))
     app.asgi.mounts = (Mount(PREFIX, server.handle),)
     return server

@@ -68,6 +68,18 @@ def add(
     return job_id
 
 
+@across_organizations("the caller added the job itself")
+def withdraw(tx: Tx, job_id: int) -> bool:
+    """Remove a job that waits. False where a worker has taken it, or it has ended."""
+    return tx.run(tables.WITHDRAW, id=job_id) > 0
+
+
+@across_organizations("the caller added the job itself")
+def postpone(tx: Tx, job_id: int, delay_ms: int) -> None:
+    """Let a job that waits run no sooner than after a delay."""
+    tx.run(tables.POSTPONE, id=job_id, run_at=tx.now + delay_ms, now=tx.now)
+
+
 def kind_of(payload: type[msgspec.Struct]) -> str:
     tag = payload.__struct_config__.tag
     if not isinstance(tag, str):

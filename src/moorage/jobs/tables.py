@@ -219,6 +219,9 @@ EXPIRE_ALL = Command(update(job).where(_running).values(lease_until=0))
 FORGET = Command(delete(job).where((_j.status == arg("status")) & (_j.updated_at < arg("before"))))
 COUNTS = Query(select(_j.status, func.count()).group_by(_j.status), pair)
 FIND = Query(select(*_ROW).where(_j.id == arg("id")), JobRow)
+_waiting = (_j.id == arg("id")) & _queued
+WITHDRAW = Command(delete(job).where(_waiting))
+POSTPONE = Command(update(job).where(_waiting).values(run_at=arg("run_at"), updated_at=arg("now")))
 NEXT_DUE = Query(select(func.min(_j.run_at)).where(_queued), scalar)
 OLDEST_LEASE = Query(select(func.min(_j.lease_until)).where(_running), scalar)
 

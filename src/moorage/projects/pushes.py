@@ -13,7 +13,7 @@ from moorage.projects.deployment_tables import Deployment
 from moorage.projects.deployments import Asked
 from moorage.projects.followers import Followers
 from moorage.projects.tables import Project
-from moorage.repositories.service import Push
+from moorage.repositories.service import Push, Settle
 
 # What else a push starts, by feature: each returns what whoever pushed is told about it.
 OnPush = Callable[[Tx, int, Push], list[str]]
@@ -28,9 +28,9 @@ class Pushes:
         self._db = db
         self._followers = followers
 
-    async def __call__(self, push: Push) -> AsyncIterator[str]:
+    async def __call__(self, push: Push, settle: Settle) -> AsyncIterator[str]:
         """Deploy what the push is for, and yield the lines that whoever pushed sees."""
-        started, others = await self._db.write(partial(_start, org_id=push.org_id, push=push))
+        started, others = await self._db.write(partial(_start, org_id=push.org_id, push=push, settle=settle))
         for line in others:
             yield line
         for project, deployment in started:
@@ -55,10 +55,12 @@ class Pushes:
                 yield await self._db.read(partial(_end, org_id=deployment.org_id, deployment_id=deployment.id))
 
 
-def _start(tx: Tx, org_id: int, push: Push) -> tuple[list[tuple[Project, Deployment]], list[str]]:
-    """Start a deployment for every project that tracks a branch of the push and wants that."""
+def _start(tx: Tx, org_id: int, push: Push, settle: Settle) -> tuple[list[tuple[Project, Deployment]], list[str]]:
+    """Start a deployment for every project that tracks a branch of the push and wants that; once for each push."""
     started: list[tuple[Project, Deployment]] = []
     others: list[str] = []
+    if not settle(tx):
+        return started, ["Stored. What follows it was started already"]
     moved = {update.branch: update.new for update in push.updates}
     found = [each for each in tx.all(tables.OF_REPOSITORY, repository=push.repository.lower()) if each.org_id == org_id]
     for listener in also.values():

@@ -1,6 +1,8 @@
 """Storing a push that has come whole, and what follows it.
 
-Everything here runs beside the request that brought the push: a client that goes away takes nothing with it.
+Everything here runs beside the request that brought the push: a client that goes away takes nothing with it. A process
+that dies takes nothing with it either: before git moves a branch, a job is added that does what follows. It is due when
+its process has not postponed it for a minute, and withdrawn in the transaction in which the process itself does it.
 """
 
 from __future__ import annotations
@@ -13,27 +15,34 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from moorage import jobs
 from moorage.audit.service import Actor
 from moorage.db.store import Database
-from moorage.errors import EngineError
+from moorage.db.tx import Tx
+from moorage.errors import EngineError, RetryLater
 from moorage.http.request import size_text
 from moorage.repositories import service
 from moorage.repositories.git import TooSlow, stop
 from moorage.repositories.pktline import BadPacket, Packets
 from moorage.repositories.pushes import HEADS, PushRequest
-from moorage.repositories.service import FIRST_BRANCH, Push, Update
+from moorage.repositories.service import FIRST_BRANCH, FollowPush, Push, Settle, Update
 from moorage.repositories.storage import MB, Storage, size_of
 from moorage.repositories.tables import Repository
 from moorage.repositories.turns import Turns
 from moorage.repositories.view import View
 from moorage.telemetry import Telemetry
+from moorage.worker.run import Run
 
 RECEIVE_S = 600
+LEASE_MS = 60_000
+RENEW_S = 20.0
+RETRY_S = 20.0  # git itself outlives our process, and may still be storing a push.
+ATTEMPTS = 60
 TIDY_S = 300
 ASK_S = 30
 _READ = 64 * 1024
 
-OnPush = Callable[[Push], AsyncIterator[str]]
+OnPush = Callable[[Push, Settle], AsyncIterator[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +94,13 @@ class Receiver:
     async def run(self, incoming: Incoming, view: View) -> None:
         """Store a push, do what follows, and let the client see it."""
         try:
-            with incoming.body, self._turns.go_on(incoming.repository.org_id):
-                code = await self._receive(incoming, view)
-            if code == 0:
-                await self._follow(incoming, view)
-            else:
-                view.fail("The push could not be stored; is it one?")
+            async with self._promise(incoming) as job_id:
+                with incoming.body, self._turns.go_on(incoming.repository.org_id):
+                    code = await self._receive(incoming, view)
+                if code == 0:
+                    await self._follow(incoming, view, job_id)
+                else:
+                    view.fail("The push could not be stored; is it one?")
         except (TooSlow, BadPacket) as error:
             self._telemetry.log.warning("a push failed", repository=incoming.repository.id, why=str(error))
             view.fail(f"The push was given up: {error}")
@@ -101,6 +111,29 @@ class Receiver:
             view.end()
         await self.tidy(incoming.path, "--auto")
 
+    async def follow(self, run: Run, payload: FollowPush) -> None:
+        """Do what follows a push, where its process died after git had moved the branches."""
+        stored = await run.read(partial(service.find_by_id, org_id=payload.org_id, repository_id=payload.repository_id))
+        if stored is None:
+            return
+        path = self._storage.path(stored.id)
+        heads = await self._heads(path) if path.exists() else {}
+        updates = tuple(update for update in payload.updates if heads.get(update.branch) == update.new)
+        if not updates:
+            if run.db.env.clock.now() - run.job.created_at < RECEIVE_S * 1000:
+                raise RetryLater(after_s=RETRY_S, why="no branch was moved so far")
+            return
+        push = Push(stored.org_id, str(stored.full_name), updates, payload.actor)
+        note = await self._noted(stored, path, heads, push)
+
+        def settle(tx: Tx) -> bool:
+            run.end(tx)
+            note(tx)
+            return True
+
+        async for _ in self._on_push(push, settle):
+            break  # Nobody looks on: the first line comes when everything is started.
+
     async def tidy(self, path: Path, *words: str) -> None:
         """Let git pack what lies around; one repository at a time, since it takes memory and a core."""
         async with self._tidying:
@@ -108,6 +141,25 @@ class Receiver:
                 await self._git.run("gc", "--quiet", *words, cwd=path, within_s=TIDY_S)
             except (TooSlow, OSError) as error:  # The repository itself may be gone by now.
                 self._telemetry.log.warning("a repository is not tidy", path=path.name, why=str(error))
+
+    @contextlib.asynccontextmanager
+    async def _promise(self, incoming: Incoming) -> AsyncIterator[int]:
+        """Hold a job that does what follows the push, should this process die; it waits as long as this one lives."""
+        wanted, stored = tuple(_wanted(incoming.request)), incoming.repository
+        payload = FollowPush(stored.org_id, stored.id, wanted, incoming.actor)
+        add = partial(jobs.add, payload=payload, delay_ms=LEASE_MS, max_attempts=ATTEMPTS)
+        job_id = await self._db.write(add)
+        assert job_id is not None
+        renewing = asyncio.create_task(self._renew(job_id))
+        try:
+            yield job_id
+        finally:
+            renewing.cancel()
+
+    async def _renew(self, job_id: int) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            await self._db.write(partial(jobs.postpone, job_id=job_id, delay_ms=LEASE_MS))
 
     async def _receive(self, incoming: Incoming, view: View) -> int:
         words = ("receive-pack", "--stateless-rpc", incoming.path)
@@ -125,30 +177,43 @@ class Receiver:
         finally:
             await stop(process)
 
-    async def _follow(self, incoming: Incoming, view: View) -> None:
-        """Note what is stored now, then tell whoever deploys, line by line."""
+    async def _follow(self, incoming: Incoming, view: View, job_id: int) -> None:
+        """Note what is stored now and start what follows, in one transaction; then show that, line by line."""
         stored, path = incoming.repository, incoming.path
         heads = await self._heads(path)
         updates = tuple(_updates(incoming.request, heads))
         push = Push(stored.org_id, str(stored.full_name), updates, incoming.actor)
-        noted = partial(
+        note = await self._noted(stored, path, heads, push)
+
+        def settle(tx: Tx) -> bool:
+            if not jobs.withdraw(tx, job_id):
+                return False
+            note(tx)
+            return True
+
+        if updates:
+            await self._tell(push, settle, view)
+        else:
+            await self._db.write(settle)
+
+    async def _noted(self, stored: Repository, path: Path, heads: dict[str, str], push: Push) -> Callable[[Tx], None]:
+        """Return the unit of work that notes what a push left behind."""
+        return partial(
             service.finish_push,
             org_id=stored.org_id,
             repository=stored,
             push=push,
             size_bytes=await asyncio.to_thread(size_of, path),
-            default_branch=await self._settle_head(path, heads, updates),
+            default_branch=await self._settle_head(path, heads, push.updates),
         )
-        await self._db.write(noted)
-        if updates:
-            await self._tell(push, view)
 
-    async def _tell(self, push: Push, view: View) -> None:
+    async def _tell(self, push: Push, settle: Settle, view: View) -> None:
         try:
-            async for line in self._on_push(push):
+            async for line in self._on_push(push, settle):
                 view.say(line)
         except Exception as error:  # noqa: BLE001 - the push itself is stored, whatever its deployment meets
             self._telemetry.crashed(None, error, where="on_push")
+            await self._db.write(settle)
             view.say("The push is stored, but what follows it went wrong on our side.")
 
     async def _heads(self, path: Path) -> dict[str, str]:
@@ -175,12 +240,25 @@ class Receiver:
         return chosen
 
 
-def _updates(request: PushRequest, heads: dict[str, str]) -> list[Update]:
-    """Return what the push changed: what is true in the repository counts, not what was asked for."""
+def _wanted(request: PushRequest) -> list[Update]:
+    """Return the branches that a push wants to create or move. One whose name is not UTF-8 is not followed."""
     found = []
     for command in request.commands:
         branch = command.reference.removeprefix(HEADS)
-        moved = not command.deletes and command.old != command.new
-        if moved and branch != command.reference and heads.get(branch) == command.new:
+        is_text = command.reference.isascii() or _is_utf8(command.reference)
+        if is_text and not command.deletes and command.old != command.new and branch != command.reference:
             found.append(Update(branch, command.old, command.new))
     return found
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # It stands for bytes that are not.
+        return False
+    return True
+
+
+def _updates(request: PushRequest, heads: dict[str, str]) -> list[Update]:
+    """Return what the push changed: what is true in the repository counts, not what was asked for."""
+    return [update for update in _wanted(request) if heads.get(update.branch) == update.new]

@@ -37,6 +37,7 @@ from moorage.repositories.git import TooSlow, stop
 from moorage.repositories.names import Name, parse_name
 from moorage.repositories.pktline import FLUSH, packet
 from moorage.repositories.receiving import Incoming, OnPush, Receiver
+from moorage.repositories.service import FollowPush
 from moorage.repositories.service import Push as Push
 from moorage.repositories.service import Update as Update
 from moorage.repositories.storage import MB, Storage
@@ -44,6 +45,7 @@ from moorage.repositories.tables import Repository
 from moorage.repositories.turns import Turns
 from moorage.repositories.view import View
 from moorage.telemetry import Telemetry
+from moorage.worker.run import Handlers
 
 PREFIX = "/git/"
 MOST_ASKED = 16 * MB  # what a client that fetches may say it has and wants
@@ -109,6 +111,9 @@ class GitServer:
             return await self._answer(_asked(request, found[1], found[2]), advertise=found[2] == "info/refs")
         except MoorageError as error:
             return _refusal(error)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.add(FollowPush, self._receiver.follow)
 
     async def close(self) -> None:
         """Let pushes that are being stored come to their end, but do not wait long for what follows them."""

@@ -7,6 +7,7 @@ exists: the answer is the same, whether a repository is somebody else's, may not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -45,6 +46,19 @@ class Push:
     actor: Actor
 
 
+# Notes a push in the transaction that starts what follows it; False where that was done already.
+Settle = Callable[[Tx], bool]
+
+
+class FollowPush(msgspec.Struct, frozen=True, tag="repositories.follow_push"):
+    """Do what follows a push whose process died after git had moved its branches."""
+
+    org_id: int
+    repository_id: int
+    updates: tuple[Update, ...]
+    actor: Actor
+
+
 class RemoveRepositories(msgspec.Struct, frozen=True, tag="repositories.remove"):
     """Delete the folders of repositories whose rows are gone."""
 
@@ -55,6 +69,10 @@ def find(tx: Tx, org_id: int, name: Name) -> Repository | None:
     """Return the organization's own repository of that name."""
     found = _find_anybodys(tx, name)
     return found if found is not None and found.org_id == org_id else None
+
+
+def find_by_id(tx: Tx, org_id: int, repository_id: int) -> Repository | None:
+    return tx.find(tables.FIND_BY_ID, org_id=org_id, id=repository_id)
 
 
 def get(tx: Tx, org_id: int, name: Name) -> Repository:

@@ -114,6 +114,7 @@ FIND = Query(
     select(*columns(repository)).where((_r.owner_key == arg("owner_key")) & (_r.name_key == arg("name_key"))),
     Repository,
 )
+FIND_BY_ID = Query(select(*columns(repository)).where(_this), Repository)
 FIRST_USER: Query[int] = Query(
     select(_r.org_id).where(_r.owner_key == arg("owner_key")).order_by(_r.id).limit(1), scalar
 )

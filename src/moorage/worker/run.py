@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from moorage.db.scope import across_organizations
 from moorage.db.store import Database, Unit
 from moorage.db.tx import Tx
 from moorage.errors import LostLease
 from moorage.jobs import kind_of, tables
+from moorage.jobs.states import JobStatus
 from moorage.jobs.tables import JobRow
 
 T = TypeVar("T")
@@ -41,6 +43,13 @@ class Run:
             return unit(tx)
 
         return await self.db.write(fenced)
+
+    @across_organizations("a job's payload names its organization")
+    def end(self, tx: Tx) -> None:
+        """End the job in a transaction of its own effect, which thereby happens exactly once; raises LostLease."""
+        ended = {"to": JobStatus.DONE, "run_at": 0, "error": None, "now": tx.now}
+        if tx.run(tables.FINISH, id=self.job.id, lease=self.lease, **ended) == 0:
+            raise LostLease(f"job {self.job.id} is no longer ours")
 
     async def write_until_fewer(self, most: int, delete: Unit[int]) -> None:
         """Delete in small units, each of at most so many rows, until one finds fewer. Others write in between."""
