@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,8 @@ from moorage.identity.users import User
 from moorage.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ManualClock
 from moorage.platform import chores, future_times
 from moorage.platform.clock_watch import ClockWatch
+from moorage.platform.opening import store_path
+from moorage.settings import Settings
 from moorage.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
@@ -209,6 +213,9 @@ async def test_a_sweep_deletes_what_is_old_once_the_clock_is_trusted_again(
     assert await machine.db.read(lambda tx: tx.all(Query(select(login_session.c.id), scalar))) == []
 
 
+@pytest.mark.boundary(
+    "stranger-to-platform", "A session token that a wrong clock issued in the future is refused, now and at that date."
+)
 async def test_a_session_that_was_issued_in_the_future_is_refused_and_never_becomes_valid(
     machine: Machine, api: Client, app: App, clock: ManualClock
 ) -> None:
@@ -245,6 +252,19 @@ async def test_a_token_that_was_made_by_a_clock_ahead_expires_after_its_days(
     [line] = [each for each in logged if each.get("column") == "expires_at"]
     assert line["before"] > line["after"]
     assert line["row"].startswith("api_token ")
+
+
+@pytest.mark.settings(snapshots_to_keep=2)
+def test_snapshots_that_a_clock_ahead_has_named_do_not_displace_new_ones(
+    settings: Settings, sqlite_template: Path, clock: ManualClock
+) -> None:
+    store_path(settings).parent.mkdir(parents=True)
+    shutil.copyfile(sqlite_template, store_path(settings))
+    ahead = [chores.snapshot_store(settings, clock.now() + YEAR_MS + day * DAY_MS) for day in range(2)]
+
+    made = [chores.snapshot_store(settings, clock.now() + day * DAY_MS) for day in range(2)]
+
+    assert [path.exists() for path in (*ahead, *made)] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("rule", future_times.RULES, ids=lambda rule: f"{rule.table.name}.{rule.column}")
