@@ -109,6 +109,7 @@ TWINS = {
     "tests/monitors/test_status_page.py": "postgres",
     "tests/openapi/test_operations.py": "many",
     "tests/platform/test_database_copies.py": "mariadb",
+    "tests/platform/test_killed_requests.py": "postgres",
     "tests/rules/test_rules_api.py": "postgres",
     "tests/servers/test_postgres.py": r"postgresql-14\.",
     "tests/webhooks/test_stripe_effects.py": "postgres",

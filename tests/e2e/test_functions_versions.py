@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 
 import pytest
-from tests.e2e.functions_support import Answer, Platform, at_once, held, new_name, read_answer, wait_until
+from tests.e2e.functions_support import (
+    Answer,
+    Platform,
+    at_once,
+    form,
+    held,
+    new_name,
+    read_answer,
+    wait_until,
+    zip_of,
+)
 
 pytestmark = pytest.mark.xdist_group("functions")
 
@@ -217,3 +231,37 @@ def test_calls_in_flight_of_a_deleted_function_finish(platform: Platform, langua
         platform.api("DELETE", f"/v1/functions/{name}")
 
     assert [(answer.status, answer.body) for answer in answers] == [(200, b"done")]
+
+
+def test_a_kill_between_the_commit_and_the_answer_leaves_one_version_and_its_answer(platform: Platform) -> None:
+    """The function gateway is held, so that the control process has committed and cannot answer yet."""
+    name = platform.create(new_name("killed"), "python", says("python", "one"))
+    body, headers = form(zip_of({"main.py": says("python", "two")}))
+    keyed = {**headers, "Idempotency-Key": new_name("deploy")}
+    path, edge = f"/v1/functions/{name}/deploy", platform.children()["edge"]
+
+    os.kill(edge, signal.SIGSTOP)
+    try:
+        lost = threading.Thread(target=lambda: swallow(platform, path, body, keyed))
+        lost.start()
+        wait_until(lambda: len(platform.api("GET", f"/v1/functions/{name}/versions")) == 2)
+        killed = platform.kill("control")
+    finally:
+        os.kill(edge, signal.SIGCONT)
+    lost.join()
+    wait_until(
+        lambda: platform.children().get("control", killed) != killed and platform.send("GET", "/health").status == 200,
+        60,
+    )
+    again = platform.send("POST", path, body, keyed)
+
+    assert (again.status, again.header("idempotency-replayed")) == (200, "true")
+    assert again.json["data"]["currentVersion"] == 2
+    assert len(platform.api("GET", f"/v1/functions/{name}/versions")) == 2
+    wait_until(lambda: platform.fetch(name).body == b"two")
+
+
+def swallow(platform: Platform, path: str, body: bytes, headers: dict[str, str]) -> None:
+    """Send a request whose answer never comes."""
+    with contextlib.suppress(OSError, HTTPException):
+        platform.send("POST", path, body, headers)

@@ -7,19 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from tests.builders import make_member, make_org, make_token, make_user, session_for
 from tests.client import Client, Reply
 from tests.http.lab import LabCaller, lab, one_store, texts_in_store
 
+from moorage.app import App
+from moorage.db.query import Query, scalar
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import BadRequest, Conflict, Internal, RateLimited
-from moorage.http import idempotency
+from moorage.http import idempotency, once
 from moorage.http.answer import Answer, plain_json
 from moorage.http.models import Input, Output
-from moorage.http.route import Router
+from moorage.http.once import Write
+from moorage.http.route import Router, Scope
+from moorage.http.tables import idempotency_key
 from moorage.identity.roles import Role
 from moorage.kit.clock import DAY_MS, HOUR_MS, ManualClock
+from moorage.platform import opening
 
 pytestmark = pytest.mark.anyio
 
@@ -73,14 +79,33 @@ def yard(db: Database) -> Yard:
         return yard.take(body)
 
     @router.post("/async", status=202)
-    async def later(body: OrderInput) -> Order:
+    async def later(body: OrderInput, write: Write) -> Order:
+        return await write(lambda tx: yard.take(body))
+
+    @router.post("/outside")
+    async def outside(body: OrderInput) -> Order:
         return yard.take(body)
 
     @router.post("/slow")
-    async def slow(body: OrderInput) -> Order:
+    async def slow(body: OrderInput, write: Write) -> Order:
+        yard.started.set()
+        await yard.may_go_on.wait()
+        return await write(lambda tx: yard.take(body))
+
+    @router.post("/slow-outside")
+    async def slow_outside(body: OrderInput) -> Order:
         yard.started.set()
         await yard.may_go_on.wait()
         return yard.take(body)
+
+    @router.post("/settles")
+    async def settles(body: OrderInput, write: Write) -> Order:
+        made = await write(lambda tx: yard.take(body))
+        yard.started.set()
+        await yard.may_go_on.wait()
+        if body.item == "late trouble":
+            raise Internal("The gateway is away")
+        return Order(made.number, "settled") if body.item == "news" else made
 
     @router.post("/secret", secret=True)
     def secret(tx: Tx, body: OrderInput) -> Secret:
@@ -88,8 +113,8 @@ def yard(db: Database) -> Yard:
         return Secret("psk_shown_only_once")
 
     @router.post("/secret-later", secret=True)
-    async def secret_later(body: OrderInput) -> Secret:
-        yard.take(body)
+    async def secret_later(body: OrderInput, write: Write) -> Secret:
+        await write(lambda tx: yard.take(body), answer=lambda _: Secret("psk_shown_only_once"))
         return Secret("psk_shown_only_once")
 
     @router.post("/unavailable")
@@ -110,7 +135,7 @@ def yard(db: Database) -> Yard:
     return yard
 
 
-both_kinds = pytest.mark.parametrize("path", ["/v1/sync", "/v1/async"])
+both_kinds = pytest.mark.parametrize("path", ["/v1/sync", "/v1/async", "/v1/outside"])
 
 
 @both_kinds
@@ -203,15 +228,16 @@ async def test_a_request_over_the_rate_limit_leaves_its_key_free(yard: Yard) -> 
     assert yard.orders == ["rope"]
 
 
-async def test_while_the_first_is_at_work_the_second_is_a_conflict(yard: Yard) -> None:
-    first = asyncio.create_task(yard.order("/v1/slow"))
+@pytest.mark.parametrize("path", ["/v1/slow", "/v1/slow-outside"])
+async def test_while_the_first_is_at_work_the_second_is_a_conflict(yard: Yard, path: str) -> None:
+    first = asyncio.create_task(yard.order(path))
     await yard.started.wait()
 
-    second = await yard.order("/v1/slow")
-    other_body = await yard.order("/v1/slow", "tar")
+    second = await yard.order(path)
+    other_body = await yard.order(path, "tar")
     yard.may_go_on.set()
     done = await first
-    third = await yard.order("/v1/slow")
+    third = await yard.order(path)
 
     assert (second.status, other_body.status) == (409, 409)
     assert "still at work" in second.error["message"]
@@ -227,14 +253,100 @@ async def test_of_many_at_once_one_takes_effect_and_the_others_see_it_or_a_confl
     assert len({reply.body for reply in replies if reply.status == 200}) == 1
 
 
-async def test_two_processes_that_share_a_store_run_it_once(yard: Yard, db: Database) -> None:
+@both_kinds
+async def test_two_processes_that_share_a_store_run_it_once(yard: Yard, db: Database, path: str) -> None:
     """Another dispatcher on the same store knows nothing of what is at work in the first."""
     other = Yard(yard.router, lab(db, yard.router))
 
-    replies = await asyncio.gather(*((yard, other)[number % 2].order("/v1/sync") for number in range(10)))
+    replies = await asyncio.gather(*((yard, other)[number % 2].order(path) for number in range(10)))
 
     assert yard.orders == ["rope"]
-    assert {reply.status for reply in replies} <= {200, 409}
+    assert {reply.status for reply in replies} <= {200, 202, 409}
+
+
+async def test_of_two_processes_that_prepare_the_same_write_the_second_gives_the_answer_of_the_first(
+    yard: Yard, db: Database
+) -> None:
+    other = Yard(yard.router, lab(db, yard.router))
+    both = [asyncio.create_task(each.order("/v1/slow")) for each in (yard, other)]
+    await yard.started.wait()
+
+    yard.may_go_on.set()
+    replies = await asyncio.gather(*both)
+
+    assert yard.orders == ["rope"]
+    assert [reply.status for reply in replies] == [200, 200]
+    assert replies[0].body == replies[1].body
+
+
+async def test_the_answer_is_stored_with_the_effect_so_a_process_that_dies_right_after_loses_neither(
+    yard: Yard, db: Database
+) -> None:
+    """The first process never comes to its end; the next one knows the store alone."""
+    dying = asyncio.create_task(yard.order("/v1/settles"))
+    await yard.started.wait()
+
+    again = await lab(db, yard.router).post("/v1/settles", json={"item": "rope"}, headers=KEY)
+    dying.cancel()
+
+    assert again.data == {"number": 1, "item": "rope"}
+    assert again.headers["idempotency-replayed"] == "true"
+    assert yard.orders == ["rope"]
+
+
+async def test_a_process_that_dies_before_its_effect_leaves_the_key_free(yard: Yard, db: Database) -> None:
+    dying = asyncio.create_task(yard.order("/v1/slow"))
+    await yard.started.wait()
+
+    stored = await texts_in_store(db)
+    dying.cancel()
+    yard.may_go_on.set()
+    again = await lab(db, yard.router).post("/v1/slow", json={"item": "rope"}, headers=KEY)
+
+    assert "order-7" not in stored
+    assert again.data == {"number": 1, "item": "rope"}
+    assert yard.orders == ["rope"]
+
+
+async def test_an_answer_that_says_more_than_at_the_commit_is_given_again_as_it_was_sent(yard: Yard) -> None:
+    yard.may_go_on.set()
+
+    first = await yard.order("/v1/settles", "news")
+    again = await yard.order("/v1/settles", "news")
+
+    assert first.data == again.data == {"number": 1, "item": "settled"}
+    assert yard.orders == ["news"]
+
+
+async def test_trouble_after_the_effect_does_not_let_it_happen_again(yard: Yard) -> None:
+    yard.may_go_on.set()
+
+    first = await yard.order("/v1/settles", "late trouble")
+    again = await yard.order("/v1/settles", "late trouble")
+
+    assert (first.status, again.status) == (500, 200)
+    assert yard.orders == ["late trouble"]
+
+
+@one_store
+async def test_a_handler_that_would_take_effect_in_two_transactions_is_refused(db: Database) -> None:
+    router = Router("Lab")
+
+    @router.post("/twice")
+    async def twice(write: Write) -> None:
+        await write(lambda tx: None)
+        await write(lambda tx: None)
+
+    assert (await lab(db, router).post("/v1/twice")).status == 500
+
+
+@one_store
+async def test_only_what_runs_outside_of_the_store_takes_effect_outside_of_its_transaction(app: App) -> None:
+    credentialed = [route for route in app.routes if route.is_write and route.scope is not Scope.PUBLIC]
+
+    outside = {route.operation for route in credentialed if route.is_async and "write" not in route.wants}
+
+    assert outside == {"invoke_function", "run_scheduled_function", "run_command", "begin_installation"}
 
 
 @pytest.mark.parametrize("path", ["/v1/secret", "/v1/secret-later"])
@@ -308,20 +420,61 @@ async def test_after_a_day_a_key_is_free_again(yard: Yard, clock: ManualClock, p
     assert yard.orders == ["rope", "tar"]
 
 
-async def test_a_claim_whose_process_died_blocks_its_key_for_an_hour(
-    yard: Yard, db: Database, clock: ManualClock
-) -> None:
-    body = b'{"item": "rope"}'
-    claim = idempotency.Claim(1, "ada", "POST /v1/async", "order-7", idempotency.fingerprint(body))
+async def leave_claim(db: Database) -> None:
+    """Leave the claim of a process that died while it ran something outside of the store."""
+    claim = idempotency.Claim(1, "ada", "POST /v1/outside", "order-7", idempotency.fingerprint(b'{"item": "rope"}'))
     await db.write(lambda tx: idempotency.begin(tx, claim))
 
-    clock.advance(HOUR_MS - 1)
-    blocked = await yard.order("/v1/async")
-    clock.advance(1)
-    free = await yard.order("/v1/async")
 
-    assert (blocked.status, free.status) == (409, 202)
+async def test_a_claim_whose_process_died_blocks_its_key_until_its_lease_expires(
+    yard: Yard, db: Database, clock: ManualClock
+) -> None:
+    await leave_claim(db)
+
+    clock.advance(idempotency.LEASE_MS - 1)
+    blocked = await yard.order("/v1/outside")
+    clock.advance(1)
+    free = await yard.order("/v1/outside")
+
+    assert (blocked.status, free.status) == (409, 200)
     assert yard.orders == ["rope"]
+
+
+async def test_a_start_releases_the_claims_of_the_process_before_where_the_store_has_one_owner(
+    yard: Yard, db: Database
+) -> None:
+    await leave_claim(db)
+
+    await db.write(opening.prepare)
+
+    status = (await yard.order("/v1/outside")).status
+    assert status == (200 if db.dialect == "sqlite" else 409)
+
+
+async def test_a_claim_at_work_outlasts_its_lease(
+    yard: Yard, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(once, "RENEW_S", 0.01)
+    other = Yard(yard.router, lab(db, yard.router))
+    first = asyncio.create_task(yard.order("/v1/slow-outside"))
+    await yard.started.wait()
+
+    for _ in range(3):
+        clock.advance(idempotency.LEASE_MS - 1)
+        async with asyncio.timeout(20):
+            while not await is_leased_until(db, clock.now() + idempotency.LEASE_MS):
+                await asyncio.sleep(0.01)
+    second = await other.order("/v1/slow-outside")
+    yard.may_go_on.set()
+
+    assert second.status == 409
+    assert (await first).status == 200
+    assert yard.orders == ["rope"]
+
+
+async def is_leased_until(db: Database, moment: int) -> bool:
+    column = idempotency_key.c.expires_at
+    return await db.read(lambda tx: tx.all(Query(select(column), scalar)) == [moment])
 
 
 async def test_the_sweep_removes_what_has_expired_and_nothing_else(

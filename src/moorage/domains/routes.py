@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from moorage.db.tx import Tx
 from moorage.domains import service
 from moorage.domains.dns import Addresses
@@ -10,7 +13,7 @@ from moorage.domains.schemas import AddCustomDomainInput, CustomDomain
 from moorage.domains.tables import Domain
 from moorage.domains.verifying import Verifier
 from moorage.http.models import Output
-from moorage.http.request import Request
+from moorage.http.once import Write
 from moorage.http.route import Router
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
@@ -26,38 +29,37 @@ def make_router(verifier: Verifier) -> Router:
     db = verifier.db
     addresses = Addresses(db.env.settings, verifier.resolver)
 
-    async def show(found: Domain) -> CustomDomain:
-        host = projects.host_of(db.env.settings, found.project_name)
-        return CustomDomain.of(found, host, await addresses.of(host) if is_apex(found.domain) else ())
+    async def shower(domain: str, project_name: str) -> Callable[[Domain], CustomDomain]:
+        """Return what shows a domain, with DNS asked beforehand: a transaction cannot wait for it."""
+        host = projects.host_of(db.env.settings, project_name)
+        return partial(CustomDomain.of, host=host, addresses=await addresses.of(host) if is_apex(domain) else ())
 
     @router.get("/projects/{name}/domains")
     async def list_domains(caller: Caller, name: str) -> list[CustomDomain]:
         """List the custom domains of a project, oldest first."""
         found = await db.read(lambda tx: service.all_of(tx, caller.org_id, name))
-        return [await show(domain) for domain in found]
+        return [(await shower(each.domain, each.project_name))(each) for each in found]
 
     @router.post("/projects/{name}/domains", floor=Role.MEMBER)
-    async def add_domain(caller: Caller, request: Request, name: str, body: AddCustomDomainInput) -> CustomDomain:
+    async def add_domain(caller: Caller, name: str, body: AddCustomDomainInput, write: Write) -> CustomDomain:
         """Add a custom domain to a project.
 
         `records` lists what to set in DNS. The domain is served once `verify` found the TXT record, or a CNAME record
         from the domain to the project. Keep the record: it is looked for again every day.
         """
-
-        def unit(tx: Tx) -> Domain:
-            tx.trace_id = request.trace_id
-            return service.add(tx, caller.org_id, caller.as_actor, name, body.domain)
-
-        return await show(await db.write(unit))
+        project = await db.peek(lambda tx: projects.get(tx, caller.org_id, name))
+        show = await shower(body.domain, project.name)
+        return await write(lambda tx: show(service.add(tx, caller.org_id, caller.as_actor, name, body.domain)))
 
     @router.post("/domains/{domain_id}/verify")
-    async def verify_domain(caller: Caller, request: Request, domain_id: int) -> CustomDomain:
+    async def verify_domain(caller: Caller, domain_id: int, write: Write) -> CustomDomain:
         """Look at a domain's DNS records now, and return the domain with what came of it.
 
         It takes as long as DNS does, at most 5 seconds. `lastError` says what was found in place of the record.
         """
-        actor, trace_id = caller.as_actor, request.trace_id
-        return await show(await verifier.verify(caller.org_id, actor, domain_id, trace_id=trace_id))
+        found, look = await verifier.look(caller.org_id, domain_id)
+        show = await shower(found.domain, found.project_name)
+        return await write(lambda tx: show(service.settle(tx, caller.org_id, caller.as_actor, domain_id, look)))
 
     @router.delete("/domains/{domain_id}", floor=Role.MEMBER)
     def delete_domain(tx: Tx, caller: Caller, domain_id: int) -> DomainDeleted:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
 
-from moorage.audit.service import THE_PLATFORM, Actor
+from moorage.audit.service import THE_PLATFORM
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.domains import service
@@ -37,17 +37,11 @@ class Verifier:
     resolver: Resolver
     certificates: Certificates
 
-    async def verify(self, org_id: int, actor: Actor, domain_id: int, *, trace_id: str | None = None) -> Domain:
-        """Look at a domain's records, and return it as it is after that. Whoever else holds it is looked at too."""
+    async def look(self, org_id: int, domain_id: int) -> tuple[Domain, Look]:
+        """Look at a domain's records, and at those of the organization that holds it; `service.settle` decides."""
         found, holder = await self.db.read(lambda tx: service.get_with_holder(tx, org_id, domain_id))
         mine, theirs = await asyncio.gather(self._look(found), self._look_if(holder))
-        look = Look(mine, await self._certificate(found), holder.id if holder else None, theirs)
-
-        def unit(tx: Tx) -> Domain:
-            tx.trace_id = trace_id
-            return service.settle(tx, org_id, actor, domain_id, look)
-
-        return await self.db.write(unit)
+        return found, Look(mine, await self._certificate(found), holder.id if holder else None, theirs)
 
     async def recheck_due(self, write: Write) -> None:
         """Look again at every verified domain whose time has come."""

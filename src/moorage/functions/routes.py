@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, cast
+from typing import cast
 from uuid import uuid4
 
 from moorage.cells import runtimes
@@ -38,14 +38,13 @@ from moorage.functions.tables import Function
 from moorage.http.answer import failure
 from moorage.http.envvars import RevealedSecret, RevealInput, SecretName
 from moorage.http.forms import Form
+from moorage.http.once import Write
 from moorage.http.paging import Page, PageQuery
 from moorage.http.request import Request
 from moorage.http.route import Router, Upload
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
 from moorage.vault import service as vault
-
-T = TypeVar("T")
 
 BUSY_S = 1  # When a full queue is worth another try: calls are short.
 
@@ -64,23 +63,16 @@ class Parts:
         env = variables.read_env_text(tx, org_id, function.id)
         return FunctionDetail.of(function, env, self.db.env.settings, self.sandbox_state())
 
-    async def change(self, request: Request, unit: Callable[[Tx], Function]) -> FunctionDetail:
+    async def change(self, write: Write, unit: Callable[[Tx], Function]) -> FunctionDetail:
         """Change a function, and return it once the function gateway knows."""
 
         def changed(tx: Tx) -> tuple[Function, FunctionDetail]:
             function = unit(tx)
             return function, self.detail(tx, function.org_id, function)
 
-        function, detail = await self.write(request, changed)
+        function, detail = await write(changed, answer=lambda result: result[1])
         await self.publisher.settle(function.org_id, function.id)
         return detail
-
-    async def write(self, request: Request, unit: Callable[[Tx], T]) -> T:
-        def traced(tx: Tx) -> T:
-            tx.trace_id = request.trace_id
-            return unit(tx)
-
-        return await self.db.write(traced)
 
 
 def make_router(parts: Parts) -> Router:
@@ -122,7 +114,7 @@ def _add_uploads(router: Router, parts: Parts) -> None:
     db, packages = parts.db, parts.packages
 
     @router.post("/functions", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES, CreateFunctionForm))
-    async def create_function(caller: Caller, request: Request, form: Form) -> FunctionDetail:
+    async def create_function(caller: Caller, form: Form, write: Write) -> FunctionDetail:
         """Make a function from a ZIP archive of its code, in the field `code` (or `file`).
 
         The main file stands at the archive's root or in its only top folder. Dependencies that a package.json or a
@@ -136,12 +128,12 @@ def _add_uploads(router: Router, parts: Parts) -> None:
         try:
             async with packages.ready(org_id, archive.path, new.runtime) as package:
                 make = partial(service.create, org_id=org_id, actor=caller.as_actor, standing=standing)
-                return await parts.change(request, partial(make, new=new, package=package))
+                return await parts.change(write, partial(make, new=new, package=package))
         except BadPackage as error:
             raise bad_package(sent_as, error) from error
 
     @router.post("/functions/{name}/deploy", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES))
-    async def deploy_function(caller: Caller, request: Request, name: str, form: Form) -> FunctionDetail:
+    async def deploy_function(caller: Caller, name: str, form: Form, write: Write) -> FunctionDetail:
         """Deploy a ZIP archive as the function's next version.
 
         Calls that are under way finish on the version they started on; every later one runs on the new one.
@@ -151,7 +143,7 @@ def _add_uploads(router: Router, parts: Parts) -> None:
         try:
             async with packages.ready(caller.org_id, archive.path, found.runtime) as package:
                 add = partial(service.deploy, org_id=caller.org_id, actor=caller.as_actor)
-                return await parts.change(request, partial(add, function_id=found.id, package=package))
+                return await parts.change(write, partial(add, function_id=found.id, package=package))
         except BadPackage as error:
             raise bad_package(sent_as, error) from error
 
@@ -163,27 +155,27 @@ def bad_package(sent_as: str, error: BadPackage) -> BadRequest:
 
 def _add_changes(router: Router, parts: Parts) -> None:
     @router.patch("/functions/{name}", floor=Role.MEMBER)
-    async def update_function(caller: Caller, request: Request, name: str, body: UpdateFunctionInput) -> FunctionDetail:
+    async def update_function(caller: Caller, name: str, body: UpdateFunctionInput, write: Write) -> FunctionDetail:
         """Change settings of a function, for calls that start after the answer.
 
         `env` replaces all variables and `secrets` all secrets; a secret without a value keeps the one it has.
         """
         change = partial(service.update, org_id=caller.org_id, actor=caller.as_actor, secrets=body.wanted_secrets())
-        return await parts.change(request, partial(change, name=name, changes=body.changes()))
+        return await parts.change(write, partial(change, name=name, changes=body.changes()))
 
     @router.post("/functions/{name}/rollback", floor=Role.MEMBER)
     async def roll_function_back(
-        caller: Caller, request: Request, name: str, body: FunctionRollbackInput
+        caller: Caller, name: str, body: FunctionRollbackInput, write: Write
     ) -> FunctionDetail:
         """Make an existing version of a function its current one."""
         change = partial(service.rollback, org_id=caller.org_id, actor=caller.as_actor)
-        return await parts.change(request, partial(change, name=name, version=body.version))
+        return await parts.change(write, partial(change, name=name, version=body.version))
 
     @router.delete("/functions/{name}", floor=Role.MEMBER)
-    async def delete_function(caller: Caller, request: Request, name: str) -> None:
+    async def delete_function(caller: Caller, name: str, write: Write) -> None:
         """Delete a function with its code, versions, schedules and records."""
         remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
-        left = await parts.write(request, remove)
+        left = await write(remove, answer=lambda _: None)
         await parts.publisher.settle(left.org_id, left.function_id)
         await code.remove_unused(parts.db, left.digests)
 

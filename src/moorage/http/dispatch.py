@@ -13,19 +13,21 @@ a client that is over its limit gets 429 in both cases.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.errors import BadRequest, Conflict, Internal, MoorageError, NotFound, RateLimited, Unauthorized
+from moorage.errors import BadRequest, Internal, MoorageError, NotFound, RateLimited, Unauthorized
 from moorage.http import forms, idempotency, proxies, strictjson
-from moorage.http.answer import DEPRECATED, STATUS, Answer, Stream, failure, plain_json, success
+from moorage.http.answer import Answer, Stream, failure
 from moorage.http.cors import Cors
 from moorage.http.match import RouteTree
 from moorage.http.models import validate
+from moorage.http.once import Replay, Write, again, encode
 from moorage.http.ratelimit import RateLimiter, address_key, token_key
 from moorage.http.request import ClientGone, Counted, Request, basic_password, uncounted
 from moorage.http.route import Route, Scope
@@ -226,7 +228,7 @@ class Dispatcher:
 
     def _read_now(self, request: Request, route: Route, values: list[str]) -> Answer:
         if self._needs_no_store(route):
-            return _encode(route, route.handler(**self._arguments(request, route, values)))
+            return encode(route, route.handler(**self._arguments(request, route, values)))
         answer: Answer = self._peek_now(self._read_unit(request, route, values))
         self._note(request.caller)
         return answer
@@ -240,7 +242,7 @@ class Dispatcher:
 
         def unit(tx: Tx) -> Answer:
             request.caller = self._admit(tx, route, ask)
-            return _encode(route, route.handler(**self._arguments(request, route, values, tx=tx)))
+            return encode(route, route.handler(**self._arguments(request, route, values, tx=tx)))
 
         return unit
 
@@ -249,41 +251,18 @@ class Dispatcher:
         raw = await request.body(route.body_limit)
 
         def unit(tx: Tx) -> Answer:
-            tx.trace_id = request.trace_id
             given = self._arguments(request, route, values, tx=tx, body=raw)
-            return _encode(route, route.handler(**given))
+            return encode(route, route.handler(**given))
 
         claim = self._claim(request, route, raw)
+        write = Write(self.db, request, route, claim)
         if claim is None:
-            return await self.db.write(unit)
-        return await self._once(request, route, claim, unit)
-
-    async def _once(
-        self, request: Request, route: Route, claim: idempotency.Claim, unit: Callable[[Tx], Answer]
-    ) -> Answer:
-        """Run a write under an idempotency key: the effect and the stored answer are one transaction."""
-        if claim.place in self._at_work:
-            raise Conflict("The first request with this Idempotency-Key is still at work")
-
-        def claimed(tx: Tx) -> Answer:
-            begun = idempotency.begin(tx, claim)
-            if isinstance(begun, Answer):
-                return _again(request, begun)
+            return await write(unit)
+        with self._alone(claim):
             try:
-                with tx.savepoint():
-                    answer = unit(tx)
-            except MoorageError as error:
-                if not idempotency.is_kept(STATUS[error.code]):
-                    raise
-                answer = failure(error, request.trace_id)
-            idempotency.finish(tx, begun, answer, secret=route.secret)
-            return answer
-
-        self._at_work.add(claim.place)
-        try:
-            return await self.db.write(claimed)
-        finally:
-            self._at_work.discard(claim.place)
+                return await write(unit)
+            except Replay as replay:
+                return again(request, replay.answer)
 
     async def _run_async(self, request: Request, route: Route, ask: Ask, values: list[str]) -> Answer | Stream:
         await self._pass_gate(request, route, ask)
@@ -295,23 +274,28 @@ class Dispatcher:
             reads = route.body is not None or "request" not in route.wants
             raw = await request.body(route.body_limit) if reads else b""
             claim = self._claim(request, route, form.fingerprint if form else raw) if route.is_write else None
-            call = functools.partial(self._call, request, route, ask, values, raw, form)
-            return await (self._once_async(request, route, claim, call) if claim else call())
+            write = Write(self.db, request, route, claim)
+            given = {"form": form, "write": write}
+            call = functools.partial(self._call, request, route, ask, values, raw, given)
+            if claim is None:
+                answer: Answer | Stream = await call()
+                return answer
+            with self._alone(claim):
+                return await (write.run(call) if "write" in route.wants else write.run_outside(call))
         finally:
             if form:
                 form.discard()
 
     async def _call(
-        self, request: Request, route: Route, ask: Ask, values: list[str], raw: bytes, form: Any
-    ) -> Answer | Stream:
+        self, request: Request, route: Route, ask: Ask, values: list[str], raw: bytes, offered: dict[str, Any]
+    ) -> Any:
         given = self._arguments(request, route, values, body=raw)
-        if "form" in route.wants:
-            given["form"] = form
+        given |= {name: value for name, value in offered.items() if name in route.wants}
         result = await route.handler(**given)
         if isinstance(result, EventStream) and request.caller is not None:
             result.recheck.check = functools.partial(self._check_again, request, route, ask)
             result.pace.reserve = functools.partial(self.slots.reserve, request.caller.org_id)
-        return result if isinstance(result, Stream) else _encode(route, result)
+        return result if isinstance(result, Stream) else encode(route, result)
 
     def _take_slot(self, request: Request) -> None:
         """Count an event stream that is about to open, until its request ends; raises RateLimited."""
@@ -326,27 +310,16 @@ class Dispatcher:
         """Raise where a stream that is open could not be opened now."""
         await self.db.peek(lambda tx: self.gate.check_again(tx, route, ask, request.caller))
 
-    async def _once_async(
-        self, request: Request, route: Route, claim: idempotency.Claim, call: Callable[[], Awaitable[Any]]
-    ) -> Answer:
-        """Run an async write under a key. It may span transactions, so the claim is committed before it starts."""
-        begun = await self.db.write(lambda tx: idempotency.begin(tx, claim))
-        if isinstance(begun, Answer):
-            return _again(request, begun)
-        kept = False
+    @contextlib.contextmanager
+    def _alone(self, claim: idempotency.Claim) -> Iterator[None]:
+        """Hold the key within this process; raises Conflict where another request of it does."""
+        if claim.place in self._at_work:
+            raise idempotency.still_at_work()
+        self._at_work.add(claim.place)
         try:
-            try:
-                answer: Answer = await call()
-            except MoorageError as error:
-                if not idempotency.is_kept(STATUS[error.code]):
-                    raise
-                answer = failure(error, request.trace_id)
-            await self.db.write(lambda tx: idempotency.finish(tx, begun, answer, secret=route.secret))
-            kept = True
-            return answer
+            yield
         finally:
-            if not kept:
-                await self.db.write(lambda tx: idempotency.forget(tx, begun))
+            self._at_work.discard(claim.place)
 
     def _claim(self, request: Request, route: Route, raw: bytes) -> idempotency.Claim | None:
         key = request.header(b"idempotency-key")
@@ -430,23 +403,6 @@ def _read_body(request: Request, route: Route, raw: bytes) -> Any:
     if kind and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise BadRequest("The body should be JSON, with Content-Type: application/json")
     return validate(route.body, strictjson.parse(raw))
-
-
-def _again(request: Request, stored: Answer) -> Answer:
-    """Give a stored answer once more; a failure is traced under the id that its body names."""
-    request.trace_id = idempotency.trace_of(stored) or request.trace_id
-    return stored
-
-
-def _encode(route: Route, result: Any) -> Answer:
-    if isinstance(result, Answer):
-        return result
-    if route.raw:
-        return plain_json(result, route.status)
-    answer = success(result, route.status)
-    if route.deprecated:
-        answer.headers.append(DEPRECATED)
-    return answer
 
 
 async def _not_http(scope: dict[str, Any], receive: Any, send: Send) -> None:

@@ -1,27 +1,28 @@
 """Idempotency keys: the same write sent twice takes effect once.
 
 A key belongs to an organization, a caller and a route (method and path). The first request claims it; its answer is
-stored in the same transaction as its effect, so that a crash leaves either both or neither.
+stored in the same transaction as its effect, so that a crash leaves either both or neither: see `http.once`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from moorage.db.tx import Tx
-from moorage.errors import Conflict, bad_field
+from moorage.errors import Conflict, MoorageError, bad_field
 from moorage.http import tables
-from moorage.http.answer import JSON, Answer
-from moorage.kit.clock import DAY_MS, HOUR_MS
+from moorage.http.answer import JSON, STATUS, Answer
+from moorage.kit.clock import DAY_MS, MINUTE_MS
 from moorage.kit.crypto import CannotDecrypt
 
 MAX_KEY = 255
 KEPT_MS = DAY_MS
-# An async handler that died with its process must not block its key for a day.
-AT_WORK_MS = HOUR_MS
+# A claim that is stored before its effect counts for so long after it was last renewed.
+LEASE_MS = MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +53,41 @@ def is_kept(status: int) -> bool:
     return status < 500 and status != 429
 
 
+def is_kept_error(error: MoorageError) -> bool:
+    return is_kept(STATUS[error.code])
+
+
+def still_at_work() -> Conflict:
+    return Conflict("The first request with this Idempotency-Key is still at work")
+
+
 def begin(tx: Tx, claim: Claim) -> int | Answer:
     """Claim a key. Return the claim's id, or the first request's answer; raises Conflict where there is none."""
-    where = {"org_id": claim.org_id, "actor": claim.actor, "route": claim.route, "key": claim.key}
-    tx.run(tables.FORGET_EXPIRED, now=tx.trusted_now, **where)
+    where = _where(claim)
+    tx.run(tables.FORGET_EXPIRED, now=tx.now, trusted_now=tx.trusted_now, **where)
     claimed = tx.find(
-        tables.CLAIM, fingerprint=claim.fingerprint, created_at=tx.now, expires_at=tx.now + AT_WORK_MS, **where
+        tables.CLAIM, fingerprint=claim.fingerprint, created_at=tx.now, expires_at=tx.now + LEASE_MS, **where
     )
-    if claimed is not None:
-        return claimed
-    stored = tx.one(tables.FIND, **where)
+    return claimed if claimed is not None else _read(tx, claim, tx.one(tables.FIND, **where))
+
+
+def find(tx: Tx, claim: Claim) -> Answer | None:
+    """Return the first request's answer, or None where the key is free; raises Conflict where there is none."""
+    stored = tx.find(tables.FIND, **_where(claim))
+    if stored is None or stored.expires_at <= (tx.now if stored.status is None else tx.trusted_now):
+        return None
+    return _read(tx, claim, stored)
+
+
+def _where(claim: Claim) -> dict[str, Any]:
+    return {"org_id": claim.org_id, "actor": claim.actor, "route": claim.route, "key": claim.key}
+
+
+def _read(tx: Tx, claim: Claim, stored: tables.StoredAnswer) -> Answer:
     if stored.fingerprint != claim.fingerprint:
         raise Conflict("This Idempotency-Key was used with another body")
     if stored.status is None:
-        raise Conflict("The first request with this Idempotency-Key is still at work")
+        raise still_at_work()
     if stored.answer is None:
         raise Conflict("This Idempotency-Key was used; its answer showed a secret and was not kept")
     return Answer(stored.status, _decrypt(tx, stored).encode(), [JSON, (b"idempotency-replayed", b"true")])
@@ -110,6 +132,16 @@ def finish(tx: Tx, claim_id: int, answer: Answer, *, secret: bool) -> None:
 
 def forget(tx: Tx, claim_id: int) -> None:
     tx.run(tables.FORGET, id=claim_id)
+
+
+def renew(tx: Tx, claim_id: int) -> None:
+    """Extend the lease of a claim whose request is at work."""
+    tx.run(tables.RENEW, id=claim_id, expires_at=tx.now + LEASE_MS)
+
+
+def release(tx: Tx) -> None:
+    """Forget the claims of requests at work: they died with the process that owned the store before."""
+    tx.run(tables.RELEASE)
 
 
 def sweep(tx: Tx) -> None:

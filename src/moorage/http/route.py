@@ -9,6 +9,7 @@ function; its parameters say what it needs:
     query: Model      the validated query
     form: Form        fields and files of a multipart upload (async handlers)
     request: Request  the request itself (async handlers)
+    write: Write      the one transaction of an async write, in which it takes effect (see `http.once`)
     anything else     a path parameter, by name: `str`, `int` (an id) or `Uuid`
 """
 

@@ -34,12 +34,20 @@ class StoredAnswer:
     fingerprint: str
     status: int | None
     answer: str | None
+    expires_at: int
 
 
-FORGET_EXPIRED = Command(delete(idempotency_key).where(_mine & (_k.expires_at <= arg("now"))))
+# A lease expires by the clock of those who renew it; an answer that is kept for a day outlasts a step of the clock.
+_lapsed = _k.status.is_(None) & (_k.expires_at <= arg("now"))
+_outdated = _k.status.is_not(None) & (_k.expires_at <= arg("trusted_now"))
+FORGET_EXPIRED = Command(delete(idempotency_key).where(_mine & (_lapsed | _outdated)))
 FORGET = Command(delete(idempotency_key).where(_k.id == arg("id")))
+RENEW = Command(
+    update(idempotency_key).where((_k.id == arg("id")) & _k.status.is_(None)).values(expires_at=arg("expires_at"))
+)
+RELEASE = Command(delete(idempotency_key).where(_k.status.is_(None)))
 FORGET_ALL_EXPIRED = Command(delete(idempotency_key).where(_k.expires_at <= arg("now")))
-FIND = Query(select(_k.id, _k.fingerprint, _k.status, _k.answer).where(_mine), StoredAnswer)
+FIND = Query(select(_k.id, _k.fingerprint, _k.status, _k.answer, _k.expires_at).where(_mine), StoredAnswer)
 CLAIM: Query[int] = Query(
     insert_or_ignore(idempotency_key),
     scalar,

@@ -14,6 +14,7 @@ from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.env import Env
 from moorage.errors import CannotStart
+from moorage.http import idempotency
 from moorage.kit.clock import SystemClock
 from moorage.kit.crypto import CannotDecrypt
 from moorage.platform import folders, keys
@@ -88,7 +89,13 @@ def open_store(settings: Settings, *, exclusive: bool = True) -> Opened:
 
 
 def prepare(tx: Tx) -> None:
-    """Write what every store needs before it serves, and see that our keys fit it. Safe to repeat."""
+    """Write what every store needs before it serves, and see that our keys fit it. Safe to repeat.
+
+    SQLite has one owner, so requests that were at work died with the owner before. PostgreSQL may have other owners,
+    whose claims expire unless they are renewed.
+    """
+    if tx.dialect == "sqlite":
+        idempotency.release(tx)
     try:
         audit.ensure_key(tx)
     except CannotDecrypt as error:

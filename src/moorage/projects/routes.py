@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from moorage.audit import service as audit
 from moorage.audit.service import Target
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.http.envvars import RevealedSecret, RevealInput, SecretName
+from moorage.http.once import Write
 from moorage.http.paging import CursorPage, CursorQuery, cut, read_cursor
-from moorage.http.request import Request
 from moorage.http.route import Router
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
@@ -42,7 +41,6 @@ from moorage.projects.settling import Settle
 from moorage.projects.tables import Project
 from moorage.vault import service as vault
 
-T = TypeVar("T")
 COMPUTE = frozenset(("env", "tier", "disk", "auto_scaling"))
 
 
@@ -53,13 +51,6 @@ class Parts:
     db: Database
     remove_unused: Callable[[Iterable[str]], Awaitable[None]]  # of releases
     settle: Settle  # returns when the gateway serves what the store says
-
-    async def write(self, request: Request, unit: Callable[[Tx], T]) -> T:
-        def traced(tx: Tx) -> T:
-            tx.trace_id = request.trace_id
-            return unit(tx)
-
-        return await self.db.write(traced)
 
 
 def make_router(parts: Parts) -> Router:
@@ -131,50 +122,54 @@ def _add_writes(router: Router, parts: Parts) -> None:
         return CreateProjectResult(made.id, made.name, first.id, first.uuid)
 
     @router.patch("/projects/{name}/name", floor=Role.MEMBER)
-    async def rename_project(caller: Caller, request: Request, name: str, body: RenameInput) -> ProjectDetail:
+    async def rename_project(caller: Caller, name: str, body: RenameInput, write: Write) -> ProjectDetail:
         """Give a project another name. The old address leads to the new one for a day, unless somebody takes it."""
 
         def unit(tx: Tx) -> ProjectDetail:
             renamed = service.rename(tx, caller.org_id, caller.as_actor, name, body.name)
             return detail(tx, caller.org_id, renamed)
 
-        renamed = await parts.write(request, unit)
+        renamed = await write(unit)
         await parts.settle()
         return renamed
 
     @router.patch("/projects/{name}", floor=Role.MEMBER)
-    async def update_project(caller: Caller, request: Request, name: str, body: UpdateProjectInput) -> ProjectDetail:
+    async def update_project(caller: Caller, name: str, body: UpdateProjectInput, write: Write) -> ProjectDetail:
         """Change settings of a project.
 
         `env` replaces all variables and `secrets` all secrets; a secret without a value keeps the one it has. A running
         container app is deployed again where its variables, secrets or compute change; everything else counts from the
         next deployment on.
         """
-        updated = await parts.write(request, partial(_update, caller=caller, name=name, body=body))
+        updated = await write(partial(_update, caller=caller, name=name, body=body))
         if body.model_fields_set.intersection(("enable_analytics", "auto_scaling")):
             await parts.settle()
         return updated
 
     @router.post("/projects/{name}/toggle", floor=Role.MEMBER)
-    async def toggle_project(caller: Caller, request: Request, name: str, body: ToggleInput) -> ProjectDetail:
+    async def toggle_project(caller: Caller, name: str, body: ToggleInput, write: Write) -> ProjectDetail:
         """Switch a project off or on. While it is off its address answers 503."""
 
         def unit(tx: Tx) -> ProjectDetail:
             toggled = service.toggle(tx, caller.org_id, caller.as_actor, name, enable=body.enable)
             return detail(tx, caller.org_id, toggled)
 
-        toggled = await parts.write(request, unit)
+        toggled = await write(unit)
         await parts.settle()
         return toggled
 
     @router.delete("/projects/{name}", floor=Role.ADMIN)
-    async def delete_project(caller: Caller, request: Request, name: str) -> DeletedProject:
+    async def delete_project(caller: Caller, name: str, write: Write) -> DeletedProject:
         """Delete a project with its deployments, domains, rules and secrets."""
         remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
-        deleted, digests = await parts.write(request, remove)
+        deleted, digests = await write(remove, answer=lambda result: _deleted(result[0]))
         await parts.settle()
         await parts.remove_unused(digests)
-        return DeletedProject(True, deleted.slug, deleted.slug == "container")
+        return _deleted(deleted)
+
+
+def _deleted(project: Project) -> DeletedProject:
+    return DeletedProject(True, project.slug, project.slug == "container")
 
 
 def _update(tx: Tx, caller: Caller, name: str, body: UpdateProjectInput) -> ProjectDetail:

@@ -18,7 +18,7 @@ from moorage.db.tx import Tx
 from moorage.errors import Conflict, bad_field
 from moorage.http.forms import Form
 from moorage.http.models import validate
-from moorage.http.request import Request
+from moorage.http.once import Write
 from moorage.http.route import Router, Upload
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
@@ -92,7 +92,7 @@ def make_router(db: Database, uploads: Uploads) -> Router:
         upload=Upload((FIELD,), PACKED_BYTES, UploadForm),
         identifies=(("/v1/projects/{name}", "name"), ("/v1/deployments/{uuid}", "uploadId")),
     )
-    async def upload_site(caller: Caller, request: Request, form: Form) -> UploadResult:
+    async def upload_site(caller: Caller, form: Form, write: Write) -> UploadResult:
         """Publish a ZIP archive as a static site, in the field `staticFiles`.
 
         An archive for a project of yours that was uploaded before is its next deployment. `uploadId` is that
@@ -105,7 +105,7 @@ def make_router(db: Database, uploads: Uploads) -> Router:
         await db.peek(partial(_check, org_id=caller.org_id, caller=caller, name=sent.name))
         site = await uploads.take(caller.org_id, archive.path)
         try:
-            return await db.write(partial(_record, org_id=caller.org_id, caller=caller, name=sent.name, site=site))
+            return await write(partial(_record, org_id=caller.org_id, caller=caller, name=sent.name, site=site))
         except BaseException:
             await uploads.drop(caller.org_id, site)
             raise

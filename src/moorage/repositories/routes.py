@@ -12,6 +12,7 @@ from moorage.db.tx import Tx
 from moorage.env import Env
 from moorage.errors import Conflict
 from moorage.http.answer import Answer, html
+from moorage.http.once import Write
 from moorage.http.route import Router, Scope
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
@@ -66,7 +67,7 @@ def make_router(db: Database) -> Router:
         return html(_PAGE.format(body=_callback(env, query)))
 
     @router.post("/github/installations", floor=Role.ADMIN)
-    async def connect_installation(caller: Caller, body: ConnectInstallationInput) -> InstallationOut:
+    async def connect_installation(caller: Caller, body: ConnectInstallationInput, write: Write) -> InstallationOut:
         """Finish connecting a GitHub account, with the state and code that GitHub's redirect carries.
 
         The user who began must finish, and the GitHub user must own the account.
@@ -75,8 +76,7 @@ def make_router(db: Database) -> Router:
         redeem = partial(bindings.redeem, org_id=caller.org_id, user_id=caller.user_id, text=body.state)
         await db.write(redeem)
         proof = await bindings.prove(api, body.code, body.installation_id)
-        bind = partial(bindings.bind, org_id=caller.org_id, actor=caller.as_actor, proof=proof)
-        return InstallationOut.of(await db.write(bind))
+        return await write(lambda tx: InstallationOut.of(bindings.bind(tx, caller.org_id, caller.as_actor, proof)))
 
     @router.delete("/github/installations/{installation_id}", floor=Role.ADMIN)
     def disconnect_installation(tx: Tx, caller: Caller, installation_id: int) -> None:

@@ -9,7 +9,7 @@ import asyncio
 
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.http.request import Request
+from moorage.http.once import Write
 from moorage.http.route import MB, Router
 from moorage.identity.caller import Caller
 from moorage.identity.roles import Role
@@ -17,7 +17,6 @@ from moorage.projects import service as projects
 from moorage.projects.settling import Settle
 from moorage.rules import checks, service
 from moorage.rules.schemas import HeaderRule, RedirectRule, SetHeadersInput, SetRedirectsInput
-from moorage.rules.tables import StoredHeader, StoredRedirect
 
 RULES_BYTES = 2 * MB  # A thousand rules of two thousand characters each.
 
@@ -37,7 +36,7 @@ def _add_headers(router: Router, db: Database, settle: Settle) -> None:
         return [HeaderRule.of(found) for found in service.headers_of(tx, caller.org_id, name)]
 
     @router.put("/projects/{name}/headers", floor=Role.MEMBER, body_limit=RULES_BYTES)
-    async def set_header_rules(caller: Caller, request: Request, name: str, body: SetHeadersInput) -> list[HeaderRule]:
+    async def set_header_rules(caller: Caller, name: str, body: SetHeadersInput, write: Write) -> list[HeaderRule]:
         """Replace all header rules of a project.
 
         Every rule whose source is the request's path applies; of those with one name, the last. A `*` in the last part
@@ -47,13 +46,13 @@ def _add_headers(router: Router, db: Database, settle: Settle) -> None:
         await db.peek(lambda tx: projects.get(tx, caller.org_id, name))
         await asyncio.to_thread(checks.check_headers, rules)
 
-        def unit(tx: Tx) -> list[StoredHeader]:
-            tx.trace_id = request.trace_id
-            return service.set_headers(tx, caller.org_id, caller.as_actor, name, rules)
+        def unit(tx: Tx) -> list[HeaderRule]:
+            stored = service.set_headers(tx, caller.org_id, caller.as_actor, name, rules)
+            return [HeaderRule.of(found) for found in stored]
 
-        stored = await db.write(unit)
+        shown = await write(unit)
         await settle()
-        return [HeaderRule.of(found) for found in stored]
+        return shown
 
 
 def _add_redirects(router: Router, db: Database, settle: Settle) -> None:
@@ -63,7 +62,7 @@ def _add_redirects(router: Router, db: Database, settle: Settle) -> None:
         return [RedirectRule.of(found) for found in service.redirects_of(tx, caller.org_id, name)]
 
     @router.put("/projects/{name}/redirects", floor=Role.MEMBER, body_limit=RULES_BYTES)
-    async def set_redirects(caller: Caller, request: Request, name: str, body: SetRedirectsInput) -> list[RedirectRule]:
+    async def set_redirects(caller: Caller, name: str, body: SetRedirectsInput, write: Write) -> list[RedirectRule]:
         """Replace all redirects of a project.
 
         The first rule whose source is the request's path answers, also where there is a file. In the destination, `*`
@@ -74,10 +73,10 @@ def _add_redirects(router: Router, db: Database, settle: Settle) -> None:
         own = await db.peek(lambda tx: service.own_addresses(tx, caller.org_id, name))
         await asyncio.to_thread(checks.check_redirects, rules, own)
 
-        def unit(tx: Tx) -> list[StoredRedirect]:
-            tx.trace_id = request.trace_id
-            return service.set_redirects(tx, caller.org_id, caller.as_actor, name, rules)
+        def unit(tx: Tx) -> list[RedirectRule]:
+            stored = service.set_redirects(tx, caller.org_id, caller.as_actor, name, rules)
+            return [RedirectRule.of(found) for found in stored]
 
-        stored = await db.write(unit)
+        shown = await write(unit)
         await settle()
-        return [RedirectRule.of(found) for found in stored]
+        return shown
