@@ -8,6 +8,7 @@ MoorageError              carries a code; http/ maps each code to its status, on
 ├── Conflict              conflict         against existing state
 │   └── IllegalMove                        a state machine has no such move from where the row is
 ├── QuotaExceeded         quota_exceeded   plan limit, paid feature, card wall
+│   └── DiskFull                           the machine has no room for what should be stored
 ├── RateLimited           rate_limited     too many requests
 └── Internal              internal         ours; the message never says more than that
 
@@ -24,6 +25,7 @@ from collections.abc import Mapping
 
 class MoorageError(Exception):
     code = "internal"
+    is_lasting = True  # whether the same request gets it again; others are not kept for an idempotency key
 
     def __init__(self, message: str, *, fields: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -60,12 +62,21 @@ class QuotaExceeded(MoorageError):
     code = "quota_exceeded"
 
 
+class DiskFull(QuotaExceeded):
+    is_lasting = False
+
+    def __init__(self) -> None:
+        super().__init__("The platform's disk is almost full; nothing can be stored until there is room again")
+
+
 class RateLimited(MoorageError):
     code = "rate_limited"
+    is_lasting = False
 
 
 class Internal(MoorageError):
     code = "internal"
+    is_lasting = False
 
 
 def bad_field(field: str, message: str) -> BadRequest:

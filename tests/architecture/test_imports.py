@@ -11,7 +11,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the so
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
     ("kit", "errors"),
-    ("sandbox",),
+    ("sandbox", "disk"),
     ("cells", "engines", "shim"),
     ("settings",),
     ("env", "telemetry", "servers", "scan"),

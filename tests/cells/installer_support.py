@@ -27,6 +27,7 @@ DRIVER = """
 import asyncio, json, sys
 from pathlib import Path
 from moorage.cells.runtimes import resolve
+from moorage.errors import DiskFull
 from moorage.functions import installer
 from moorage.functions.failures import InstallFailed
 from moorage.settings import Settings
@@ -42,6 +43,8 @@ async def install():
         await installer.SandboxInstaller(settings).install(int(org_id), Path(folder), resolve(language))
     except InstallFailed as failed:
         return failed.tail
+    except DiskFull as full:
+        return full.message
 
 print(json.dumps(asyncio.run(install())))
 """

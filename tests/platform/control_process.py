@@ -47,15 +47,23 @@ class ControlProcess:
     token: str = ""
 
     def start(self) -> None:
+        while not self._is_started():
+            # A program of another test run took the port meanwhile.
+            assert "Address already in use" in self.log.read_text(), self.log.read_text()
+            self.log.unlink()
+            self.ports = free_ports()
+        if not self.token:
+            kind = {"Content-Type": "application/json"}
+            self.token = self.call("POST", "/v1/auth/demo", b"{}", kind).data["token"]
+
+    def _is_started(self) -> bool:
         argv = [sys.executable, "-m", "moorage.cli.main", "serve", "--data", str(self.data), *self.flags]
         argv += ["--api-port", str(self.ports["api"]), "--metrics-port", str(self.ports["metrics"])]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(argv, env=clean_environment(), cwd="/", stdout=log, stderr=log)
-        ready = f"http://127.0.0.1:{self.ports['metrics']}/ready"
-        wait_for(lambda: urllib.request.urlopen(ready, timeout=2).status == 200)
-        if not self.token:
-            kind = {"Content-Type": "application/json"}
-            self.token = self.call("POST", "/v1/auth/demo", b"{}", kind).data["token"]
+        process, ready = self.process, f"http://127.0.0.1:{self.ports['metrics']}/ready"
+        wait_for(lambda: process.poll() is not None or urllib.request.urlopen(ready, timeout=2).status == 200)
+        return process.poll() is None
 
     def kill(self) -> None:
         if self.process is not None:

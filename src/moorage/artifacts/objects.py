@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from moorage import disk
+from moorage.errors import DiskFull
 from moorage.settings import Settings, is_loopback
 
 if TYPE_CHECKING:
@@ -168,6 +170,8 @@ def _translating() -> Iterator[None]:
     try:
         yield
     except BaseError as error:
+        if disk.says_full(str(error)):
+            raise DiskFull from error
         # The first line says what failed; the others are a debugging dump.
         raise ArtifactsUnavailable(str(error).partition("\n")[0]) from error
 

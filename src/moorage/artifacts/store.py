@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import os
 import secrets
-import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from moorage import disk
 from moorage.artifacts import service
 from moorage.artifacts.objects import ArtifactDamaged, Objects, key_of
 from moorage.artifacts.service import GRACE_MS, Upload
 from moorage.artifacts.tables import Artifact
 from moorage.db.store import Database
-from moorage.errors import QuotaExceeded
 
 T = TypeVar("T")
 
@@ -68,13 +67,9 @@ class ArtifactStore:
         return await self._collect_unreferenced() + await self._collect_strays()
 
     async def check_room(self, more_bytes: int) -> None:
-        """Raise QuotaExceeded where storing this much would leave less free disk space than the reserve."""
-        if self._objects.folder is None:
-            return
-        self._objects.folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(self._objects.folder).free
-        if free - more_bytes < self._db.env.settings.disk_reserve_mb * 1024 * 1024:
-            raise QuotaExceeded("The platform's disk is almost full; nothing can be stored until there is room again")
+        """Raise DiskFull where storing this much would leave less free disk space than the reserve."""
+        if self._objects.folder is not None:
+            disk.check_room(self._objects.folder, more_bytes, self._db.env.settings.disk_reserve_mb)
 
     async def _put(self, org_id: int, source: Path | bytes, digest: str, size: int, owner: str) -> Artifact:
         known = await self._db.peek(partial(service.find_intact, digest=digest))

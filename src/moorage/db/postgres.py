@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 import psycopg
+from psycopg import errors
 from psycopg.errors import DeadlockDetected, SerializationFailure, UniqueViolation
 from psycopg_pool import ConnectionPool
 
@@ -20,6 +21,7 @@ from moorage.db.query import Bound
 from moorage.db.store import Unit
 from moorage.db.tx import Tx, UniqueClash
 from moorage.env import Env
+from moorage.errors import DiskFull
 
 T = TypeVar("T")
 
@@ -98,4 +100,6 @@ class PostgresDatabase:
             except (DeadlockDetected, SerializationFailure, UniqueClash):
                 if not left:
                     raise
+            except errors.DiskFull as error:
+                raise DiskFull from error
         raise AssertionError("unreachable")

@@ -21,13 +21,14 @@ from moorage.db.query import Bound
 from moorage.db.store import Unit
 from moorage.db.tx import Tx, UniqueClash
 from moorage.env import Env
-from moorage.errors import CannotStart
+from moorage.errors import CannotStart, DiskFull
 
 T = TypeVar("T")
 
 OLDEST_SQLITE = (3, 35, 0)  # RETURNING
 GROUP = 64  # More than this no longer shortened the wait per unit when measured with 64 clients.
 READERS = 2
+FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)  # The latter where the index of the log cannot grow.
 
 
 class TooOldSqlite(CannotStart):
@@ -87,6 +88,16 @@ class SqliteDriver:
             self.connection.execute("RELEASE inner_unit")
             raise
         self.connection.execute("RELEASE inner_unit")
+
+
+def _as_full(error: BaseException) -> BaseException:
+    """Return DiskFull for an error that comes of a full disk, any other as it is."""
+    code = error.sqlite_errorcode if isinstance(error, sqlite3.Error) and hasattr(error, "sqlite_errorcode") else None
+    if code not in FULL:
+        return error
+    full = DiskFull()
+    full.__cause__ = error
+    return full
 
 
 def _translated(error: sqlite3.IntegrityError) -> Exception:
@@ -192,7 +203,7 @@ class SqliteDatabase:
                 with contextlib.suppress(sqlite3.Error):
                     self._writer_connection.execute("ROLLBACK")
                 for waiting in group:
-                    waiting.error, waiting.after = error, []
+                    waiting.error, waiting.after = _as_full(error), []
             _deliver(group)
 
     def _more(self) -> list[_Waiting]:
@@ -217,8 +228,13 @@ class SqliteDatabase:
             try:
                 waiting.result = waiting.unit(tx)
                 waiting.after = tx.after
-            except BaseException as error:  # noqa: BLE001 - whatever a unit raises goes to whoever asked for it
-                waiting.error = error
+            except BaseException as error:
+                waiting.error = _as_full(error)
+                if not self._writer_connection.in_transaction:
+                    # A full disk may undo the whole transaction, with the units before this one.
+                    if isinstance(error, sqlite3.Error):
+                        raise
+                    raise sqlite3.OperationalError("the transaction was rolled back") from error
                 execute("ROLLBACK TO unit")
             execute("RELEASE unit")
         execute("COMMIT")

@@ -11,14 +11,15 @@ import asyncio
 import contextlib
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from moorage import disk
 from moorage.cells import toolchain, zygotes
 from moorage.cells.runtimes import Runtime, installed
+from moorage.errors import DiskFull
 from moorage.functions import install_inputs
 from moorage.functions.failures import InstallFailed
 from moorage.functions.install_cache import InstallCache
@@ -58,7 +59,7 @@ class SandboxInstaller:
         self._free_uids = list(range(BUILD_UIDS, BUILD_UIDS + AT_ONCE))
 
     async def install(self, org_id: int, folder: Path, runtime: str) -> None:
-        """Add to an organization's package what it depends on; raises InstallFailed.
+        """Add to an organization's package what it depends on; raises InstallFailed or DiskFull.
 
         It may run again in a fresh folder.
         """
@@ -68,7 +69,7 @@ class SandboxInstaller:
         target = folder / ("node_modules" if found.language == "nodejs" else "packages")
         if os.path.lexists(target):
             raise InstallFailed(f"the package has a file {target.name} where its dependencies belong")
-        self._check_room(folder)
+        disk.check_room(folder, 0, self._settings.disk_reserve_mb)
         of = install_inputs.of_node if found.language == "nodejs" else install_inputs.of_python
         inputs = await asyncio.to_thread(of, folder)
         key = None
@@ -92,6 +93,8 @@ class SandboxInstaller:
             done = await self._run_as(plan, runtime, uid)
         finally:
             self._free_uids.append(uid)
+        if done.code == sandbox.NO_ROOM:
+            raise DiskFull
         if done.code != 0:
             raise InstallFailed(tail(done.output) + (f"\n({done.why})" if done.why else ""))
 
@@ -103,14 +106,6 @@ class SandboxInstaller:
             return await sandbox.run(self._job(plan, runtime, uid))
         finally:
             await asyncio.to_thread(folders.give, plan.work, 0)
-
-    def _check_room(self, folder: Path) -> None:
-        free_mb = shutil.disk_usage(folder).free // MB
-        if free_mb < self._settings.disk_reserve_mb:
-            raise InstallFailed(
-                f"the disk of this machine is nearly full: {free_mb:,} MB are free, and dependencies are installed "
-                f"only while {self._settings.disk_reserve_mb:,} MB are"
-            )
 
     def _job(self, plan: _Plan, runtime: Runtime, uid: int) -> sandbox.Job:
         settings = self._settings

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
+from moorage import disk
 from moorage.artifacts import service as artifact_service
 from moorage.artifacts.store import ArtifactStore
 from moorage.cells.runtimes import LANGUAGES, MAIN_FILES
@@ -93,7 +94,8 @@ class Packages:
     async def _prepare(self, org_id: int, archive: Path, scratch: Path, runtime: str) -> tuple[str, Path]:
         """Return the main file, and the archive of what is now in the folder `package`."""
         folder, packed = scratch / "package", scratch / "package.zip"
-        await self._artifacts.check_room(await self._in_thread(_unpacked_size, archive))
+        unpacked_bytes = await self._in_thread(_unpacked_size, archive)
+        disk.check_room(scratch, unpacked_bytes, self._db.env.settings.disk_reserve_mb)
         main = await self._in_thread(_unpack, archive, folder, runtime)
         finding = await self._in_thread(self._scanner.check, folder, Purpose.SOURCE)
         if finding is not None:

@@ -19,9 +19,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn, Protocol
 
+from moorage import disk
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.errors import BadRequest, Internal, MoorageError, NotFound, RateLimited, Unauthorized
+from moorage.errors import BadRequest, DiskFull, Internal, MoorageError, NotFound, RateLimited, Unauthorized
 from moorage.http import forms, idempotency, proxies, strictjson
 from moorage.http.answer import Answer, Stream, failure
 from moorage.http.cors import Cors
@@ -158,6 +159,9 @@ class Dispatcher:
         return True
 
     def _refusal(self, request: Request, error: Exception) -> Answer:
+        if (isinstance(error, Internal) or not isinstance(error, MoorageError)) and disk.is_full(error):
+            self.telemetry.log.error("the disk is full", path=request.path, why=str(error), trace_id=request.trace_id)
+            error = DiskFull()
         if isinstance(error, MoorageError):
             return failure(error, request.trace_id)
         self.telemetry.crashed(request.trace_id, error)

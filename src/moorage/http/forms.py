@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +16,7 @@ import msgspec
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from moorage import disk
 from moorage.errors import BadRequest, bad_field
 from moorage.http.request import BodyTooLarge, Request, size_text
 from moorage.http.route import Upload
@@ -50,17 +53,24 @@ class Form:
 
 
 async def read(request: Request, upload: Upload, settings: Settings) -> Form:
-    """Read a multipart body; raises BadRequest, and leaves no file behind when it does."""
+    """Read a multipart body; raises BadRequest or DiskFull, and leaves no file behind when it does."""
     kind, options = parse_options_header(request.headers.get(b"content-type", ""))
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
         raise BadRequest("The body should be multipart/form-data")
     folder = settings.folder("uploads")
+    check = partial(disk.check_room, folder, reserve_mb=settings.disk_reserve_mb)
+    check(more_bytes=min(request.announced_bytes, upload.max_bytes))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     reader = _Reader(upload, folder)
+    unchecked = 0
     try:
         parser = MultipartParser(boundary, reader.callbacks())
         async for chunk in _chunks(request, upload):
+            unchecked += len(chunk)
+            if unchecked >= disk.CHECK_EVERY:
+                unchecked = 0
+                check(more_bytes=len(chunk))
             parser.write(chunk)
         parser.finalize()
         return reader.finished()
@@ -176,7 +186,8 @@ class _Reader:
 
     def abandon(self) -> None:
         if self.file is not None:
-            self.file.close()
+            with contextlib.suppress(OSError):  # What is buffered cannot be written to a full disk; it goes anyway.
+                self.file.close()
         self.form.discard()
 
     def _open(self, filename: str) -> None:

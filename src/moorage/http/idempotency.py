@@ -54,7 +54,7 @@ def is_kept(status: int) -> bool:
 
 
 def is_kept_error(error: MoorageError) -> bool:
-    return is_kept(STATUS[error.code])
+    return error.is_lasting and is_kept(STATUS[error.code])
 
 
 def still_at_work() -> Conflict:

@@ -117,6 +117,12 @@ class Request:
         return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", "0") != "0"
 
     @property
+    def announced_bytes(self) -> int:
+        """The length of the body as its header says, 0 where there is none."""
+        announced = self.headers.get(b"content-length", "")
+        return int(announced) if announced.isdigit() else 0
+
+    @property
     def media_type(self) -> str:
         return self.headers.get(b"content-type", "").partition(";")[0].strip().lower()
 
@@ -128,8 +134,7 @@ class Request:
 
     async def chunks(self, limit: int) -> AsyncIterator[bytes]:
         """Yield the body as it comes, counting what really comes and not what was announced."""
-        announced = self.headers.get(b"content-length", "")
-        if announced.isdigit() and int(announced) > limit:
+        if self.announced_bytes > limit:
             raise BodyTooLarge(limit)
         left = limit
         loop = asyncio.get_running_loop()

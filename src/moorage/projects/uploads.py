@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from moorage import disk
 from moorage.artifacts import service as artifact_service
 from moorage.artifacts.store import ArtifactStore
 from moorage.artifacts.unpacked import Unpacked
@@ -61,9 +62,10 @@ class Uploads:
         scratch = self._releases.new_folder()
         try:
             site, packed = scratch / "site", scratch / "site.zip"
-            await self._artifacts.check_room(await self._heavy.run(org_id, f"{WORK}:measure", str(archive)))
-            clamd = self._db.env.settings.clamd
-            prepare = (f"{WORK}:prepare", str(archive), str(site), str(packed), clamd, self._finish)
+            settings = self._db.env.settings
+            unpacked_bytes = await self._heavy.run(org_id, f"{WORK}:measure", str(archive))
+            disk.check_room(scratch, unpacked_bytes, settings.disk_reserve_mb)
+            prepare = (f"{WORK}:prepare", str(archive), str(site), str(packed), settings.clamd, self._finish)
             prepared = await self._heavy.run(org_id, *prepare)
             if "unavailable" in prepared:
                 raise ScanUnavailable(prepared["unavailable"])

@@ -19,10 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from moorage import disk
 from moorage.db.scope import across_organizations
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.errors import BadRequest, Forbidden, MoorageError, NotFound, Unauthorized
+from moorage.errors import BadRequest, DiskFull, Forbidden, MoorageError, NotFound, Unauthorized
 from moorage.http.answer import STATUS, Answer, Headers, Stream, plain_text
 from moorage.http.dispatch import Ask
 from moorage.http.request import BodyTooLarge, Request, size_text
@@ -111,6 +112,10 @@ class GitServer:
             return await self._answer(_asked(request, found[1], found[2]), advertise=found[2] == "info/refs")
         except MoorageError as error:
             return _refusal(error)
+        except OSError as error:
+            if not disk.is_full(error):
+                raise
+            return _refusal(DiskFull())
 
     def register(self, handlers: Handlers) -> None:
         handlers.add(FollowPush, self._receiver.follow)

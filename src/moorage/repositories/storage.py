@@ -18,7 +18,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from moorage.errors import EngineError, QuotaExceeded
+from moorage import disk
+from moorage.errors import DiskFull, EngineError
 from moorage.repositories.git import Git
 from moorage.repositories.service import FIRST_BRANCH
 from moorage.settings import Settings
@@ -34,7 +35,7 @@ class Storage:
         self.folder = settings.folder("git").absolute()
         self.incoming = self.folder / "incoming"
         self.most_bytes = settings.repository_mb * MB
-        self._reserve_bytes = settings.disk_reserve_mb * MB
+        self._reserve_mb = settings.disk_reserve_mb
         self._empty = self.folder / "empty"
         self.git = Git(self._empty, self.most_bytes)
 
@@ -55,9 +56,8 @@ class Storage:
         return await self._ensure(self.folder / "blank.git")
 
     def check_room(self, more_bytes: int = 0) -> None:
-        """Raise QuotaExceeded where storing this much would leave less free disk space than the reserve."""
-        if shutil.disk_usage(self.folder).free - more_bytes < self._reserve_bytes:
-            raise QuotaExceeded("The platform's disk is almost full; nothing can be stored until there is room again")
+        """Raise DiskFull where storing this much would leave less free disk space than the reserve."""
+        disk.check_room(self.folder, more_bytes, self._reserve_mb)
 
     def remove(self, repository_id: int) -> None:
         """Delete a repository. Removing twice succeeds."""
@@ -92,6 +92,9 @@ class Storage:
         words = ("init", "--quiet", "--bare", "--template=", f"--initial-branch={FIRST_BRANCH}", new)
         done = await self.git.run(*words, cwd=self.folder, within_s=MAKE_S)
         if done.code != 0:
+            await asyncio.to_thread(_delete, new)
+            if disk.says_full(done.complaint):
+                raise DiskFull
             raise EngineError(f"cannot make a repository: {done.complaint}")
         try:
             new.rename(path)

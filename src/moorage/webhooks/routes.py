@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, cast
 
+from moorage import disk
 from moorage.db.store import Database
 from moorage.db.tx import Tx
 from moorage.errors import BadRequest
@@ -88,6 +89,7 @@ async def _signed_body(db: Database, request: Request, seal: Seal | None, limit:
     if seal is None:
         raise BadSignature
     folder = db.env.settings.folder("uploads")
+    disk.check_room(folder, min(request.announced_bytes, limit), db.env.settings.disk_reserve_mb)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.SpooledTemporaryFile(IN_MEMORY, mode="w+b", dir=str(folder)) as kept:
         if not request.consumed:
