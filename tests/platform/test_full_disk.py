@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.functions_support import form, zip_of
+from tests.http.lab import one_store
 from tests.mounts import own_mounts
 from tests.platform.control_process import ControlProcess, Replied, control_process
 
 from moorage.app import App
+
+# Tests share a disk and the processes on it.
+pytestmark = pytest.mark.xdist_group("full disk")
 
 MB = 2**20
 DISK_MB = 96
@@ -63,11 +67,14 @@ def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallDisk]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.fixture
-def control(request: pytest.FixtureRequest, small_disk: SmallDisk, tmp_path: Path) -> Iterator[ControlProcess]:
+@pytest.fixture(scope="module")
+def control(
+    request: pytest.FixtureRequest, small_disk: SmallDisk, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlProcess]:
     """A control process whose data is on the small disk, with a function to deploy to."""
+    folder = tmp_path_factory.mktemp("control")
     flags = ["--disk-reserve-mb", str(request.param if os.getuid() == 0 else small_disk.reserve_mb)]
-    with control_process(tmp_path, *flags, data=small_disk.folder / tmp_path.name) as started:
+    with control_process(folder, *flags, data=small_disk.folder / folder.name) as started:
         made = started.call("POST", "/v1/functions", *form(SMALL, name="known", runtime="python"))
         assert made.status == 200, made.body
         yield started
@@ -104,6 +111,7 @@ def left_behind(data: Path) -> list[str]:
     return [str(path) for pattern in patterns for path in data.glob(pattern)]
 
 
+@one_store
 @pytest.mark.anyio
 async def test_these_are_all_routes_that_take_a_file(app: App) -> None:
     takers = {route.path for route in app.routes if route.upload is not None}

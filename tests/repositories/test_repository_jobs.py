@@ -101,6 +101,27 @@ async def test_the_sweep_never_deletes_what_holds_something(
 
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
+async def test_the_sweep_clears_what_killed_pushes_left_in_a_repository(db: Database, clock: ManualClock) -> None:
+    org = await make_org(db, await make_user(db), name="Quay")
+    objects = await make_repository(db, org, "site") / "objects"
+    (objects / "pack").mkdir(exist_ok=True)
+    old = [objects / "tmp_objdir-incoming-x", objects / "incoming-x", objects / "pack" / "tmp_pack_x"]
+    young = objects / "tmp_objdir-incoming-y"
+    kept = objects / "pack" / "pack-1.pack"
+    for path in (*old[:2], young):
+        (path / "pack").mkdir(parents=True)
+    for path in (old[2], kept):
+        path.write_text("objects")
+    age(clock, *old, kept)
+
+    await sweep(db)
+
+    assert [path.exists() for path in old] == [False, False, False]
+    assert young.exists()
+    assert kept.exists()
+
+
+@pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 async def test_the_sweep_clears_what_dead_processes_left(db: Database, settings: Settings, clock: ManualClock) -> None:
     storage = Storage(settings)
     org = await make_org(db, await make_user(db), name="Quay")

@@ -29,7 +29,7 @@ from moorage.http.server import Server, listen, make_server, settle_memory
 from moorage.identity import logins, session_list
 from moorage.jobs import Lane
 from moorage.kit.process import open_many
-from moorage.platform import admin, chores, opening
+from moorage.platform import admin, chores, leftovers, opening
 from moorage.platform.clock_watch import ClockWatch
 from moorage.platform.listener import listen_for_jobs
 from moorage.projects import downgrades
@@ -133,6 +133,9 @@ class Control:
     async def _start(self) -> None:
         self._part(self.clock_watch.run())
         await asyncio.to_thread(install_cache.remove_former, self.settings)
+        # Before anything is served: what is there now is of a process that is gone.
+        await asyncio.to_thread(leftovers.clear, self.db.env, is_owner_starting=not self.settings.uses_postgres)
+        self._part(leftovers.run(self.db.env, self.telemetry))
         if self.runs_apps:
             # Before any job asks for a server: one that runs already is not started a second time.
             await self.app.databases.keeper.adopt()

@@ -27,7 +27,15 @@ from moorage.settings import Settings
 MB = 2**20
 MAKE_S = 30
 STALE_S = 3600  # No push or fetch takes as long: what is older than this and half made, nobody works on.
-_UNDER_WAY = ("new-*", "gone-*", "incoming/*")
+# In a repository: objects of a push that git has not checked yet (named `incoming-` by older gits), and half a pack.
+_UNDER_WAY = (
+    "new-*",
+    "gone-*",
+    "incoming/*",
+    "*.git/objects/tmp_objdir-*",
+    "*.git/objects/incoming-*",
+    "*.git/objects/pack/tmp_*",
+)
 
 
 class Storage:

@@ -1,0 +1,85 @@
+"""Files that killed processes left behind, removed at start and every hour.
+
+Every file here has a name that no other run uses again, and is removed by the process that made it unless that process
+is killed. Other folders are swept by their own features: `builds/` at start; `code/` and releases by the collection of
+artifacts; `git/` and `images/incoming/` by their hourly jobs; half-made databases by the sweep of backups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.env import Env
+from moorage.kit import folders
+from moorage.telemetry import Telemetry
+
+EVERY_S = 3600.0
+# A file that is still written is younger: bodies come at 1 KB a second at least, and an upload is handled in minutes.
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S  # for work that copies everything, which takes long
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    pattern: str  # below the data folder
+    older_than_s: float = HOUR_S
+    name: str = ""  # a regular expression for those whose pattern is too wide
+    is_of_owner: bool = False  # made by the process that owns the store alone, so that none is in use at its start
+
+    def find(self, data: Path, now: float, *, is_owner_starting: bool) -> Iterator[Path]:
+        for path in data.glob(self.pattern):
+            is_dead = self.is_of_owner and is_owner_starting
+            is_named = not self.name or re.fullmatch(self.name, path.name)
+            if is_named and (is_dead or _changed_at(path) <= now - self.older_than_s):
+                yield path
+
+
+LEFTOVERS = (
+    Leftover("uploads/*", is_of_owner=True),  # bodies of multipart requests
+    Leftover("store/snapshots/*.partial*", is_of_owner=True),  # copies of the store, and their journals
+    Leftover("store/backup.partial", DAY_S, is_of_owner=True),  # `moorage backup` holds the store's lock for these
+    Leftover("restore.partial", DAY_S, is_of_owner=True),
+    Leftover("databases/.backup", DAY_S),  # copies for `moorage backup`
+    Leftover("volumes/.backup", DAY_S),
+    Leftover("keys/*.partial"),
+    Leftover("keys/tls/.*", name=r"\.[0-9a-f]{16}"),  # copies of the operator's certificate and key
+    Leftover("build-cache/functions.*/.*", name=r"\.[0-9a-f]{16}"),
+    Leftover("sites/.*", name=r"\.[0-9a-f]{16}"),  # links that were not put in place
+    Leftover("run/.*", name=r"\..+\.[0-9a-f]{16}\.\w+"),  # configurations of the gateway
+    Leftover("engines/.new-*", DAY_S),  # installs of database software
+)
+
+
+def clear(env: Env, *, is_owner_starting: bool = False) -> list[Path]:
+    """Remove what is old, and return it. Safe to repeat.
+
+    At the start of the process that owns the store, the files of the owner before are removed whatever their age.
+    """
+    data, now = env.settings.data, env.clock.trusted_now() / 1000
+    found = [path for left in LEFTOVERS for path in left.find(data, now, is_owner_starting=is_owner_starting)]
+    for path in found:
+        with contextlib.suppress(FileNotFoundError):  # Another process was faster.
+            folders.remove(path)
+    return found
+
+
+async def run(env: Env, telemetry: Telemetry) -> None:
+    """Remove leftovers every hour, until cancelled."""
+    while True:
+        await asyncio.sleep(EVERY_S)
+        try:
+            await asyncio.to_thread(clear, env)
+        except Exception as error:  # noqa: BLE001 - the loop outlives whatever one look meets
+            telemetry.crashed(None, error, where="leftovers")
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
