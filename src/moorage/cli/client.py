@@ -35,6 +35,8 @@ def ask(data: Path | None, command: str, **arguments: Any) -> Any:
         fail(f"no Moorage runs on {folder}; start it with: moorage up --data {folder}")
     except PermissionError:
         fail(f"you may not speak to the Moorage on {folder}; use the account it runs as")
+    except (OSError, ValueError) as error:
+        fail(f"the Moorage on {folder} did not answer ({error}); its log says why")
     if not answer["ok"]:
         fail(answer["error"])
     return answer["result"]
@@ -65,12 +67,13 @@ def check_store(settings: Settings) -> None:
 @contextlib.contextmanager
 def opened_store(settings: Settings) -> Iterator[Database]:
     """Open the store of a platform that does not run."""
-    from moorage.platform import opening
+    from moorage.platform import opening, store_checks
 
     check_store(settings)
     opened = opening.open_store(settings)
     try:
-        yield opened.db
+        with store_checks.explained(settings):
+            yield opened.db
     finally:
         opened.close()
 

@@ -41,6 +41,7 @@ def rotate(data: DataOption = None) -> None:
     from moorage.platform import keys
 
     check_store(settings)
+    keys.load_ring(settings)  # raises where the file cannot be used as it is
     keys.add_master_key(settings)
     count = asyncio.run(_rotate_stopped(settings))
     keys.drop_old_master_keys(settings)

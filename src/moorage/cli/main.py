@@ -38,7 +38,7 @@ def main() -> None:
     """Run the command line; what cannot start ends with the reason and code 2."""
     try:
         app()
-    except (CannotStart, CannotDecrypt) as error:
+    except (CannotStart, CannotDecrypt, OSError) as error:
         print(f"moorage: {error}", file=sys.stderr)
         sys.exit(2)
 

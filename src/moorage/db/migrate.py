@@ -12,10 +12,21 @@ from moorage.kit.crypto import KeyRing
 
 # Any number that no other program's advisory lock uses.
 LOCK = 0x6D6F6F72
+CONNECT_S = 10
 
 
 class NewerStore(CannotStart):
     """The store was written by a newer Moorage; an older one must not touch it."""
+
+
+class ForeignStore(CannotStart):
+    """The file is a database of another program; tables of ours must not be added to it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is an SQLite database, but not a store of Moorage: it has other tables. Move the file away, and "
+            "restore the store from its snapshots or with `moorage restore`"
+        )
 
 
 def sqlite_revision(path: Path) -> str | None:
@@ -24,9 +35,10 @@ def sqlite_revision(path: Path) -> str | None:
         return None
     connection = sqlite3.connect(path)
     try:
-        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.OperationalError:
-        return None
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if tables and "alembic_version" not in tables:
+            raise ForeignStore(path)
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone() if tables else None
     finally:
         connection.close()
     return str(row[0]) if row else None
@@ -75,7 +87,9 @@ def upgrade_postgres(url: str, ring: KeyRing | None = None) -> str | None:
     """Migrate a store on PostgreSQL to HEAD; several processes that start at once wait for one another."""
     from sqlalchemy import create_engine
 
-    engine = create_engine("postgresql+psycopg://" + url.partition("://")[2])
+    # A server that drops packets would otherwise be waited for as long as TCP does, without a word.
+    arguments = {} if "connect_timeout" in url else {"connect_timeout": CONNECT_S}
+    engine = create_engine("postgresql+psycopg://" + url.partition("://")[2], connect_args=arguments)
     with engine.connect() as connection:
         from alembic.migration import MigrationContext
 

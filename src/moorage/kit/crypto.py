@@ -68,7 +68,7 @@ class KeyRing:
         for key in self.keys:
             if key_id(key) == kid:
                 return key
-        raise CannotDecrypt(f"the key {kid} is not in MOORAGE_MASTER_KEY")
+        raise CannotDecrypt(f"the key {kid} is not among the master keys")
 
 
 def derive(secret: bytes, purpose: str) -> bytes:

@@ -40,7 +40,7 @@ from moorage.platform.archive import (
     scan,
     sync_folder,
 )
-from moorage.platform.opening import STORE, store_path
+from moorage.platform.store_checks import STORE, store_path
 from moorage.settings import Settings
 
 # The store goes in as one consistent copy; its journals, its lock and its own older copies do not.

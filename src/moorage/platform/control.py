@@ -29,7 +29,7 @@ from moorage.http.server import Server, listen, make_server, settle_memory
 from moorage.identity import logins, session_list
 from moorage.jobs import Lane
 from moorage.kit.process import open_many
-from moorage.platform import admin, chores, leftovers, opening
+from moorage.platform import admin, chores, leftovers, opening, store_checks
 from moorage.platform.clock_watch import ClockWatch
 from moorage.platform.listener import listen_for_jobs
 from moorage.projects import downgrades
@@ -121,10 +121,11 @@ class Control:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
-        await self.db.write(opening.prepare)
-        await self._warn_of_claims()
-        await self.clock_watch.start()
-        await self._start()
+        with store_checks.explained(self.settings):
+            await self.db.write(opening.prepare)
+            await self._warn_of_claims()
+            await self.clock_watch.start()
+            await self._start()
         settle_memory()
         await self._announce()
         await self._wait(stopping)

@@ -7,8 +7,34 @@ import secrets
 from pathlib import Path
 
 from moorage.edge import route_file
+from moorage.errors import CannotStart
 from moorage.kit.crypto import KeyRing, derive
+from moorage.platform import store_checks
 from moorage.settings import Settings, decode_secret
+
+LEAST_BYTES = 32
+
+
+class MissingKey(CannotStart):
+    """The store holds secrets, and the key that they were encrypted under is not there."""
+
+    def __init__(self, path: Path, key_id: str) -> None:
+        super().__init__(
+            f"the master key is missing: {path} does not exist and MOORAGE_MASTER_KEY is not set, but the store holds "
+            f"secrets that are encrypted under the key {key_id}. No new key was written, because it could not read "
+            "them. Bring the file back from a backup (tar -xzf FILE keys/master_key takes it out of one), or set "
+            "MOORAGE_MASTER_KEY to the key that the platform ran with"
+        )
+
+
+class BadKeyFile(CannotStart):
+    """A file of keys cannot be used as it is."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(
+            f"{path}: {problem}; each line should be a key of at least {LEAST_BYTES} bytes in hex or base64. Bring the "
+            "file back from a backup: the store's secrets cannot be read without the key that they are encrypted under"
+        )
 
 
 def generate() -> str:
@@ -21,6 +47,11 @@ def load_ring(settings: Settings) -> KeyRing:
     given = settings.master_key.get_secret_value()
     texts = given.split(",") if given else _stored(settings, "master_key")
     return KeyRing(tuple(decode_secret(text) for text in texts))
+
+
+def source(settings: Settings) -> str:
+    """Return where the master keys come from, for messages."""
+    return "MOORAGE_MASTER_KEY" if settings.master_key.get_secret_value() else str(_path(settings, "master_key"))
 
 
 def load_session_secret(settings: Settings) -> bytes:
@@ -40,20 +71,54 @@ def rotate_route_file(settings: Settings) -> None:
 
 def add_master_key(settings: Settings) -> None:
     """Put a fresh key in front of the stored ones; only for keys that are not given by the environment."""
-    path = settings.folder("keys") / "master_key"
+    path = _path(settings, "master_key")
     _write(path, "\n".join([generate(), *_stored(settings, "master_key")]) + "\n")
 
 
 def drop_old_master_keys(settings: Settings) -> None:
-    path = settings.folder("keys") / "master_key"
+    path = _path(settings, "master_key")
     _write(path, _stored(settings, "master_key")[0] + "\n")
 
 
+def _path(settings: Settings, name: str) -> Path:
+    return settings.folder("keys") / name
+
+
 def _stored(settings: Settings, name: str) -> list[str]:
-    path = settings.folder("keys") / name
+    """Return the keys of a file, which is made where it is missing and no secret depends on it."""
+    path = _path(settings, name)
     if not path.exists():
+        if name == "master_key" and (key_id := _find_key_id(settings)) is not None:
+            raise MissingKey(path, key_id)
         _write(path, generate() + "\n")
-    return path.read_text().split()
+    try:
+        lines = path.read_text().split()
+    except UnicodeDecodeError as error:
+        raise BadKeyFile(path, "is not text") from error
+    except OSError as error:
+        raise BadKeyFile(path, f"cannot be read ({error.strerror})") from error
+    if not lines:
+        raise BadKeyFile(path, "is empty")
+    for number, line in enumerate(lines, 1):
+        _check_key(path, number, line)
+    return lines
+
+
+def _check_key(path: Path, number: int, text: str) -> None:
+    try:
+        size = len(decode_secret(text))
+    except ValueError as error:
+        raise BadKeyFile(path, f"line {number} is {error}") from None
+    if size < LEAST_BYTES:
+        raise BadKeyFile(path, f"line {number} has {size} bytes")
+
+
+def _find_key_id(settings: Settings) -> str | None:
+    """Return the id of the key that the store's secrets are under; None where it has none."""
+    with store_checks.explained(settings):
+        if settings.uses_postgres:
+            return store_checks.find_postgres_key_id(settings.database_url.get_secret_value())
+        return store_checks.find_sqlite_key_id(store_checks.store_path(settings))
 
 
 def _write(path: Path, text: str) -> None:

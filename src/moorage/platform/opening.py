@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from moorage.audit import service as audit
 from moorage.db import migrate
 from moorage.db.lock import FolderLock
+from moorage.db.schema import metadata
 from moorage.db.sqlite import SqliteDatabase
 from moorage.db.store import Database
 from moorage.db.tx import Tx
@@ -17,21 +17,9 @@ from moorage.errors import CannotStart
 from moorage.http import idempotency
 from moorage.kit.clock import SystemClock
 from moorage.kit.crypto import CannotDecrypt
-from moorage.platform import folders, keys
+from moorage.platform import folders, keys, store_checks
+from moorage.platform.store_checks import store_path as store_path
 from moorage.settings import Settings
-
-STORE = "moorage.db"
-
-
-class MissingStore(CannotStart):
-    """There is data, but the store that knows about it is gone."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(
-            f"{folder} holds data, but its store is missing or empty ({folder / 'store' / STORE}). Starting would "
-            f"forget everything. Restore it from {folder / 'store' / 'snapshots'} or with `moorage restore`; to start "
-            "over on purpose, move the folder away."
-        )
 
 
 @dataclass
@@ -47,41 +35,36 @@ class Opened:
             self.lock.release()
 
 
-def store_path(settings: Settings) -> Path:
-    return settings.folder("store") / STORE
-
-
 def make_env(settings: Settings) -> Env:
     return Env.make(settings, SystemClock(), keys.load_ring(settings), keys.load_session_secret(settings))
 
 
-def check_store_is_there(settings: Settings) -> None:
-    """Refuse to start on an empty store where data exists."""
-    path = store_path(settings)
-    if path.exists() and path.stat().st_size > 0:
-        return
-    marked = (settings.data / "instance").exists()
-    held = any(next(settings.folder(name).iterdir(), None) for name in ("artifacts", "databases", "git"))
-    if marked or held:
-        raise MissingStore(settings.data)
-
-
 def open_store(settings: Settings, *, exclusive: bool = True) -> Opened:
-    """Open, migrate and return the store; raises where another process owns it or data would be forgotten."""
+    """Open, migrate and return the store; raises CannotStart where it cannot be used or data would be forgotten."""
     folders.make(settings)
-    if settings.uses_postgres:
-        from moorage.db.postgres import PostgresDatabase
+    with store_checks.explained(settings):
+        return _open_postgres(settings) if settings.uses_postgres else _open_sqlite(settings, exclusive=exclusive)
 
-        url = settings.database_url.get_secret_value()
-        migrate.upgrade_postgres(url, keys.load_ring(settings))
-        return Opened(PostgresDatabase(url, make_env(settings), connections=max(8, 2 * settings.workers)), None)
+
+def _open_postgres(settings: Settings) -> Opened:
+    from moorage.db.postgres import PostgresDatabase
+
+    url = settings.database_url.get_secret_value()
+    migrate.upgrade_postgres(url, keys.load_ring(settings))
+    return Opened(PostgresDatabase(url, make_env(settings), connections=max(8, 2 * settings.workers)), None)
+
+
+def _open_sqlite(settings: Settings, *, exclusive: bool) -> Opened:
+    path = store_path(settings)
     lock = FolderLock(settings.folder("store")) if exclusive else None
     try:
-        check_store_is_there(settings)
-        migrate.upgrade_sqlite(store_path(settings), settings.folder("store") / "snapshots", keys.load_ring(settings))
-        os.chmod(store_path(settings), 0o600)
+        store_checks.check_store_is_there(settings)
+        store_checks.check_sqlite(path)
+        migrate.upgrade_sqlite(path, settings.folder("store") / "snapshots", keys.load_ring(settings))
+        store_checks.check_tables(path, {table.name: set(table.c.keys()) for table in metadata.tables.values()})
+        os.chmod(path, 0o600)
         (settings.data / "instance").touch(mode=0o600)
-        return Opened(SqliteDatabase(store_path(settings), make_env(settings)), lock)
+        return Opened(SqliteDatabase(path, make_env(settings)), lock)
     except BaseException:
         if lock is not None:
             lock.release()
@@ -100,6 +83,7 @@ def prepare(tx: Tx) -> None:
         audit.ensure_key(tx)
     except CannotDecrypt as error:
         raise CannotStart(
-            f"MOORAGE_MASTER_KEY: does not fit this store: {error}. Start with the key that its secrets were "
-            "encrypted under; several may be given, separated by commas."
+            f"{keys.source(tx.env.settings)}: does not fit this store: {error}. Start with the key that its secrets "
+            "were encrypted under; several may be given, separated by commas in MOORAGE_MASTER_KEY or on lines of the "
+            "file."
         ) from error

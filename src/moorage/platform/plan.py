@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from moorage.gateway import caddy
-from moorage.platform import folders, function_origins, keys
+from moorage.platform import folders, function_origins, keys, store_checks
 from moorage.sandbox import capabilities
 from moorage.settings import BadSettings, Sandbox, Settings, as_environment
 
@@ -31,6 +31,8 @@ def make(settings: Settings) -> dict[str, Any]:
     """Return the plan; raises BadSettings where a port is taken."""
     folders.make(settings)
     folders.check_not_running(settings)
+    if not settings.uses_postgres:
+        store_checks.check_store_is_there(settings)
     settings = with_sandbox(with_metrics_port(settings))
     check_ports(settings)
     if problem := function_origins.problem(settings):

@@ -1,0 +1,193 @@
+"""Checks of the store at start; each problem is one message that says what is wrong and what to do next.
+
+Text of a database driver names neither the file nor the way out, and a traceback hides both. Only the standard library
+is imported: `moorage up` looks at the store before it starts a process that loads the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from moorage.errors import CannotStart
+from moorage.settings import Settings
+
+STORE = "moorage.db"
+CONNECT_S = 10
+WHOLE_CHECK_BYTES = 256 * 2**20  # Up to this size every page of the store is checked at start, in under a second.
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
+_DENIED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")
+
+
+class MissingStore(CannotStart):
+    """There is data, but the store that knows about it is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"{folder} holds data, but its store is missing or empty ({folder / 'store' / STORE}). Starting would "
+            f"forget everything. Restore it from {folder / 'store' / 'snapshots'} or with `moorage restore`; to start "
+            "over on purpose, move the folder away."
+        )
+
+
+class DamagedStore(CannotStart):
+    """The store's file is not what was written to it."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        folder = path.parent
+        copies = sorted((folder / "snapshots").glob("*.db"), key=lambda copy: copy.stat().st_mtime)
+        copy = f"The newest copy is {copies[-1]}" if copies else f"There is no copy in {folder / 'snapshots'}"
+        super().__init__(
+            f"the store {path} is damaged: {problem}. Nothing was changed. {copy}. To use a copy, move {path} and the "
+            f"files {path.name}-wal and {path.name}-shm away, and copy it to {path}. Or restore a backup: "
+            "moorage restore FILE --force"
+        )
+
+
+class UnusableStore(CannotStart):
+    """The store cannot be opened or reached."""
+
+
+def store_path(settings: Settings) -> Path:
+    return settings.folder("store") / STORE
+
+
+def check_store_is_there(settings: Settings) -> None:
+    """Refuse to start on an empty store where data exists."""
+    path = store_path(settings)
+    if path.exists() and path.stat().st_size > 0:
+        return
+    marked = (settings.data / "instance").exists()
+    held = any(next(settings.folder(name).iterdir(), None) for name in ("artifacts", "databases", "git"))
+    if marked or held:
+        raise MissingStore(settings.data)
+
+
+def check_sqlite(path: Path) -> None:
+    """Read the store's pages; raises DamagedStore. Of a large store only those that are read to open it."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    connection = sqlite3.connect(path)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if path.stat().st_size <= WHOLE_CHECK_BYTES:
+            problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if problem != "ok":
+                raise DamagedStore(path, " ".join(problem.split()))
+    finally:
+        connection.close()
+
+
+def check_tables(path: Path, expected: Mapping[str, set[str]]) -> None:
+    """Compare the tables and columns of a migrated store with those that the code uses; raises DamagedStore."""
+    connection = sqlite3.connect(path)
+    try:
+        rows = connection.execute(
+            "SELECT t.name, c.name FROM sqlite_master t JOIN pragma_table_info(t.name) c WHERE t.type = 'table'"
+        ).fetchall()
+    finally:
+        connection.close()
+    found: dict[str, set[str]] = {}
+    for table, column in rows:
+        found.setdefault(table, set()).add(column)
+    missing = [f"table {name}" for name in expected if name not in found]
+    missing += [f"column {name}.{each}" for name in found.keys() & expected for each in expected[name] - found[name]]
+    if missing:
+        shown = ", ".join(sorted(missing)[:5])
+        raise DamagedStore(path, f"its tables are not those of its version; missing: {shown}")
+
+
+def find_sqlite_key_id(path: Path) -> str | None:
+    """Return the id of the key that a secret in the store is encrypted under; None where it holds no secret."""
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    connection = sqlite3.connect(path)
+    try:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'vault_secret'").fetchone():
+            return None
+        row = connection.execute("SELECT ciphertext FROM vault_secret LIMIT 1").fetchone()
+    finally:
+        connection.close()
+    return _key_id(row)
+
+
+def find_postgres_key_id(url: str) -> str | None:
+    """Return the same of a store on PostgreSQL."""
+    import psycopg
+
+    with psycopg.connect(url, connect_timeout=CONNECT_S) as connection:
+        if connection.execute("SELECT to_regclass('vault_secret')").fetchone() == (None,):
+            return None
+        return _key_id(connection.execute("SELECT ciphertext FROM vault_secret LIMIT 1").fetchone())
+
+
+def _key_id(row: tuple[str] | tuple[object, ...] | None) -> str | None:
+    return str(row[0]).split(".")[1] if row else None
+
+
+@contextlib.contextmanager
+def explained(settings: Settings) -> Iterator[None]:
+    """Raise CannotStart for what a database driver, or the layer above it, raises about the store."""
+    try:
+        yield
+    except CannotStart:
+        raise
+    except ModuleNotFoundError as error:
+        if not settings.uses_postgres or error.name not in ("psycopg", "psycopg_pool"):
+            raise
+        raise UnusableStore(
+            "MOORAGE_DATABASE_URL: PostgreSQL needs a driver that is not installed: pip install 'moorage[postgres]'"
+        ) from error
+    except Exception as error:
+        cause = getattr(error, "orig", None) or error
+        if isinstance(cause, sqlite3.Error):
+            raise _sqlite_trouble(store_path(settings), cause) from error
+        if type(cause).__module__.partition(".")[0] in ("psycopg", "psycopg_pool"):
+            raise _postgres_trouble(settings.database_url.get_secret_value(), cause) from error
+        raise
+
+
+def _sqlite_trouble(path: Path, error: sqlite3.Error) -> CannotStart:
+    name = getattr(error, "sqlite_errorname", None) or ""
+    if name.startswith(_DAMAGED):
+        return DamagedStore(path, str(error))
+    if name.startswith(_DENIED):
+        return UnusableStore(
+            f"cannot open the store {path}: {error}. The user that runs Moorage has to be able to read and write it "
+            "and its folder; see `moorage doctor`"
+        )
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return UnusableStore(f"the store {path} is in use by another program: {error}. Stop it and start again")
+    if name.startswith("SQLITE_FULL"):
+        return UnusableStore(f"cannot write to the store {path}: {error}. Free some disk space and start again")
+    if "no such table" in str(error) or "no such column" in str(error):
+        return DamagedStore(path, f"its tables are not those of its version ({error})")
+    return UnusableStore(f"cannot use the store {path}: {error}. Check the disk it is on; see `moorage doctor`")
+
+
+def _postgres_trouble(url: str, error: BaseException) -> CannotStart:
+    """Say what PostgreSQL or the way to it refused. The URL may hold a password, so only its host is shown."""
+    reason = " ".join(str(error).split())
+    parts = urlsplit(url)
+    place = f"{parts.hostname or 'the local socket'}:{_port(url)}, database {parts.path.lstrip('/') or 'of the user'}"
+    if parts.password:
+        reason = reason.replace(parts.password, "****")
+    if str(getattr(error, "sqlstate", None) or "").startswith("42"):
+        return UnusableStore(
+            f"the store on PostgreSQL at {place} cannot be used: {reason}. Its tables or rights are not those of this "
+            "version: restore the database from a dump, or let the user of the URL own its tables"
+        )
+    return UnusableStore(
+        f"MOORAGE_DATABASE_URL: cannot use PostgreSQL at {place}: {reason}. Start the server, or correct host, port, "
+        "user, password and database in the URL, and start again"
+    )
+
+
+def _port(url: str) -> int:
+    try:
+        return urlsplit(url).port or 5432
+    except ValueError:
+        return 5432
