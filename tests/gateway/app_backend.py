@@ -75,7 +75,7 @@ async def running_backend(name: str, *, port: int = 0, socket: Path | None = Non
             web.get("/status/{status}", backend.say_status),
             web.post("/take", backend.take),
             web.get("/give", backend.give),
-            web.get("/stream", backend.stream),
+            web.route("*", "/stream", backend.stream),
             web.get("/echo", backend.echo),
             web.route("*", "/{path:.*}", backend.say_name),
         ]

@@ -393,7 +393,7 @@ def make_command(folder: Path, prints: str) -> None:
     script.chmod(0o755)
 
 
-@pytest.mark.parametrize("version", ["v2.8.0 h1:abc=", "2.11.7", "v3.0.1"])
+@pytest.mark.parametrize("version", ["v2.11.7 h1:abc=", "2.12.0", "v3.0.1"])
 def test_a_new_enough_caddy_of_the_system_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
@@ -403,7 +403,7 @@ def test_a_new_enough_caddy_of_the_system_is_found(
     assert caddy.find_system_caddy() == tmp_path / "caddy"
 
 
-@pytest.mark.parametrize("version", ["v2.7.6 h1:abc=", "v1.0.4", "unknown", ""])
+@pytest.mark.parametrize("version", ["v2.7.6 h1:abc=", "v2.11.6 h1:abc=", "v1.0.4", "unknown", ""])
 def test_an_old_caddy_of_the_system_is_refused_with_a_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.errors import CannotStart
-from moorage.gateway import access_log, admin, app_proxy, operator_certificate, pages, static
+from moorage.gateway import access_log, admin, app_proxy, bodies, operator_certificate, pages, static
 from moorage.gateway import hosts as host_configs
 from moorage.gateway.hosts import HostConfig
 from moorage.gateway.pages import NOTHING_HERE, Route, subroute
@@ -29,7 +29,7 @@ from moorage.gateway.static import literal
 from moorage.gateway.tls import apply_tls
 from moorage.settings import BadSettings, Settings
 
-OLDEST_CADDY = (2, 8)  # The first with permission bits in the address of a unix socket.
+OLDEST_CADDY = (2, 11, 7)  # The oldest whose handler `timeouts` was tried: see `bodies.py`.
 LONGEST_SOCKET_PATH = 107  # What `sockaddr_un` holds on Linux, without its closing zero byte.
 MAX_HEADER_BYTES = 64 * 1024
 READY_TIMEOUT_S = 2.0
@@ -84,7 +84,7 @@ def _version_of(binary: str) -> tuple[int, ...]:
         answer = subprocess.run([binary, "version"], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    numbers = re.match(r"v?(\d+)\.(\d+)", answer.stdout)
+    numbers = re.match(r"v?(\d+)\.(\d+)\.(\d+)", answer.stdout)
     return tuple(int(number) for number in numbers.groups()) if numbers else ()
 
 
@@ -209,6 +209,7 @@ def _server(settings: Settings, hosts: HostConfig) -> dict[str, Any]:
         # Names are looked up, not configured, so there is no list to get certificates for ahead of time.
         "automatic_https": {"disable": True},
         "read_header_timeout": "10s",
+        **bodies.limits(settings),
         "idle_timeout": "120s",
         "max_header_bytes": MAX_HEADER_BYTES,
         "routes": _routes(settings, hosts),
@@ -235,6 +236,7 @@ def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
     nameless = {"match": [{"header": {"Host": None}}], "handle": [pages.not_found()], "terminal": True}
     return [
         {"match": [{"header": {"Host": _UNSAFE_HOSTS}}], "handle": [pages.not_found()], "terminal": True},
+        *bodies.routes(settings),
         *host_configs.host_routes(settings, hosts),
         {"match": [{"host": ["", *sorted(own_hosts)]}], "handle": [subroute([nameless, functions, status_pages])]},
         *_organization_routes(settings, to_edge),
@@ -306,6 +308,7 @@ def _error_routes(settings: Settings) -> list[Route]:
         {"handle": [pages.bad_request()]},
     ]
     return [
+        bodies.stalled(),
         *app_proxy.error_routes(),
         {"match": [_status_is("^400$")], "handle": [subroute(broken)], "terminal": True},
         {"match": [_status_is("^4")], "handle": [pages.not_found()], "terminal": True},

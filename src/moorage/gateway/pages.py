@@ -58,6 +58,13 @@ def bad_request() -> dict[str, Any]:
     return _answered([{"handle": [_envelope(400, "bad_request", "The request is malformed")]}])
 
 
+def too_slow() -> dict[str, Any]:
+    """Return the handler that says that a body stalled, and closes: what still comes must not pass for a request."""
+    answer = _envelope(408, "bad_request", "The request did not arrive in time")
+    answer["headers"]["Connection"] = ["close"]
+    return _answered([{"handle": [answer]}])
+
+
 def no_answer() -> dict[str, Any]:
     return _answered([{"handle": [_envelope(502, "internal", "What serves this address does not answer")]}])
 
