@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -123,7 +124,8 @@ def test_a_function_that_prints_all_it_may_and_dies_leaves_a_log_and_others_are_
     told = lab.error("print('x' * 9_000_000, flush=True)\nctypes.CDLL(None)._exit(3)")
     others = host.result(quick)
 
-    assert told == "the function's process ended (exit code 3) before it answered"
+    # On a busy machine the gateway learns of the end before the invoker has told it the code.
+    assert re.fullmatch(r"the function's process ended( \(exit code 3\))? before it answered", told)
     assert others == "fine"
 
 

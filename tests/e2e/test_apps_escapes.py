@@ -427,19 +427,20 @@ def test_a_fork_bomb_is_bounded_and_the_app_recovers(sea: Sea) -> None:
     made = sea.run(
         """
         def end():
-            time.sleep(2)
+            tried.wait(60)
             for pid in made:
                 os.kill(pid, 9)
                 os.waitpid(pid, 0)
 
         import contextlib
 
-        made = []
+        made, tried = [], threading.Event()
         threading.Thread(target=end).start()  # There is no room for it later.
         with contextlib.suppress(OSError):
             while len(made) < 5000:  # Forks of Python itself would use the app's memory up first.
                 made.append(os.posix_spawn("/bin/sleep", ["sleep", "600"], {}))
         answer = len(made)
+        tried.set()
         """
     )
     others = (sea.pirates.call("GET", "/v1/whoami")["orgName"], sea.boot())

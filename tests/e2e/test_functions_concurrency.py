@@ -123,19 +123,19 @@ def test_calls_past_the_queue_are_refused_until_there_is_room_again(small: Platf
 
 
 def test_a_call_that_waits_past_its_deadline_fails_without_having_run(small: Platform, language: str) -> None:
-    name = small.create(new_name("waits"), language, COUNTING[language], timeout=1000)
+    name = small.create(new_name("waits"), language, COUNTING[language], timeout=2000)
     assert small.fetch(name, "?sleep=0.01").status == 200
 
-    with held(small, *[small.path(name, "?sleep=0.7")] * 3) as answers:
+    with held(small, *[small.path(name, "?sleep=1.2")] * 3) as answers:
         pass
 
     late = answers[2]
     assert answers[0].status == 200
     assert late.status == 502
-    assert late.error["message"] == "the call waited 1000 ms, its whole timeout, for its turn"
+    assert late.error["message"] == "the call waited 2000 ms, its whole timeout, for its turn"
     record = small.record_of(name, late.activation)
     assert (record["status"], record["duration"]) == ("error", 0)
-    assert record["waitMs"] >= 1000
+    assert record["waitMs"] >= 2000
 
 
 def test_waiting_calls_of_other_functions_are_not_held_up(small: Platform, language: str) -> None:
