@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all lint audit format bench docs lock wheel clean
+.PHONY: help setup up test test-again test-all lint audit format bench docs lock wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,6 +23,9 @@ up: $(VENV)/.runtime $(VENV)/.engines ## start the whole platform on this machin
 
 test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run the tests, on SQLite and on PostgreSQL
 	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench and not twin" $(ARGS)
+
+test-again: ## run the tests that failed in the last run once more, one after another
+	@$(BIN)/python -m pytest -n 0 -m "not bench and not twin" --last-failed --last-failed-no-failures none $(ARGS)
 
 test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also those that others stand for
 	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench" $(ARGS)
