@@ -67,6 +67,9 @@ def pytest_configure(config: pytest.Config) -> None:
 # moment, or on another store where it is not what is tested; and whole modules that take minutes, of what others prove
 # piece by piece. `make test-all` runs them too.
 TWINS = {
+    "tests/databases/": "(^|-)postgres(?!ql)",
+    "tests/engines/": "user",
+    "tests/shim/": "user",
     "tests/apps/test_app_logs.py": "postgres",
     "tests/artifacts/test_artifacts.py": "postgres",
     "tests/artifacts/test_collect.py": "postgres",
@@ -144,8 +147,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """
     for item in items:
         module, _, name = item.nodeid.partition("::")
-        brackets = name.partition("[")[2]
-        if any(re.search(table[module], text) for table, text in ((TWINS, brackets), (DEEP, name)) if module in table):
+        folder, brackets = f"{os.path.dirname(module)}/", name.partition("[")[2]
+        tables = ((TWINS, module, brackets), (TWINS, folder, brackets), (DEEP, module, name))
+        if any(re.search(table[key], text) for table, key, text in tables if key in table):
             item.add_marker("twin")
     yield
     for item in items:

@@ -28,7 +28,8 @@ POLL_S = 0.2
 BUSY = 1_000  # records in one pass; while there are more, few large passes cost less than many small ones
 BUSY_S = 3.0
 PAUSE_S = 2.0  # after a pass that failed: the store may be away for a while
-CATCH_UP_S = 2.0  # Whoever asks for records gets what there is after this.
+CATCH_UP_S = 5.0  # Whoever asks for records gets what there is after this.
+LAST_PASS_S = 2.0  # for a pass that is under way when the process stops
 TRIM_LOGS_S = 600.0
 TRIM_EVERY = 2_000  # A busy function would write millions of rows between two runs of the retention job.
 
@@ -75,7 +76,7 @@ class Recorder:
                 await asyncio.sleep(self._pause_s() if is_well else PAUSE_S)
         finally:
             if running := {task for task in (self._passing, self._next) if task is not None}:
-                await asyncio.wait(running, timeout=CATCH_UP_S)
+                await asyncio.wait(running, timeout=LAST_PASS_S)
 
     def _pause_s(self) -> float:
         """Return how long to wait for more. Whoever reads records has them caught up first, and nobody else waits."""
