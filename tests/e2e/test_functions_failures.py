@@ -303,7 +303,7 @@ def test_what_was_printed_before_a_crash_or_a_timeout_is_kept(platform: Platform
         "python": python("import os, sys\nprint('one')\nprint('two', file=sys.stderr)\nos.abort()", CRASHED),
         "nodejs": node("console.log('one'); console.error('two'); process.abort();", CRASHED),
     }[language]
-    names = [platform.create(new_name("printed"), language, each.whole(), timeout=4000) for each in (endless, dying)]
+    names = [platform.create(new_name("printed"), language, each.whole(), timeout=8000) for each in (endless, dying)]
 
     answers = at_once(2, lambda at: platform.fetch(names[at]))
 
