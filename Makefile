@@ -25,7 +25,7 @@ test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.inst
 	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench and not twin" $(ARGS)
 
 test-again: ## run the tests that failed in the last run once more, one after another
-	@$(BIN)/python -m pytest -n 0 -m "not bench and not twin" --last-failed --last-failed-no-failures none $(ARGS)
+	@$(BIN)/python -m tests.failed_again $(ARGS)
 
 test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also those that others stand for
 	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench" $(ARGS)
