@@ -40,7 +40,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def says_full(text: str) -> bool:
-    """Tell whether a program or library reports a full disk; for those that give no number."""
+    """Return whether an error message reports a full disk. Some programs and libraries give no error number."""
     return any(each in text for each in _TEXTS)
 
 

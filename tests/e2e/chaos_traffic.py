@@ -9,6 +9,7 @@ import contextlib
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -30,7 +31,7 @@ ENDS = ("succeeded", "failed")
 
 
 @dataclass
-class Source:
+class Source(ABC):
     """One kind of traffic. `wrong` is what should never be answered; `stuck` what never came to an end."""
 
     platform: Apps
@@ -49,8 +50,9 @@ class Source:
             except Exception as error:  # noqa: BLE001 - the thread must not end unseen
                 self.wrong.append(f"{type(self).__name__}: {error!r}")
 
+    @abstractmethod
     def turn(self, number: int) -> None:
-        raise NotImplementedError
+        """Send one request, or a few that belong together."""
 
     def insist(self, what: str, action: Callable[[], T | None]) -> T | None:
         """Repeat an action until it returns something; None, noted as stuck, where it never does."""

@@ -59,9 +59,7 @@ async def stall(settings: Settings, request: bytes) -> bytes:
         writer.close()
 
 
-@pytest.mark.boundary(
-    "stranger-to-platform", "The public gateway closes connections on which a request body stalls, whatever it is for."
-)
+@pytest.mark.boundary("stranger-to-platform", "The public gateway closes a connection on which a request body stalls.")
 async def test_a_connection_on_which_a_body_stalls_is_closed(settings: Settings, gateway: Routes, app: Backend) -> None:
     await gateway.apply(wanted(app.address))
     names = [(target, framing) for target in TARGETS for framing in FRAMINGS]

@@ -3,139 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
-from sqlalchemy import select
 from tests.builders import make_member, make_org, make_token, make_user, session_for
-from tests.client import Client, Reply
-from tests.http.lab import LabCaller, lab, one_store, texts_in_store
+from tests.client import Client
+from tests.http.lab import lab, one_store, texts_in_store
+from tests.http.yard import Yard, both_kinds, make_yard
 
 from moorage.app import App
-from moorage.db.query import Query, scalar
 from moorage.db.store import Database
 from moorage.db.tx import Tx
-from moorage.errors import BadRequest, Conflict, Internal, RateLimited
-from moorage.http import idempotency, once
-from moorage.http.answer import Answer, plain_json
-from moorage.http.models import Input, Output
+from moorage.errors import Conflict
+from moorage.http import idempotency
 from moorage.http.once import Write
 from moorage.http.route import Router, Scope
-from moorage.http.tables import idempotency_key
 from moorage.identity.roles import Role
-from moorage.kit.clock import DAY_MS, HOUR_MS, ManualClock
-from moorage.platform import opening
 
 pytestmark = pytest.mark.anyio
 
 KEY = {"Idempotency-Key": "order-7"}
-ERRORS = {"bad": BadRequest, "taken": Conflict, "busy": RateLimited, "broken": Internal, "crash": RuntimeError}
-
-
-class OrderInput(Input):
-    item: str
-    trouble: str | None = None
-
-
-class Order(Output, frozen=True):
-    number: int
-    item: str
-
-
-class Secret(Output, frozen=True):
-    secret: str
-
-
-@dataclass
-class Yard:
-    """Counts what was really done, and can be made to wait in the middle."""
-
-    router: Router
-    client: Client
-    orders: list[str] = field(default_factory=list)
-    may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
-    started: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def take(self, body: OrderInput) -> Order:
-        self.orders.append(body.item)
-        if body.trouble:
-            raise ERRORS[body.trouble]("There is trouble")
-        return Order(len(self.orders), body.item)
-
-    async def order(self, path: str, item: str = "rope", key: str = "order-7", **more: Any) -> Reply:
-        options = {name: more.pop(name) for name in ("token", "headers") if name in more}
-        headers = {"Idempotency-Key": key, **options.pop("headers", {})}
-        return await self.client.post(path, json={"item": item, **more}, headers=headers, **options)
 
 
 @pytest.fixture
 def yard(db: Database) -> Yard:
-    router = Router("Lab")
-    yard = Yard(router, lab(db, router))
-
-    @router.post("/sync")
-    def sync(tx: Tx, body: OrderInput) -> Order:
-        return yard.take(body)
-
-    @router.post("/async", status=202)
-    async def later(body: OrderInput, write: Write) -> Order:
-        return await write(lambda tx: yard.take(body))
-
-    @router.post("/outside")
-    async def outside(body: OrderInput) -> Order:
-        return yard.take(body)
-
-    @router.post("/slow")
-    async def slow(body: OrderInput, write: Write) -> Order:
-        yard.started.set()
-        await yard.may_go_on.wait()
-        return await write(lambda tx: yard.take(body))
-
-    @router.post("/slow-outside")
-    async def slow_outside(body: OrderInput) -> Order:
-        yard.started.set()
-        await yard.may_go_on.wait()
-        return yard.take(body)
-
-    @router.post("/settles")
-    async def settles(body: OrderInput, write: Write) -> Order:
-        made = await write(lambda tx: yard.take(body))
-        yard.started.set()
-        await yard.may_go_on.wait()
-        if body.item == "late trouble":
-            raise Internal("The gateway is away")
-        return Order(made.number, "settled") if body.item == "news" else made
-
-    @router.post("/secret", secret=True)
-    def secret(tx: Tx, body: OrderInput) -> Secret:
-        yard.take(body)
-        return Secret("psk_shown_only_once")
-
-    @router.post("/secret-later", secret=True)
-    async def secret_later(body: OrderInput, write: Write) -> Secret:
-        await write(lambda tx: yard.take(body), answer=lambda _: Secret("psk_shown_only_once"))
-        return Secret("psk_shown_only_once")
-
-    @router.post("/unavailable")
-    def unavailable(tx: Tx, body: OrderInput) -> Answer:
-        yard.take(body)
-        return plain_json({"success": False}, 503)
-
-    @router.post("/bare")
-    async def bare(caller: LabCaller) -> Order:
-        return yard.take(OrderInput.model_validate({"item": caller.actor}))
-
-    @router.delete("/sync")
-    def clear(tx: Tx) -> None:
-        yard.orders.append("cleared")
-
-    # The routes are made after the yard that they are about, so its client is made anew.
-    yard.client = lab(db, router)
-    return yard
-
-
-both_kinds = pytest.mark.parametrize("path", ["/v1/sync", "/v1/async", "/v1/outside"])
+    return make_yard(db)
 
 
 @both_kinds
@@ -404,92 +295,6 @@ async def test_somebody_who_asks_under_a_role_that_ended_gets_no_stored_answer(a
     again = await api.post(path, json=body, token=token, headers=KEY)
 
     assert again.status == 401
-
-
-@both_kinds
-async def test_after_a_day_a_key_is_free_again(yard: Yard, clock: ManualClock, path: str) -> None:
-    await yard.order(path)
-    clock.advance(DAY_MS - 1)
-    await yard.order(path)
-    assert yard.orders == ["rope"]
-
-    clock.advance(1)
-    fresh = await yard.order(path, "tar")
-
-    assert fresh.status in (200, 202)
-    assert yard.orders == ["rope", "tar"]
-
-
-async def leave_claim(db: Database) -> None:
-    """Leave the claim of a process that died while it ran something outside of the store."""
-    claim = idempotency.Claim(1, "ada", "POST /v1/outside", "order-7", idempotency.fingerprint(b'{"item": "rope"}'))
-    await db.write(lambda tx: idempotency.begin(tx, claim))
-
-
-async def test_a_claim_whose_process_died_blocks_its_key_until_its_lease_expires(
-    yard: Yard, db: Database, clock: ManualClock
-) -> None:
-    await leave_claim(db)
-
-    clock.advance(idempotency.LEASE_MS - 1)
-    blocked = await yard.order("/v1/outside")
-    clock.advance(1)
-    free = await yard.order("/v1/outside")
-
-    assert (blocked.status, free.status) == (409, 200)
-    assert yard.orders == ["rope"]
-
-
-async def test_a_start_releases_the_claims_of_the_process_before_where_the_store_has_one_owner(
-    yard: Yard, db: Database
-) -> None:
-    await leave_claim(db)
-
-    await db.write(opening.prepare)
-
-    status = (await yard.order("/v1/outside")).status
-    assert status == (200 if db.dialect == "sqlite" else 409)
-
-
-async def test_a_claim_at_work_outlasts_its_lease(
-    yard: Yard, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(once, "RENEW_S", 0.01)
-    other = Yard(yard.router, lab(db, yard.router))
-    first = asyncio.create_task(yard.order("/v1/slow-outside"))
-    await yard.started.wait()
-
-    for _ in range(3):
-        clock.advance(idempotency.LEASE_MS - 1)
-        async with asyncio.timeout(20):
-            while not await is_leased_until(db, clock.now() + idempotency.LEASE_MS):
-                await asyncio.sleep(0.01)
-    second = await other.order("/v1/slow-outside")
-    yard.may_go_on.set()
-
-    assert second.status == 409
-    assert (await first).status == 200
-    assert yard.orders == ["rope"]
-
-
-async def is_leased_until(db: Database, moment: int) -> bool:
-    column = idempotency_key.c.expires_at
-    return await db.read(lambda tx: tx.all(Query(select(column), scalar)) == [moment])
-
-
-async def test_the_sweep_removes_what_has_expired_and_nothing_else(
-    yard: Yard, db: Database, clock: ManualClock
-) -> None:
-    await yard.order("/v1/sync", key="old")
-    clock.advance(HOUR_MS)
-    await yard.order("/v1/sync", key="new")
-    clock.advance(DAY_MS - HOUR_MS)
-
-    await db.write(idempotency.sweep)
-
-    stored = await texts_in_store(db)
-    assert "'old'" not in stored
-    assert "'new'" in stored
 
 
 @pytest.mark.parametrize(("error", "is_kept"), [(Conflict, True), (RuntimeError, False)])

@@ -134,7 +134,7 @@ class Control:
     async def _start(self) -> None:
         self._part(self.clock_watch.run())
         await asyncio.to_thread(install_cache.remove_former, self.settings)
-        # Before anything is served: what is there now is of a process that is gone.
+        # Before the API serves: all temporary files are those of an earlier process then.
         await asyncio.to_thread(leftovers.clear, self.db.env, is_owner_starting=not self.settings.uses_postgres)
         self._part(leftovers.run(self.db.env, self.telemetry))
         if self.runs_apps:

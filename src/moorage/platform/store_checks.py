@@ -34,7 +34,7 @@ class MissingStore(CannotStart):
 
 
 class DamagedStore(CannotStart):
-    """The store's file is not what was written to it."""
+    """The file of the store is damaged."""
 
     def __init__(self, path: Path, problem: str) -> None:
         folder = path.parent
@@ -67,7 +67,7 @@ def check_store_is_there(settings: Settings) -> None:
 
 
 def check_sqlite(path: Path) -> None:
-    """Read the store's pages; raises DamagedStore. Of a large store only those that are read to open it."""
+    """Check the pages of the store; raises DamagedStore. A store over `WHOLE_CHECK_BYTES` is only opened."""
     if not path.exists() or path.stat().st_size == 0:
         return
     connection = sqlite3.connect(path)
@@ -82,7 +82,7 @@ def check_sqlite(path: Path) -> None:
 
 
 def check_tables(path: Path, expected: Mapping[str, set[str]]) -> None:
-    """Compare the tables and columns of a migrated store with those that the code uses; raises DamagedStore."""
+    """Check that a migrated store has the tables and columns that the code uses; raises DamagedStore."""
     connection = sqlite3.connect(path)
     try:
         rows = connection.execute(

@@ -260,5 +260,5 @@ def _is_utf8(text: str) -> bool:
 
 
 def _updates(request: PushRequest, heads: dict[str, str]) -> list[Update]:
-    """Return what the push changed: what is true in the repository counts, not what was asked for."""
+    """Return the requested updates of branches that the repository shows after the push."""
     return [update for update in _wanted(request) if heads.get(update.branch) == update.new]

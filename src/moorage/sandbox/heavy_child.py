@@ -1,6 +1,6 @@
 """`python -m moorage.sandbox.heavy_child`: reads work, a line of JSON each, does it, and answers with a line of JSON.
 
-It ends when nobody can send it more work: when the platform has ended, however that came about.
+The process ends when its standard input closes: the control process has stopped or was killed then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def step_back() -> None:
-    """Run after everything that somebody waits for."""
+    """Lower the priority of this process below that of the platform, of apps and of functions."""
     with contextlib.suppress(OSError):
         cgroup_files.leave_platform()
     os.nice(NICE)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LOOK_S = 5.0
 RESTLESS_LOOK_S = 1.0  # while the app is started, waits to be, or is stopped: not for long, and rarely
 GRACE_S = 5.0  # for the app to end
-LAST_S = 60  # for the shim to end, whatever it waits for
+LAST_S = 60  # until the kernel ends a shim that did not end by itself
 
 
 async def watch(keeper: Keeper) -> None:
