@@ -13,6 +13,9 @@ from moorage.platform import folders, leftovers
 HEX = "0123456789abcdef"
 LEFT = [
     "uploads/upload-x7",
+    f"code/.new-{HEX}/package/main.py",
+    f"releases/.new-{HEX}/site/index.html",
+    f"releases/.old-{HEX}/index.html",
     "store/snapshots/20300131T031700Z.partial",
     "store/snapshots/20300131T031700Z.partial-journal",
     "store/backup.partial/moorage.db",
@@ -39,6 +42,8 @@ KEPT = [
     "run/.hidden.sock",
     "engines/postgresql-17/card.json",
     "artifacts/sha256/00/1",
+    f"code/{HEX * 4}/main.py",
+    f"releases/{HEX * 4}/index.html",
 ]
 
 
@@ -83,7 +88,8 @@ def test_what_may_still_be_in_use_stays(env: Env, data: Path) -> None:
 def test_the_owner_of_the_store_starts_without_the_files_of_the_one_before(env: Env, data: Path) -> None:
     leftovers.clear(env, is_owner_starting=True)
 
-    assert is_there(data, LEFT) == [name for name in LEFT if not name.startswith(("uploads/", "store/", "restore."))]
+    of_owner = ("uploads/", "code/", "releases/", "store/", "restore.")
+    assert is_there(data, LEFT) == [name for name in LEFT if not name.startswith(of_owner)]
     assert is_there(data, KEPT) == KEPT
 
 

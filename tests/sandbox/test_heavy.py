@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -83,6 +86,21 @@ async def test_work_that_is_cancelled_ends_its_process(heavy: HeavyWork, tmp_pat
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
+
+
+def test_a_process_exits_in_the_middle_of_its_work_when_the_control_process_was_killed(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    argv = [sys.executable, "-P", "-m", "moorage.sandbox.heavy_child"]
+    child = subprocess.Popen(argv, stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    child.stdin.write(json.dumps([f"{TASKS}:wait_for", str(tmp_path / "never"), str(note)]).encode() + b"\n")
+    child.stdin.flush()
+    while not note.exists():
+        time.sleep(0.02)
+
+    child.stdin.close()
+
+    assert child.wait(20) == 0
 
 
 async def test_idle_processes_end() -> None:

@@ -1,8 +1,9 @@
 """Files that killed processes left behind, removed at start and every hour.
 
 Every file here has a name that no other run uses again, and is removed by the process that made it unless that process
-is killed. Other folders are swept by their own features: `builds/` at start; `code/` and releases by the collection of
-artifacts; `git/` and `images/incoming/` by their hourly jobs; half-made databases by the sweep of backups.
+is killed. Other folders are swept by their own features: `builds/` at start; unpacked artifacts in `code/` and
+`releases/` by the collection of artifacts; `git/` and `images/incoming/` by their hourly jobs; half-made databases by
+the sweep of backups.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ EVERY_S = 3600.0
 # A file that is still written is younger: bodies come at 1 KB a second at least, and an upload is handled in minutes.
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S  # for work that copies everything, which takes long
+DRAFT = r"\.(new|old)-[0-9a-f]{16}"  # see `artifacts.unpacked`
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Leftover:
 
 LEFTOVERS = (
     Leftover("uploads/*", is_of_owner=True),  # bodies of multipart requests
+    Leftover("code/.*", name=DRAFT, is_of_owner=True),  # artifacts that were being unpacked or removed
+    Leftover("releases/.*", name=DRAFT, is_of_owner=True),
     Leftover("store/snapshots/*.partial*", is_of_owner=True),  # copies of the store, and their journals
     Leftover("store/backup.partial", DAY_S, is_of_owner=True),  # `moorage backup` holds the store's lock for these
     Leftover("restore.partial", DAY_S, is_of_owner=True),
@@ -63,7 +67,8 @@ def clear(env: Env, *, is_owner_starting: bool = False) -> list[Path]:
     data, now = env.settings.data, env.clock.trusted_now() / 1000
     found = [path for left in LEFTOVERS for path in left.find(data, now, is_owner_starting=is_owner_starting)]
     for path in found:
-        with contextlib.suppress(FileNotFoundError):  # Another process was faster.
+        # Another process removed it first, or is still writing there and exits soon: the next sweep removes the rest.
+        with contextlib.suppress(OSError):
             folders.remove(path)
     return found
 

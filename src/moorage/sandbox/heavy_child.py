@@ -1,6 +1,7 @@
 """`python -m moorage.sandbox.heavy_child`: reads work, a line of JSON each, does it, and answers with a line of JSON.
 
-The process ends when its standard input closes: the control process has stopped or was killed then.
+The process exits when its standard input closes, also in the middle of its work: the control process has stopped or
+was killed then, and the next one removes the folders that the work was writing to.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import importlib
 import json
 import os
 import sys
+import threading
 import traceback
+from queue import SimpleQueue
 from typing import Any
 
 from moorage.sandbox import cgroup_files
@@ -23,8 +26,17 @@ def main() -> None:
     step_back()
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Nothing that the work prints passes for an answer.
+    lines: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=read_until_closed, args=(lines,), daemon=True).start()
+    while True:
+        answers.write(json.dumps(answer(*json.loads(lines.get()))).encode() + b"\n")
+
+
+def read_until_closed(lines: SimpleQueue[bytes]) -> None:
+    """Queue the lines of standard input, and exit the process at its end."""
     while line := sys.stdin.buffer.readline():
-        answers.write(json.dumps(answer(*json.loads(line))).encode() + b"\n")
+        lines.put(line)
+    os._exit(0)
 
 
 def step_back() -> None:
