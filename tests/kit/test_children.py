@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import threading
 from pathlib import Path
 from subprocess import PIPE
 
@@ -69,3 +71,38 @@ async def test_a_child_that_is_killed_says_so() -> None:
 async def test_a_program_that_is_not_there_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         await children.start(["/nothing/here"], env={})
+
+
+async def test_the_end_of_a_child_closes_its_pipes_and_no_descriptor_of_another_thread() -> None:
+    is_over, errors = threading.Event(), []
+
+    def open_and_close() -> None:
+        try:
+            while not is_over.is_set():
+                os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            errors.append(error)
+
+    await run_true()  # The event loop opens a few descriptors of its own.
+    before = len(os.listdir("/proc/self/fd"))
+    threads = [threading.Thread(target=open_and_close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(60):
+        await run_true()
+    is_over.set()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def run_true() -> None:
+    child = await children.start(["/bin/true"], env={}, stderr=PIPE)
+    assert child.stdout is not None
+    assert child.stderr is not None
+    await child.stdout.read()
+    await child.stderr.read()
+    await child.wait()
+    await asyncio.sleep(0.01)  # The loop closes the pipes in its next turn.

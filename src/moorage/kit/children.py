@@ -18,6 +18,34 @@ from typing import IO
 LIMIT = 2**16
 
 
+class _Pipe:
+    """This process's end of a pipe, for the event loop to close.
+
+    uvloop closes the descriptor and then calls `close` of the object that it was given. A file object would close the
+    same number again, which is another thread's file by then.
+    """
+
+    def __init__(self, file: IO[bytes], loop: asyncio.AbstractEventLoop) -> None:
+        self._descriptor = os.dup(file.fileno())
+        self._is_closed_by_loop = type(loop).__module__.startswith("uvloop")
+        file.close()
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        if not self._is_closed_by_loop:
+            os.close(self._descriptor)
+
+
+class _Reading(asyncio.StreamReaderProtocol):
+    """Feeds a reader, and has its pipe closed at the end of the output."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
 class Child:
     """A running process, with the same names as one of asyncio's."""
 
@@ -59,7 +87,7 @@ class Child:
         popen = self._popen
         if popen.stdin is not None:
             protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
-            transport, _ = await self._loop.connect_write_pipe(lambda: protocol, popen.stdin)
+            transport, _ = await self._loop.connect_write_pipe(lambda: protocol, _Pipe(popen.stdin, self._loop))
             self.stdin = asyncio.StreamWriter(transport, protocol, None, self._loop)
         self.stdout = await self._reader(popen.stdout, limit)
         self.stderr = await self._reader(popen.stderr, limit)
@@ -68,7 +96,8 @@ class Child:
         if pipe is None:
             return None
         reader = asyncio.StreamReader(limit)
-        await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        protocol = _Reading(reader)
+        await self._loop.connect_read_pipe(lambda: protocol, _Pipe(pipe, self._loop))
         return reader
 
     def _watch(self) -> None:
