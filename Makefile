@@ -71,7 +71,7 @@ $(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(VENV)/bin/python
 
 # Database software lies in the environment, where every data folder finds it. Without it all but databases works, so
 # what could not be had is tried again the next time and does not stop anything.
-$(VENV)/.engines: requirements/system src/moorage/servers/releases.py $(VENV)/.runtime
+$(VENV)/.engines: requirements/system src/moorage/runtime/database_servers/software/releases.py $(VENV)/.runtime
 	@./requirements/system
 	@echo "setup: fetching and preparing database software (the first time takes half a minute)"
 	@if $(BIN)/moorage engines install --shared; then touch $@; else \

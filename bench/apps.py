@@ -23,7 +23,7 @@ from bench.figures import Figure, at_most, median, percentile
 from bench.function_platform import Refused, in_parallel, wait_until
 from bench.load import split_reply
 from bench.projects import CALL_S, Visitor
-from moorage.sandbox import process_tree
+from moorage.runtime.sandbox.usage import process_tree
 
 NONE = at_most(0)
 ROLLBACK_BAR = at_most(3)

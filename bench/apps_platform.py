@@ -23,8 +23,8 @@ from typing import Any
 from bench import machine, processes, stores
 from bench.function_platform import Refused, wait_until
 from bench.projects import CALL_S, NOBODY, Harbor
-from moorage.engines import wire
-from moorage.sandbox import process_tree
+from moorage.runtime.engines import wire
+from moorage.runtime.sandbox.usage import process_tree
 
 CONTROL = "moorage.platform.control"
 GONE_S = 60.0  # An app may have 10 s to end, and all of them end at once.

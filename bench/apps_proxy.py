@@ -23,10 +23,11 @@ from bench.figures import Figure, ratio_at_most
 from bench.function_peers import Target
 from bench.function_rounds import Plan, Samples, middle
 from bench.machine import CLIENT_CORE, SERVER_CORE, on_core
-from moorage.gateway import access_log, caddy
+from moorage.gateway import caddy
 from moorage.gateway.app_routes import AppRoutes
-from moorage.gateway.hosts import LOGGED, HostConfig
-from moorage.gateway.pages import Route
+from moorage.gateway.config import access_log
+from moorage.gateway.config.hosts import LOGGED, HostConfig
+from moorage.gateway.config.pages import Route
 from moorage.gateway.wanted import AppRoute, Wanted
 from moorage.settings import Settings, load
 

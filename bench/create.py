@@ -18,12 +18,13 @@ from bench.figures import Figure, median, percentile, ratio_at_least
 from bench.machine import CLIENT_CORE, on_core
 from bench.servers import MOORAGE, SINGLE, Serving
 from bench.stores import Seat
-from moorage import jobs
-from moorage.db.sqlite import GROUP, SqliteDatabase
-from moorage.db.tx import Tx
-from moorage.identity import notifications, org_routes
-from moorage.identity.orgs import WelcomeOrganization
-from moorage.identity.schemas import OrganizationInput
+from moorage.accounts.identity import notifications
+from moorage.accounts.identity.organizations import routes as org_routes
+from moorage.accounts.identity.organizations.service import WelcomeOrganization
+from moorage.accounts.identity.schemas import OrganizationInput
+from moorage.core import jobs
+from moorage.core.db.sqlite import GROUP, SqliteDatabase
+from moorage.core.db.tx import Tx
 
 T = TypeVar("T")
 MakeUnit = Callable[[Seat, int], Callable[[Tx], object]]  # (whose, how many before)

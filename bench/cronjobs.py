@@ -19,8 +19,8 @@ from bench import apps_platform, processes
 from bench.apps_platform import Port, Work
 from bench.figures import Figure, at_most, percentile
 from bench.function_platform import in_parallel, wait_until
-from moorage.kit.clock import MINUTE_MS
-from moorage.kit.cron import Cron
+from moorage.core.kit.clock import MINUTE_MS
+from moorage.core.kit.cron import Cron
 
 LATE_BAR = at_most(1)
 NONE = at_most(0)

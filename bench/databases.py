@@ -28,8 +28,8 @@ from bench.apps_platform import Port
 from bench.figures import Figure, at_most, median, percentile, ratio_at_least
 from bench.function_platform import wait_until
 from bench.processes import free_ports
-from moorage.servers.ports import CONF, DATA, RUN, Software
-from moorage.servers.shelf import Shelf, shared_folder
+from moorage.runtime.database_servers.ports import CONF, DATA, RUN, Software
+from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
 
 POSTGRESQL_BAR = at_most(0.5)
 MARIADB_BAR = at_most(1.0)

@@ -17,7 +17,7 @@ from bench.figures import Figure, at_most, percentile
 from bench.function_platform import HELLO, Platform, in_parallel
 from bench.function_sockets import get
 from bench.load import BadAnswer, split_reply
-from moorage.cells import runtimes
+from moorage.runtime.workers import runtimes
 
 WAITING_BAR = at_most(5)
 WAITING_TAIL_BAR = at_most(15)

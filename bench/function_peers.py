@@ -17,7 +17,7 @@ from pathlib import Path
 from bench import machine, processes
 from bench.function_sockets import HOST, Sockets, get
 from bench.machine import SERVER_CORE, on_core
-from moorage.cells import runtimes
+from moorage.runtime.workers import runtimes
 
 PYTHON = "functions-framework (Python)"
 NODE = "functions-framework (Node.js)"

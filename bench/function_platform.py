@@ -33,7 +33,11 @@ HELLO = {
     "python": f'def main(params):\n    return {{"statusCode": 200, "body": {GREETING!r}}}\n',
     "nodejs": f"exports.main = () => ({{ statusCode: 200, body: {GREETING!r} }});\n",
 }
-_MODULES = {"control": "moorage.platform.control", "edge": "moorage.edge.main", "invoker": "moorage.cells.main"}
+_MODULES = {
+    "control": "moorage.platform.control",
+    "edge": "moorage.runtime.edge.main",
+    "invoker": "moorage.runtime.workers.main",
+}
 _BOUNDARY = "the-bench-boundary"
 
 

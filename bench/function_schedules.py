@@ -17,7 +17,7 @@ from typing import Any
 from bench import function_platform
 from bench.figures import Figure, at_most, percentile
 from bench.function_platform import Platform, in_parallel, wait_until
-from moorage.kit import spool
+from moorage.runtime.edge import spool
 
 LAG_BAR = at_most(1_000)
 NONE = at_most(0)

@@ -14,12 +14,12 @@ import uvloop
 
 from bench import stores
 from bench.figures import Figure, at_most, percentile
-from moorage import jobs
-from moorage.db.sqlite import SqliteDatabase
-from moorage.db.tx import Tx
-from moorage.telemetry import Telemetry
-from moorage.worker.pool import Worker
-from moorage.worker.run import Handlers
+from moorage.core import jobs
+from moorage.core.db.sqlite import SqliteDatabase
+from moorage.core.db.tx import Tx
+from moorage.core.telemetry import Telemetry
+from moorage.core.worker.pool import Worker
+from moorage.core.worker.run import Handlers
 
 BAR = at_most(10)
 FINISH_S = 30.0

@@ -21,8 +21,8 @@ import uvloop
 
 from bench import processes
 from bench.machine import SERVER_CORE
-from moorage.db.sqlite import GROUP
-from moorage.http.server import listen, make_server, settle_memory
+from moorage.core.db.sqlite import GROUP
+from moorage.core.http.server import listen, make_server, settle_memory
 
 BARE = "bare"  # an ASGI function that answers 200 and a small body
 MOORAGE = "moorage"  # the product: store, gate, routes, telemetry with its log
@@ -76,7 +76,7 @@ async def _application(kind: str, folder: Path, seats: int) -> tuple[Any, list[s
 async def _product(folder: Path, seats: int, *, group: int) -> tuple[Any, list[str]]:
     from bench import stores
     from moorage import app as application
-    from moorage.telemetry import Telemetry, logs
+    from moorage.core.telemetry import Telemetry, logs
 
     logs.configure("json", "info", process="control")
     db, taken = await stores.open_seated(folder / "data", seats, group=group)

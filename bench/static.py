@@ -17,11 +17,11 @@ from bench.figures import Figure, at_most, percentile, ratio_at_least
 from bench.function_peers import Target
 from bench.function_rounds import Plan, Samples, middle
 from bench.machine import SERVER_CORE, on_core
+from moorage.core.telemetry import Telemetry
 from moorage.gateway import caddy, releases, sites
 from moorage.gateway.routes import Routes
 from moorage.gateway.wanted import Wanted
 from moorage.settings import Settings, load
-from moorage.telemetry import Telemetry
 
 SERVED_BAR = ratio_at_least(0.95)
 CHANGE_BAR = at_most(300)

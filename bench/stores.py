@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moorage.db.sqlite import GROUP, SqliteDatabase
-from moorage.db.store import Database
-from moorage.db.tx import Tx
-from moorage.identity import members, operator
-from moorage.identity.caller import Caller
-from moorage.identity.roles import Role
+from moorage.accounts.identity import operator
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.organizations import members
+from moorage.accounts.identity.roles import Role
+from moorage.core.db.sqlite import GROUP, SqliteDatabase
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
 from moorage.platform import opening
 from moorage.settings import Settings
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 
-from moorage.audit.service import Actor
-from moorage.db.store import Database
-from moorage.identity import members, orgs, tokens, users
-from moorage.identity.caller import Caller
-from moorage.identity.orgs import Organization
-from moorage.identity.roles import Role
-from moorage.identity.sessions import Sessions
-from moorage.identity.states import Approval
-from moorage.identity.users import User
-from moorage.plans.service import Plan
+from moorage.accounts.identity import tokens, users
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.organizations import members
+from moorage.accounts.identity.organizations import service as orgs
+from moorage.accounts.identity.organizations.service import Organization
+from moorage.accounts.identity.roles import Role
+from moorage.accounts.identity.sessions.session_tokens import Sessions
+from moorage.accounts.identity.states import Approval
+from moorage.accounts.identity.users import User
+from moorage.accounts.plans.service import Plan
+from moorage.core.audit.service import Actor
+from moorage.core.db.store import Database
 
 _numbers = itertools.count(1)
 

@@ -15,11 +15,12 @@ from typing import TypeVar
 
 from tests.ports import free_port
 
-from moorage.db.tx import Tx
-from moorage.identity import members, operator
+from moorage.accounts.identity import operator
+from moorage.accounts.identity.organizations import members
+from moorage.core.db.tx import Tx
+from moorage.core.vault import service as vault
 from moorage.platform import opening
 from moorage.settings import Settings
-from moorage.vault import service as vault
 
 T = TypeVar("T")
 

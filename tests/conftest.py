@@ -22,21 +22,22 @@ from tests.client import Client
 from tests.postgres_server import KeptDatabase, PostgresServer, database_name, running_postgres
 
 from moorage import app as application
+from moorage.accounts.identity import gate
 from moorage.app import App
-from moorage.audit import service as audit
-from moorage.db.schema import metadata
-from moorage.db.sqlite import SqliteDatabase
-from moorage.db.store import Database
-from moorage.env import Env
-from moorage.functions import edge_client
-from moorage.http import openapi, route
-from moorage.http.route import Route
-from moorage.identity import gate
-from moorage.kit.clock import ManualClock
-from moorage.kit.crypto import KeyRing
+from moorage.core.audit import service as audit
+from moorage.core.db.schema import metadata
+from moorage.core.db.sqlite import SqliteDatabase
+from moorage.core.db.store import Database
+from moorage.core.env import Env
+from moorage.core.http import route
+from moorage.core.http.openapi import document as openapi
+from moorage.core.http.route import Route
+from moorage.core.kit.clock import ManualClock
+from moorage.core.kit.crypto import KeyRing
+from moorage.core.telemetry import Telemetry
+from moorage.core.worker.pool import Worker
+from moorage.products.functions import edge_client
 from moorage.settings import Settings
-from moorage.telemetry import Telemetry
-from moorage.worker.pool import Worker
 
 # Tests are collected into memory to stay there: looking for garbage among them takes seconds and finds none.
 gc.disable()
@@ -67,71 +68,81 @@ def pytest_configure(config: pytest.Config) -> None:
 # moment, or on another store where it is not what is tested; and whole modules that take minutes, of what others prove
 # piece by piece. `make test-all` runs them too.
 TWINS = {
-    "tests/databases/": "(^|-)postgres(?!ql)",
-    "tests/engines/": "user",
-    "tests/shim/": "user",
-    "tests/apps/test_app_logs.py": "postgres",
-    "tests/artifacts/test_artifacts.py": "postgres",
-    "tests/artifacts/test_collect.py": "postgres",
-    "tests/cells/test_channel_attacks.py": "user",
-    "tests/cells/test_escapes_resources.py": "user",
-    "tests/cells/test_fairness.py": "user",
-    "tests/cells/test_hulls.py": "user",
-    "tests/cells/test_installer.py": "user",
-    "tests/cells/test_installer_attacks.py": "user",
-    "tests/cells/test_invoker.py": "user",
-    "tests/cells/test_templates.py": "user",
-    "tests/cronjobs/test_builds.py": "postgres",
-    "tests/cronjobs/test_cronjobs.py": "postgres",
-    "tests/databases/test_backup_routes.py": "postgres",
-    "tests/databases/test_disk.py": "mysql|postgres$",
-    "tests/databases/test_lifecycle.py": "mysql",
-    "tests/databases/test_metrics.py": "postgres",
-    "tests/databases/test_public.py": "^postgres",
-    "tests/databases/test_replicator.py": "mysql|-stop-|-start-|-_ensure_port-",
-    "tests/databases/test_restore.py": "mysql|after_switch",
+    "tests/products/databases/": "(^|-)postgres(?!ql)",
+    "tests/runtime/engines/": "user",
+    "tests/runtime/shim/": "user",
+    "tests/products/apps/test_app_logs.py": "postgres",
+    "tests/core/artifacts/test_artifacts.py": "postgres",
+    "tests/core/artifacts/test_collect.py": "postgres",
+    "tests/runtime/workers/test_channel_attacks.py": "user",
+    "tests/runtime/workers/test_escapes_resources.py": "user",
+    "tests/runtime/workers/test_fairness.py": "user",
+    "tests/runtime/workers/test_hulls.py": "user",
+    "tests/runtime/workers/test_installer.py": "user",
+    "tests/runtime/workers/test_installer_attacks.py": "user",
+    "tests/runtime/workers/test_invoker.py": "user",
+    "tests/runtime/workers/test_templates.py": "user",
+    "tests/products/cronjobs/test_builds.py": "postgres",
+    "tests/products/cronjobs/test_cronjobs.py": "postgres",
+    "tests/products/databases/test_backup_routes.py": "postgres",
+    "tests/products/databases/test_disk.py": "mysql|postgres$",
+    "tests/products/databases/test_lifecycle.py": "mysql",
+    "tests/products/databases/test_metrics.py": "postgres",
+    "tests/products/databases/test_public.py": "^postgres",
+    "tests/products/databases/test_replicator.py": "mysql|-stop-|-start-|-_ensure_port-",
+    "tests/products/databases/test_restore.py": "mysql|after_switch",
     "tests/e2e/test_apps_faults.py": "",
     "tests/e2e/test_apps_real.py": "",
     "tests/e2e/test_cronjobs_live.py": "",
     "tests/e2e/test_databases.py": "mysql",
     "tests/e2e/test_databases_faults.py": "50 ms|switched",
     "tests/e2e/test_projects_faults.py": "",
-    "tests/functions/test_function_log_files.py": "postgres",
-    "tests/functions/test_recorder_crashes.py": "postgres",
-    "tests/identity/test_roles.py": "postgres",
-    "tests/identity/test_stranger.py": "postgres",
-    "tests/monitors/test_alerts.py": "postgres",
-    "tests/monitors/test_delivering.py": "postgres",
-    "tests/monitors/test_delivering_mail.py": "postgres",
-    "tests/monitors/test_expiry.py": "postgres",
-    "tests/monitors/test_monitor_bounds.py": "postgres",
-    "tests/monitors/test_monitors.py": "postgres",
-    "tests/monitors/test_prober.py": "postgres",
-    "tests/monitors/test_prober_changes.py": "postgres",
-    "tests/monitors/test_prober_trouble.py": "postgres",
-    "tests/monitors/test_status_page.py": "postgres",
-    "tests/openapi/test_operations.py": "many",
+    "tests/products/functions/test_function_log_files.py": "postgres",
+    "tests/products/functions/test_recorder_crashes.py": "postgres",
+    "tests/accounts/identity/test_roles.py": "postgres",
+    "tests/accounts/identity/test_stranger.py": "postgres",
+    "tests/products/monitors/test_alerts.py": "postgres",
+    "tests/products/monitors/test_delivering.py": "postgres",
+    "tests/products/monitors/test_delivering_mail.py": "postgres",
+    "tests/products/monitors/test_expiry.py": "postgres",
+    "tests/products/monitors/test_monitor_bounds.py": "postgres",
+    "tests/products/monitors/test_monitors.py": "postgres",
+    "tests/products/monitors/test_prober.py": "postgres",
+    "tests/products/monitors/test_prober_changes.py": "postgres",
+    "tests/products/monitors/test_prober_trouble.py": "postgres",
+    "tests/products/monitors/test_status_page.py": "postgres",
+    "tests/e2e/openapi/test_operations.py": "many",
     "tests/platform/test_database_copies.py": "mariadb",
     "tests/platform/test_killed_requests.py": "postgres",
-    "tests/rules/test_rules_api.py": "postgres",
-    "tests/servers/test_postgres.py": r"postgresql-14\.",
-    "tests/webhooks/test_stripe_effects.py": "postgres",
+    "tests/products/rules/test_rules_api.py": "postgres",
+    "tests/runtime/database_servers/test_postgres.py": r"postgresql-14\.",
+    "tests/accounts/webhooks/test_stripe_effects.py": "postgres",
 }
 
 # Tests that take long, by their names, in modules whose other tests prove the same promises in a quicker way.
 # `make test-all` runs them too.
 DEEP = {
-    "tests/artifacts/test_collect.py": r"killed_again_and_again.*s3|race_with_collections.*s3",
-    "tests/cells/test_installer.py": "without_a_lock_file|not_pinned_is_looked_up|pipes_and_locked_folders|endlessly",
-    "tests/cells/test_installer_attacks.py": "requirement_files_that_are_named|wheel_of_the_upload|hides_its_script",
-    "tests/cells/test_templates.py": "its_deadline|printed_while_loading|end_with_their_revision",
+    "tests/core/artifacts/test_collect.py": r"killed_again_and_again.*s3|race_with_collections.*s3",
+    "tests/runtime/workers/test_installer.py": (
+        "without_a_lock_file|not_pinned_is_looked_up|pipes_and_locked_folders|endlessly"
+    ),
+    "tests/runtime/workers/test_installer_attacks.py": (
+        "requirement_files_that_are_named|wheel_of_the_upload|hides_its_script"
+    ),
+    "tests/runtime/workers/test_templates.py": "its_deadline|printed_while_loading|end_with_their_revision",
     "tests/cli/test_cli_keys.py": r"UPDATE activity|\[False\]|\[(unsuspend|session|verify-card|approve)\]",
-    "tests/cronjobs/test_runs.py": "no_more_of_the_machine|while_the_platform_was_away|its_own_moment|cannot_be_run",
-    "tests/databases/test_archiving.py": "again_and_again|pieces_go",
-    "tests/databases/test_lifecycle.py": "starts_with_no_tier|is_taken_back|somebody_has_taken",
-    "tests/databases/test_public.py": "starts_again_has_its_proxy|public_url_asks",
-    "tests/databases/test_replicator.py": "cut_short|dismissed|hangs|nothing_is_done|goes_on_alone|looks_at_every_pair",
-    "tests/databases/test_restore.py": "kept_twice|number_of_tables|between_the_row|goes_after_a_day|without_room",
+    "tests/products/cronjobs/test_runs.py": (
+        "no_more_of_the_machine|while_the_platform_was_away|its_own_moment|cannot_be_run"
+    ),
+    "tests/products/databases/test_archiving.py": "again_and_again|pieces_go",
+    "tests/products/databases/test_lifecycle.py": "starts_with_no_tier|is_taken_back|somebody_has_taken",
+    "tests/products/databases/test_public.py": "starts_again_has_its_proxy|public_url_asks",
+    "tests/products/databases/test_replicator.py": (
+        "cut_short|dismissed|hangs|nothing_is_done|goes_on_alone|looks_at_every_pair"
+    ),
+    "tests/products/databases/test_restore.py": (
+        "kept_twice|number_of_tables|between_the_row|goes_after_a_day|without_room"
+    ),
     "tests/e2e/test_databases_faults.py": "shim_is_killed|folder_vanished",
     "tests/e2e/test_functions_records.py": "over_many_crashes",
     "tests/e2e/test_monitors_live.py": "told_once_though",

@@ -6,8 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from moorage.sandbox import root
-from moorage.sandbox import syscalls as sys_
+from moorage.runtime.sandbox import root
+from moorage.runtime.sandbox import syscalls as sys_
 
 CLONE_FS = 0x200
 

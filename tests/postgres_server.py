@@ -17,8 +17,8 @@ from typing import Any
 
 import psycopg
 
-from moorage.db.postgres import PostgresDatabase
-from moorage.env import Env
+from moorage.core.db.postgres import PostgresDatabase
+from moorage.core.env import Env
 
 NOBODY = 65534  # PostgreSQL refuses to run as root, so root's tests run it as nobody.
 

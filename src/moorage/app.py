@@ -8,99 +8,107 @@ from functools import cache
 from typing import Any
 
 import moorage
-from moorage.analytics import retention as analytics_retention
-from moorage.analytics import routes as analytics_routes
-from moorage.analytics import service as analytics_service
-from moorage.analytics.ingest import Ingest, find_own_host
-from moorage.apps import exec_routes, log_routes, metric_routes, metrics, removal
-from moorage.apps import retention as app_retention
-from moorage.apps.deploying import Deploying
-from moorage.apps.keeper import Keeper as AppKeeper
-from moorage.apps.launching import Launcher
-from moorage.apps.log_files import AppLogs
-from moorage.apps.metrics import RequestCounter
-from moorage.apps.tending import Tending
-from moorage.apps.waker import Waker
-from moorage.apps.waking import Waking
-from moorage.artifacts.store import ArtifactStore
-from moorage.artifacts.unpacked import Unpacked
-from moorage.builds.builder import Builder
-from moorage.builds.collect import APP_CAPS
-from moorage.cronjobs.parts import Cronjobs
-from moorage.databases.parts import Databases
-from moorage.db.scope import across_organizations
-from moorage.db.store import Database
-from moorage.db.tx import Tx
-from moorage.domains import jobs as domain_jobs
-from moorage.domains import routes as domain_routes
-from moorage.domains import service as domain_service
-from moorage.domains.dns import Resolver
-from moorage.domains.issuance import Permission
-from moorage.domains.service import ServedDomainsChanged
-from moorage.domains.verifying import Verifier
-from moorage.engines.local import LocalReplicas
-from moorage.engines.ports import Replicas
-from moorage.functions import jobs as function_jobs
-from moorage.functions import record_routes, retention
-from moorage.functions import routes as function_routes
-from moorage.functions import service as function_service
-from moorage.functions.edge_client import EdgeClient
-from moorage.functions.hidden_values import HiddenValues
-from moorage.functions.log_files import FunctionLogs
-from moorage.functions.packages import Installer, Packages
-from moorage.functions.publisher import Publisher
-from moorage.functions.recorder import Recorder
-from moorage.gateway.app_proxy import waker_socket
-from moorage.gateway.keeper import Keeper
+from moorage.accounts.identity import jobs as identity_jobs
+from moorage.accounts.identity import routes as identity_routes
+from moorage.accounts.identity.gate import IdentityGate
+from moorage.accounts.identity.oidc import OidcVerifier
+from moorage.accounts.identity.organizations import routes as org_routes
+from moorage.accounts.identity.sessions import routes as session_routes
+from moorage.accounts.identity.sessions.session_tokens import Sessions
+from moorage.accounts.webhooks import jobs as webhook_jobs
+from moorage.accounts.webhooks import routes as webhook_routes
+from moorage.accounts.webhooks.service import GithubEvents
+from moorage.core.artifacts.store import ArtifactStore
+from moorage.core.artifacts.unpacked import Unpacked
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.answer import Answer, plain_json
+from moorage.core.http.dispatch import Dispatcher, Mount
+from moorage.core.http.models import Output
+from moorage.core.http.openapi import document as openapi
+from moorage.core.http.openapi.pages import Pages
+from moorage.core.http.request import Request
+from moorage.core.http.route import Route, Router, Scope
+from moorage.core.jobs.timetable import TickHandler
+from moorage.core.mail.sender import Mailer
+from moorage.core.telemetry import Telemetry
+from moorage.core.worker.run import Handlers
+from moorage.gateway.config.app_proxy import waker_socket
+from moorage.gateway.config.tls import ASK_PATH, GatewayCertificates
+from moorage.gateway.reconciler import Keeper
 from moorage.gateway.releases import SITES
 from moorage.gateway.releases import prepare as prepare_release
 from moorage.gateway.routes import Routes
-from moorage.gateway.tls import ASK_PATH, GatewayCertificates
-from moorage.http import openapi
-from moorage.http.answer import Answer, plain_json
-from moorage.http.dispatch import Dispatcher, Mount
-from moorage.http.models import Output
-from moorage.http.pages import Pages
-from moorage.http.request import Request
-from moorage.http.route import Route, Router, Scope
-from moorage.identity import jobs as identity_jobs
-from moorage.identity import org_routes, session_routes
-from moorage.identity import routes as identity_routes
-from moorage.identity.gate import IdentityGate
-from moorage.identity.oidc import OidcVerifier
-from moorage.identity.sessions import Sessions
-from moorage.jobs.timetable import TickHandler
-from moorage.mail.sender import Mailer
-from moorage.monitors.parts import Monitors
 from moorage.platform import chores
-from moorage.projects import deployment_routes, deployments, settling
-from moorage.projects import github as project_github
-from moorage.projects import jobs as project_jobs
-from moorage.projects import routes as project_routes
-from moorage.projects import service as project_service
-from moorage.projects import uploads as project_uploads
-from moorage.projects.followers import Followers
-from moorage.projects.pipeline import Pipeline
-from moorage.projects.pushes import Pushes
-from moorage.projects.settling import Settle
-from moorage.projects.uploads import Uploads
-from moorage.repositories import jobs as repository_jobs
-from moorage.repositories import routes as repository_routes
-from moorage.repositories.fetch import Sources
-from moorage.repositories.server import GitServer
-from moorage.rules import routes as rule_routes
-from moorage.rules import service as rule_service
-from moorage.sandbox.heavy import HeavyWork
-from moorage.schedules import jobs as schedule_jobs
-from moorage.schedules import routes as schedule_routes
-from moorage.schedules import service as schedule_service
-from moorage.schedules.runner import ScheduleRunner
+from moorage.products.analytics import retention as analytics_retention
+from moorage.products.analytics import routes as analytics_routes
+from moorage.products.analytics import service as analytics_service
+from moorage.products.analytics.ingest import Ingest, find_own_host
+from moorage.products.apps import removal
+from moorage.products.apps import retention as app_retention
+from moorage.products.apps.autoscaler import Tending
+from moorage.products.apps.deploying import Deploying
+from moorage.products.apps.exec import routes as exec_routes
+from moorage.products.apps.launching import Launcher
+from moorage.products.apps.logs import routes as log_routes
+from moorage.products.apps.logs.log_files import AppLogs
+from moorage.products.apps.metrics import routes as metric_routes
+from moorage.products.apps.metrics import service as metrics
+from moorage.products.apps.metrics.service import RequestCounter
+from moorage.products.apps.reconciler import Keeper as AppKeeper
+from moorage.products.apps.waker import Waker
+from moorage.products.apps.waking import Waking
+from moorage.products.cronjobs.wiring import Cronjobs
+from moorage.products.databases.wiring import Databases
+from moorage.products.domains import jobs as domain_jobs
+from moorage.products.domains import routes as domain_routes
+from moorage.products.domains import service as domain_service
+from moorage.products.domains.dns import Resolver
+from moorage.products.domains.issuance import Permission
+from moorage.products.domains.service import ServedDomainsChanged
+from moorage.products.domains.verifying import Verifier
+from moorage.products.functions import jobs as function_jobs
+from moorage.products.functions import routes as function_routes
+from moorage.products.functions import service as function_service
+from moorage.products.functions.edge_client import EdgeClient
+from moorage.products.functions.logs.hidden_values import HiddenValues
+from moorage.products.functions.logs.log_files import FunctionLogs
+from moorage.products.functions.packages import Installer, Packages
+from moorage.products.functions.publisher import Publisher
+from moorage.products.functions.records import retention
+from moorage.products.functions.records import routes as record_routes
+from moorage.products.functions.records.recorder import Recorder
+from moorage.products.monitors.wiring import Monitors
+from moorage.products.projects import github as project_github
+from moorage.products.projects import jobs as project_jobs
+from moorage.products.projects import route_sync as settling
+from moorage.products.projects import routes as project_routes
+from moorage.products.projects import service as project_service
+from moorage.products.projects import uploads as project_uploads
+from moorage.products.projects.deployments import routes as deployment_routes
+from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments.followers import Followers
+from moorage.products.projects.deployments.pipeline import Pipeline
+from moorage.products.projects.deployments.pushes import Pushes
+from moorage.products.projects.route_sync import Settle
+from moorage.products.projects.uploads import Uploads
+from moorage.products.repositories import jobs as repository_jobs
+from moorage.products.repositories.fetch import Sources
+from moorage.products.repositories.github import routes as repository_routes
+from moorage.products.repositories.server.http import GitServer
+from moorage.products.rules import routes as rule_routes
+from moorage.products.rules import service as rule_service
+from moorage.products.schedules import jobs as schedule_jobs
+from moorage.products.schedules import routes as schedule_routes
+from moorage.products.schedules import service as schedule_service
+from moorage.products.schedules.runner import ScheduleRunner
+from moorage.runtime.builds.builder import Builder
+from moorage.runtime.builds.collect import APP_CAPS
+from moorage.runtime.engines.local import LocalReplicas
+from moorage.runtime.engines.ports import Replicas
+from moorage.runtime.sandbox.heavy import HeavyWork
 from moorage.settings import Settings
-from moorage.telemetry import Telemetry
-from moorage.webhooks import jobs as webhook_jobs
-from moorage.webhooks import routes as webhook_routes
-from moorage.webhooks.service import GithubEvents
-from moorage.worker.run import Handlers
 
 
 class Health(Output, frozen=True):

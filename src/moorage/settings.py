@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from moorage.core.net import function_hosts
+from moorage.core.net.targets import TargetPolicy
 from moorage.errors import CannotStart
-from moorage.kit import function_hosts
-from moorage.kit.targets import TargetPolicy
 
 
 class Mode(StrEnum):

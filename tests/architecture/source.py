@@ -16,7 +16,7 @@ def modules() -> list[Path]:
 
 
 def name_of(path: Path) -> str:
-    """Return `moorage.http.route` for its file."""
+    """Return `moorage.core.http.route` for its file."""
     parts = path.relative_to(SRC.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

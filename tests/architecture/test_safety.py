@@ -46,7 +46,7 @@ def test_every_function_that_takes_a_transaction_takes_the_organization_or_says_
     wrong = []
     for path in modules():
         module = name_of(path)
-        if module.startswith(("moorage.db", "moorage.http", "moorage.docs")) or module.endswith(
+        if module.startswith(("moorage.core.db", "moorage.core.http", "moorage.docs")) or module.endswith(
             ("routes", ".jobs", ".app", ".opening", ".admin", ".chores")
         ):
             continue
@@ -64,9 +64,9 @@ def test_every_function_that_takes_a_transaction_takes_the_organization_or_says_
 
 # Functions that touch no table of an organization: the fence of a job, moves by row, and the platform's own key.
 _NEUTRAL = {
-    "moorage.worker.run": {"hold"},
-    "moorage.audit.service": {"ensure_key", "_key"},
-    "moorage.identity.gate": {"_check_standing"},
+    "moorage.core.worker.run": {"hold"},
+    "moorage.core.audit.service": {"ensure_key", "_key"},
+    "moorage.accounts.identity.gate": {"_check_standing"},
 }
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from tests.command import fill, in_store, moorage, running, secret_of
-from tests.edge.pool_support import make_function
+from tests.runtime.edge.pool_support import make_function
 
 from moorage import settings as settings_module
-from moorage.edge.route_file import RouteFile
-from moorage.kit.crypto import CannotDecrypt
+from moorage.core.kit.crypto import CannotDecrypt
 from moorage.platform import keys
+from moorage.runtime.edge.route_file import RouteFile
 
 pytestmark = pytest.mark.xdist_group("cli-keys")
 

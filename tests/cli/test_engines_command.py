@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tests.command import moorage
 
-from moorage.platform.doctor_databases import check_engine
-from moorage.platform.findings import State
-from moorage.servers.ports import Software
-from moorage.servers.shelf import Shelf
-from moorage.servers.system import Found
+from moorage.platform.doctor.databases import check_engine
+from moorage.platform.doctor.findings import State
+from moorage.runtime.database_servers.ports import Software
+from moorage.runtime.database_servers.software.catalog import Shelf
+from moorage.runtime.database_servers.software.system import Found
 
 MARIADB = Software("mysql", "MariaDB", "10.11.18", "/usr/share/mysql", "/usr/sbin/mariadbd", "/usr/bin", "")
 

@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from moorage.cli.main import app as command_line
+from moorage.core.http.answer import STATUS
 from moorage.docs import cli_page, errors_page, markdown, reference, source, states_page
-from moorage.http.answer import STATUS
 from moorage.settings import Settings
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "reference"

@@ -16,7 +16,7 @@ from bench.machine import tree_of
 from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import NOBODY, Sites, is_alive
 from tests.platform.running import running
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 GONE_S = 40.0  # An app may have 10 s to end, and looks are seconds apart.
 
@@ -152,7 +152,7 @@ def shims_of(data: Path) -> list[Shim]:
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         with contextlib.suppress(OSError, ValueError, IndexError):
             argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-            folder = Path(argv[argv.index("moorage.shim") + 1])
+            folder = Path(argv[argv.index("moorage.runtime.shim") + 1])
             if folder.parent == data / "run" / "shims" and is_alive(pid):
                 named[pid] = folder.name
     parents = {pid: _parent_of(pid) for pid in named}

@@ -20,9 +20,9 @@ from urllib.parse import urlencode
 
 from tests.e2e.functions_support import Answer, Body, read_answer, wait_until
 from tests.e2e.projects_support import NOBODY, Event, Sites, is_alive, read_events
-from tests.engines.engine_support import PRELUDE
 from tests.platform.running import running
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
+from tests.runtime.engines.engine_support import PRELUDE
 
 T = TypeVar("T")
 

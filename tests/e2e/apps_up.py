@@ -11,11 +11,11 @@ import os
 import sys
 from typing import Any
 
-from moorage.apps import launching
 from moorage.cli import main as cli
-from moorage.db.tx import Tx
+from moorage.core.db.tx import Tx
 from moorage.platform import control, plan
-from moorage.projects import service as projects
+from moorage.products.apps import launching
+from moorage.products.projects import service as projects
 from moorage.settings import Settings
 
 CONTROL = "control"

@@ -16,8 +16,8 @@ from typing import Any
 from tests.e2e.chaos_kills import all_pids
 from tests.e2e.projects_support import is_alive
 
-from moorage.cells.main import token_of
-from moorage.repositories.storage import Storage
+from moorage.products.repositories.storage import Storage
+from moorage.runtime.workers.main import token_of
 from moorage.settings import Settings
 
 CGROUPS = Path("/sys/fs/cgroup")

@@ -49,8 +49,8 @@ def shims_in(data: Path, folder: str) -> list[int]:
     for pid in all_pids():
         argv = argv_of(pid)
         if (
-            "moorage.shim" in argv
-            and Path(argv[argv.index("moorage.shim") + 1].strip()).parent == data / "run" / folder
+            "moorage.runtime.shim" in argv
+            and Path(argv[argv.index("moorage.runtime.shim") + 1].strip()).parent == data / "run" / folder
         ):
             found.append(pid)
     return [pid for pid in found if parent_of(pid) not in found]
@@ -80,7 +80,7 @@ class Killer:
             **found,
             "zygote": self._zygotes,
             "cell": lambda running: sandboxed_below(_child(running, "invoker")),
-            "network daemon": lambda running: _below(running, "invoker", "moorage.sandbox.netd"),
+            "network daemon": lambda running: _below(running, "invoker", "moorage.runtime.sandbox.network.supervisor"),
             "app": lambda running: sandboxed_below(shims_in(self.data, "shims")),
             "database server": lambda running: sandboxed_below(shims_in(self.data, "databases")),
         }

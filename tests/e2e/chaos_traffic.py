@@ -19,7 +19,7 @@ from uuid import uuid4
 from tests.e2e.apps_support import Apps
 from tests.e2e.functions_support import Answer, form, read_answer, zip_of
 from tests.e2e.projects_support import page, visit
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 T = TypeVar("T")
 

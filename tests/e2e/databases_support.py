@@ -319,7 +319,7 @@ class Harbor:
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-                folder = Path(argv[argv.index("moorage.shim") + 1])
+                folder = Path(argv[argv.index("moorage.runtime.shim") + 1])
                 if folder.parent == self.data / "run" / "databases" and is_alive(pid):
                     found[pid] = folder.name
         # What they start looks like them for a moment, and is none.

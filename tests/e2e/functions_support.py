@@ -29,8 +29,8 @@ MAIN_FILES = {"python": "main.py", "nodejs": "index.js"}
 FORM_EDGE = "----moorage-e2e"
 CHILDREN = {
     "control": "moorage.platform.control",
-    "invoker": "moorage.cells.main",
-    "edge": "moorage.edge.main",
+    "invoker": "moorage.runtime.workers.main",
+    "edge": "moorage.runtime.edge.main",
 }
 
 # Answers with its params, so that a test sees exactly what a function was given.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.projects_support import GITHUB_SECRET, Codehost, Sites, page, running_codehost, started_sites
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 
 @pytest.fixture(scope="session")

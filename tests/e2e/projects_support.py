@@ -18,12 +18,12 @@ from urllib.parse import urlencode
 
 from bench.machine import tree_of
 from joserfc.jwk import RSAKey
+from tests.core.http.live_server import live_server
 from tests.e2e.functions_support import Answer, Platform, read_answer, wait_until
-from tests.functions.support import form, zip_of
-from tests.http.live_server import live_server
 from tests.platform.running import Running, running
-from tests.repositories.code_host import CodeHost
-from tests.repositories.support import Checkout
+from tests.products.functions.support import form, zip_of
+from tests.products.repositories.code_host import CodeHost
+from tests.products.repositories.support import Checkout
 
 NOBODY = "http://127.0.0.1:9"  # a code host that is not there: no test may ask the real one
 GITHUB_SECRET = "between the code host and us"

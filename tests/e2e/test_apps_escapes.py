@@ -20,11 +20,12 @@ from typing import Any
 import pytest
 from tests.e2e.apps_support import Apps, eventually, pairs, shims_of, started_apps
 from tests.e2e.projects_support import is_alive
-from tests.engines.engine_support import LAB, PRELUDE
-from tests.repositories.support import Checkout
-from tests.sandbox.sandbox_support import outside_address, serving
+from tests.products.repositories.support import Checkout
+from tests.runtime.engines.engine_support import LAB, PRELUDE
+from tests.runtime.sandbox.sandbox_support import outside_address, serving
 
-from moorage.sandbox import process_tree, syscalls
+from moorage.runtime.sandbox import syscalls
+from moorage.runtime.sandbox.usage import process_tree
 
 pytestmark = [
     pytest.mark.xdist_group("apps-escapes"),

@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.apps_life_support import GONE_S, SERVER, Apps, checkout, end_shims, processes_of, started_apps
 from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import GITHUB_SECRET, Codehost, Event, is_alive, read_events
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
 pytestmark = pytest.mark.xdist_group("apps-life")

@@ -40,7 +40,7 @@ from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import NOBODY, is_alive, page
 from tests.e2e.test_projects_faults import quiet_ports
 from tests.platform.running import running
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 pytestmark = [pytest.mark.twin, pytest.mark.slow, pytest.mark.xdist_group("chaos")]
 

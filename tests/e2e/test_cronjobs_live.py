@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.e2e.apps_life_support import Apps, started_apps
 from tests.e2e.functions_support import wait_until
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 pytestmark = pytest.mark.xdist_group("cronjobs")
 

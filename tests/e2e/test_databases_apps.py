@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.databases_support import Databases, Harbor, wait_until
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 pytest_plugins = ("tests.e2e.databases_fixtures",)
 pytestmark = pytest.mark.xdist_group("databases")

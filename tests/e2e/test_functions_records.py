@@ -14,17 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.e2e.functions_support import (
-    ECHO,
-    LANGUAGES,
-    MB,
-    Answer,
-    Platform,
-    at_once,
-    new_name,
-    started,
-    wait_until,
-)
+from tests.e2e.functions_support import ECHO, LANGUAGES, MB, Answer, Platform, at_once, new_name, started, wait_until
 
 pytestmark = pytest.mark.xdist_group("functions")
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("functions")
 WITHOUT_NAMESPACES = """
 import os, sys
 from pathlib import Path
-from moorage.sandbox import syscalls
+from moorage.runtime.sandbox import syscalls
 uid, gid = os.getuid(), os.getgid()
 syscalls.unshare(syscalls.CLONE_NEWUSER)
 Path("/proc/self/setgroups").write_text("deny")

@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from tests.core.mail import support as mail
+from tests.core.mail.support import Inbox
 from tests.e2e.functions_support import Platform, started, wait_until
-from tests.mail import support as mail
-from tests.mail.support import Inbox
 
 pytestmark = pytest.mark.xdist_group("monitors")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import Sites, page, started_sites, visit
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
 pytestmark = pytest.mark.xdist_group("projects")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import Codehost, Sites, new_name, page
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
 pytestmark = pytest.mark.xdist_group("projects")

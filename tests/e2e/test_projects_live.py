@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builds.build_support import write_files
 from tests.e2e.functions_support import wait_until
 from tests.e2e.projects_support import Sites, new_name, page
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
+from tests.runtime.builds.build_support import write_files
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
 pytestmark = pytest.mark.xdist_group("projects")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.projects_support import Event, Sites, new_name
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
 pytestmark = pytest.mark.xdist_group("projects")

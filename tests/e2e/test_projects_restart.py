@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.command import moorage
 from tests.e2e.projects_support import Sites, page, started_sites
-from tests.repositories.support import Checkout
+from tests.products.repositories.support import Checkout
 
 pytest_plugins = ["tests.e2e.projects_fixtures"]
 pytestmark = pytest.mark.xdist_group("projects")

@@ -9,10 +9,10 @@ import pytest
 from tests.gateway.app_backend import Backend, running_backend
 from tests.gateway.support import make_settings, running_caddy
 
+from moorage.core.telemetry import Telemetry
 from moorage.gateway.routes import Routes
 from moorage.gateway.wanted import Wanted
 from moorage.settings import Settings
-from moorage.telemetry import Telemetry
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def running_caddy(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def running_edge(settings: Settings) -> Iterator[None]:
-    command = [sys.executable, "-m", "moorage.edge.main"]
+    command = [sys.executable, "-m", "moorage.runtime.edge.main"]
     with subprocess.Popen(command, env=as_environment(settings), stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

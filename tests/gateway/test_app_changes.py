@@ -13,12 +13,13 @@ from tests.gateway.app_support import HOST, REQUEST, get, wanted
 from tests.gateway.support import busy_clients, fetch, make_release, make_settings, running_caddy
 from tests.ports import free_port
 
-from moorage.gateway import app_routes, caddy, hosts, routes
+from moorage.core.telemetry import Telemetry
+from moorage.gateway import app_routes, caddy, routes
+from moorage.gateway.config import hosts
 from moorage.gateway.routes import Routes
 from moorage.gateway.wanted import AppRoute, Wanted
-from moorage.rules.patterns import HeaderRule, HostRules, RedirectRule
+from moorage.products.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.settings import Settings
-from moorage.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
 

@@ -12,11 +12,11 @@ from tests.gateway.app_backend import Backend, running_backend
 from tests.gateway.app_support import HOST, get, session_of, wanted
 from tests.ports import free_port
 
-from moorage.gateway import access_log, hosts
-from moorage.gateway.app_proxy import waker_socket
+from moorage.gateway.config import access_log, hosts
+from moorage.gateway.config.app_proxy import waker_socket
 from moorage.gateway.routes import Routes
 from moorage.gateway.wanted import AppRoute, Wanted
-from moorage.rules.patterns import HeaderRule, HostRules, RedirectRule
+from moorage.products.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio

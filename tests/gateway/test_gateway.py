@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from tests.gateway.support import exchange, fetch, make_release, make_settings, running_caddy, running_edge
 
+from moorage.core.kit.process import bind_locally
 from moorage.gateway import caddy, sites
-from moorage.kit.process import bind_locally
 from moorage.settings import BadSettings, Settings
 
 

@@ -14,17 +14,18 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.domains.gateway_support import running_gateway, serving_ask, visit
 from tests.gateway.support import make_settings
 from tests.ports import free_port
+from tests.products.domains.gateway_support import running_gateway, serving_ask, visit
 
-from moorage.gateway import caddy, operator_certificate, sites, tls
+from moorage.core.telemetry import Telemetry
+from moorage.gateway import caddy, operator_certificate, sites
+from moorage.gateway.config import tls
 from moorage.gateway.routes import Routes
 from moorage.gateway.wanted import Wanted
-from moorage.platform import doctor_certificate
-from moorage.platform.findings import State
+from moorage.platform.doctor import certificate as doctor_certificate
+from moorage.platform.doctor.findings import State
 from moorage.settings import BadSettings, Settings
-from moorage.telemetry import Telemetry
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("operator-certificate")]
 HOST = "shop.apps.example.net"

@@ -13,7 +13,7 @@ import pytest
 from tests.gateway.support import make_release
 
 from moorage.gateway import releases
-from moorage.gateway.fingerprints import is_fingerprinted
+from moorage.gateway.config.fingerprints import is_fingerprinted
 
 
 def files_of(folder: Path) -> set[str]:

@@ -15,14 +15,15 @@ import pytest
 from structlog.testing import capture_logs
 from tests.gateway.support import NoAnswer, busy_clients, fetch, get, make_release, make_settings, running_caddy
 
-from moorage.gateway import access_log, caddy, hosts, names, pages, releases, routes, sites, static
-from moorage.gateway.hosts import HostConfig
+from moorage.core.telemetry import Telemetry
+from moorage.gateway import caddy, releases, routes, sites
+from moorage.gateway.config import access_log, hosts, names, pages, static
+from moorage.gateway.config.hosts import HostConfig
+from moorage.gateway.config.rules import all_rule_routes
 from moorage.gateway.routes import Routes
-from moorage.gateway.rules import all_rule_routes
 from moorage.gateway.wanted import Wanted
-from moorage.rules.patterns import HeaderRule, HostRules, RedirectRule
+from moorage.products.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.settings import Settings
-from moorage.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
 

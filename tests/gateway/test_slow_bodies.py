@@ -11,7 +11,7 @@ from tests.gateway.app_backend import Backend
 from tests.gateway.app_support import HOST, session_of, wanted
 from tests.gateway.support import make_settings, running_caddy, running_edge
 
-from moorage.gateway.bodies import LONG_BODY
+from moorage.gateway.config.bodies import LONG_BODY
 from moorage.gateway.routes import Routes
 from moorage.settings import Settings
 

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import pytest
 from tests.gateway.support import Reply, exchange, fetch, make_release, make_settings, read_reply, running_caddy
 
-from moorage.gateway import pages, releases, sites, static
+from moorage.gateway import releases, sites
+from moorage.gateway.config import pages, static
 from moorage.settings import Settings
 
 HOST = "harbor.localhost"

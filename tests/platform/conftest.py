@@ -9,7 +9,7 @@ import pytest
 from tests.command import fill, in_store
 from tests.platform.backup_support import ARTIFACT, quiet, settings_for, write
 
-from moorage.platform import backup
+from moorage.platform.backups import backup
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from tests.ports import free_port
 
 
 def kind_of(argv: list[str]) -> str:
-    modules = {"moorage.edge.main": "edge", "moorage.cells.main": "invoker"}
+    modules = {"moorage.runtime.edge.main": "edge", "moorage.runtime.workers.main": "invoker"}
     named = next((kind for module, kind in modules.items() if module in argv), "control")
     return "gateway" if "caddy" in argv[0] else named
 

@@ -17,9 +17,9 @@ import pytest
 from tests.command import environment, fill, in_store, moorage, running, secret_of
 from tests.platform.backup_support import ARTIFACT, kill_when, quiet, settings_for, size_of, tree, write
 
-from moorage.identity import operator
-from moorage.platform import archive, backup, restore
-from moorage.platform.backup import CannotBackUp
+from moorage.accounts.identity import operator
+from moorage.platform.backups import archive, backup, restore
+from moorage.platform.backups.backup import CannotBackUp
 
 
 def test_a_backup_restored_into_a_new_folder_is_the_same_platform(data: Path, tmp_path: Path) -> None:

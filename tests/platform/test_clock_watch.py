@@ -14,21 +14,23 @@ from sqlalchemy import Table, insert, select
 from tests.builders import make_org, make_token, make_user
 from tests.client import Client
 
+from moorage.accounts.identity.organizations import freed_names
+from moorage.accounts.identity.organizations.freed_names import NameKind
+from moorage.accounts.identity.sessions import service as session_list
+from moorage.accounts.identity.sessions.session_tokens import Sessions
+from moorage.accounts.identity.tables import login_session
+from moorage.accounts.identity.users import User
 from moorage.app import App
-from moorage.db.query import Query, arg, scalar
-from moorage.db.store import Database
-from moorage.db.tx import Tx
-from moorage.identity import freed_names, session_list
-from moorage.identity.freed_names import NameKind
-from moorage.identity.sessions import Sessions
-from moorage.identity.tables import login_session
-from moorage.identity.users import User
-from moorage.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ManualClock
-from moorage.platform import chores, future_times
-from moorage.platform.clock_watch import ClockWatch
+from moorage.core.db.query import Query, arg, scalar
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ManualClock
+from moorage.core.telemetry import Telemetry
+from moorage.platform import chores
+from moorage.platform.clock import future_times
+from moorage.platform.clock.watch import ClockWatch
 from moorage.platform.opening import store_path
 from moorage.settings import Settings
-from moorage.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
 

@@ -18,11 +18,20 @@ import psycopg
 import pytest
 from tests.command import fill, in_store
 from tests.platform.backup_support import quiet, settings_for, tree
-from tests.servers.server_support import MARIADB, POSTGRESQL, Lab, Server, a_lab, find_software, until
+from tests.runtime.database_servers.server_support import (
+    MARIADB,
+    POSTGRESQL,
+    Lab,
+    Server,
+    a_lab,
+    find_software,
+    until,
+)
 
-from moorage.platform import backup, database_copies, holding, restore
-from moorage.platform.archive import CannotRestore
-from moorage.sandbox import process_tree
+from moorage.platform.backups import backup, database_copies, restore
+from moorage.platform.backups import freezing as holding
+from moorage.platform.backups.archive import CannotRestore
+from moorage.runtime.sandbox.usage import process_tree
 
 MAPS = """
 import mmap, sys

@@ -14,10 +14,12 @@ import pytest
 from tests.command import argv, environment, moorage
 from tests.ports import free_port
 
-from moorage.platform import doctor, doctor_functions, findings
-from moorage.platform.doctor import State
-from moorage.sandbox import capabilities
-from moorage.sandbox.capabilities import NAMESPACES, Report
+from moorage.platform.doctor import checks as doctor
+from moorage.platform.doctor import findings
+from moorage.platform.doctor import functions as doctor_functions
+from moorage.platform.doctor.checks import State
+from moorage.runtime.sandbox import capabilities
+from moorage.runtime.sandbox.capabilities import NAMESPACES, Report
 from moorage.settings import Settings
 
 NAMES = {

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.core.http.lab import one_store
 from tests.e2e.functions_support import form, zip_of
-from tests.http.lab import one_store
 from tests.mounts import own_mounts
 from tests.platform.control_process import ControlProcess, Replied, control_process
 

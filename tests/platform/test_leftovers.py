@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.env import Env
+from moorage.core.env import Env
 from moorage.platform import folders, leftovers
 
 HEX = "0123456789abcdef"

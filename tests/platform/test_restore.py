@@ -20,10 +20,10 @@ import pytest
 from tests.command import argv, environment, fill, in_store, moorage, secret_of
 from tests.platform.backup_support import ARTIFACT, SAVED, kill_when, quiet, settings_for, size_of, tree, write
 
-from moorage.db.lock import DataFolderInUse, FolderLock
-from moorage.platform import backup, restore
-from moorage.platform.archive import BadArchive, CannotRestore
-from moorage.platform.findings import in_package
+from moorage.core.db.lock import DataFolderInUse, FolderLock
+from moorage.platform.backups import backup, restore
+from moorage.platform.backups.archive import BadArchive, CannotRestore
+from moorage.platform.doctor.findings import in_package
 
 Members = list[tuple[tarfile.TarInfo, bytes]]
 

@@ -19,7 +19,7 @@ from tests.platform.running import clean_environment, command, free_ports
 from tests.ports import free_port
 from tests.postgres_server import PostgresServer
 
-from moorage.db import migrate
+from moorage.core.db import migrate
 from moorage.errors import CannotStart
 from moorage.platform import folders, keys, opening, store_checks
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.platform.backup_support import quiet, settings_for, tree, write
 
-from moorage.platform import backup, restore
+from moorage.platform.backups import backup, restore
 
 
 def test_volumes_come_back_with_their_owners_and_modes(data: Path, tmp_path: Path) -> None:

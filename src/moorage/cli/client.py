@@ -16,7 +16,7 @@ from moorage import settings as settings_module
 from moorage.settings import Settings
 
 if TYPE_CHECKING:  # Most commands do without the store, and it takes long to import.
-    from moorage.db.store import Database
+    from moorage.core.db.store import Database
 
 DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the platform. [MOORAGE_DATA]")]
 

@@ -11,8 +11,8 @@ from moorage.cli.client import DataOption, fail, load
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from moorage.servers.releases import Release
-    from moorage.servers.shelf import Shelf
+    from moorage.runtime.database_servers.software.catalog import Shelf
+    from moorage.runtime.database_servers.software.releases import Release
 
 app = typer.Typer(help="Database software of this machine.", no_args_is_help=True)
 
@@ -46,7 +46,7 @@ def install(
 
     Without names: everything that can be fetched, and what the system has. What is there already stays as it is.
     """
-    from moorage.servers.ports import ServerFailed
+    from moorage.runtime.database_servers.ports import ServerFailed
 
     shelf, failed = _shelf(data, shared=shared), []
     for release in _wanted(shelf, names or []):
@@ -61,7 +61,7 @@ def install(
 
 
 def _shelf(data: Path | None, *, shared: bool) -> Shelf:
-    from moorage.servers.shelf import Shelf, shared_folder
+    from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
 
     settings = load(data)
     own = settings.folder("engines")
@@ -71,7 +71,7 @@ def _shelf(data: Path | None, *, shared: bool) -> Shelf:
 
 
 def _wanted(shelf: Shelf, names: list[str]) -> list[Release]:
-    from moorage.servers.releases import spoken
+    from moorage.runtime.database_servers.software.releases import spoken
 
     known = {release.name: release for release in [*shelf.fetchable(), *shelf.releases()]}
     unknown = [name for name in names if name not in known]
@@ -82,8 +82,8 @@ def _wanted(shelf: Shelf, names: list[str]) -> list[Release]:
 
 def _served(shelf: Shelf, substitution: str) -> list[str]:
     """Say what a user gets who asks for each version of the catalogue."""
-    from moorage.servers.ports import NotInstalled
-    from moorage.servers.releases import VERSIONS
+    from moorage.runtime.database_servers.ports import NotInstalled
+    from moorage.runtime.database_servers.software.releases import VERSIONS
 
     lines = []
     for engine, versions in VERSIONS.items():

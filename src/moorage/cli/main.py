@@ -8,8 +8,8 @@ import typer
 
 from moorage import __version__
 from moorage.cli import admin, databases, engines, keys, system, up
+from moorage.core.kit.crypto import CannotDecrypt
 from moorage.errors import CannotStart
-from moorage.kit.crypto import CannotDecrypt
 
 app = typer.Typer(
     name="moorage",

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from moorage.cli.client import DataOption, ask, data_folder, fail, is_running, load, opened_store
-from moorage.db.lock import DataFolderInUse
+from moorage.core.db.lock import DataFolderInUse
 from moorage.settings import BadSettings, Settings
 
 audit_app = typer.Typer(help="The activity feed's seals.", no_args_is_help=True)
@@ -35,7 +35,7 @@ def _doctor(
 
     Ends with code 1 when something is missing that the platform cannot do without.
     """
-    from moorage.platform import doctor
+    from moorage.platform.doctor import checks as doctor
 
     checks = []
     try:
@@ -65,7 +65,7 @@ def _backup(
 
     The file is read back and checked before it gets its name. It holds the keys: keep it as safe as them.
     """
-    from moorage.platform import backup
+    from moorage.platform.backups import backup
 
     settings = load(data)
     snapshot = (lambda: Path(ask(data, "snapshot"))) if is_running(data) else None
@@ -88,7 +88,7 @@ def _restore(
     ] = False,
 ) -> None:
     """Put a backup in place; the platform must be stopped. Until all of it is checked, nothing is changed."""
-    from moorage.platform import restore
+    from moorage.platform.backups import restore
 
     settings = load(data)
     with _explained("restore", "nothing was changed"):
@@ -106,8 +106,8 @@ def _restore(
 @contextlib.contextmanager
 def _explained(what: str, outcome: str) -> Iterator[None]:
     """End with a reason, not with a traceback, where the machine or the data stand in the way."""
-    from moorage.platform.archive import CannotRestore
-    from moorage.platform.backup import CannotBackUp
+    from moorage.platform.backups.archive import CannotRestore
+    from moorage.platform.backups.backup import CannotBackUp
 
     try:
         yield

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from moorage.core.http.openapi.operations import Operation, answer_of, body_of, errors_of, operations, sentence
+from moorage.core.http.openapi.schema_text import Field, Schemas
 from moorage.docs.markdown import code, table
 from moorage.docs.markdown import page as join
-from moorage.http.docs_routes import Operation, answer_of, body_of, errors_of, operations, sentence
-from moorage.http.docs_schema import Field, Schemas
 
 HEAD = ("Name", "Type", "Rules")
 

@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from moorage import errors
+from moorage.core.http.answer import STATUS
+from moorage.core.http.openapi.schema_text import Schemas
 from moorage.docs.markdown import code, table
 from moorage.docs.markdown import page as join
-from moorage.http.answer import STATUS
-from moorage.http.docs_schema import Schemas
 
 EXAMPLE = """```json
 {

@@ -9,14 +9,14 @@ from typing import Any
 from sqlalchemy import create_engine
 
 from moorage import app as application
-from moorage.db.schema import metadata
-from moorage.db.sqlite import SqliteDatabase
+from moorage.core.db.schema import metadata
+from moorage.core.db.sqlite import SqliteDatabase
+from moorage.core.env import Env
+from moorage.core.kit.clock import SystemClock
+from moorage.core.kit.crypto import KeyRing
+from moorage.core.telemetry import Telemetry
 from moorage.docs import api_page, cli_page, errors_page, settings_page, states_page, threat_page
-from moorage.env import Env
-from moorage.kit.clock import SystemClock
-from moorage.kit.crypto import KeyRing
 from moorage.settings import Settings
-from moorage.telemetry import Telemetry
 
 NOTE = "<!-- Written from the code by `make docs`. Edits to this file are lost. -->"
 

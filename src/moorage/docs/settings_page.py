@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, get_args
 
+from moorage.core.http.openapi.schema_text import Schemas
 from moorage.docs import source
 from moorage.docs.markdown import code, table
 from moorage.docs.markdown import page as join
-from moorage.http.docs_schema import Schemas
 from moorage.settings import Settings
 
 HEAD = ("Variable", "Flag", "Default", "Meaning")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterator
 from enum import StrEnum
+from pathlib import Path
 
 import moorage
+from moorage.core.kit.machine import Machine
 from moorage.docs import source
 from moorage.docs.markdown import code, table
 from moorage.docs.markdown import page as join
-from moorage.kit.machine import Machine
 
 
 def page() -> str:
@@ -25,14 +25,11 @@ def page() -> str:
 
 
 def machines() -> Iterator[Machine[StrEnum]]:
-    """Return every machine of every feature, in the order of their modules."""
-    for package in sorted(pkgutil.iter_modules(moorage.__path__, "moorage."), key=lambda found: found.name):
-        if not package.ispkg:
-            continue
-        folder = importlib.import_module(package.name)
-        if "states" in {found.name for found in pkgutil.iter_modules(folder.__path__)}:
-            states = importlib.import_module(f"{package.name}.states")
-            yield from (value for value in vars(states).values() if isinstance(value, Machine))
+    """Return every machine of every package, in the order of their modules."""
+    root = Path(moorage.__path__[0])
+    for path in sorted(root.rglob("states.py")):
+        states = importlib.import_module(".".join(("moorage", *path.relative_to(root).with_suffix("").parts)))
+        yield from (value for value in vars(states).values() if isinstance(value, Machine))
 
 
 def meanings(machine: Machine[StrEnum]) -> dict[StrEnum, str]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moorage.kit.local_http import BrokenOff, LocalHttp, NotConnected, Reply
+from moorage.core.net.local_http import BrokenOff, LocalHttp, NotConnected, Reply
 
 HOST = "local"  # what LocalHttp says it asks for; the configuration has to allow it
 LOAD_TIMEOUT_S = 30.0

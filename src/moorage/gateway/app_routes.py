@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Container, Mapping
 
 from moorage.gateway import sites
-from moorage.gateway.app_proxy import WAKER, left_name
+from moorage.gateway.config.app_proxy import WAKER, left_name
 from moorage.gateway.links import Complain
 from moorage.gateway.wanted import ADDRESS_PATTERN, AppRoute, Wanted
 from moorage.settings import Settings

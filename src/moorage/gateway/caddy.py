@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from moorage.errors import CannotStart
-from moorage.gateway import access_log, admin, app_proxy, bodies, operator_certificate, pages, static
-from moorage.gateway import hosts as host_configs
-from moorage.gateway.hosts import HostConfig
-from moorage.gateway.pages import NOTHING_HERE, Route, subroute
+from moorage.gateway import admin, operator_certificate
+from moorage.gateway.config import access_log, app_proxy, bodies, pages, static
+from moorage.gateway.config import hosts as host_configs
+from moorage.gateway.config.hosts import HostConfig
+from moorage.gateway.config.pages import NOTHING_HERE, Route, subroute
+from moorage.gateway.config.static import literal
+from moorage.gateway.config.tls import apply_tls
 from moorage.gateway.sites import HOST_PATTERN
-from moorage.gateway.static import literal
-from moorage.gateway.tls import apply_tls
 from moorage.settings import BadSettings, Settings
 
 OLDEST_CADDY = (2, 11, 7)  # The oldest whose handler `timeouts` was tried: see `bodies.py`.

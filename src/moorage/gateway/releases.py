@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from moorage.builds import collect
-from moorage.gateway.fingerprints import is_fingerprinted
-from moorage.gateway.static import KEPT, OWN_404, OWN_FOLDER, SINGLE_PAGE
-from moorage.kit import folders
+from moorage.core.kit import folders
+from moorage.gateway.config.fingerprints import is_fingerprinted
+from moorage.gateway.config.static import KEPT, OWN_404, OWN_FOLDER, SINGLE_PAGE
+from moorage.runtime.builds import collect
 
 SITES = collect.CAPS  # What a build may leave is what a release may hold; an upload may hold less.
 

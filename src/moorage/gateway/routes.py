@@ -11,16 +11,16 @@ import time
 from collections.abc import Container
 from dataclasses import replace
 
+from moorage.core.telemetry import Telemetry
 from moorage.gateway import admin, caddy, operator_certificate
-from moorage.gateway import hosts as host_configs
 from moorage.gateway.app_routes import AppRoutes
-from moorage.gateway.hosts import HostConfig
+from moorage.gateway.config import hosts as host_configs
+from moorage.gateway.config.hosts import HostConfig
 from moorage.gateway.links import Links
 from moorage.gateway.wanted import Wanted
-from moorage.rules.patterns import HostRules
+from moorage.products.rules.patterns import HostRules
+from moorage.runtime.shim import ports
 from moorage.settings import BadSettings, Settings
-from moorage.shim import ports
-from moorage.telemetry import Telemetry
 
 LOOK_AGAIN_S = 60.0
 QUIET_S = 10.0  # without a change; who has just deployed something asks for it, and so does the deployment itself

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorage.rules.patterns import HostRules
+from moorage.products.rules.patterns import HostRules
 
 # It becomes a part of the name of a file, and of Caddy's configuration.
 ADDRESS_PATTERN = r"(?:[a-z0-9][a-z0-9.-]{0,80}|\[[0-9a-f:]{2,39}\]):[0-9]{1,5}"

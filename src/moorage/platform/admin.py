@@ -17,18 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moorage.audit import service as audit
-from moorage.databases import operating as databases
-from moorage.db.store import Database
-from moorage.db.tx import Tx
+from moorage.accounts.identity import operator
+from moorage.accounts.identity.sessions import service as session_list
+from moorage.accounts.identity.sessions.session_tokens import Sessions
+from moorage.core.audit import service as audit
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.vault import service as vault
 from moorage.errors import MoorageError
-from moorage.identity import operator, session_list
-from moorage.identity.sessions import Sessions
-from moorage.kit.crypto import CannotDecrypt
 from moorage.platform import chores
-from moorage.repositories import bindings
+from moorage.products.databases import operator as databases
+from moorage.products.repositories.github import bindings
 from moorage.settings import Settings
-from moorage.vault import service as vault
 
 LINE_LIMIT = 2**16
 Command = Callable[[dict[str, Any]], Awaitable[Any]]

@@ -9,26 +9,27 @@ from pathlib import Path
 
 import msgspec
 
-from moorage import jobs
-from moorage.artifacts.store import ArtifactStore
-from moorage.artifacts.unpacked import Unpacked
-from moorage.db import migrate
-from moorage.db.scope import across_organizations
-from moorage.db.store import Database
-from moorage.db.tx import Tx
-from moorage.functions import code
-from moorage.http import idempotency
-from moorage.identity import freed_names, invitations, session_list
-from moorage.jobs import Lane, tables, timetable
-from moorage.jobs.states import JobStatus
-from moorage.jobs.timetable import Tick, TickHandler
-from moorage.kit.clock import DAY_MS
-from moorage.kit.cron import Cron
+from moorage.accounts.identity.organizations import freed_names, invitations
+from moorage.accounts.identity.sessions import service as session_list
+from moorage.accounts.webhooks import service as webhooks
+from moorage.core import jobs
+from moorage.core.artifacts.store import ArtifactStore
+from moorage.core.artifacts.unpacked import Unpacked
+from moorage.core.db import migrate
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.idempotency import keys as idempotency
+from moorage.core.jobs import Lane, tables, timetable
+from moorage.core.jobs.states import JobStatus
+from moorage.core.jobs.timetable import Tick, TickHandler
+from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.cron import Cron
+from moorage.core.worker.run import Handlers, Run
 from moorage.platform.opening import store_path
-from moorage.projects import jobs as project_jobs
+from moorage.products.functions import code
+from moorage.products.projects import jobs as project_jobs
 from moorage.settings import Settings
-from moorage.webhooks import service as webhooks
-from moorage.worker.run import Handlers, Run
 
 PLATFORM = 0
 DONE_KEPT_MS = 7 * DAY_MS

@@ -15,31 +15,33 @@ from typing import Any
 
 from moorage import app as application
 from moorage import settings as settings_module
-from moorage.analytics import retention as analytics_retention
+from moorage.accounts.identity import logins
+from moorage.accounts.identity.sessions import service as session_list
 from moorage.app import App
-from moorage.apps import retention as app_retention
-from moorage.db.scope import across_organizations
-from moorage.db.store import Database
-from moorage.db.tx import Tx
-from moorage.domains import jobs as domain_jobs
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.server import Server, listen, make_server, settle_memory
+from moorage.core.jobs import Lane
+from moorage.core.kit.process import open_many
+from moorage.core.reconciler.loop import Reconciler
+from moorage.core.telemetry import Telemetry, logs, metrics
+from moorage.core.worker.pool import Worker
+from moorage.core.worker.scheduler import Scheduler
 from moorage.errors import CannotStart
-from moorage.functions import install_cache, retention
-from moorage.functions.installer import SandboxInstaller
-from moorage.http.server import Server, listen, make_server, settle_memory
-from moorage.identity import logins, session_list
-from moorage.jobs import Lane
-from moorage.kit.process import open_many
 from moorage.platform import admin, chores, leftovers, opening, store_checks
-from moorage.platform.clock_watch import ClockWatch
+from moorage.platform.clock.watch import ClockWatch
 from moorage.platform.listener import listen_for_jobs
-from moorage.projects import downgrades
-from moorage.reconciler.loop import Reconciler
-from moorage.repositories import bindings
-from moorage.repositories import jobs as repository_jobs
+from moorage.products.analytics import retention as analytics_retention
+from moorage.products.apps import retention as app_retention
+from moorage.products.domains import jobs as domain_jobs
+from moorage.products.functions.dependencies import cache as install_cache
+from moorage.products.functions.dependencies.installer import SandboxInstaller
+from moorage.products.functions.records import retention
+from moorage.products.projects import downgrades
+from moorage.products.repositories import jobs as repository_jobs
+from moorage.products.repositories.github import bindings
 from moorage.settings import Sandbox, Settings
-from moorage.telemetry import Telemetry, logs, metrics
-from moorage.worker.pool import Worker
-from moorage.worker.scheduler import Scheduler
 
 STOP_S = 8.0
 SWITCH_S = (

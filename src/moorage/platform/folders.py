@@ -7,7 +7,7 @@ import os
 import pwd
 from pathlib import Path
 
-from moorage.db.lock import FolderLock
+from moorage.core.db.lock import FolderLock
 from moorage.errors import CannotStart
 from moorage.settings import Settings
 

@@ -6,10 +6,10 @@ import os
 import secrets
 from pathlib import Path
 
-from moorage.edge import route_file
+from moorage.core.kit.crypto import KeyRing, derive
 from moorage.errors import CannotStart
-from moorage.kit.crypto import KeyRing, derive
 from moorage.platform import store_checks
+from moorage.runtime.edge import route_file
 from moorage.settings import Settings, decode_secret
 
 LEAST_BYTES = 32

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.env import Env
-from moorage.kit import folders
-from moorage.telemetry import Telemetry
+from moorage.core.env import Env
+from moorage.core.kit import folders
+from moorage.core.telemetry import Telemetry
 
 EVERY_S = 3600.0
 # A file that is still written is younger: bodies come at 1 KB a second at least, and an upload is handled in minutes.

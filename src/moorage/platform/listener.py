@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from moorage.jobs.tables import CHANNEL
-from moorage.telemetry.logs import get_logger
+from moorage.core.jobs.tables import CHANNEL
+from moorage.core.telemetry.logs import get_logger
 
 AGAIN_S = 5.0
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from moorage.audit import service as audit
-from moorage.db import migrate
-from moorage.db.lock import FolderLock
-from moorage.db.schema import metadata
-from moorage.db.sqlite import SqliteDatabase
-from moorage.db.store import Database
-from moorage.db.tx import Tx
-from moorage.env import Env
+from moorage.core.audit import service as audit
+from moorage.core.db import migrate
+from moorage.core.db.lock import FolderLock
+from moorage.core.db.schema import metadata
+from moorage.core.db.sqlite import SqliteDatabase
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.env import Env
+from moorage.core.http.idempotency import keys as idempotency
+from moorage.core.kit.clock import SystemClock
+from moorage.core.kit.crypto import CannotDecrypt
 from moorage.errors import CannotStart
-from moorage.http import idempotency
-from moorage.kit.clock import SystemClock
-from moorage.kit.crypto import CannotDecrypt
 from moorage.platform import folders, keys, store_checks
 from moorage.platform.store_checks import store_path as store_path
 from moorage.settings import Settings
@@ -47,7 +47,7 @@ def open_store(settings: Settings, *, exclusive: bool = True) -> Opened:
 
 
 def _open_postgres(settings: Settings) -> Opened:
-    from moorage.db.postgres import PostgresDatabase
+    from moorage.core.db.postgres import PostgresDatabase
 
     url = settings.database_url.get_secret_value()
     migrate.upgrade_postgres(url, keys.load_ring(settings))

@@ -9,8 +9,9 @@ import sys
 from typing import Any
 
 from moorage.gateway import caddy
-from moorage.platform import folders, function_origins, keys, store_checks
-from moorage.sandbox import capabilities
+from moorage.platform import folders, keys, store_checks
+from moorage.platform.doctor import function_origins
+from moorage.runtime.sandbox import capabilities
 from moorage.settings import BadSettings, Sandbox, Settings, as_environment
 
 RUNTIME_SETTINGS = frozenset(
@@ -43,8 +44,8 @@ def make(settings: Settings) -> dict[str, Any]:
         "metrics_port": settings.metrics_port,
         "children": [
             _python("control", "moorage.platform.control", env),
-            _python("invoker", "moorage.cells.main", lean(env)),
-            _python("edge", "moorage.edge.main", edge_environment(settings, env)),
+            _python("invoker", "moorage.runtime.workers.main", lean(env)),
+            _python("edge", "moorage.runtime.edge.main", edge_environment(settings, env)),
             {
                 "name": "gateway",
                 "argv": caddy.command(settings),
@@ -68,8 +69,8 @@ def make_edge(settings: Settings) -> dict[str, Any]:
     agent["argv"].append("agent")
     children = [
         agent,
-        _python("invoker", "moorage.cells.main", lean(env)),
-        _python("edge", "moorage.edge.main", edge_environment(settings, env)),
+        _python("invoker", "moorage.runtime.workers.main", lean(env)),
+        _python("edge", "moorage.runtime.edge.main", edge_environment(settings, env)),
     ]
     return {"is_edge": True, "api_url": settings.functions_url, "metrics_port": 0, "children": children}
 

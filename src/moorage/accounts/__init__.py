@@ -1,0 +1,1 @@
+"""Users, organizations, plans, billing and webhooks of code hosts."""

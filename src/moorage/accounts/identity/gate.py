@@ -1,0 +1,238 @@
+"""The gate: from a credential to a caller, in the order the API promises.
+
+    credential, suspension, organization, card wall, role floor, plan
+
+Everything but the token's signature is read from the store on every request: a membership that ended a moment ago no
+longer counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, NoReturn
+
+from sqlalchemy import Integer, null, select, type_coerce
+
+from moorage.accounts.identity import tokens
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.roles import BY_NAME, Role, lower
+from moorage.accounts.identity.sessions import service as session_list
+from moorage.accounts.identity.sessions.session_tokens import Session, Sessions
+from moorage.accounts.identity.states import Approval
+from moorage.accounts.identity.tables import account, api_token, login_session, membership, organization
+from moorage.accounts.plans import service as plans
+from moorage.accounts.plans.service import Standing
+from moorage.core.db.query import Query, arg
+from moorage.core.db.schema import Id
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.dispatch import Ask
+from moorage.core.http.route import Route, Scope
+from moorage.core.kit.clock import MINUTE_MS
+from moorage.core.kit.ids import OrgId, parse_id, token_hash
+from moorage.errors import Forbidden, NotFound, QuotaExceeded, Unauthorized, bad_field
+
+NOTED_AFTER_S = 0.05
+SEEN_EVERY_MS = 10 * MINUTE_MS
+
+
+class _Row(NamedTuple):
+    """A user, joined with one of their organizations."""
+
+    user_id: int
+    email: str
+    first_name: str
+    last_name: str
+    approval: str
+    suspended_at: int | None
+    org_id: int | None
+    role: str | None
+    plan: str | None
+    card_verified: int | None
+    session_id: int | None = None  # these two where it is a session that is in the list
+    session_seen_at: int | None = None
+    token_id: int | None = None  # these five where the credential is an API token
+    token_role: str | None = None
+    expires_at: int | None = None
+    last_used_at: int | None = None
+    token_name: str | None = None
+
+    @property
+    def nowhere(self) -> _Row:
+        """The user, in no organization."""
+        return self._replace(org_id=None, role=None, plan=None, card_verified=None)
+
+    def caller(self, *, first_use: bool = False) -> Caller:
+        role = own_role = BY_NAME[self.role] if self.role else None
+        if role is not None and self.token_role is not None:
+            role = lower(role, BY_NAME[self.token_role])
+        standing = Standing(self.plan, bool(self.card_verified)) if self.plan is not None else None
+        name = f"{self.first_name} {self.last_name}".strip()
+        return Caller(
+            self.user_id, self.email, name, self.token_id, self.org_id, role, standing, first_use, None,
+            self.token_name, self.session_id, role is not own_role,
+        )  # fmt: skip
+
+
+_t, _u, _m, _o, _s = api_token.c, account.c, membership.c, organization.c, login_session.c
+_ROW = (
+    _u.id,
+    _u.email,
+    _u.first_name,
+    _u.last_name,
+    _u.status,
+    _u.suspended_at,
+    _m.org_id,
+    _m.role,
+    _o.plan,
+    type_coerce(_o.card_verified, Integer),
+)
+_BY_TOKEN = Query(
+    select(*_ROW, null(), null(), _t.id, _t.role, _t.expires_at, _t.last_used_at, _t.name)
+    .select_from(api_token)
+    .join(account, _u.id == _t.user_id)
+    .join(membership, (_m.user_id == _u.id) & (_m.org_id == _t.org_id))
+    .join(organization, _o.id == _m.org_id)
+    .where((_t.hash == arg("hash")) & _t.revoked_at.is_(None) & _o.deleted_at.is_(None)),
+    _Row,
+)
+# A user may belong to thousands: the one that is named, or the oldest two, are all that is ever needed.
+_wanted = (_m.user_id == _u.id) & ((arg("org_id", Id) == 0) | (_m.org_id == arg("org_id", Id)))
+_BY_USER = Query(
+    select(*_ROW, _s.id, _s.last_seen_at)
+    .select_from(account)
+    .outerjoin(login_session, (_s.jti == arg("jti")) & (_s.user_id == _u.id))
+    .outerjoin(membership, _wanted)
+    .outerjoin(organization, (_o.id == _m.org_id) & _o.deleted_at.is_(None))
+    .where(_u.id == arg("user_id"))
+    .order_by(_o.created_at, _o.id)
+    .limit(2),
+    _Row,
+)
+
+
+class IdentityGate:
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self._used: dict[int, OrgId] = {}  # tokens whose use is not written yet
+        self._seen: set[int] = set()  # sessions of which the same holds
+
+    @across_organizations("who the caller is decides which organization it is")
+    def admit(self, tx: Tx, route: Route, ask: Ask) -> Caller:
+        assert ask.token is not None
+        # No checksum here: a token that is none is in no row either, and most are real ones.
+        if ask.token.startswith(tokens.PREFIXES):
+            caller = self._by_token(tx, route, ask)
+        else:
+            caller = self._by_session(tx, route, ask)
+        _check_standing(tx, route, caller)
+        return caller._replace(address=ask.client) if route.is_write else caller
+
+    @across_organizations("the caller says which organization it is")
+    def check_again(self, tx: Tx, route: Route, ask: Ask, caller: Caller) -> None:
+        # By name: a user who joined a second organization meanwhile still means the first.
+        named = ask if ask.path_organization is not None else ask._replace(organization=str(caller.org_id))
+        again = self.admit(tx, route, named)
+        if caller.found_role is not None and not again.role.reaches(caller.found_role):
+            raise Forbidden(f"The role changed from {caller.found_role} to {again.role}; open the stream again")
+
+    async def passed(self, db: Database, caller: Caller) -> None:
+        """Note that a token or session was used: many of them in one write, a moment later."""
+        is_first = not self._used and not self._seen
+        if caller.token_id is not None:
+            self._used[caller.token_id] = caller.org_id
+        elif caller.session_id is not None:
+            self._seen.add(caller.session_id)
+        if is_first:
+            await asyncio.sleep(NOTED_AFTER_S)
+            used, self._used = self._used, {}
+            seen, self._seen = self._seen, set()
+            await db.write(lambda tx: _touch(tx, used, seen))
+
+    @across_organizations("the token says which organization it is")
+    def _by_token(self, tx: Tx, route: Route, ask: Ask) -> Caller:
+        assert ask.token is not None
+        found = tx.find(_BY_TOKEN, hash=token_hash(ask.token))
+        if found is None or (found.expires_at is not None and found.expires_at <= tx.now):
+            _refuse(ask)
+        ask.count_request(True)
+        _check_suspension(route, found)
+        if route.scope is not Scope.IDENTITY or route.operation == "whoami":
+            for named in (ask.organization, ask.path_organization):
+                if named is not None and parse_id(named or "-") != found.org_id:
+                    raise NotFound("There is no such organization")
+        return found.caller(first_use=found.last_used_at is None or tx.now - found.last_used_at > MINUTE_MS)
+
+    @across_organizations("the request names the organization; membership is checked here")
+    def _by_session(self, tx: Tx, route: Route, ask: Ask) -> Caller:
+        assert ask.token is not None
+        named = _named_organization(route, ask)
+        session = self.sessions.find(ask.token)
+        rows = self._rows(tx, session, named) if session is not None else []
+        if not rows:
+            _refuse(ask)
+        ask.count_request(True)
+        _check_suspension(route, rows[0])
+        seen_at = rows[0].session_seen_at
+        first_use = seen_at is not None and tx.now - seen_at > SEEN_EVERY_MS
+        if route.scope is Scope.IDENTITY and route.operation != "whoami":
+            # A session acts in no organization here, so that an idempotency key keeps its owner when the first is made.
+            return rows[0].nowhere.caller(first_use=first_use)
+        mine = [row for row in rows if row.plan is not None]
+        if named is not None and not mine:
+            raise NotFound("There is no such organization")
+        if route.scope is Scope.IDENTITY:
+            return (mine[0] if mine else rows[0].nowhere).caller(first_use=first_use)
+        if len(mine) != 1:
+            raise bad_field("x-organization-id", "is required: you belong to more than one organization, or none")
+        return mine[0].caller(first_use=first_use)
+
+    @across_organizations("the session says who the user is")
+    def _rows(self, tx: Tx, session: Session, named: int | None) -> list[_Row]:
+        """Return the user of a session, once for each organization; nothing where the session was revoked."""
+        rows = tx.all(_BY_USER, user_id=session.user_id, jti=session.jti, org_id=named or 0)
+        return [] if session.is_listed and rows and rows[0].session_id is None else rows
+
+
+@across_organizations("tokens and sessions of several organizations are noted in one write")
+def _touch(tx: Tx, used: Mapping[int, OrgId], seen: Collection[int]) -> None:
+    if used:
+        tokens.touch_all(tx, used)
+    if seen:
+        session_list.touch_all(tx, seen)
+
+
+def _refuse(ask: Ask) -> NoReturn:
+    """Refuse a credential that is none; it counts against the client's address, whose limit comes first."""
+    ask.count_request(False)
+    raise Unauthorized("The token is not valid or has expired")
+
+
+def _named_organization(route: Route, ask: Ask) -> int | None:
+    """Return the organization that a request names: -1 where it names one that cannot be, None where it names none."""
+    if route.scope is Scope.IDENTITY and route.operation != "whoami":
+        return None
+    text = ask.path_organization if route.scope is Scope.PATH_ORG else ask.organization
+    return None if text is None else parse_id(text or "-") or -1
+
+
+def _check_suspension(route: Route, user: _Row) -> None:
+    if user.suspended_at is not None:
+        raise Forbidden("This user is suspended")
+    if user.approval != Approval.APPROVED and route.scope in (Scope.ORG, Scope.PATH_ORG):
+        raise Forbidden("This user waits for approval")
+
+
+def _check_standing(tx: Tx, route: Route, caller: Caller) -> None:
+    settings = tx.env.settings
+    if route.scope is Scope.IDENTITY:
+        return
+    assert caller.standing is not None
+    if route.walled and not plans.counts_as_verified(settings, caller.standing):
+        raise QuotaExceeded("This organization needs a verified payment method; add a card under /v1/billing")
+    if isinstance(route.floor, Role) and not caller.role.reaches(route.floor):
+        raise Forbidden(f"This needs the {route.floor} role")
+    if route.paid and not plans.counts_as_paid(settings, caller.standing):
+        raise QuotaExceeded("This needs a paid plan")

@@ -1,0 +1,121 @@
+"""Logging in: by an identity at an issuer, as the demo user, or through the one-time owner link."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+
+from moorage.accounts.identity import users
+from moorage.accounts.identity.oidc import Identity
+from moorage.accounts.identity.organizations import members
+from moorage.accounts.identity.organizations import service as orgs
+from moorage.accounts.identity.roles import Role
+from moorage.accounts.identity.states import Approval
+from moorage.accounts.identity.users import User
+from moorage.accounts.plans.service import Plan
+from moorage.core.audit.service import Actor
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.tx import Tx
+from moorage.core.kit.ids import token_hash
+from moorage.errors import Forbidden, NotFound, bad_field
+from moorage.settings import Signup
+
+DEMO_EMAIL = "demo@moorage.example"
+SETUP = "setup_token_hash"
+_SETUP_USED = "The setup link is not valid, or was used; restart the platform for a new one"
+_WHY = "whoever logs in is not yet anybody"
+
+
+@across_organizations(_WHY)
+def social(tx: Tx, identity: Identity, *, terms_accepted: bool) -> User:
+    """Return the user an identity belongs to; a first login makes the user and an organization of their own.
+
+    Somebody the operator made an account for accepts the terms at their first login like everybody else.
+    """
+    user = users.find_by_login(tx, identity.issuer, identity.subject)
+    if user is None:
+        user = users.find_by_email(tx, identity.email)
+        if user is None:
+            user = _sign_up(tx, identity, terms_accepted=terms_accepted)
+        users.add_login(tx, user, identity.issuer, identity.subject)
+    if user.suspended_at is not None:
+        raise Forbidden("This user is suspended")
+    if user.terms_accepted_at is None:
+        _check_terms(terms_accepted)
+        users.accept_terms(tx, user)
+    return user
+
+
+@across_organizations(_WHY)
+def _sign_up(tx: Tx, identity: Identity, *, terms_accepted: bool) -> User:
+    signup = tx.env.settings.signup
+    if signup is Signup.CLOSED:
+        raise Forbidden("Sign-ups are closed; ask the operator for an account")
+    if not users.is_email(users.normal_email(identity.email)):
+        raise bad_field("auth_secret", "carries a mail address that is not valid")
+    _check_terms(terms_accepted)
+    status = Approval.PENDING if signup is Signup.APPROVAL else Approval.APPROVED
+    user = users.insert_new(
+        tx,
+        identity.email,
+        first_name=identity.first_name,
+        last_name=identity.last_name,
+        avatar_url=identity.picture,
+        status=status,
+    )
+    personal_organization(tx, user)
+    return user
+
+
+def _check_terms(accepted: bool) -> None:
+    if not accepted:
+        raise bad_field("terms_accepted", "must be true at the first login")
+
+
+@across_organizations(_WHY)
+def personal_organization(tx: Tx, user: User, *, plan: Plan = Plan.FREE, card_verified: bool = False) -> int:
+    """Make the organization that a new user owns."""
+    name = f"{user.name or user.username}'s organization"
+    actor = Actor(user.id, user.name or user.email)
+    return orgs.create(tx, name, actor, plan=plan, card_verified=card_verified).id
+
+
+@across_organizations(_WHY)
+def demo(tx: Tx) -> tuple[User, int]:
+    """Return the demo user and their organization, made on the first call: paid, verified, owner."""
+    if tx.env.settings.is_production:
+        raise NotFound("There is nothing at this address")
+    user = users.find_by_email(tx, DEMO_EMAIL)
+    if user is None:
+        user = users.insert_new(tx, DEMO_EMAIL, first_name="Demo", last_name="User", status=Approval.APPROVED)
+        return user, personal_organization(tx, user, plan=Plan.PRO, card_verified=True)
+    # Others may have invited the demo user: only an organization that it owns is its own.
+    owned = [mine.org_id for mine in members.belongings(tx, user.id) if mine.role == Role.OWNER]
+    return user, owned[0] if owned else personal_organization(tx, user, plan=Plan.PRO, card_verified=True)
+
+
+@across_organizations("the first owner is made before there is any organization")
+def offer_setup(tx: Tx) -> str | None:
+    """Return a fresh one-time setup token while the platform has no user; None once it has one."""
+    if users.find_oldest(tx) is not None:
+        users.set_fact(tx, SETUP, None)
+        return None
+    token = secrets.token_urlsafe(32)
+    users.set_fact(tx, SETUP, token_hash(token))
+    return token
+
+
+@across_organizations("the first owner is made before there is any organization")
+def set_up(tx: Tx, token: str, email: str, name: str) -> User:
+    """Make the first owner. The token works once."""
+    expected = users.find_fact(tx, SETUP)
+    if users.find_oldest(tx) is not None:
+        raise Forbidden(_SETUP_USED)
+    if expected is None or not hmac.compare_digest(expected, token_hash(token)):
+        raise Forbidden(_SETUP_USED)
+    if not users.forget_fact(tx, SETUP):
+        raise Forbidden(_SETUP_USED)
+    first, _, last = name.partition(" ")
+    user = users.add(tx, email, first_name=first, last_name=last, status=Approval.APPROVED)
+    personal_organization(tx, user, plan=Plan.PRO, card_verified=True)
+    return user

@@ -1,0 +1,206 @@
+"""Social login: an ID token of a configured OpenID issuer, verified with the issuer's own keys.
+
+Discovery and keys are fetched once and kept. A token whose signature the kept keys do not explain makes us fetch them
+again (the issuer rotated them), but not more often than every few seconds, whoever asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from joserfc import jws, jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import JWKRegistry, Key, KeySet
+
+from moorage.core.http.strictjson import unusable
+from moorage.core.kit.clock import HOUR_MS, SECOND_MS, Clock
+from moorage.errors import Unauthorized
+from moorage.settings import is_loopback
+
+if TYPE_CHECKING:
+    import aiohttp
+
+# Signatures by an issuer's private key only: with HS256 or `none` anybody who has the public key could sign.
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+KEYS_KEPT_MS = HOUR_MS
+FETCH_AGAIN_MS = 5 * SECOND_MS
+LEEWAY_S = 60
+MOST_BYTES = 2**20
+LONGEST_SUBJECT = 255  # What OpenID allows; cutting a longer one would make two people one.
+_INVALID = "The identity token is not valid"
+_UNREACHABLE = "The identity provider cannot be reached; try again"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What an issuer says of somebody."""
+
+    issuer: str
+    subject: str
+    email: str
+    first_name: str
+    last_name: str
+    picture: str | None
+
+
+@dataclass
+class _Issuer:
+    url: str
+    keys: KeySet | None = None
+    tried_at: int | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class OidcVerifier:
+    def __init__(self, issuers: tuple[str, ...], audiences: tuple[str, ...], clock: Clock) -> None:
+        self._issuers = {url: _Issuer(url) for url in issuers}
+        self._audiences = frozenset(audiences)
+        self._clock = clock
+
+    async def verify(self, token: str) -> Identity:
+        """Return the identity of an ID token; raises Unauthorized, whatever is wrong with it."""
+        header, claims = _unverified(token)
+        issuer = self._issuers.get(str(claims.get("iss")))
+        if issuer is None or header.get("alg") not in ALGORITHMS:
+            raise Unauthorized(_INVALID)
+        try:
+            claims = await self._signed_claims(issuer, token)
+            self._check(claims)
+        except (JoseError, ValueError, TypeError):
+            raise Unauthorized(_INVALID) from None
+        return _identity(issuer.url, claims)
+
+    async def _signed_claims(self, issuer: _Issuer, token: str) -> dict[str, Any]:
+        keys = await self._keys(issuer, KEYS_KEPT_MS)
+        try:
+            return _decode(token, keys)
+        except (JoseError, ValueError):
+            newer = await self._keys(issuer, FETCH_AGAIN_MS)
+            if newer is keys:
+                raise
+            return _decode(token, newer)
+
+    async def _keys(self, issuer: _Issuer, at_most_ms: int) -> KeySet:
+        """Return the issuer's keys, fetched anew where they are older than that; the old ones if it is down."""
+        import aiohttp  # It takes 0.1 s to load, and most platforms have no issuer.
+
+        async with issuer.lock:
+            if self._is_due(issuer, at_most_ms if issuer.keys else FETCH_AGAIN_MS):
+                try:
+                    issuer.keys = await _fetch_keys(issuer)
+                except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
+                    if issuer.keys is None:
+                        raise Unauthorized(_UNREACHABLE) from error
+                finally:
+                    # Those who waited for the lock behind a fetch that failed are not made to wait for another.
+                    issuer.tried_at = self._clock.now()
+            if issuer.keys is None:
+                raise Unauthorized(_UNREACHABLE)
+            return issuer.keys
+
+    def _is_due(self, issuer: _Issuer, at_most_ms: int) -> bool:
+        # A clock that was set back must not keep old keys alive.
+        return issuer.tried_at is None or not 0 <= self._clock.now() - issuer.tried_at < at_most_ms
+
+    def _check(self, claims: dict[str, Any]) -> None:
+        now = self._clock.now() / 1000
+        audience = claims.get("aud")
+        audiences = {each for each in (audience if isinstance(audience, list) else [audience]) if isinstance(each, str)}
+        if not audiences & self._audiences:
+            raise Unauthorized("The identity token is for another audience")
+        if len(audiences) > 1 and claims.get("azp") not in self._audiences:
+            raise Unauthorized("The identity token is for another audience")
+        if not _is_number(claims.get("exp")) or claims["exp"] + LEEWAY_S <= now:
+            raise Unauthorized("The identity token has expired")
+        for name in ("nbf", "iat"):
+            if name in claims and (not _is_number(claims[name]) or claims[name] - LEEWAY_S > now):
+                raise Unauthorized("The identity token is not valid yet")
+        if claims.get("email_verified") is not True or not isinstance(claims.get("email"), str):
+            raise Unauthorized("The identity provider has not verified the mail address")
+        if not isinstance(claims.get("sub"), str) or not 1 <= len(claims["sub"]) <= LONGEST_SUBJECT:
+            raise Unauthorized(_INVALID)
+        if unusable(claims["sub"] + claims["email"]):
+            raise Unauthorized(_INVALID)
+
+
+def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read what a token claims, to know whose keys to check it with."""
+    if len(token) > 16_384:
+        raise Unauthorized(_INVALID)
+    try:
+        parts = jws.extract_compact(token.encode("ascii"))
+        header = parts.headers()
+        claims = json.loads(parts.payload)
+    except (JoseError, ValueError, TypeError, RecursionError, UnicodeError):
+        raise Unauthorized(_INVALID) from None
+    if not isinstance(header, dict) or not isinstance(claims, dict):
+        raise Unauthorized(_INVALID)
+    return header, claims
+
+
+def _decode(token: str, keys: KeySet) -> dict[str, Any]:
+    return dict(jwt.decode(token, keys, algorithms=ALGORITHMS).claims)
+
+
+async def _fetch_keys(issuer: _Issuer) -> KeySet:
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=10)
+    async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        discovered = await _json(session, issuer.url.rstrip("/") + "/.well-known/openid-configuration")
+        if discovered.get("issuer") != issuer.url:
+            raise ValueError("the discovery document names another issuer")
+        address = str(discovered["jwks_uri"])
+        if urlsplit(address).scheme != "https" and not is_loopback(urlsplit(address).hostname or ""):
+            raise ValueError("the keys are at an address that anybody on the way could change")
+        return _usable((await _json(session, address))["keys"])
+
+
+def _usable(listed: Any) -> KeySet:
+    """Return the keys that we can check with; one of a kind we do not know does not spoil the others."""
+    keys: list[Key] = []
+    for each in listed if isinstance(listed, list) else []:
+        try:
+            keys.append(JWKRegistry.import_key(each))
+        except (JoseError, ValueError, TypeError, KeyError):
+            continue
+    if not keys:
+        raise ValueError("the issuer publishes no key that we can check with")
+    return KeySet(keys)
+
+
+async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+    async with session.get(url, allow_redirects=False) as response:
+        response.raise_for_status()
+        body = b""
+        async for chunk in response.content.iter_chunked(2**16):
+            body += chunk
+            if len(body) > MOST_BYTES:
+                raise ValueError("the answer is too large")
+        loaded = json.loads(body)
+        if not isinstance(loaded, dict):
+            raise ValueError("not an object")
+        return loaded
+
+
+def _identity(issuer: str, claims: dict[str, Any]) -> Identity:
+    def text(name: str) -> str:
+        value = claims.get(name)
+        return value.strip()[:120] if isinstance(value, str) and not unusable(value) else ""
+
+    first, last = text("given_name"), text("family_name")
+    if not first and not last:
+        first, _, last = text("name").partition(" ")
+    picture = claims.get("picture")
+    if not isinstance(picture, str) or not picture.startswith("https://") or len(picture) > 2000 or unusable(picture):
+        picture = None
+    return Identity(issuer, claims["sub"], claims["email"], first, last, picture)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

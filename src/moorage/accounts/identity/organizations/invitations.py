@@ -1,0 +1,169 @@
+"""Invitations: an organization asks somebody in by mail address; they answer once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from sqlalchemy import insert, select, update
+
+from moorage.accounts.identity import users
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.organizations import members
+from moorage.accounts.identity.organizations import service as orgs
+from moorage.accounts.identity.roles import Role
+from moorage.accounts.identity.states import INVITATION, InvitationStatus
+from moorage.accounts.identity.tables import invitation, organization
+from moorage.accounts.plans import service as plans
+from moorage.core import jobs
+from moorage.core.audit import service as audit
+from moorage.core.audit.service import Target
+from moorage.core.db.query import Command, Query, arg, scalar
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.tx import Tx, move
+from moorage.core.kit.clock import DAY_MS
+from moorage.errors import Conflict, Forbidden, NotFound
+
+KEPT_MS = 7 * DAY_MS
+S = InvitationStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    id: int
+    org_id: int
+    org_name: str
+    email: str
+    role: str
+    status: str
+    created_at: int
+    expires_at: int
+    invited_by: int | None
+
+
+class SendInvitation(msgspec.Struct, frozen=True, tag="identity.send_invitation"):
+    """Tell somebody that they were invited: by notification where they have an account, by mail where there is one."""
+
+    org_id: int
+    invitation_id: int
+
+
+_i, _o = invitation.c, organization.c
+_COLUMNS = (_i.id, _i.org_id, _o.name, _i.email, _i.role, _i.status, _i.created_at, _i.expires_at, _i.invited_by)
+_joined = select(*_COLUMNS).join(organization, _o.id == _i.org_id)
+_of_org = _i.org_id == arg("org_id")
+_LIST = Query(_joined.where(_of_org & (_i.status == S.PENDING.value)).order_by(_i.id), Invitation)
+_FIND = Query(_joined.where(_of_org & (_i.id == arg("id"))), Invitation)
+_MINE = Query(_joined.where((_i.email == arg("email")) & (_i.status == S.PENDING.value)).order_by(_i.id), Invitation)
+_MINE_BY_ID = Query(_joined.where((_i.email == arg("email")) & (_i.id == arg("id"))), Invitation)
+_ADD: Query[int] = Query(
+    insert(invitation).returning(_i.id),
+    scalar,
+    sets=("org_id", "email", "role", "status", "invited_by", "created_at", "updated_at", "expires_at"),
+)
+_PENDING = (_i.status == S.PENDING.value) & (_i.expires_at <= arg("now"))
+_EXPIRE = Command(update(invitation).where(_PENDING).values(status=S.EXPIRED.value, updated_at=arg("now")))
+
+
+def all_of(tx: Tx, org_id: int) -> list[Invitation]:
+    """Return the invitations of an organization that still wait."""
+    return [found for found in tx.all(_LIST, org_id=org_id) if found.expires_at > tx.now]
+
+
+def find(tx: Tx, org_id: int, invitation_id: int) -> Invitation | None:
+    return tx.find(_FIND, org_id=org_id, id=invitation_id)
+
+
+@across_organizations("the invited person's own list")
+def seen_by(tx: Tx, caller: Caller) -> list[Invitation]:
+    """Return the invitations that wait for a caller; an API token sees those of its own organization only."""
+    waiting = [found for found in tx.all(_MINE, email=caller.email) if found.expires_at > tx.now]
+    return [found for found in waiting if caller.token_id is None or found.org_id == caller.org_id]
+
+
+def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invitation:
+    email = users.normal_email(email)
+    if not caller.role.reaches(role):
+        raise Forbidden("You cannot invite somebody to a role above your own")
+    invited = users.find_by_email(tx, email)
+    if invited is not None and members.find(tx, org_id, invited.id) is not None:
+        raise Conflict(f"cannot invite {email}: already a member")
+    if any(waiting.email == email for waiting in all_of(tx, org_id)):
+        raise Conflict(f"cannot invite {email}: already invited")
+    plans.check_room(tx, org_id, orgs.get(tx, org_id).standing, "members")
+    invitation_id = tx.one(
+        _ADD,
+        org_id=org_id,
+        email=email,
+        role=role,
+        status=S.PENDING,
+        invited_by=caller.user_id,
+        created_at=tx.now,
+        updated_at=tx.now,
+        expires_at=tx.now + KEPT_MS,
+    )
+    audit.record(tx, org_id, caller.as_actor, "invitation.created", Target("invitation", email), role=role)
+    jobs.add(tx, SendInvitation(org_id, invitation_id), key=f"organization:{org_id}")
+    return _get(tx, org_id, invitation_id)
+
+
+def revoke(tx: Tx, org_id: int, caller: Caller, invitation_id: int) -> None:
+    found = _get(tx, org_id, invitation_id)
+    move(tx, INVITATION, found, to=S.REVOKED)
+    audit.record(tx, org_id, caller.as_actor, "invitation.revoked", Target("invitation", found.email))
+
+
+@across_organizations("the invited person is not a member yet")
+def accept(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
+    found = _get_mine(tx, caller, invitation_id)
+    members.lock(tx, found.org_id)  # The inviter may be removed or demoted at this moment.
+    if members.find(tx, found.org_id, caller.user_id) is not None:
+        raise Conflict("You are already a member of this organization")
+    _check_inviter(tx, found.org_id, found)
+    plans.check_room(tx, found.org_id, orgs.get(tx, found.org_id).standing, "members")
+    move(tx, INVITATION, found, to=S.ACCEPTED)
+    members.add(tx, found.org_id, caller.user_id, Role(found.role))
+    audit.record(tx, found.org_id, caller.as_actor, "invitation.accepted", Target("invitation", found.email))
+    return _get(tx, found.org_id, invitation_id)
+
+
+@across_organizations("the invited person is not a member yet")
+def decline(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
+    found = _get_mine(tx, caller, invitation_id)
+    move(tx, INVITATION, found, to=S.DECLINED)
+    audit.record(tx, found.org_id, caller.as_actor, "invitation.declined", Target("invitation", found.email))
+    return _get(tx, found.org_id, invitation_id)
+
+
+@across_organizations("a timed job that ends the invitations nobody answered")
+def expire(tx: Tx) -> None:
+    tx.run(_EXPIRE, now=tx.trusted_now)
+
+
+def _get(tx: Tx, org_id: int, invitation_id: int) -> Invitation:
+    found = find(tx, org_id, invitation_id)
+    if found is None:
+        raise NotFound("There is no such invitation")
+    return found
+
+
+def _check_inviter(tx: Tx, org_id: int, found: Invitation) -> None:
+    """Refuse an invitation whose sender could not send it now."""
+    sender = members.find(tx, org_id, found.invited_by) if found.invited_by is not None else None
+    if sender is not None and members.may_invite(Role(sender.role), Role(found.role)):
+        user = users.find(tx, sender.user_id)
+        if user is not None and user.suspended_at is None:
+            return
+    raise Conflict(
+        f"The invitation is void: its sender no longer may invite somebody as {found.role}; ask for a new one"
+    )
+
+
+@across_organizations("the invited person is not a member yet")
+def _get_mine(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
+    found = tx.find(_MINE_BY_ID, email=caller.email, id=invitation_id)
+    if found is None or orgs.find(tx, found.org_id) is None:
+        raise NotFound("There is no such invitation")
+    if found.expires_at <= tx.now:
+        raise Conflict("The invitation has expired")
+    return found

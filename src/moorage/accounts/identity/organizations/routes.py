@@ -1,0 +1,221 @@
+"""Organizations, their members, invitations, plan and activity."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.organizations import invitations, members
+from moorage.accounts.identity.organizations import service as orgs
+from moorage.accounts.identity.roles import Role
+from moorage.accounts.identity.schemas import (
+    ActivityOut,
+    BillingStatus,
+    InvitationInput,
+    InvitationOut,
+    Limits,
+    MemberInput,
+    MemberOut,
+    OrganizationInput,
+    OrganizationOut,
+    TierOut,
+    Usage,
+    Used,
+    WebhookSecret,
+)
+from moorage.accounts.plans import service as plans
+from moorage.accounts.plans.service import ALLOWANCES, Plan, Standing
+from moorage.accounts.plans.tiers import CATALOG
+from moorage.core.audit import service as audit
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http import sse
+from moorage.core.http.answer import Stream
+from moorage.core.http.paging import CursorPage, CursorQuery, cut, read_cursor
+from moorage.core.http.request import Request
+from moorage.core.http.route import Router, Scope
+from moorage.core.kit.ids import parse_id
+
+router = Router("Organizations")
+
+
+@router.get("/orgs", scope=Scope.IDENTITY)
+def list_orgs(tx: Tx, caller: Caller) -> list[OrganizationOut]:
+    """List the organizations the caller belongs to; an API token sees its own."""
+    return [OrganizationOut.of(belonging, tx.env.settings) for belonging in members.seen_by(tx, caller)]
+
+
+@router.post("/orgs", scope=Scope.IDENTITY)
+def create_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationOut:
+    """Make an organization that the caller owns. An API token needs the owner role."""
+    caller.check_is_owner_or_session()
+    created = orgs.create(tx, body.name, caller.as_actor)
+    return OrganizationOut.of(members.get_belonging(tx, created.id, caller.user_id), tx.env.settings)
+
+
+@router.get("/orgs/{org_id}", scope=Scope.PATH_ORG, point=True)
+def read_org(tx: Tx, caller: Caller) -> OrganizationOut:
+    """Return an organization the caller belongs to."""
+    return _seen_by(tx, caller)
+
+
+@router.patch("/orgs/{org_id}", scope=Scope.PATH_ORG, floor=Role.ADMIN)
+def rename_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationOut:
+    """Rename an organization. Its slug stays."""
+    orgs.rename(tx, caller.org_id, caller.as_actor, body.name)
+    return _seen_by(tx, caller)
+
+
+@router.delete("/orgs/{org_id}", scope=Scope.PATH_ORG, floor=Role.OWNER)
+def delete_org(tx: Tx, caller: Caller) -> None:
+    """Delete an organization, with its tokens and everything it runs."""
+    orgs.delete(tx, caller.org_id, caller.as_actor)
+
+
+@router.get("/orgs/{org_id}/members", scope=Scope.PATH_ORG)
+def list_members(tx: Tx, caller: Caller) -> list[MemberOut]:
+    """List the members of an organization."""
+    return [MemberOut.of(member) for member in members.all_of(tx, caller.org_id)]
+
+
+@router.patch("/orgs/{org_id}/members/{user_id}", scope=Scope.PATH_ORG, floor=Role.ADMIN)
+def change_member(tx: Tx, caller: Caller, user_id: int, body: MemberInput) -> MemberOut:
+    """Change a member's role. Only an owner makes or unmakes owners."""
+    return MemberOut.of(members.change_role(tx, caller.org_id, caller, user_id, Role(body.role)))
+
+
+@router.delete("/orgs/{org_id}/members/{user_id}", scope=Scope.PATH_ORG)
+def remove_member(tx: Tx, caller: Caller, user_id: int) -> None:
+    """Remove a member (admin), or leave an organization (any member, with a session token)."""
+    members.remove(tx, caller.org_id, caller, user_id)
+
+
+@router.get("/orgs/{org_id}/invitations", scope=Scope.PATH_ORG, floor=Role.ADMIN)
+def list_invitations(tx: Tx, caller: Caller) -> list[InvitationOut]:
+    """List the invitations of an organization that still wait for an answer."""
+    return [InvitationOut.of(found) for found in invitations.all_of(tx, caller.org_id)]
+
+
+@router.post("/orgs/{org_id}/invitations", scope=Scope.PATH_ORG, floor=Role.ADMIN)
+def create_invitation(tx: Tx, caller: Caller, body: InvitationInput) -> InvitationOut:
+    """Invite somebody by mail address. The invitation holds for seven days."""
+    return InvitationOut.of(invitations.create(tx, caller.org_id, caller, body.email, Role(body.role)))
+
+
+@router.delete("/orgs/{org_id}/invitations/{invitation_id}", scope=Scope.PATH_ORG, floor=Role.ADMIN)
+def revoke_invitation(tx: Tx, caller: Caller, invitation_id: int) -> None:
+    """Take an invitation back."""
+    invitations.revoke(tx, caller.org_id, caller, invitation_id)
+
+
+@router.post("/orgs/{org_id}/webhook-secret/reveal", scope=Scope.PATH_ORG, floor=Role.ADMIN, secret=True)
+def reveal_webhook_secret(tx: Tx, caller: Caller) -> WebhookSecret:
+    """Show the secret that alert webhooks are signed with. Who asked is recorded."""
+    return WebhookSecret(orgs.reveal_webhook_secret(tx, caller.org_id, caller.as_actor))
+
+
+@router.get("/invitations", scope=Scope.IDENTITY)
+def list_my_invitations(tx: Tx, caller: Caller) -> list[InvitationOut]:
+    """List the invitations that wait for the caller; an API token sees none of other organizations."""
+    return [InvitationOut.of(found) for found in invitations.seen_by(tx, caller)]
+
+
+@router.post("/invitations/{invitation_id}/accept", scope=Scope.IDENTITY)
+def accept_invitation(tx: Tx, caller: Caller, invitation_id: int) -> InvitationOut:
+    """Accept an invitation: the caller becomes a member. Needs a session token."""
+    caller.check_is_session()
+    return InvitationOut.of(invitations.accept(tx, caller, invitation_id))
+
+
+@router.post("/invitations/{invitation_id}/decline", scope=Scope.IDENTITY)
+def decline_invitation(tx: Tx, caller: Caller, invitation_id: int) -> InvitationOut:
+    """Decline an invitation. Needs a session token."""
+    caller.check_is_session()
+    return InvitationOut.of(invitations.decline(tx, caller, invitation_id))
+
+
+@router.get("/billing", walled=False, point=True)
+def read_billing(tx: Tx, caller: Caller) -> BillingStatus:
+    """Return the organization's plan and card status, and the link to the payment portal."""
+    settings, standing = tx.env.settings, _standing(caller)
+    return BillingStatus(
+        str(caller.org_id),
+        settings.billing,
+        standing.plan,
+        plans.counts_as_paid(settings, standing),
+        plans.counts_as_verified(settings, standing),
+        settings.stripe_portal_url or None,
+    )
+
+
+@router.get("/limits", walled=False, point=True)
+def read_limits(tx: Tx, caller: Caller) -> Limits:
+    """Return how much of each resource the plan allows; null is as much as fits."""
+    settings, standing = tx.env.settings, _standing(caller)
+    limits = {name: plans.allowance(settings, standing, name) for name in ALLOWANCES[Plan.PRO]}
+    return Limits(standing.plan, settings.rate_limit, limits)
+
+
+@router.get("/usage", walled=False)
+def read_usage(tx: Tx, caller: Caller) -> Usage:
+    """Return how much of each resource the organization uses, and what was metered in this calendar month (UTC)."""
+    standing = _standing(caller)
+    used = {
+        name: Used(count(tx, caller.org_id), plans.allowance(tx.env.settings, standing, name))
+        for name, count in plans.counters.items()
+    }
+    metered = {name: measure(tx, caller.org_id) for name, measure in plans.meters.items()}
+    return Usage(standing.plan, used, metered)
+
+
+@router.get("/tiers", scope=Scope.IDENTITY, point=True)
+def list_tiers() -> list[TierOut]:
+    """List the tiers of projects, databases and cronjobs."""
+    return [TierOut(tier.key, tier.name, tier.cpu, tier.memory, tier.disk, tier.paid) for tier in CATALOG]
+
+
+@router.get("/activity")
+def list_activity(tx: Tx, caller: Caller, query: CursorQuery) -> CursorPage[ActivityOut]:
+    """Return what happened in the organization, newest first."""
+    place, key = f"activity:{caller.org_id}", tx.env.cursor_key
+    position = read_cursor(key, place, query.cursor)
+    rows = audit.latest(tx, caller.org_id, before=position[0] if position else None, most=query.limit + 1)
+    page, more = cut(key, place, rows, query.limit, lambda row: row.seq)
+    return CursorPage([ActivityOut.of(row) for row in page], more)
+
+
+def stream_router(db: Database) -> Router:
+    """The live feed; it reads the store as it goes, so it is made with it."""
+    live = Router("Organizations")
+
+    @live.get("/activity/stream", events=True)
+    async def follow_activity(caller: Caller, request: Request) -> Stream:
+        """Follow what happens in the organization, as server-sent events named `activity`.
+
+        A client that was cut off sends `Last-Event-ID`, as browsers do, and misses nothing.
+        """
+        return sse.stream(_follow(db, caller.org_id, parse_id(request.header(b"last-event-id") or "-")))
+
+    return live
+
+
+async def _follow(db: Database, org_id: int, last: int | None, every_s: float = 1.0) -> AsyncIterator[sse.Event]:
+    newest = await db.read(lambda tx: audit.latest(tx, org_id, before=None, most=1))
+    seq = last if last is not None else newest[0].seq if newest else 0
+    while True:
+        for row in await db.peek(lambda tx: audit.after(tx, org_id, seq)):  # noqa: B023 - awaited before the next turn
+            seq = row.seq
+            yield sse.Event("activity", ActivityOut.of(row), id=str(row.seq))
+        await asyncio.sleep(every_s)
+
+
+def _seen_by(tx: Tx, caller: Caller) -> OrganizationOut:
+    found = members.get_belonging(tx, caller.org_id, caller.user_id)
+    return OrganizationOut.of(replace(found, role=caller.role), tx.env.settings)
+
+
+def _standing(caller: Caller) -> Standing:
+    assert caller.standing is not None
+    return caller.standing

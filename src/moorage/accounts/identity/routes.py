@@ -1,0 +1,163 @@
+"""Who somebody is: logins, tokens, the account and its notifications."""
+
+from __future__ import annotations
+
+from moorage.accounts.identity import logins, notifications, tokens, users
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.oidc import OidcVerifier
+from moorage.accounts.identity.organizations import members
+from moorage.accounts.identity.organizations import service as orgs
+from moorage.accounts.identity.roles import Role
+from moorage.accounts.identity.schemas import (
+    Account,
+    AccountInput,
+    CreatedToken,
+    CreateTokenInput,
+    DemoLogin,
+    LoginResult,
+    MarkedRead,
+    Me,
+    NotificationOut,
+    SetupInput,
+    SocialLoginInput,
+    TokenItem,
+    Whoami,
+)
+from moorage.accounts.identity.sessions import service as session_list
+from moorage.accounts.identity.sessions.session_tokens import Sessions
+from moorage.accounts.identity.users import User
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.request import Request
+from moorage.core.http.route import Router, Scope
+from moorage.errors import Conflict
+
+router = Router("Identity")
+
+
+def login_router(db: Database, sessions: Sessions, verifier: OidcVerifier) -> Router:
+    """The routes that make session tokens; they need the signing key, so they are made with it."""
+    login = Router("Identity")
+
+    def log_in(tx: Tx, request: Request, user: User) -> str:
+        device = session_list.device_of(request.header(b"user-agent"))
+        return session_list.log_in(tx, sessions, user.id, device=device, address=request.client)
+
+    @login.post("/auth/social", scope=Scope.PUBLIC, secret=True)
+    async def social_login(request: Request, body: SocialLoginInput) -> LoginResult:
+        """Log in with an identity provider's ID token.
+
+        A first login makes the user and an organization of their own, and needs `terms_accepted`.
+        """
+        identity = await verifier.verify(body.auth_secret)
+
+        def unit(tx: Tx) -> LoginResult:
+            user = logins.social(tx, identity, terms_accepted=body.terms_accepted)
+            return LoginResult.of(log_in(tx, request, user), user)
+
+        return await db.write(unit)
+
+    @login.post("/auth/demo", scope=Scope.PUBLIC, secret=True)
+    def demo_login(tx: Tx, request: Request) -> DemoLogin:
+        """Log in as the demo user. Development only."""
+        user, org_id = logins.demo(tx)
+        return DemoLogin(log_in(tx, request, user), user.email, str(org_id))
+
+    @login.post("/auth/setup", scope=Scope.PUBLIC, secret=True)
+    def set_up(tx: Tx, request: Request, body: SetupInput) -> LoginResult:
+        """Make the first owner with the one-time token that the first start in production prints."""
+        user = logins.set_up(tx, body.setup_token, body.email, body.name)
+        return LoginResult.of(log_in(tx, request, user), user)
+
+    return login
+
+
+@router.get("/whoami", scope=Scope.IDENTITY, point=True)
+def whoami(tx: Tx, caller: Caller) -> Whoami:
+    """Say who the credential belongs to, and in which organization and role it acts."""
+    org = orgs.find(tx, caller.org_id) if caller.org_id else None
+    if org is None:
+        return Whoami(caller.user_id, "", "", "")
+    return Whoami(caller.user_id, str(org.id), org.name, caller.role)
+
+
+@router.get("/me", scope=Scope.IDENTITY, point=True)
+def me(tx: Tx, caller: Caller) -> Me:
+    """Return the user and the organizations they belong to."""
+    return Me.of(users.get(tx, caller.user_id), members.seen_by(tx, caller), tx.env.settings)
+
+
+@router.get("/api-tokens", floor=Role.ADMIN)
+def list_tokens(tx: Tx, caller: Caller) -> list[TokenItem]:
+    """List the organization's API tokens, masked."""
+    return [TokenItem.of(token) for token in tokens.all_of(tx, caller.org_id)]
+
+
+@router.post("/api-tokens", floor=Role.ADMIN, secret=True)
+def create_token(tx: Tx, caller: Caller, body: CreateTokenInput) -> CreatedToken:
+    """Make an API token. Its value is in this answer and nowhere else.
+
+    The role defaults to the caller's and is never above what the creator's membership has at the time of use. A token
+    that is made with another token expires no later than that one.
+    """
+    role = Role(body.role) if body.role is not None else None
+    token, raw = tokens.create(tx, caller.org_id, caller, body.name, role=role, expires_in_days=body.expires_in_days)
+    return CreatedToken.of(token, raw)
+
+
+@router.delete("/api-tokens/{token_id}", floor=Role.ADMIN)
+def revoke_token(tx: Tx, caller: Caller, token_id: int) -> None:
+    """Revoke an API token, at once."""
+    tokens.revoke(tx, caller.org_id, caller, token_id)
+
+
+@router.get("/account", scope=Scope.IDENTITY, point=True)
+def read_account(tx: Tx, caller: Caller) -> Account:
+    """Return the caller's account."""
+    return Account.of(users.get(tx, caller.user_id))
+
+
+@router.patch("/account", scope=Scope.IDENTITY)
+def update_account(tx: Tx, caller: Caller, body: AccountInput) -> Account:
+    """Change the caller's names and picture. An API token needs the owner role."""
+    caller.check_is_owner_or_session()
+    return Account.of(users.change(tx, users.get(tx, caller.user_id), body.sent()))
+
+
+@router.delete("/account", scope=Scope.IDENTITY)
+def delete_account(tx: Tx, caller: Caller) -> None:
+    """Delete the caller's account, its tokens, and the organizations that have nobody else.
+
+    Needs a session token. Refused while an organization with other members has no other owner.
+    """
+    caller.check_is_session()
+    for belonging in members.belongings(tx, caller.user_id):
+        members.lock(tx, belonging.org_id)
+        if members.count(tx, belonging.org_id) == 1:
+            orgs.delete(tx, belonging.org_id, caller.as_actor)
+            continue
+        if members.is_last_owner(tx, belonging.org_id, caller.user_id):
+            raise Conflict(f"You are the last owner of {belonging.name}; make another owner, or delete it first")
+        members.remove(tx, belonging.org_id, caller, caller.user_id)
+    users.remove(tx, users.get(tx, caller.user_id))
+
+
+@router.get("/notifications", scope=Scope.IDENTITY)
+def list_notifications(tx: Tx, caller: Caller) -> list[NotificationOut]:
+    """List the caller's newest notifications; an API token sees those of its own organization."""
+    return [NotificationOut.of(found) for found in notifications.all_of(tx, caller.user_id, org_id=caller.only_org_id)]
+
+
+@router.post("/notifications/read", scope=Scope.IDENTITY)
+def read_all_notifications(tx: Tx, caller: Caller) -> MarkedRead:
+    """Mark all of the caller's notifications as read."""
+    caller.check_is_not_limited()
+    return MarkedRead(notifications.mark_all_read(tx, caller.user_id, org_id=caller.only_org_id))
+
+
+@router.post("/notifications/{notification_id}/read", scope=Scope.IDENTITY)
+def read_notification(tx: Tx, caller: Caller, notification_id: int) -> NotificationOut:
+    """Mark one notification as read."""
+    caller.check_is_not_limited()
+    marked = notifications.mark_read(tx, caller.user_id, notification_id, org_id=caller.only_org_id)
+    return NotificationOut.of(marked)

@@ -1,0 +1,77 @@
+"""Session tokens: signed statements of who somebody is, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import OctKey
+
+from moorage.core.env import Env
+from moorage.core.kit.clock import HOUR_MS, SKEW_MS
+from moorage.core.kit.ids import new_uuid, parse_id
+
+REMEMBERED = 4096
+LISTED = "s-"  # Begins the `jti` of every session that has a row.
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    user_id: int
+    expires_at: int
+    jti: str
+    issued_at: int = 0
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the session has a row, and holds no longer than it."""
+        return self.jti.startswith(LISTED)
+
+
+def new_jti() -> str:
+    return LISTED + new_uuid()
+
+
+class Sessions:
+    """Makes and reads session tokens. A signature that held once holds until it expires, so it is remembered."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._key = OctKey.import_key(env.session_key)
+        self._known: dict[str, Session] = {}
+
+    def make(self, user_id: int, jti: str | None = None) -> str:
+        """Return a token. Without a listed `jti` it can only expire; logins go through `session_list.log_in`."""
+        now = self._env.clock.now()
+        expires = now + self._env.settings.session_hours * HOUR_MS
+        claims = {"sub": str(user_id), "iat": now // 1000, "exp": expires // 1000, "jti": jti or new_uuid()}
+        return jwt.encode({"alg": "HS256"}, claims, self._key, algorithms=["HS256"])
+
+    def find(self, token: str) -> Session | None:
+        """Return the session of a token; None where the signature does not hold or the session has expired."""
+        session = self._known.get(token)
+        if session is None:
+            session = self._verify(token)
+            if session is None:
+                return None
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[token] = session
+        now = self._env.clock.now()
+        # One that was issued in the future comes from a clock that was ahead, and would hold far too long.
+        return session if session.issued_at - SKEW_MS <= now < session.expires_at else None
+
+    def _verify(self, token: str) -> Session | None:
+        if len(token) > 4096:
+            return None
+        try:
+            claims = jwt.decode(token, self._key, algorithms=["HS256"]).claims
+        except (JoseError, ValueError, TypeError, RecursionError):
+            return None
+        subject, expires, jti = claims.get("sub"), claims.get("exp"), claims.get("jti", "")
+        user_id = parse_id(subject) if isinstance(subject, str) and subject else None
+        issued = claims.get("iat", 0)
+        if user_id is None or type(expires) is not int or type(issued) is not int or not isinstance(jti, str):
+            return None
+        return Session(user_id, expires * 1000, jti, issued * 1000)

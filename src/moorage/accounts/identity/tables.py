@@ -1,0 +1,115 @@
+"""Users, organizations and what ties them together."""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, Column, ForeignKey, Index, UniqueConstraint
+
+from moorage.core.db.schema import Id, id_column, millis, table, text
+
+account = table(
+    "account",
+    id_column(),
+    text("email", unique=True),  # lower case
+    text("username"),
+    text("first_name"),
+    text("last_name"),
+    text("avatar_url", nullable=True),
+    Column("mfa_enabled", Boolean, nullable=False),
+    text("status"),  # Approval
+    millis("suspended_at", nullable=True),
+    millis("terms_accepted_at", nullable=True),
+    millis("created_at"),
+    millis("updated_at"),
+)
+
+account_login = table(
+    "account_login",
+    id_column(),
+    Column("user_id", Id, ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
+    text("issuer"),
+    text("subject"),
+    millis("created_at"),
+    UniqueConstraint("issuer", "subject"),
+)
+
+organization = table(
+    "organization",
+    id_column(),
+    text("name"),
+    text("slug", unique=True),
+    text("plan"),
+    Column("card_verified", Boolean, nullable=False),
+    text("stripe_customer", nullable=True, unique=True),
+    millis("card_event_at"),  # Stripe's events may come out of order: older ones than these are dropped
+    millis("plan_event_at"),
+    millis("deleted_at", nullable=True),
+    millis("created_at"),
+    millis("updated_at"),
+)
+
+membership = table(
+    "membership",
+    id_column(),
+    Column("org_id", Id, ForeignKey("organization.id", ondelete="CASCADE"), nullable=False),
+    Column("user_id", Id, ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
+    text("role"),
+    millis("joined_at"),
+    UniqueConstraint("org_id", "user_id"),
+)
+
+invitation = table(
+    "invitation",
+    id_column(),
+    Column("org_id", Id, ForeignKey("organization.id", ondelete="CASCADE"), nullable=False, index=True),
+    text("email", index=True),
+    text("role"),
+    text("status"),  # InvitationStatus
+    Column("invited_by", Id, nullable=True),
+    millis("created_at"),
+    millis("updated_at"),
+    millis("expires_at"),
+)
+
+api_token = table(
+    "api_token",
+    id_column(),
+    Column("org_id", Id, ForeignKey("organization.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("user_id", Id, ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
+    text("name"),
+    text("role"),
+    text("hash", unique=True),  # SHA-256; the token itself is nowhere
+    text("preview"),
+    millis("created_at"),
+    millis("expires_at", nullable=True),
+    millis("last_used_at", nullable=True),
+    millis("revoked_at", nullable=True),
+)
+
+login_session = table(
+    "login_session",
+    id_column(),
+    text("jti", unique=True),  # names it in its token
+    Column("user_id", Id, ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
+    text("device"),
+    text("address", nullable=True),
+    millis("created_at"),
+    millis("last_seen_at"),  # to within ten minutes
+    millis("expires_at"),
+)
+
+notification = table(
+    "notification",
+    id_column(),
+    Column("user_id", Id, ForeignKey("account.id", ondelete="CASCADE"), nullable=False),
+    Column("org_id", Id, nullable=True),
+    text("kind"),
+    text("title"),
+    text("body"),
+    text("dedupe_key", unique=True),  # what it is about: told once, however often a job runs
+    millis("created_at"),
+    millis("read_at", nullable=True),
+    Index("ix_notification_feed", "user_id", "id"),
+)
+
+# What the platform remembers of itself, such as the one-time owner link.
+platform_fact = table("platform_fact", id_column(), text("name", unique=True), text("value"), millis("updated_at"))

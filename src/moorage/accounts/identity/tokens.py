@@ -1,0 +1,103 @@
+"""API tokens: made once, shown once, kept as a hash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import insert, select, update
+
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.roles import Role
+from moorage.accounts.identity.tables import api_token
+from moorage.core.audit import service as audit
+from moorage.core.audit.service import Target
+from moorage.core.db.query import Command, Query, arg, scalar
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.tx import Tx
+from moorage.core.kit.clock import DAY_MS
+from moorage.core.kit.ids import OrgId, new_token, token_hash, token_preview
+from moorage.errors import Forbidden, NotFound
+
+PREFIXES = ("psk_live_", "psk_test_")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    id: int
+    user_id: int
+    name: str
+    role: str
+    preview: str
+    created_at: int
+    expires_at: int | None
+    last_used_at: int | None
+
+
+_t = api_token.c
+_COLUMNS = (_t.id, _t.user_id, _t.name, _t.role, _t.preview, _t.created_at, _t.expires_at, _t.last_used_at)
+_live = (_t.org_id == arg("org_id")) & _t.revoked_at.is_(None)
+_LIST = Query(select(*_COLUMNS).where(_live).order_by(_t.id.desc()), ApiToken)
+_FIND = Query(select(*_COLUMNS).where(_live & (_t.id == arg("id"))), ApiToken)
+_ADD: Query[int] = Query(
+    insert(api_token).returning(_t.id),
+    scalar,
+    sets=("org_id", "user_id", "name", "role", "hash", "preview", "created_at", "expires_at"),
+)
+_REVOKE = Command(update(api_token).where(_live & (_t.id == arg("id"))).values(revoked_at=arg("now")))
+_TOUCH = Command(
+    update(api_token).where((_t.org_id == arg("org_id")) & (_t.id == arg("id"))).values(last_used_at=arg("now"))
+)
+
+
+def all_of(tx: Tx, org_id: int) -> list[ApiToken]:
+    return tx.all(_LIST, org_id=org_id)
+
+
+def create(
+    tx: Tx, org_id: int, caller: Caller, name: str, *, role: Role | None = None, expires_in_days: int | None = None
+) -> tuple[ApiToken, str]:
+    """Return the stored token and its raw value, which nothing can show again."""
+    role = role or caller.role
+    if not caller.role.reaches(role):
+        raise Forbidden("You cannot make a token with a role above your own")
+    raw = new_token(PREFIXES[0] if tx.env.settings.is_production else PREFIXES[1])
+    token_id = tx.one(
+        _ADD,
+        org_id=org_id,
+        user_id=caller.user_id,
+        name=name,
+        role=role,
+        hash=token_hash(raw),
+        preview=token_preview(raw),
+        created_at=tx.now,
+        expires_at=_expiry(tx, org_id, caller, expires_in_days),
+    )
+    audit.record(tx, org_id, caller.as_actor, "api_token.created", Target("api_token", name), role=role)
+    return get(tx, org_id, token_id), raw
+
+
+def _expiry(tx: Tx, org_id: int, caller: Caller, expires_in_days: int | None) -> int | None:
+    """Return when a new token expires: no later than the token that it is made with."""
+    asked = None if expires_in_days is None else tx.now + expires_in_days * DAY_MS
+    most = get(tx, org_id, caller.token_id).expires_at if caller.token_id is not None else None
+    return min((at for at in (asked, most) if at is not None), default=None)
+
+
+def get(tx: Tx, org_id: int, token_id: int) -> ApiToken:
+    found = tx.find(_FIND, org_id=org_id, id=token_id)
+    if found is None:
+        raise NotFound("There is no such API token")
+    return found
+
+
+def revoke(tx: Tx, org_id: int, caller: Caller, token_id: int) -> None:
+    found = get(tx, org_id, token_id)
+    tx.run(_REVOKE, org_id=org_id, id=token_id, now=tx.now)
+    audit.record(tx, org_id, caller.as_actor, "api_token.revoked", Target("api_token", found.name))
+
+
+@across_organizations("tokens of several organizations are noted in one write")
+def touch_all(tx: Tx, used: Mapping[int, OrgId]) -> None:
+    """Note that tokens were used just now; each is given with its organization."""
+    tx.run_many(_TOUCH, [{"org_id": org_id, "id": token_id, "now": tx.now} for token_id, org_id in used.items()])

@@ -1,0 +1,63 @@
+"""Plans: what an organization may do, and how much of it.
+
+Without billing every organization counts as verified and paid, and nothing is limited but the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from moorage.core.db.tx import Tx
+from moorage.errors import QuotaExceeded
+from moorage.settings import Billing, Settings
+
+
+class Plan(StrEnum):
+    FREE = "free"  # try it out: no cronjobs, backups, restores or engine metrics
+    PRO = "pro"  # everything
+
+
+class Standing(NamedTuple):
+    """What the store says of an organization's plan and card."""
+
+    plan: str
+    card_verified: bool
+
+
+# How many of each an organization may have; a missing name is not limited.
+ALLOWANCES: dict[Plan, dict[str, int]] = {
+    Plan.FREE: {"projects": 3, "functions": 10, "databases": 1, "cronjobs": 0, "monitors": 10, "members": 3},
+    Plan.PRO: {"projects": 100, "functions": 500, "databases": 50, "cronjobs": 100, "monitors": 500, "members": 100},
+}
+
+# Features say how much of a resource an organization uses: name -> count.
+Counter = Callable[[Tx, int], int]
+counters: dict[str, Counter] = {}
+
+# What has no allowance but is measured, in this calendar month: name -> amount.
+Meter = Callable[[Tx, int], float]
+meters: dict[str, Meter] = {}
+
+
+def counts_as_verified(settings: Settings, standing: Standing) -> bool:
+    return settings.billing is Billing.NONE or standing.card_verified
+
+
+def counts_as_paid(settings: Settings, standing: Standing) -> bool:
+    return settings.billing is Billing.NONE or standing.plan != Plan.FREE
+
+
+def allowance(settings: Settings, standing: Standing, name: str) -> int | None:
+    """Return how many of a resource an organization may have, or None for as many as fit."""
+    if settings.billing is Billing.NONE:
+        return None
+    return ALLOWANCES[Plan(standing.plan)].get(name)
+
+
+def check_room(tx: Tx, org_id: int, standing: Standing, name: str) -> None:
+    """Raise QuotaExceeded where one more of a resource would pass the plan's allowance."""
+    most = allowance(tx.env.settings, standing, name)
+    if most is not None and counters[name](tx, org_id) >= most:
+        raise QuotaExceeded(f"Your plan allows {most} {name}; upgrade the plan or remove one")

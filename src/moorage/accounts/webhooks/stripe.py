@@ -1,0 +1,195 @@
+"""What Stripe's events do to an organization's card and plan.
+
+Events come more than once, late, and in any order; the one that ties a customer to an organization often comes last.
+So no event flips a switch by itself: it updates what Stripe's customer holds (`stripe_holding`), and the organization
+is then brought in line with all it holds. A customer who adds a new card before removing the old one stays verified.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.accounts.identity.organizations import service as orgs
+from moorage.accounts.identity.organizations.service import Organization
+from moorage.accounts.plans.service import Plan
+from moorage.accounts.webhooks import tables
+from moorage.accounts.webhooks.service import usable_name
+from moorage.accounts.webhooks.tables import Held, StoredEvent
+from moorage.core.audit.service import Actor
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.tx import Tx
+from moorage.core.kit.ids import parse_id
+
+STRIPE = Actor(None, "Stripe")
+# A late payment is retried for weeks; the plan goes when Stripe gives up.
+PAID = frozenset(("active", "trialing", "past_due"))
+ENDED = frozenset(("canceled", "unpaid", "incomplete_expired", "paused"))
+MAX_SECONDS = 2**40
+_WHY = "an event names its organization in one of several ways"
+
+
+@dataclass(frozen=True, slots=True)
+class StripeEvent:
+    at: int  # when it happened, by Stripe's clock
+    object: dict[str, Any]
+    previous: dict[str, Any]
+
+    @classmethod
+    def of(cls, stored: StoredEvent) -> StripeEvent:
+        payload = json.loads(stored.payload)
+        created, data = payload.get("created"), _object(payload.get("data"))
+        is_time = type(created) is int and 0 < created < MAX_SECONDS
+        at = created * 1000 if is_time else stored.received_at
+        return cls(at, _object(data.get("object")), _object(data.get("previous_attributes")))
+
+    @property
+    def customer(self) -> str | None:
+        """The customer it is about. One that a payment method was just taken from stands among the former values."""
+        return _id(self.object.get("customer")) or _id(self.previous.get("customer"))
+
+
+Effect = Callable[[Tx, StripeEvent], bool]
+
+
+@across_organizations(_WHY)
+def apply(tx: Tx, stored: StoredEvent) -> bool:
+    """Do what an event asks for. Return False where it is about nobody we know, or of a kind without effect."""
+    effect = EFFECTS.get(stored.kind)
+    return effect is not None and effect(tx, StripeEvent.of(stored))
+
+
+@across_organizations(_WHY)
+def _checkout_completed(tx: Tx, event: StripeEvent) -> bool:
+    org = _find_named(tx, event.object.get("client_reference_id")) or _find_organization(tx, event)
+    if org is None:
+        return False
+    _remember(tx, org.id, event.customer, replacing=True)
+    if event.object.get("mode") == "setup" or event.object.get("payment_status") == "paid":
+        # It does not name the card; that one's own event comes too, before or after.
+        orgs.set_card(tx, org.id, STRIPE, verified=True, event_at=event.at)
+    return True
+
+
+@across_organizations(_WHY)
+def _setup_succeeded(tx: Tx, event: StripeEvent) -> bool:
+    return _held(tx, event, Held.CARD, _id(event.object.get("payment_method")), alive=True)
+
+
+@across_organizations(_WHY)
+def _card_attached(tx: Tx, event: StripeEvent) -> bool:
+    return _held(tx, event, Held.CARD, _id(event.object), alive=True)
+
+
+@across_organizations(_WHY)
+def _card_detached(tx: Tx, event: StripeEvent) -> bool:
+    return _held(tx, event, Held.CARD, _id(event.object), alive=False)
+
+
+@across_organizations(_WHY)
+def _subscription_changed(tx: Tx, event: StripeEvent) -> bool:
+    status = usable_name(event.object.get("status"))
+    if status not in PAID and status not in ENDED:
+        return False  # `incomplete`: the first payment is still being tried.
+    return _held(tx, event, Held.SUBSCRIPTION, _id(event.object), alive=status in PAID)
+
+
+@across_organizations(_WHY)
+def _subscription_deleted(tx: Tx, event: StripeEvent) -> bool:
+    return _held(tx, event, Held.SUBSCRIPTION, _id(event.object), alive=False)
+
+
+EFFECTS: dict[str, Effect] = {
+    "checkout.session.completed": _checkout_completed,
+    "setup_intent.succeeded": _setup_succeeded,
+    "payment_method.attached": _card_attached,
+    "payment_method.detached": _card_detached,
+    "customer.subscription.created": _subscription_changed,
+    "customer.subscription.updated": _subscription_changed,
+    "customer.subscription.deleted": _subscription_deleted,
+}
+
+
+@across_organizations(_WHY)
+def _held(tx: Tx, event: StripeEvent, kind: Held, stripe_id: str | None, *, alive: bool) -> bool:
+    """Note that a customer holds something, or no longer does, and let its organization follow."""
+    org = _find_organization(tx, event, kind, stripe_id)
+    if stripe_id is not None:
+        _note(tx, org.id if org else None, event, kind, stripe_id, alive=alive)
+    if org is None:
+        return False
+    _remember(tx, org.id, event.customer)
+    if stripe_id is None:
+        _set(tx, org.id, kind, alive=alive, event_at=event.at)
+    else:
+        _follow(tx, org.id)
+    return True
+
+
+def _note(tx: Tx, org_id: int | None, event: StripeEvent, kind: Held, stripe_id: str, *, alive: bool) -> None:
+    """Store what the newest event says of a thing; an older one changes nothing."""
+    what = {"kind": kind, "stripe_id": stripe_id, "customer": event.customer, "org_id": org_id}
+    is_new = tx.find(tables.HOLD_FIRST, alive=alive, event_at=event.at, updated_at=tx.now, **what) is not None
+    if not is_new:
+        tx.run(tables.HOLD_AGAIN, alive=alive, has_ended=not alive, event_at=event.at, now=tx.now, **what)
+
+
+def _remember(tx: Tx, org_id: int, customer: str | None, *, replacing: bool = False) -> None:
+    """Tie a customer to an organization, with all that is known of it. A customer has one organization."""
+    if customer is None:
+        return
+    owner = orgs.find_by_customer(tx, customer)
+    if owner is None and (replacing or orgs.get(tx, org_id).stripe_customer is None):
+        orgs.set_customer(tx, org_id, customer)
+        owner = orgs.get(tx, org_id)
+    if owner is not None and owner.id == org_id and tx.run(tables.ADOPT, customer=customer, org_id=org_id, now=tx.now):
+        _follow(tx, org_id)
+
+
+def _follow(tx: Tx, org_id: int) -> None:
+    """Bring card and plan in line with what is held, unless an operator decided later than Stripe's newest event."""
+    org = orgs.get(tx, org_id)
+    now = {Held.CARD: org.card_verified, Held.SUBSCRIPTION: org.plan != Plan.FREE}
+    for kind, is_set in now.items():
+        held = tx.one(tables.HOLDINGS, org_id=org_id, kind=kind)
+        # A renewal changes nothing, and nothing is what the organization's feed should say about it.
+        if held.newest_at is not None and is_set != (held.living > 0):
+            _set(tx, org_id, kind, alive=held.living > 0, event_at=held.newest_at)
+
+
+def _set(tx: Tx, org_id: int, kind: Held, *, alive: bool, event_at: int) -> None:
+    if kind is Held.CARD:
+        orgs.set_card(tx, org_id, STRIPE, verified=alive, event_at=event_at)
+    else:
+        orgs.set_plan(tx, org_id, STRIPE, Plan.PRO if alive else Plan.FREE, event_at=event_at)
+
+
+@across_organizations(_WHY)
+def _find_organization(
+    tx: Tx, event: StripeEvent, kind: Held | None = None, stripe_id: str | None = None
+) -> Organization | None:
+    """Find whose event it is: by what was written into the metadata, by the customer, by who held the thing before."""
+    org = _find_named(tx, _object(event.object.get("metadata")).get("organization_id"))
+    if org is None and event.customer is not None:
+        org = orgs.find_by_customer(tx, event.customer)
+    if org is None and stripe_id is not None:
+        holder = tx.find(tables.HOLDER, kind=kind, stripe_id=stripe_id)
+        org = orgs.find(tx, holder) if holder is not None else None
+    return org
+
+
+@across_organizations(_WHY)
+def _find_named(tx: Tx, value: Any) -> Organization | None:
+    org_id = parse_id(str(value)) if type(value) in (str, int) and value != "" else None
+    return orgs.find(tx, org_id) if org_id is not None else None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _id(value: Any) -> str | None:
+    """Return the id that a field holds, whether as text or with the whole object around it."""
+    return usable_name(value.get("id") if isinstance(value, dict) else value)

@@ -1,0 +1,1 @@
+"""Mechanisms that know no product: the store, HTTP, jobs, artifacts, secrets, telemetry."""

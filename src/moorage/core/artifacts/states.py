@@ -1,0 +1,24 @@
+"""The one place that knows the states of an artifact, and the moves between them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from moorage.core.kit.machine import Machine
+
+
+class ArtifactStatus(StrEnum):
+    PRESENT = "present"  # its object was stored and read back
+    DAMAGED = "damaged"  # its object is gone or has other bytes; the next put of the same content replaces it
+    DELETING = "deleting"  # nothing refers to it, and its object is being deleted
+
+
+S = ArtifactStatus
+ARTIFACT = Machine(
+    "artifact",
+    {
+        S.PRESENT: {S.DAMAGED, S.DELETING},
+        S.DAMAGED: {S.PRESENT, S.DELETING},
+        S.DELETING: {S.PRESENT},
+    },
+)

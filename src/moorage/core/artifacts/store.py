@@ -1,0 +1,168 @@
+"""The artifact store: what was uploaded and built, kept once by content and given back only as it was.
+
+Bytes go to a folder or a bucket (`objects`), rows say what is there and who needs it (`service`). An object is stored
+and read back before its row is written, and a row is condemned before its object is deleted. A process may therefore
+die between any two steps: what it leaves behind is found by the next collection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from moorage.core import disk
+from moorage.core.artifacts import service
+from moorage.core.artifacts.objects import ArtifactDamaged, Objects, key_of
+from moorage.core.artifacts.service import GRACE_MS, Upload
+from moorage.core.artifacts.tables import Artifact
+from moorage.core.db.store import Database
+
+T = TypeVar("T")
+
+TRANSFERS = 4  # at once; each holds a thread, and 32 MB at most
+
+
+class ArtifactStore:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._objects = Objects(db.env.settings)
+        self._threads = ThreadPoolExecutor(TRANSFERS, thread_name_prefix="artifacts")
+
+    async def put_file(self, org_id: int, path: Path, *, owner: str) -> Artifact:
+        """Keep the content of a file for an owner. Safe to repeat; content that is there already is not sent again."""
+        digest, size = await self._in_thread(_digest_of_file, path)
+        return await self._put(org_id, path, digest, size, owner)
+
+    async def put_bytes(self, org_id: int, data: bytes, *, owner: str) -> Artifact:
+        """Keep some bytes for an owner. Safe to repeat."""
+        return await self._put(org_id, data, hashlib.sha256(data).hexdigest(), len(data), owner)
+
+    async def fetch(self, org_id: int, digest: str, target: Path) -> None:
+        """Write an artifact to a file, which appears at once, whole and checked, or not at all.
+
+        Raises NotFound where the organization has no reference to it, ArtifactDamaged where the bytes are others.
+        """
+        find = partial(service.get, org_id=org_id, digest=digest)
+        stored = await self._db.peek(find)
+        while True:
+            try:
+                return await self._download(stored, target)
+            except ArtifactDamaged:
+                await self._db.write(partial(service.report_damage, found=stored))
+                now = await self._db.peek(find)
+                if now.copy == stored.copy:
+                    raise
+                stored = now  # A put replaced the damaged copy meanwhile.
+
+    async def collect(self) -> int:
+        """Delete what nothing has referred to for the grace period, and what crashes left behind; return how many."""
+        return await self._collect_unreferenced() + await self._collect_strays()
+
+    async def check_room(self, more_bytes: int) -> None:
+        """Raise DiskFull where storing this much would leave less free disk space than the reserve."""
+        if self._objects.folder is not None:
+            disk.check_room(self._objects.folder, more_bytes, self._db.env.settings.disk_reserve_mb)
+
+    async def _put(self, org_id: int, source: Path | bytes, digest: str, size: int, owner: str) -> Artifact:
+        known = await self._db.peek(partial(service.find_intact, digest=digest))
+        if known is not None:
+            if await self._in_thread(self._objects.size, known.key) != size:
+                await self._db.write(partial(service.report_damage, found=known))
+            kept = await self._db.write(partial(service.refer_to_known, org_id=org_id, known=known, owner=owner))
+            if kept is not None:
+                return kept
+        await self.check_room(size)
+        upload = await self._in_thread(self._upload, source, digest, size)
+        added, spare = await self._db.write(partial(service.record, org_id=org_id, upload=upload, owner=owner))
+        if spare is not None:
+            await self._in_thread(self._objects.delete, spare)
+        return added
+
+    def _upload(self, source: Path | bytes, digest: str, size: int) -> Upload:
+        """Store a new copy and read it back, in a thread."""
+        upload = Upload(digest, size, secrets.token_hex(8), self._db.env.clock.now())
+        key = key_of(digest, upload.copy)
+        self._objects.put(key, source, size)
+        try:
+            self._verify(key, digest, size)
+        except ArtifactDamaged:
+            self._objects.delete(key)
+            raise
+        return upload
+
+    def _verify(self, key: str, digest: str, size: int) -> None:
+        seen = hashlib.sha256()
+        for chunk in self._objects.chunks(key, size):
+            seen.update(chunk)
+        if seen.hexdigest() != digest:
+            raise ArtifactDamaged(f"{key}: what was stored reads back as {seen.hexdigest()}")
+
+    async def _download(self, stored: Artifact, target: Path) -> None:
+        left = threading.Event()
+        try:
+            await self._in_thread(self._write_to, stored, target, left)
+        except asyncio.CancelledError:
+            left.set()
+            raise
+
+    def _write_to(self, stored: Artifact, target: Path, left: threading.Event) -> None:
+        """Write a checked copy beside the target and put it in place, in a thread; stop where the caller has left."""
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        seen = hashlib.sha256()
+        try:
+            with part.open("xb") as file:
+                for chunk in self._objects.chunks(stored.key, stored.size):
+                    if left.is_set():
+                        return
+                    file.write(chunk)
+                    seen.update(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            if seen.hexdigest() != stored.digest:
+                raise ArtifactDamaged(f"{stored.key}: reads as {seen.hexdigest()}")
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+
+    async def _collect_unreferenced(self) -> int:
+        deleted = after = 0
+        while batch := await self._db.read(partial(service.next_collectable, after=after)):
+            for candidate in batch:
+                deleted += await self._collect_one(candidate)
+            after = batch[-1].id
+        return deleted
+
+    async def _collect_one(self, candidate: Artifact) -> bool:
+        condemned = await self._db.write(partial(service.condemn, candidate=candidate))
+        if condemned is None:
+            return False
+        await self._in_thread(self._objects.delete, condemned.key)
+        return await self._db.write(partial(service.forget, condemned=condemned))
+
+    async def _collect_strays(self) -> int:
+        """Delete old objects without a row: their put died before it could record them."""
+        before = self._db.env.clock.trusted_now() - GRACE_MS
+        deleted = await self._in_thread(self._objects.drop_staged, before)
+        pages = self._objects.older_than(before)
+        while (keys := await self._in_thread(next, pages, None)) is not None:
+            # The rows are read after the listing: whatever is old and was recorded at all is recorded by now.
+            for key in await self._db.read(partial(service.strays, keys=keys)):
+                await self._in_thread(self._objects.delete, key)
+                deleted += 1
+        return deleted
+
+    async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args))
+
+
+def _digest_of_file(path: Path) -> tuple[str, int]:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()

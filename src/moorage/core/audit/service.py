@@ -1,0 +1,182 @@
+"""Recording who did what, so that nobody can later change it unnoticed.
+
+Each row's seal is a keyed hash over the row and over what the row before it left in the chain's head, which is a keyed
+hash of that row's seal. `verify` walks the chains: a changed, removed or inserted row breaks its chain there, and a cut
+tail does not reach the head. The key is a platform secret in the vault, so whoever can write to the database alone can
+neither seal a row nor wind the head back to an older one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from moorage.core.audit import tables
+from moorage.core.audit.tables import Activity, Head
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.tx import Tx
+from moorage.core.vault import service as vault
+
+PLATFORM = 0
+BEFORE_ALL = -(2**62)  # Numbers start at 1, but a row somebody slipped in may have any.
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True, slots=True)
+class TokenActor:
+    """The API token that a write was made with."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    user_id: int | None
+    name: str
+    address: str | None = None  # where the request came from
+    token: TokenActor | None = None  # None where the write was made with a session
+
+
+THE_PLATFORM = Actor(None, "Moorage")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    org_id: int
+    seq: int
+    why: str
+
+
+def record(tx: Tx, org_id: int, actor: Actor, action: str, target: Target, **details: Any) -> None:
+    """Add one row to an organization's feed, in the caller's transaction. Details must hold no secret."""
+    key = _key(tx)
+    head = tx.find(tables.TAKE_NEXT, org_id=org_id)
+    if head is None:
+        tx.find(tables.START, org_id=org_id, seq=0, seal="")
+        head = tx.one(tables.TAKE_NEXT, org_id=org_id)
+    if actor.address is not None:
+        details["address"] = actor.address
+    if actor.token is not None:
+        details["token"] = {"id": actor.token.id, "name": actor.token.name}
+    row: dict[str, Any] = {
+        "org_id": org_id,
+        "seq": head.seq,
+        "at": tx.now,
+        "user_id": actor.user_id,
+        "actor": actor.name,
+        "action": action,
+        "target_kind": target.kind,
+        "target": target.name,
+        "details": _encode(details).decode(),
+    }
+    seal = _seal(key, head.seal, row)
+    tx.one(tables.ADD, **row, seal=seal)
+    tx.run(tables.SET_SEAL, org_id=org_id, seal=_head_seal(key, seal))
+
+
+def latest(tx: Tx, org_id: int, *, before: int | None, most: int) -> list[Activity]:
+    return tx.all(tables.LATEST, org_id=org_id, before=before or 2**62, most=most)
+
+
+def latest_of(tx: Tx, org_id: int, target: Target, *, before: int | None, most: int) -> list[Activity]:
+    """Return the feed of one resource, newest first."""
+    return tx.all(
+        tables.LATEST_OF,
+        org_id=org_id,
+        target_kind=target.kind,
+        target=target.name,
+        before=before or 2**62,
+        most=most,
+    )
+
+
+def after(tx: Tx, org_id: int, seq: int, *, most: int = 100) -> list[Activity]:
+    """Return what came after a row, oldest first; for those who follow the feed."""
+    return tx.all(tables.FROM, org_id=org_id, after=seq, most=most)
+
+
+@across_organizations("an operator verifies the chains of all organizations")
+def organizations(tx: Tx) -> list[int]:
+    """Return every organization that has a chain, or a row without one."""
+    return tx.all(tables.ORGANIZATIONS)
+
+
+def verify(tx: Tx, org_id: int) -> tuple[int, Broken | None]:
+    """Walk an organization's chain. Return how many rows hold, and the first that does not."""
+    key = _key(tx)
+    head = tx.find(tables.HEAD, org_id=org_id)
+    seq, before = 0, ""
+    for row in _rows(tx, org_id):
+        if row.seq <= seq:
+            return seq, Broken(org_id, row.seq, "the row was inserted")
+        if row.seq != seq + 1:
+            return seq, Broken(org_id, seq + 1, "the row is missing")
+        values = {name: getattr(row, name) for name in row.__slots__ if name not in ("id", "seal")}
+        if not _same(_seal(key, before, values), row.seal):
+            return seq, Broken(org_id, row.seq, "the row was changed")
+        seq, before = row.seq, _head_seal(key, row.seal)
+    return seq, _check_end(org_id, head, seq, before)
+
+
+def _check_end(org_id: int, head: Head | None, seq: int, seal: str) -> Broken | None:
+    if head is None:
+        return Broken(org_id, seq + 1, "the head of the chain is missing") if seq else None
+    if head.seq != seq:
+        return Broken(org_id, seq + 1, f"the newest rows are missing: the chain should end at {head.seq}")
+    if not _same(head.seal, seal):
+        return Broken(org_id, seq + 1, "the head of the chain was changed")
+    return None
+
+
+def _rows(tx: Tx, org_id: int) -> Iterator[Activity]:
+    seq = BEFORE_ALL
+    while rows := tx.all(tables.FROM, org_id=org_id, after=seq, most=1000):
+        yield from rows
+        seq = rows[-1].seq
+
+
+def ensure_key(tx: Tx) -> None:
+    """Make the sealing key on the first start."""
+    if vault.find(tx, PLATFORM, "audit", "key") is None:
+        vault.put(tx, PLATFORM, "audit", "key", secrets.token_hex(32))
+
+
+_keys: dict[str, bytes] = {}
+
+
+def _key(tx: Tx) -> bytes:
+    """Return the sealing key, remembered by its ciphertext so that decryption is paid once."""
+    from moorage.core.vault.tables import FIND
+
+    stored = tx.one(FIND, org_id=PLATFORM, resource="audit", name="key")
+    key = _keys.get(stored.ciphertext)
+    if key is None:
+        if len(_keys) > 64:
+            _keys.clear()
+        key = _keys[stored.ciphertext] = bytes.fromhex(tx.env.ring.decrypt(stored.ciphertext, place=stored.place))
+    return key
+
+
+def _seal(key: bytes, before: str, row: dict[str, Any]) -> str:
+    return hmac.digest(key, before.encode() + _encode(row), "sha256").hex()
+
+
+def _same(one: str, other: str) -> bool:
+    # As bytes: a stored seal that was changed to other than ASCII must not make the walk itself fail.
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _head_seal(key: bytes, seal: str) -> str:
+    return hmac.digest(key, b"head " + seal.encode(), "sha256").hex()

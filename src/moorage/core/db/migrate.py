@@ -1,0 +1,141 @@
+"""Bringing a store's schema up to date, at start, under a lock, after a snapshot."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from moorage.core.db.migrations import HEAD
+from moorage.core.kit.crypto import KeyRing
+from moorage.errors import CannotStart
+
+# Any number that no other program's advisory lock uses.
+LOCK = 0x6D6F6F72
+CONNECT_S = 10
+
+
+class NewerStore(CannotStart):
+    """The store was written by a newer Moorage; an older one must not touch it."""
+
+
+class ForeignStore(CannotStart):
+    """The file is a database of another program; tables of ours must not be added to it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is an SQLite database, but not a store of Moorage: it has other tables. Move the file away, and "
+            "restore the store from its snapshots or with `moorage restore`"
+        )
+
+
+def sqlite_revision(path: Path) -> str | None:
+    """Return the revision of a store in a file, or None for one without tables."""
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    connection = sqlite3.connect(path)
+    try:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if tables and "alembic_version" not in tables:
+            raise ForeignStore(path)
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone() if tables else None
+    finally:
+        connection.close()
+    return str(row[0]) if row else None
+
+
+def upgrade_sqlite(path: Path, snapshots: Path, ring: KeyRing | None = None) -> str | None:
+    """Migrate a store in a file to HEAD, keeping a copy of what was there. Return the revision it had.
+
+    `ring` encrypts what a revision moves to the vault; without it, such a revision refuses a store that has some.
+    """
+    before = sqlite_revision(path)
+    if before == HEAD:
+        return before
+    if before is not None:
+        snapshots.mkdir(parents=True, exist_ok=True, mode=0o700)
+        copy_sqlite(path, snapshots / f"before-{HEAD}-from-{before}.db")
+    _upgrade(_sqlite_engine(path), before, ring)
+    if before is not None:
+        _shrink(path)
+    return before
+
+
+def _shrink(path: Path) -> None:
+    """Give disk space back where a migration deleted most of a store. SQLite undoes it where it is cut off."""
+    connection = sqlite3.connect(path)
+    try:
+        (free,), (pages,) = (
+            connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_count")
+        )
+        if 2 * free > pages:
+            connection.execute("VACUUM")
+    finally:
+        connection.close()
+
+
+def _sqlite_engine(path: Path) -> Any:
+    """An engine whose transactions hold DDL too: a migration that is killed half way leaves nothing behind."""
+    from sqlalchemy import create_engine, event
+
+    engine = create_engine(f"sqlite:///{path}", connect_args={"isolation_level": None})
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    return engine
+
+
+def upgrade_postgres(url: str, ring: KeyRing | None = None) -> str | None:
+    """Migrate a store on PostgreSQL to HEAD; several processes that start at once wait for one another."""
+    from sqlalchemy import create_engine
+
+    # A server that drops packets would otherwise be waited for as long as TCP does, without a word.
+    arguments = {} if "connect_timeout" in url else {"connect_timeout": CONNECT_S}
+    engine = create_engine("postgresql+psycopg://" + url.partition("://")[2], connect_args=arguments)
+    with engine.connect() as connection:
+        from alembic.migration import MigrationContext
+
+        before = MigrationContext.configure(connection).get_current_revision()
+    if before != HEAD:
+        _upgrade(engine, before, ring)
+    return before
+
+
+def _upgrade(engine: Any, before: str | None, ring: KeyRing | None = None) -> None:
+    from alembic import command
+    from alembic.script import ScriptDirectory
+    from sqlalchemy import text
+
+    config = configuration()
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if before is not None and before not in known:
+        raise NewerStore(f"the store is at revision {before}, which this version does not know; start a newer Moorage")
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+        config.attributes["connection"] = connection
+        config.attributes["ring"] = ring
+        command.upgrade(config, "head")
+    engine.dispose()
+
+
+def configuration() -> Any:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    return config
+
+
+def copy_sqlite(source: Path, target: Path) -> None:
+    """Copy a store while it is in use: SQLite's own backup, so that what is copied is whole."""
+    partial = target.with_suffix(".partial")
+    reading, writing = sqlite3.connect(f"file:{source}?mode=ro", uri=True), sqlite3.connect(partial)
+    try:
+        reading.backup(writing)
+        problem = writing.execute("PRAGMA integrity_check").fetchone()[0]
+        if problem != "ok":
+            raise sqlite3.DatabaseError(f"the copy of {source.name} is damaged: {problem}")
+    finally:
+        reading.close()
+        writing.close()
+    partial.chmod(0o600)
+    partial.replace(target)

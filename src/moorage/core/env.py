@@ -1,0 +1,28 @@
+"""What every unit of work may rely on: the settings, the clock and the keys, made once at start and passed along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moorage.core.kit.clock import Clock
+from moorage.core.kit.crypto import KeyRing, derive
+from moorage.settings import Settings
+
+
+@dataclass(frozen=True)
+class Env:
+    settings: Settings
+    clock: Clock
+    ring: KeyRing
+    session_key: bytes
+    cursor_key: bytes
+
+    @classmethod
+    def make(cls, settings: Settings, clock: Clock, ring: KeyRing, session_secret: bytes) -> Env:
+        return cls(
+            settings=settings,
+            clock=clock,
+            ring=ring,
+            session_key=derive(session_secret, "session"),
+            cursor_key=derive(session_secret, "cursor"),
+        )

@@ -1,0 +1,85 @@
+"""Environment variables as users send and read them: the same for every feature that has some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, TypeVar
+
+import msgspec
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from moorage.core.http.models import Input, Output, optional
+
+ENV_BYTES = 64 * 1024
+
+
+def _usable(name: str) -> str:
+    if "=" in name or "\x00" in name:
+        raise ValueError("must not contain `=` or a NUL character")
+    return name
+
+
+EnvName = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_usable)]
+
+
+class EnvVar(Input):
+    name: EnvName
+    value: str
+
+
+class SecretUpsert(Input):
+    """A secret to keep; without a value, with the one that it has."""
+
+    name: EnvName
+    value: str = optional()
+
+
+class EnvOut(Output, frozen=True):
+    name: str
+    value: str
+
+
+class RevealInput(Input):
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class SecretName(Output, frozen=True):
+    name: str
+
+
+class RevealedSecret(Output, frozen=True):
+    name: str
+    value: str
+
+
+V = TypeVar("V", EnvVar, SecretUpsert)
+
+
+def check_env(env: list[V]) -> list[V]:
+    """Refuse names that are there twice, and more than a process can be started with."""
+    seen: set[str] = set()
+    wrong: list[InitErrorDetails] = []
+    for index, item in enumerate(env):
+        if item.name in seen:
+            text = PydanticCustomError("value_error", "is there twice")
+            wrong.append(InitErrorDetails(type=text, loc=(index, "name"), input=item.name))
+        seen.add(item.name)
+    if wrong:
+        # The list itself is fine: the error belongs to the name that comes second.
+        raise ValidationError.from_exception_data("env", wrong)
+    if sum(len(item.name.encode()) + len((item.value or "").encode()) for item in env) > ENV_BYTES:
+        raise ValueError(f"should have at most {ENV_BYTES // 1024} KB in all")
+    return env
+
+
+Env = Annotated[list[EnvVar], AfterValidator(check_env)]
+SecretSet = Annotated[list[SecretUpsert], AfterValidator(check_env)]
+
+
+def env_text(env: Sequence[EnvVar]) -> str:
+    """Return variables as the store keeps them."""
+    return msgspec.json.encode([{"name": item.name, "value": item.value} for item in env]).decode()
+
+
+read_env = msgspec.json.Decoder(list[EnvOut]).decode

@@ -1,0 +1,1 @@
+"""Idempotency keys: a repeated write takes effect once."""

@@ -1,0 +1,1 @@
+"""Limits of clients: rates, open streams, trusted proxies, allowed origins."""

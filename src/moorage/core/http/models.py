@@ -1,0 +1,150 @@
+"""The bases of what comes in and goes out.
+
+`Input` and `QueryInput` are pydantic models: all field errors at once, keyed as the client wrote them. `Output` is a
+msgspec struct: encoding is where a read spends its time. camelCase exists only in these classes' wire names.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from moorage.core.http import strictjson
+from moorage.errors import BadRequest
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Input(BaseModel):
+    """A JSON body: strict types, unknown fields ignored."""
+
+    # Built by the first request that needs it: few processes see a request of every kind.
+    model_config = ConfigDict(strict=True, alias_generator=to_camel, extra="ignore", frozen=True, defer_build=True)
+
+    def sent(self) -> dict[str, Any]:
+        """Return only the fields that the client sent, by their Python names."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class SnakeInput(Input):
+    """A JSON body whose wire names are written with underscores."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+
+class QueryInput(BaseModel):
+    """A query: texts, read as what the field says."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True, defer_build=True)
+
+
+class Output(msgspec.Struct, rename="camel", frozen=True):
+    """A part of an answer."""
+
+
+def optional(**options: Any) -> Any:
+    """A field that may be left out but, if sent, must be of its type: null is not "left out"."""
+    return Field(default=None, json_schema_extra=_without_default, **options)
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
+
+
+def _whole_number(value: Any) -> Any:
+    if isinstance(value, str):
+        if not re.fullmatch(r"-?[0-9]{1,15}", value):
+            raise ValueError("should be a whole number")
+        return int(value)
+    return value
+
+
+QueryInt = Annotated[int, BeforeValidator(_whole_number)]
+
+
+def validate(model: type[M], value: Any) -> M:
+    """Return the model of a body or query; raises BadRequest with a message for each bad field."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise BadRequest("The request is not valid", fields=field_messages(error, value)) from None
+
+
+def field_messages(error: ValidationError, value: Any) -> dict[str, str]:
+    """Return a message for each bad field of what the client sent."""
+    fields: dict[str, str] = {}
+    for item in error.errors(include_url=False, include_input=False):
+        location = _as_sent(item["loc"], value, item["type"])
+        if item["type"] in _TAGS:
+            # Which of several objects it is, is said by one of their fields: that one is wrong or missing.
+            location = (*location, item["ctx"]["discriminator"].strip("'"))
+        fields.setdefault(field_name(location), _message(item))
+    return fields
+
+
+def _as_sent(location: tuple[str | int, ...], value: Any, kind: str) -> tuple[str | int, ...]:
+    """Leave out of a location what only pydantic names: which of several types it tried."""
+    parts: list[str | int] = []
+    for part in location:
+        if isinstance(value, dict) and (part in value or (kind == "missing" and part == location[-1])):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+        else:
+            continue
+        parts.append(part)
+    return tuple(parts)
+
+
+def field_name(location: tuple[str | int, ...]) -> str:
+    """Write a location as a client would: `autoScaling.minReplicas`, `env[0].name`."""
+    name = ""
+    for part in location:
+        name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
+    return name or "body"
+
+
+_TAGS = frozenset(("union_tag_invalid", "union_tag_not_found"))
+_MESSAGES = {
+    "union_tag_not_found": "is required",
+    "missing": "is required",
+    "string_type": "should be a string",
+    "int_type": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "float_type": "should be a number",
+    "bool_type": "should be true or false",
+    "list_type": "should be a list",
+    "dict_type": "should be an object",
+    "model_type": "should be an object",
+    "model_attributes_type": "should be an object",
+    "finite_number": "should be a finite number",
+}
+
+
+def _message(item: Any) -> str:
+    if known := _MESSAGES.get(item["type"]):
+        return known
+    if item["type"] == "union_tag_invalid":
+        return f"should be one of {item['ctx']['expected_tags']}"
+    text = str(item["msg"]).removeprefix("Value error, ")
+    text = text.replace("Input should", "should").replace("String should", "should").replace("List should", "should")
+    return text[:1].lower() + text[1:]
+
+
+def query_values(text: str) -> dict[str, str]:
+    """Read a query string; a repeated name keeps its last value, as a form would."""
+    from urllib.parse import parse_qsl
+
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
+    except ValueError:
+        raise BadRequest("The query is not valid") from None
+    values = dict(pairs)
+    for name, value in values.items():
+        if problem := strictjson.unusable(name + value):
+            raise BadRequest("The request is not valid", fields={name.replace("\x00", ""): problem})
+    return values

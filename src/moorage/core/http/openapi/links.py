@@ -1,0 +1,108 @@
+"""Links of the OpenAPI document: which operations an answer leads to, and where in it their parameters are.
+
+A resource stands at an item path, such as `/v1/functions/{name}`. Operations on its collection (`/v1/functions`) answer
+with its id or name, so each of them links to every operation on the item. Where a collection has no operations of its
+own (`/v1/domains`), the operations on a collection of the same name below another resource stand in. Operations whose
+answer identifies any other resource say so in `Route.identifies`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from moorage.core.http.route import Route
+
+Schema = dict[str, Any]
+_PARAMETER = re.compile(r"{(\w+)}")
+# The resource of a collection, where it is not the collection's name without its last letter.
+_SINGULAR = {"orgs": "organization"}
+
+
+def item_path(path: str) -> str | None:
+    """Return a path up to its last parameter; None where it has no parameter."""
+    end = path.rfind("}")
+    return path[: end + 1] if end >= 0 else None
+
+
+def links_of(
+    route: Route, routes: Sequence[Route], answer: Schema | None, components: Mapping[str, Schema]
+) -> dict[str, Any]:
+    """Return the links of an operation's success response, by the operation that each leads to."""
+    links: dict[str, Any] = {}
+    if answer is None:
+        return links
+    pointer, properties = _item_of(answer, components)
+    for item, given in _identified(route, routes, properties):
+        parameters = _parameters(item, given, route, pointer, properties)
+        if parameters is None:
+            continue
+        for target in routes:
+            if item_path(target.path) == item and target is not route:
+                links[target.operation] = {"operationId": target.operation, "parameters": parameters}
+    return links
+
+
+def _identified(route: Route, routes: Iterable[Route], properties: Mapping[str, Schema]) -> Iterator[tuple[str, str]]:
+    """Yield the item paths of the resources that an answer identifies, each with the property that holds the id."""
+    yield from route.identifies
+    if route.method not in ("GET", "POST"):
+        return
+    paths = {each.path for each in routes}
+    for item in sorted({found for path in paths if (found := item_path(path))}):
+        collection, _, last = item.rpartition("/")
+        name = collection.rpartition("/")[2]
+        is_collection = route.path == collection
+        if not is_collection and (collection in paths or not route.path.endswith(f"/{name}")):
+            continue
+        given = _id_property(last.strip("{}"), name, properties)
+        if given is not None:
+            yield item, given
+
+
+def _id_property(parameter: str, collection: str, properties: Mapping[str, Schema]) -> str | None:
+    """Return the property of a resource that its path parameter is filled from."""
+    singular = _SINGULAR.get(collection, collection.removesuffix("s"))
+    kind = parameter.rpartition("_")[2].capitalize()
+    names = [_camel(parameter), f"{singular}{kind}", *(["id"] if parameter.endswith("_id") else [])]
+    return next((name for name in names if name in properties), None)
+
+
+def _parameters(
+    item: str, given: str, route: Route, pointer: str, properties: Mapping[str, Schema]
+) -> dict[str, str] | None:
+    """Return the expression of each parameter of an item path; None where one is neither in the request nor answer."""
+    *parents, last = _PARAMETER.findall(item)
+    own = set(_PARAMETER.findall(route.path))
+    found = {last: f"$response.body#{pointer}/{given}"}
+    for parent in parents:
+        if parent in own:
+            found[parent] = f"$request.path.{parent}"
+        elif _camel(parent) in properties:
+            found[parent] = f"$response.body#{pointer}/{_camel(parent)}"
+        else:
+            return None
+    return found
+
+
+def _item_of(answer: Schema, components: Mapping[str, Schema]) -> tuple[str, Mapping[str, Schema]]:
+    """Return where an answer has its resource, the first one of a list, and the properties of that resource."""
+    schema, pointer = _resolve(answer, components), "/data"
+    page = _resolve(schema.get("properties", {}).get("items", {}), components)
+    if page.get("type") == "array":
+        schema, pointer = page, f"{pointer}/items"
+    if schema.get("type") == "array":
+        schema, pointer = _resolve(schema["items"], components), f"{pointer}/0"
+    return pointer, schema.get("properties", {})
+
+
+def _resolve(schema: Schema, components: Mapping[str, Schema]) -> Schema:
+    while "$ref" in schema:
+        schema = components[schema["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))

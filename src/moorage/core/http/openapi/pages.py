@@ -1,0 +1,52 @@
+"""The pages a person sees until there is a console: the API page and the first-owner page.
+
+They are made on the server, carry their own styles and load nothing from anywhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+
+from moorage.core.http.answer import Answer, html
+from moorage.core.http.openapi.page import render
+from moorage.core.http.request import Request
+from moorage.settings import Settings
+
+
+class Pages:
+    def __init__(self, describe: Callable[[], dict[str, Any]], settings: Settings) -> None:
+        self._describe = describe
+        self._settings = settings
+
+    async def find(self, request: Request) -> Answer | None:
+        """Return the page at a path, or None."""
+        if request.path == "/":
+            return Answer(302, b"", [(b"location", b"/docs")])
+        if request.path == "/docs":
+            return html(self._docs)
+        if request.path == "/setup" and self._settings.is_production:
+            return html(self._setup, policy=self._setup_policy)
+        return None
+
+    @cached_property
+    def _docs(self) -> str:
+        return render(self._describe())
+
+    @cached_property
+    def _setup(self) -> str:
+        return (files("moorage.core.http.openapi") / "setup.html").read_text()
+
+    @cached_property
+    def _setup_policy(self) -> str:
+        """Allow exactly the one script of the page, by its hash, to speak to this server only."""
+        script = self._setup.partition("<script>")[2].partition("</script>")[0]
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        return (
+            "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; "
+            f"script-src 'sha256-{digest}'; frame-ancestors 'none'; form-action 'none'"
+        )

@@ -1,0 +1,80 @@
+"""Pages and signed cursors.
+
+A cursor holds where the last page ended, for which list and organization, under a signature: one that was altered, or
+made for another list, is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+from pydantic import Field
+
+from moorage.core.http.models import Output, QueryInput, QueryInt
+from moorage.core.kit.crypto import sign, verify
+from moorage.errors import bad_field
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class PageQuery(QueryInput):
+    page: Annotated[QueryInt, Field(ge=1, le=999_999_999_999)] = 1
+    page_size: Annotated[QueryInt, Field(ge=1, le=100)] = 20
+
+    @property
+    def offset(self) -> int:
+        return (self.page - 1) * self.page_size
+
+
+class CursorQuery(QueryInput):
+    cursor: Annotated[str | None, Field(max_length=2000)] = None
+    limit: Annotated[QueryInt, Field(ge=1, le=100)] = 50
+
+
+class Page(Output, Generic[T], frozen=True):
+    items: list[T]
+    total: int
+
+
+class CursorPage(Output, Generic[T], frozen=True):
+    items: list[T]
+    next_cursor: str | None
+
+
+def cut(
+    key: bytes, place: str, found: list[R], limit: int, position_of: Callable[[R], int]
+) -> tuple[list[R], str | None]:
+    """Return a page of what was found, which may be one more than fits, and the cursor of the next one."""
+    page = found[:limit]
+    return page, make_cursor(key, place, [position_of(page[-1])]) if len(found) > limit else None
+
+
+def make_cursor(key: bytes, place: str, position: list[Any]) -> str:
+    """Return the cursor that continues after `position`; `place` names the list and its organization."""
+    body = base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+    return f"{body}.{sign(key, f'{place}|{body}'.encode())[:22]}"
+
+
+def read_cursor(key: bytes, place: str, cursor: str | None) -> list[Any] | None:
+    """Return the position a cursor stands for, or None without one; raises BadRequest on the field `cursor`."""
+    if cursor is None:
+        return None
+    body, _, signature = cursor.partition(".")
+    try:
+        if not cursor.isascii() or not verify_short(key, f"{place}|{body}".encode(), signature):
+            raise ValueError("forged")
+        position = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=list)
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise bad_field("cursor", "is not a cursor of this list") from None
+    return position
+
+
+def verify_short(key: bytes, message: bytes, signature: str) -> bool:
+    """Check a signature cut to 22 characters (132 bits), which is what a cursor carries."""
+    full = sign(key, message)
+    return len(signature) == 22 and verify(key, message, signature + full[22:])

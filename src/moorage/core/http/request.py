@@ -1,0 +1,209 @@
+"""A request as the dispatcher and async handlers see it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+from moorage.core.http.models import query_values
+from moorage.core.kit.ids import new_trace_id
+from moorage.errors import BadRequest
+
+_SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+# Only these headers are looked at, so only these are kept.
+_WANTED = frozenset(
+    (
+        b"authorization",
+        b"content-type",
+        b"content-length",
+        b"content-encoding",
+        b"transfer-encoding",
+        b"x-request-id",
+        b"x-organization-id",
+        b"x-forwarded-for",
+        b"idempotency-key",
+        b"origin",
+        b"last-event-id",
+        b"accept",
+        b"user-agent",
+        b"stripe-signature",
+        b"x-hub-signature-256",
+        b"x-github-event",
+        b"x-github-delivery",
+        b"git-protocol",
+        b"access-control-request-method",
+    )
+)
+DRAIN_BYTES = 64 * 2**20
+DRAIN_S = 5.0
+# A body that drips a byte now and then keeps every pause short, and would take for ever.
+SLOWEST_BYTES_S = 1024
+
+
+class Counted(NamedTuple):
+    """What the rate limiter said of a request."""
+
+    limit: int
+    left: int
+    reset: int
+    may: bool
+
+
+def uncounted(is_valid: bool) -> None:
+    """The rate limit of a request that is not counted."""
+
+
+class Request:
+    """One request. The body is read only when asked for, and never past its limit."""
+
+    __slots__ = (
+        "_receive",
+        "body_timeout_s",
+        "caller",
+        "client",
+        "consumed",
+        "count_request",
+        "counted",
+        "headers",
+        "method",
+        "path",
+        "query_string",
+        "release",
+        "respond",
+        "token",
+        "trace_id",
+    )
+
+    def __init__(self, scope: dict[str, Any], receive: Any, body_timeout_s: float) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query_string: bytes = scope["query_string"]
+        self.headers: dict[bytes, str] = {
+            name: value.decode("latin-1") for name, value in scope["headers"] if name in _WANTED
+        }
+        client = scope.get("client")
+        self.client: str = client[0] if client else "local"
+        given = self.headers.get(b"x-request-id")
+        self.trace_id = given if given and _SAFE_ID.fullmatch(given) else new_trace_id()
+        self.caller: Any = None
+        self.token: str | None = None
+        self.counted: Counted | None = None
+        self.count_request: Callable[[bool], None] = uncounted  # see `Ask.count_request`
+        self.release: Callable[[], None] | None = None  # gives back what the request holds until its answer is sent
+        self.respond: Any = scope.get("moorage.respond")  # see `http.server`
+        self.consumed = not self.has_body
+        self.body_timeout_s = body_timeout_s
+        self._receive = receive
+
+    def header(self, name: bytes) -> str | None:
+        return self.headers.get(name)
+
+    def query(self) -> dict[str, str]:
+        return query_values(self.query_string.decode("latin-1")) if self.query_string else {}
+
+    def from_query(self, name: str) -> str | None:
+        """Return one value of the query; None where it is missing, empty (good for nothing) where none can be read."""
+        try:
+            return self.query().get(name)
+        except BadRequest:
+            return ""
+
+    @property
+    def has_body(self) -> bool:
+        return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", "0") != "0"
+
+    @property
+    def announced_bytes(self) -> int:
+        """The length of the body as its header says, 0 where there is none."""
+        announced = self.headers.get(b"content-length", "")
+        return int(announced) if announced.isdigit() else 0
+
+    @property
+    def media_type(self) -> str:
+        return self.headers.get(b"content-type", "").partition(";")[0].strip().lower()
+
+    async def body(self, limit: int) -> bytes:
+        """Return the whole body; raises BadRequest as soon as it is known to be over the limit."""
+        if self.consumed:
+            return b""
+        return b"".join([chunk async for chunk in self.chunks(limit)])
+
+    async def chunks(self, limit: int) -> AsyncIterator[bytes]:
+        """Yield the body as it comes, counting what really comes and not what was announced."""
+        if self.announced_bytes > limit:
+            raise BodyTooLarge(limit)
+        left = limit
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while True:
+            try:
+                async with asyncio.timeout(self.body_timeout_s):
+                    message = await self._receive()
+            except TimeoutError:
+                raise BadRequest("The body came too slowly") from None
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            chunk: bytes = message.get("body", b"")
+            left -= len(chunk)
+            # Noted before anything can raise: what has all come must not be waited for again.
+            self.consumed = not message.get("more_body", False)
+            if left < 0:
+                raise BodyTooLarge(limit)
+            waited = loop.time() - began
+            if not self.consumed and waited > self.body_timeout_s and limit - left < waited * SLOWEST_BYTES_S:
+                raise BadRequest("The body came too slowly")
+            if chunk:
+                yield chunk
+            if self.consumed:
+                return
+
+    async def drain(self) -> None:
+        """Throw away what is left of a refused body, up to a bound.
+
+        Closing at once would reset the connection, and a client that is still sending would never see the answer.
+        """
+        left = DRAIN_BYTES
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                while left > 0 and not self.consumed:
+                    message = await self._receive()
+                    left -= len(message.get("body", b""))
+                    self.consumed = message["type"] == "http.disconnect" or not message.get("more_body", False)
+        except TimeoutError:
+            return
+
+    async def disconnected(self) -> None:
+        """Return when the client goes away; for streams."""
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                return
+
+
+def basic_password(header: str) -> str | None:
+    """Return the password of a Basic `Authorization` header, whoever the user is; None where it has none."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        pair = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return pair.partition(":")[2] or None
+
+
+class ClientGone(Exception):
+    """The client went away in the middle of its request: nobody is left to answer."""
+
+
+class BodyTooLarge(BadRequest):
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The body is larger than {size_text(limit)}")
+
+
+def size_text(size: int) -> str:
+    return f"{size // 2**20} MB" if size >= 2**20 else f"{size} bytes"

@@ -1,0 +1,188 @@
+"""The route registry: one declaration carries everything about a route.
+
+Request handling and the OpenAPI document are both made from it, so they cannot drift apart. A handler is a plain
+function; its parameters say what it needs:
+
+    tx: Tx            the unit of work (sync handlers; committed by the dispatcher)
+    caller            whoever passed the gate
+    body: Model       the validated JSON body
+    query: Model      the validated query
+    form: Form        fields and files of a multipart upload (async handlers)
+    request: Request  the request itself (async handlers)
+    write: Write      the one transaction of an async write, in which it takes effect (see `http.once`)
+    anything else     a path parameter, by name: `str`, `int` (an id) or `Uuid`
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from pydantic import BaseModel
+
+from moorage.core.kit.ids import parse_id, parse_uuid
+
+MB = 2**20
+JSON_LIMIT = 1 * MB
+
+Uuid = Annotated[str, "uuid"]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Scope(StrEnum):
+    """What a route asks of its caller; the gate decides whether it is met."""
+
+    PUBLIC = "public"  # no credential
+    IDENTITY = "identity"  # any credential; no organization is needed
+    ORG = "org"  # acts on the caller's active organization
+    PATH_ORG = "path_org"  # acts on the organization named in the path
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A multipart body: which parts are files, and how large the whole may be."""
+
+    files: tuple[str, ...]
+    max_bytes: int
+    fields: type[BaseModel] | None = None
+
+
+@dataclass(frozen=True)
+class Route:
+    method: str
+    path: str
+    handler: Callable[..., Any]
+    tag: str
+    scope: Scope
+    floor: StrEnum | None  # the least role; None where any member may
+    status: int
+    point: bool  # a read so small that it may run in the event loop
+    walled: bool  # behind the card wall
+    paid: bool  # needs a paid plan
+    secret: bool  # the answer shows a secret once: never stored, never cached
+    raw: bool  # the answer is not wrapped in the envelope
+    is_counted: bool  # against the rate limit
+    is_page: bool  # the answer is HTML
+    identifies: tuple[tuple[str, str], ...]  # item paths of other resources, and the property with their id
+    events: bool  # server-sent events; the token may come in the query
+    upload: Upload | None
+    body_optional: bool
+    body_limit: int
+    deprecated: bool
+    summary: str
+    description: str
+    body: type[BaseModel] | None = None
+    query: type[BaseModel] | None = None
+    answer: Any = None
+    params: tuple[tuple[str, Callable[[str], Any]], ...] = ()
+    is_async: bool = False
+    wants: frozenset[str] = frozenset()
+    operation: str = ""
+
+    @property
+    def is_write(self) -> bool:
+        return self.method != "GET"
+
+
+@dataclass
+class Router:
+    """The routes of one feature. `prefix` stands before every path."""
+
+    tag: str
+    prefix: str = "/v1"
+    routes: list[Route] = field(default_factory=list)
+
+    def get(self, path: str, **options: Any) -> Callable[[F], F]:
+        return self._add("GET", path, options)
+
+    def post(self, path: str, **options: Any) -> Callable[[F], F]:
+        return self._add("POST", path, options)
+
+    def put(self, path: str, **options: Any) -> Callable[[F], F]:
+        return self._add("PUT", path, options)
+
+    def patch(self, path: str, **options: Any) -> Callable[[F], F]:
+        return self._add("PATCH", path, options)
+
+    def delete(self, path: str, **options: Any) -> Callable[[F], F]:
+        return self._add("DELETE", path, options)
+
+    def _add(self, method: str, path: str, options: dict[str, Any]) -> Callable[[F], F]:
+        def register(handler: F) -> F:
+            self.routes.append(declare(method, self.prefix + path, handler, tag=self.tag, **options))
+            return handler
+
+        return register
+
+
+def declare(
+    method: str,
+    path: str,
+    handler: Callable[..., Any],
+    *,
+    tag: str,
+    scope: Scope = Scope.ORG,
+    floor: StrEnum | None = None,
+    status: int = 200,
+    point: bool = False,
+    walled: bool | None = None,
+    paid: bool = False,
+    secret: bool = False,
+    raw: bool = False,
+    is_counted: bool = True,
+    is_page: bool = False,
+    identifies: tuple[tuple[str, str], ...] = (),
+    events: bool = False,
+    upload: Upload | None = None,
+    body_optional: bool = False,
+    body_limit: int = JSON_LIMIT,
+    deprecated: bool = False,
+) -> Route:
+    hints = get_type_hints(handler, include_extras=True)
+    answer = hints.pop("return", None)
+    names = re.findall(r"{(\w+)}", path)
+    body, query = hints.get("body"), hints.get("query")
+    summary, _, description = (inspect.getdoc(handler) or handler.__name__).partition("\n\n")
+    return Route(
+        method=method,
+        path=path,
+        handler=handler,
+        tag=tag,
+        scope=scope,
+        floor=floor,
+        status=status,
+        point=point,
+        walled=scope is Scope.ORG if walled is None else walled,
+        paid=paid,
+        secret=secret,
+        raw=raw,
+        is_counted=is_counted,
+        is_page=is_page,
+        identifies=identifies,
+        events=events,
+        upload=upload,
+        body_optional=body_optional,
+        body_limit=body_limit,
+        deprecated=deprecated,
+        summary=" ".join(summary.split()),
+        description=" ".join(description.split()),
+        body=body if isinstance(body, type) and issubclass(body, BaseModel) else None,
+        query=query,
+        answer=answer,
+        params=tuple((name, _parser(hints.get(name, str))) for name in names),
+        is_async=inspect.iscoroutinefunction(handler),
+        wants=frozenset(inspect.signature(handler).parameters),
+        operation=handler.__name__,
+    )
+
+
+def _parser(hint: Any) -> Callable[[str], Any]:
+    if hint is int:
+        return parse_id
+    if hint == Uuid:
+        return parse_uuid
+    return str

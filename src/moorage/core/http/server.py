@@ -1,0 +1,312 @@
+"""The HTTP server: uvicorn on uvloop and httptools, with the limits that strangers make necessary.
+
+uvicorn's httptools protocol reads headers of any size for as long as it takes, answers broken HTTP in plain text, and
+loses the body of a request that offers an upgrade. This subclass bounds the first, speaks the envelope, and reads on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from collections import deque
+from functools import partial
+from typing import Any
+
+import httptools
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from moorage.core.http.answer import failure
+from moorage.core.http.request import DRAIN_BYTES, DRAIN_S
+from moorage.core.kit.ids import new_trace_id
+from moorage.core.net import host_header
+from moorage.errors import BadRequest
+
+HEADER_BYTES = 64 * 1024
+HEADER_S = 10.0
+
+# Stands where headers are collected while none are due: fields after the last chunk would otherwise be collected
+# without a bound, and pass for headers.
+_NOT_KEPT: Any = deque(maxlen=0)
+
+
+class BadHead(Exception):
+    """Raised inside a callback of the parser to stop it; the message is for the client."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Refuses headers over 64 KiB, headers that take longer than 10 seconds, and requests without one clear host."""
+
+    header_s = HEADER_S
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+    _running: RequestResponseCycle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.headers = _NOT_KEPT
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        if self._running is not None:
+            # uvicorn tells only the newest of pipelined requests that the client went away.
+            _client_is_gone(self._running)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waits_for_head():
+            # Counted per read, not per header: a header that never ends is never announced.
+            self._head_bytes += min(len(data), HEADER_BYTES + 1)
+            if self._head_bytes > HEADER_BYTES and not self._head_ends_within(data):
+                self._refuse("The headers are larger than 64 KiB")
+                return
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._decline_upgrade(data[offer.args[0] :])
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(str(cause) if isinstance(cause, BadHead) else "The request is not valid HTTP")
+            return
+        # Headers come in one piece nearly always, and need no timer then.
+        if self._head_timer is None and self._waits_for_head():
+            self._start_timer()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection for the answer where a client ended its side after a whole request."""
+        cycle, running = self.cycle, self._running
+        if cycle is None or cycle.response_complete or cycle.more_body or running is None or running.response_started:
+            return False
+        cycle.keep_alive = False
+        return True
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._stop_timer()
+        problem = host_header.find_problem(self.headers, self.parser.get_http_version())
+        if problem is not None:
+            raise BadHead(problem)
+        super().on_headers_complete()
+        self.headers = _NOT_KEPT
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        scope: Any = cycle.scope
+        scope["moorage.respond"] = partial(write_at_once, cycle)
+        answer_now = getattr(app, "answer_now", None)
+        busy = cycle.flow.write_paused or cycle.disconnected or self.parser.should_upgrade()
+        if answer_now is None or busy or not answer_now(scope):
+            super()._start_asgi_task(cycle, app)
+
+    def _waits_for_head(self) -> bool:
+        cycle = self.cycle
+        return self.headers is not _NOT_KEPT or cycle is None or cycle.response_complete
+
+    def _head_ends_within(self, data: bytes) -> bool:
+        at = data.find(b"\r\n\r\n")
+        return 0 <= at <= HEADER_BYTES
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self.transport.is_closing() or not self._waits_for_head():
+            return
+        if self.headers is _NOT_KEPT:
+            self.transport.close()
+        elif self.flow.read_paused:
+            # It waits behind earlier requests, and it is us who do not read it.
+            self._start_timer()
+        else:
+            self._refuse("The headers came too slowly")
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Go on as if no upgrade had been offered, then close.
+
+        httptools takes such a request for ended with its headers, and its body for whatever comes next:
+        https://github.com/Kludex/uvicorn/issues/2722
+        """
+        cycle, kept = self.cycle, (b"content-length", b"transfer-encoding")
+        framing = b"".join(b"%b: %b\r\n" % pair for pair in self.scope["headers"] if pair[0] in kept)
+        cycle.keep_alive = False
+        cycle.more_body = True
+        self.parser = httptools.HttpRequestParser(_RestOfRequest(self))
+        self.data_received(b"POST / HTTP/1.1\r\n" + framing + b"\r\n" + rest)
+
+    def _refuse(self, message: str) -> None:
+        """Answer 400, unless an earlier request still waits for its own answer; then hear no more."""
+        if self.transport.is_closing():
+            return
+        running = self._running
+        if running is None or running.response_complete:
+            self._write_refusal(message)
+        elif running.response_started:
+            _client_is_gone(running)
+            self.transport.write_eof()
+        elif running is self.cycle and running.more_body:
+            _client_is_gone(running)
+            self._write_refusal(message)
+        else:
+            running.keep_alive = False
+            self.pipeline.clear()
+        self._stop_timer()
+        self.transport.set_protocol(_Deaf(self, self.transport))
+
+    def _write_refusal(self, message: str) -> None:
+        trace_id = new_trace_id()
+        answer = failure(BadRequest(message), trace_id)
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"x-request-id: {trace_id}\r\ncontent-length: {len(answer.body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + answer.body)
+        self.transport.write_eof()
+
+    def _start_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self.header_s, self._head_is_late)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+def write_at_once(cycle: RequestResponseCycle, status: int, lines: bytes, body: bytes) -> bool:
+    """Write a whole answer with one call; `lines` are its headers, ready to send.
+
+    It does what uvicorn does for two ASGI messages, header by header and write by write, at a third of the cost.
+    Return False, having done nothing, where the client does not read: the usual way then waits for it.
+    """
+    if cycle.flow.write_paused or cycle.disconnected or cycle.response_started:
+        return False
+    head = [STATUS_LINE[status]]
+    for name, value in cycle.default_headers:
+        head += (name, b": ", value, b"\r\n")
+    head += (lines, b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", body)
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    cycle.transport.write(b"".join(head))
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
+
+
+def _client_is_gone(cycle: RequestResponseCycle) -> None:
+    if not cycle.response_complete:
+        cycle.disconnected = True
+        cycle.message_event.set()
+
+
+class _RestOfRequest:
+    """What httptools tells about the rest of a request whose upgrade was declined; anything after it is dropped."""
+
+    def __init__(self, protocol: HttpToolsProtocol) -> None:
+        self._protocol = protocol
+        self._ended = False
+
+    def on_body(self, body: bytes) -> None:
+        if not self._ended:
+            self._protocol.on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._protocol.on_message_complete()
+
+
+class _Deaf(asyncio.Protocol):
+    """Throws away what still comes, up to a bound.
+
+    Closing at once would reset the connection, and a client that is still sending would never see the answer.
+    """
+
+    def __init__(self, before: BoundedProtocol, transport: asyncio.Transport) -> None:
+        self._before = before
+        self._transport = transport
+        self._left = DRAIN_BYTES
+        self._timer = before.loop.call_later(DRAIN_S, self._enough)
+
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            self._transport.abort()
+
+    def eof_received(self) -> bool:
+        return self._is_answering
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        self._before.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._before.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._before.resume_writing()
+
+    @property
+    def _is_answering(self) -> bool:
+        running = self._before._running
+        return running is not None and not running.response_complete and not running.disconnected
+
+    def _enough(self) -> None:
+        if self._is_answering:
+            self._timer = self._before.loop.call_later(DRAIN_S, self._enough)
+        else:
+            self._transport.close()
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that lives inside our own loop: signals are the process's business, not its."""
+
+    def capture_signals(self) -> Any:
+        from contextlib import nullcontext
+
+        return nullcontext()
+
+
+def settle_memory() -> None:
+    """Keep the garbage collector off what the process started with, and let it run less often.
+
+    Nearly everything a request makes is freed by its reference count; what is left can wait for a longer list.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def make_server(app: Any, *, stop_s: float = 5.0, header_s: float = HEADER_S) -> Server:
+    config = uvicorn.Config(
+        app,
+        http=type("Protocol", (BoundedProtocol,), {"header_s": header_s}),
+        ws="none",  # A request to upgrade is answered like any other; an installed library must not change that.
+        loop="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(stop_s),
+        backlog=2048,
+    )
+    return Server(config)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; raises OSError where the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock

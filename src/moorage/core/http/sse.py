@@ -1,0 +1,121 @@
+"""Server-sent events: a helper for routes that follow something as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.core.http.answer import Headers, Stream, encode
+from moorage.errors import MoorageError
+
+# Proxies drop a connection that is silent for a minute; a comment keeps it open.
+BEAT_S = 15.0
+LONGEST_S = 30 * 60.0
+RECHECK_S = 10.0  # A revoked credential ends its streams within 15 s; this leaves time for the check itself.
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    name: str
+    data: Any
+    id: str | None = None
+
+    def wire(self) -> bytes:
+        # JSON has no raw line breaks, so one `data:` line always holds it.
+        head = f"id: {self.id}\n" if self.id is not None else ""
+        return f"{head}event: {self.name}\ndata: ".encode() + encode(self.data) + b"\n\n"
+
+
+@dataclass(slots=True)
+class Recheck:
+    """The check of a stream's credential, made again while the stream is open. The dispatcher sets `check`."""
+
+    check: Callable[[], Awaitable[None]] | None = None  # raises what ends the stream
+    every_s: float = RECHECK_S
+
+    def first_s(self) -> float:
+        """Return the seconds until the first check, spread so that streams opened together do not check together."""
+        return self.every_s * random.uniform(0.5, 1)  # noqa: S311 - no secret depends on it
+
+    async def find_problem(self) -> MoorageError | None:
+        try:
+            if self.check is not None:
+                await self.check()
+        except MoorageError as error:
+            return error
+        return None
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast a stream may send. The dispatcher sets `reserve`, which returns the seconds to wait for some bytes."""
+
+    reserve: Callable[[int], float] = lambda _: 0.0
+
+
+@dataclass(slots=True)
+class EventStream(Stream):
+    """An answer of server-sent events."""
+
+    recheck: Recheck = field(default_factory=Recheck)
+    pace: Pace = field(default_factory=Pace)
+
+
+def stream(events: AsyncIterator[Event], *, beat_s: float = BEAT_S, longest_s: float = LONGEST_S) -> EventStream:
+    headers: Headers = [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no"),
+    ]
+    recheck, pace = Recheck(every_s=RECHECK_S), Pace()
+    return EventStream(_chunks(events, beat_s, longest_s, recheck, pace), headers, recheck=recheck, pace=pace)
+
+
+async def _chunks(
+    events: AsyncIterator[Event], beat_s: float, longest_s: float, recheck: Recheck, pace: Pace
+) -> AsyncIterator[bytes]:
+    """Yield events as they come, a comment while none do.
+
+    Ends with the source, after the longest time, or with a `closed` event once the client may no longer follow.
+    """
+    now = asyncio.get_running_loop().time
+    ends_at, beat_at, check_at = now() + longest_s, now() + beat_s, now() + recheck.first_s()
+    yield b": open\n\n"
+    async with aclosing(events) as source:  # type: ignore[type-var]
+        coming: asyncio.Task[Event] | None = None
+        ready, send_at = b"", 0.0  # an event that waits for its turn
+        try:
+            while now() < ends_at:
+                if now() >= check_at:  # Before anything is sent: the client may have stopped reading for long.
+                    if (problem := await recheck.find_problem()) is not None:
+                        yield Event("closed", {"code": problem.code, "message": problem.message}).wire()
+                        return
+                    check_at = now() + recheck.every_s
+                timers = min(ends_at, beat_at, check_at)
+                if ready and now() < send_at:
+                    await asyncio.sleep(min(timers, send_at) - now())
+                elif not ready:
+                    coming = coming or asyncio.ensure_future(anext(source))
+                    done, _ = await asyncio.wait({coming}, timeout=max(timers - now(), 0))
+                    if done:
+                        try:
+                            ready = coming.result().wire()
+                        except StopAsyncIteration:
+                            return
+                        coming, send_at = None, now() + pace.reserve(len(ready))
+                if ready and now() >= send_at:
+                    yield ready
+                    ready = b""
+                elif beat_at <= now() < ends_at:
+                    yield b": beat\n\n"
+                else:
+                    continue
+                beat_at = now() + beat_s
+        finally:
+            if coming is not None:
+                coming.cancel()
+                await asyncio.wait({coming})

@@ -1,0 +1,26 @@
+"""The states of a job."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from moorage.core.kit.machine import Machine
+
+
+class JobStatus(StrEnum):
+    QUEUED = "queued"  # waits for its time and a free worker
+    RUNNING = "running"  # a worker holds its lease, or held it and died
+    DONE = "done"  # ran to its end
+    FAILED = "failed"  # raised, or ran out of attempts
+
+
+S = JobStatus
+JOB = Machine(
+    "job",
+    {
+        S.QUEUED: {S.RUNNING},
+        S.RUNNING: {S.QUEUED, S.DONE, S.FAILED},
+        S.DONE: set(),
+        S.FAILED: set(),
+    },
+)

@@ -1,0 +1,305 @@
+"""The outbox: job rows in the writer's own transaction; and the timetable of what runs when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    UniqueConstraint,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.sql.elements import ClauseElement
+
+from moorage.core.db.query import Command, Query, arg, insert_or_ignore, pair, scalar
+from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.jobs.states import JobStatus
+
+job = table(
+    "job",
+    id_column(),
+    text("kind"),
+    text("lane"),
+    text("key", nullable=True),  # jobs with the same key run one at a time, oldest first
+    text("dedupe_key", nullable=True),  # a second one that waits with the same key is not added
+    text("payload"),  # JSON
+    text("status"),
+    Column("attempts", Integer, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    millis("run_at"),
+    millis("lease_until", nullable=True),
+    text("lease_token", nullable=True),  # the fence: only its holder may write the job's effects
+    text("last_error", nullable=True),
+    text("trace_id", nullable=True),
+    millis("created_at"),
+    millis("updated_at"),
+)
+# Written out, not bound: a partial index serves only a query whose text says what the index's says.
+_QUEUED = literal(JobStatus.QUEUED.value, literal_execute=True)
+_RUNNING = literal(JobStatus.RUNNING.value, literal_execute=True)
+_queued = job.c.status == _QUEUED
+_running = job.c.status == _RUNNING
+# Each of these indexes holds live jobs only, so that finished ones cost nothing to step over.
+Index("ix_job_due", job.c.lane, job.c.run_at, job.c.id, sqlite_where=_queued, postgresql_where=_queued)
+Index("ix_job_lease", job.c.lease_until, sqlite_where=_running, postgresql_where=_running)
+Index("uq_job_running_key", job.c.key, unique=True, sqlite_where=_running, postgresql_where=_running)
+Index("ix_job_queued_key", job.c.key, job.c.id, sqlite_where=_queued, postgresql_where=_queued)
+Index("uq_job_waiting", job.c.dedupe_key, unique=True, sqlite_where=_queued, postgresql_where=_queued)
+Index("ix_job_finished", job.c.status, job.c.updated_at)
+
+timetable = table(
+    "timetable",
+    id_column(),
+    text("kind"),  # which handler is called
+    Column("org_id", Id, nullable=False),  # 0 for the platform's own
+    text("ref"),  # what it is about, for the handler
+    text("expression"),
+    text("timezone"),
+    Column("enabled", Boolean, nullable=False),
+    millis("next_run_at"),
+    millis("last_tick_at", nullable=True),
+    UniqueConstraint("kind", "org_id", "ref"),
+)
+Index("ix_timetable_due", timetable.c.enabled, timetable.c.next_run_at)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    id: int
+    kind: str
+    lane: str
+    key: str | None
+    payload: str
+    status: str
+    attempts: int
+    max_attempts: int
+    run_at: int
+    trace_id: str | None
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    id: int
+    kind: str
+    org_id: int
+    ref: str
+    expression: str
+    timezone: str
+    next_run_at: int
+    last_tick_at: int | None = None
+
+
+_j = job.c
+_ROW = (
+    _j.id,
+    _j.kind,
+    _j.lane,
+    _j.key,
+    _j.payload,
+    _j.status,
+    _j.attempts,
+    _j.max_attempts,
+    _j.run_at,
+    _j.trace_id,
+    _j.created_at,
+)
+_SETS = (
+    "kind",
+    "lane",
+    "key",
+    "dedupe_key",
+    "payload",
+    "status",
+    "attempts",
+    "max_attempts",
+    "run_at",
+    "trace_id",
+    "created_at",
+    "updated_at",
+)
+# Other processes listen for this; PostgreSQL sends it when the transaction commits.
+CHANNEL = "moorage_jobs"
+NOTIFY = Command(select(func.pg_notify(CHANNEL, "")))
+ADD: Query[int] = Query(insert(job).returning(_j.id), scalar, sets=_SETS)
+ADD_ONCE: Query[int] = Query(insert_or_ignore(job), scalar, sets=_SETS)
+
+
+def _claim(dialect: str) -> ClauseElement:
+    """Take the due jobs of a lane whose key is free, oldest first, and at most one of each key."""
+    other = job.alias("other")
+    busy = select(literal(1)).where((other.c.key == _j.key) & (other.c.status == _RUNNING))
+    older = select(literal(1)).where(
+        (other.c.key == _j.key) & (other.c.status == _QUEUED) & (other.c.id < _j.id) & (other.c.run_at <= arg("now"))
+    )
+    due = (
+        select(_j.id)
+        .where((_j.lane == arg("lane")) & _queued & (_j.run_at <= arg("now")) & ~busy.exists() & ~older.exists())
+        .order_by(_j.run_at, _j.id)
+        .limit(arg("most"))
+    )
+    if dialect == "postgresql":
+        due = due.with_for_update(skip_locked=True)
+    return (
+        update(job)
+        .where(_j.id.in_(due.scalar_subquery()))
+        .values(
+            status=JobStatus.RUNNING.value,
+            attempts=_j.attempts + 1,
+            lease_until=arg("until"),
+            lease_token=arg("lease"),
+            updated_at=arg("now"),
+        )
+        .returning(*_ROW)
+    )
+
+
+CLAIM = Query(_claim, JobRow)
+_held = (_j.id == arg("id")) & (_j.lease_token == arg("lease")) & _running
+# Touching the row under its fence locks it until the commit: a lease that is lost in between waits for us.
+HOLD = Command(update(job).where(_held).values(updated_at=arg("now")))
+FINISH = Command(
+    update(job)
+    .where(_held)
+    .values(
+        status=arg("to"),
+        run_at=case((arg("to") == JobStatus.QUEUED.value, arg("run_at")), else_=_j.run_at),
+        last_error=arg("error"),
+        lease_until=None,
+        lease_token=None,
+        updated_at=arg("now"),
+    )
+)
+RENEW = Command(update(job).where(_held).values(lease_until=arg("until")))
+EXPIRED = Query(select(*_ROW).where(_running & (_j.lease_until <= arg("now"))).limit(100), JobRow)
+# A run that ended with its worker and does not count: the job may be tried once more than before.
+REQUEUE_LOST = Command(
+    update(job)
+    .where((_j.id == arg("id")) & _running & (_j.lease_until <= arg("now")))
+    .values(
+        status=JobStatus.QUEUED.value,
+        max_attempts=_j.max_attempts + 1,
+        run_at=arg("run_at"),
+        lease_until=None,
+        lease_token=None,
+        last_error="the platform stopped while this ran",
+        updated_at=arg("now"),
+    )
+)
+# A job whose worker died goes back to the queue; one that has used up its attempts is ended by the sweeper instead.
+RELEASE_EXPIRED = Command(
+    update(job)
+    .where(_running & (_j.lease_until <= arg("now")) & (_j.attempts < _j.max_attempts))
+    .values(
+        status=JobStatus.QUEUED.value,
+        lease_until=None,
+        lease_token=None,
+        last_error="the platform stopped while this ran",
+        updated_at=arg("now"),
+    )
+)
+EXHAUSTED = Query(
+    select(*_ROW).where(_running & (_j.lease_until <= arg("now")) & (_j.attempts >= _j.max_attempts)).limit(100), JobRow
+)
+TAKE_EXHAUSTED = Command(
+    update(job)
+    .where((_j.id == arg("id")) & _running & (_j.lease_until <= arg("now")))
+    .values(lease_token=arg("lease"), lease_until=arg("until"))
+)
+EXPIRE_ALL = Command(update(job).where(_running).values(lease_until=0))
+FORGET = Command(delete(job).where((_j.status == arg("status")) & (_j.updated_at < arg("before"))))
+COUNTS = Query(select(_j.status, func.count()).group_by(_j.status), pair)
+FIND = Query(select(*_ROW).where(_j.id == arg("id")), JobRow)
+_waiting = (_j.id == arg("id")) & _queued
+WITHDRAW = Command(delete(job).where(_waiting))
+POSTPONE = Command(update(job).where(_waiting).values(run_at=arg("run_at"), updated_at=arg("now")))
+NEXT_DUE = Query(select(func.min(_j.run_at)).where(_queued), scalar)
+OLDEST_LEASE = Query(select(func.min(_j.lease_until)).where(_running), scalar)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedJob:
+    id: int
+    kind: str
+    at: int  # when it may run, or when its lease ends
+    written_at: int
+
+
+# Queued by a clock that was ahead: it would run when the clock says so again.
+QUEUED_AHEAD = Query(
+    select(_j.id, _j.kind, _j.run_at, _j.updated_at)
+    .where(_queued & (_j.updated_at > arg("latest")))
+    .limit(arg("most")),
+    TimedJob,
+)
+CORRECT_RUN_AT = Command(
+    update(job)
+    .where((_j.id == arg("id")) & _queued & (_j.updated_at == arg("seen")))
+    .values(
+        run_at=arg("new"),
+        updated_at=arg("now"),
+        created_at=case((_j.created_at > arg("now"), arg("now")), else_=_j.created_at),
+    )
+)
+# A lease that ends later than any can be: the worker that renewed it had a clock that was ahead, and may have died.
+LEASED_AHEAD = Query(
+    select(_j.id, _j.kind, _j.lease_until, _j.updated_at)
+    .where(_running & (_j.lease_until > arg("latest")))
+    .limit(arg("most")),
+    TimedJob,
+)
+CORRECT_LEASE = Command(
+    update(job).where((_j.id == arg("id")) & _running & (_j.lease_until == arg("seen"))).values(lease_until=arg("new"))
+)
+
+_t = timetable.c
+DUE = Query(
+    select(_t.id, _t.kind, _t.org_id, _t.ref, _t.expression, _t.timezone, _t.next_run_at)
+    .where(_t.enabled & (_t.next_run_at <= arg("now")) & (_t.kind != arg("skip")))
+    .order_by(_t.next_run_at, _t.id)
+    .limit(arg("most")),
+    Due,
+)
+NEXT_TICK = Query(select(func.min(_t.next_run_at)).where(_t.enabled & (_t.kind != arg("skip"))), scalar)
+# Compare and set: of several schedulers that saw the same tick, one moves it on, and only that one fires.
+ADVANCE = Command(
+    update(timetable)
+    .where((_t.id == arg("id")) & (_t.next_run_at == arg("seen")) & _t.enabled)
+    .values(next_run_at=arg("next"), last_tick_at=arg("tick"))
+)
+AHEAD = Query(
+    select(_t.id, _t.kind, _t.org_id, _t.ref, _t.expression, _t.timezone, _t.next_run_at, _t.last_tick_at)
+    .where(_t.enabled & (_t.next_run_at > arg("later_than")) & (_t.id > arg("after")))
+    .order_by(_t.id)
+    .limit(arg("most")),
+    Due,
+)
+CORRECT = Command(
+    update(timetable)
+    .where((_t.id == arg("id")) & (_t.next_run_at == arg("seen")) & _t.enabled)
+    .values(next_run_at=arg("next"))
+)
+_entry = (_t.kind == arg("kind")) & (_t.org_id == arg("org_id")) & (_t.ref == arg("ref"))
+ADD_ENTRY: Query[int] = Query(
+    insert_or_ignore(timetable),
+    scalar,
+    sets=("kind", "org_id", "ref", "expression", "timezone", "enabled", "next_run_at"),
+)
+SET_ENTRY = Command(
+    update(timetable)
+    .where(_entry)
+    .values(expression=arg("expr"), timezone=arg("zone"), enabled=arg("on"), next_run_at=arg("next"))
+)
+FIND_ENTRY = Query(
+    select(_t.id, _t.kind, _t.org_id, _t.ref, _t.expression, _t.timezone, _t.next_run_at).where(_entry), Due
+)
+REMOVE_ENTRY = Command(delete(timetable).where(_entry))

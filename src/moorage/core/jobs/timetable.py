@@ -1,0 +1,72 @@
+"""The timetable: what fires when, each tick exactly once.
+
+An entry's next tick is a row. Firing it is one transaction: the entry moves on by compare-and-set and the handler
+writes what the tick asks for (usually a job). A crash before the commit fires it later; after it, never again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from moorage.core.db.tx import Tx
+from moorage.core.jobs import tables
+from moorage.core.jobs.tables import Due
+from moorage.core.kit.clock import MINUTE_MS
+from moorage.core.kit.cron import Cron
+
+# After an outage the latest tick still fires if it is younger than this; older ones are skipped.
+CATCH_UP_MS = 5 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One firing of one entry."""
+
+    kind: str
+    org_id: int
+    ref: str
+    at: int  # when it was due
+
+
+TickHandler = Callable[[Tx, Tick], None]
+
+
+def put(tx: Tx, org_id: int, kind: str, ref: str, cron: Cron, *, enabled: bool = True) -> int:
+    """Set an entry and return when it fires next, counted from now. A changed schedule starts anew."""
+    upcoming = cron.next_after(tx.now)
+    entry = {"kind": kind, "org_id": org_id, "ref": ref}
+    added = tx.find(
+        tables.ADD_ENTRY,
+        expression=cron.expression,
+        timezone=cron.timezone,
+        enabled=enabled,
+        next_run_at=upcoming,
+        **entry,
+    )
+    if added is None:
+        tx.run(tables.SET_ENTRY, expr=cron.expression, zone=cron.timezone, on=enabled, next=upcoming, **entry)
+    return upcoming
+
+
+def ensure(tx: Tx, org_id: int, kind: str, ref: str, cron: Cron) -> None:
+    """Make sure an entry stands with this schedule; one that does keeps its next tick."""
+    found = tx.find(tables.FIND_ENTRY, org_id=org_id, kind=kind, ref=ref)
+    if found is None or (found.expression, found.timezone) != (cron.expression, cron.timezone):
+        put(tx, org_id, kind, ref, cron)
+
+
+def find(tx: Tx, org_id: int, kind: str, ref: str) -> Due | None:
+    return tx.find(tables.FIND_ENTRY, org_id=org_id, kind=kind, ref=ref)
+
+
+def remove(tx: Tx, org_id: int, kind: str, ref: str) -> None:
+    tx.run(tables.REMOVE_ENTRY, org_id=org_id, kind=kind, ref=ref)
+
+
+def tick_to_fire(due: Due, now: int) -> tuple[int | None, int]:
+    """Return the tick of a due entry that still fires, if any, and its next one."""
+    cron = Cron.parse(due.expression, due.timezone)
+    latest = cron.latest_in(due.next_run_at - 1, now)
+    fires = latest if latest is not None and now - latest < CATCH_UP_MS else None
+    return fires, cron.next_after(now)

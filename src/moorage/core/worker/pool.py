@@ -1,0 +1,271 @@
+"""The worker: claims due jobs, runs them, and keeps their leases alive.
+
+A job runs at least once. Its lease is renewed while it runs; a worker that dies stops renewing, and the job goes to
+another. Whatever the dead one still writes fails at the fence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from moorage.core import jobs
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx, UniqueClash
+from moorage.core.jobs import Lane, tables
+from moorage.core.jobs.states import JobStatus
+from moorage.core.jobs.tables import JobRow
+from moorage.core.kit.ids import new_uuid
+from moorage.core.telemetry import Telemetry
+from moorage.core.telemetry.logs import trace
+from moorage.core.worker.run import Handler, Handlers, Run, hold
+from moorage.errors import LostLease, RetryLater
+
+LEASE_MS = 15_000
+RENEW_S = 5.0
+POLL_S = 1.0
+SHOWN_ERROR = 2_000
+LONGEST_PAUSE_MS = 60_000  # before a job runs again whose worker keeps dying: the job itself may be the cause
+_WHY = "the worker runs the jobs of every organization"
+
+
+# Of jobs that do little but wait for others, so that a few who are slow to answer do not hold up all.
+AT_LEAST = {Lane.NOTICES: 32}
+
+
+@dataclass
+class Worker:
+    db: Database
+    handlers: Handlers
+    telemetry: Telemetry
+    slots: int = 4
+    lanes: tuple[Lane, ...] = tuple(Lane)
+    # Only one process writes to an SQLite store, so whatever runs at start was left by one that died.
+    owns_store: bool = False
+    lease: str = field(default_factory=new_uuid)
+    _running: dict[int, Lane] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _stopping: bool = False
+    _release_at: float = 0.0  # No lease of another worker is taken for expired earlier than this.
+    _beat_at: float = 0.0
+
+    async def run(self) -> None:
+        """Work until `stop`."""
+        loop = asyncio.get_running_loop()
+
+        def thread_safe() -> None:
+            loop.call_soon_threadsafe(self._wake.set)
+
+        jobs.wakers.append(thread_safe)
+        keeper = asyncio.create_task(self._keep_leases())
+        try:
+            if self.owns_store:
+                await self.db.write(lambda tx: tx.run(tables.EXPIRE_ALL))
+            await self._loop()
+        finally:
+            jobs.wakers.remove(thread_safe)
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+
+    async def run_due(self, *, turns: int = 1) -> None:
+        """Claim what is due and see it through, a number of times; for those who step the worker by hand."""
+        for _ in range(turns):
+            await self._turn()
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+                await asyncio.sleep(0)  # The callbacks that forget a finished task run in the next turn of the loop.
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Claim nothing more, and give what runs a moment to end. What does not is run again elsewhere."""
+        self._stopping = True
+        self._wake.set()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=grace_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Look for due jobs now instead of at the next poll."""
+        self._wake.set()
+
+    def clock_was_set(self) -> None:
+        """Give other workers the time to renew their leases: by the new time, live ones may seem to have expired."""
+        self._release_at = time.monotonic() + LEASE_MS / 1000
+
+    def is_alive(self) -> bool:
+        """Tell whether the loop has turned lately; `/ready` asks."""
+        return not self._stopping and time.monotonic() - self._beat_at < 10 * POLL_S
+
+    async def _loop(self) -> None:
+        while not self._stopping:
+            self._beat_at = time.monotonic()
+            self._wake.clear()
+            try:
+                await self._turn()
+            except Exception as error:  # noqa: BLE001 - the worker loop outlives whatever a turn meets
+                self.telemetry.crashed(None, error, where="worker")
+                await asyncio.sleep(POLL_S)
+            if not self._stopping:
+                try:
+                    await asyncio.wait_for(self._wake.wait(), POLL_S)
+                except TimeoutError:
+                    continue
+
+    async def _turn(self) -> None:
+        now = self.db.env.clock.now()
+        due, lease = await self.db.peek(lambda tx: (tx.find(tables.NEXT_DUE), tx.find(tables.OLDEST_LEASE)))
+        if lease is not None and lease <= now and time.monotonic() >= self._release_at:
+            await self._release_expired()
+            due = now
+        if due is None or due > now:
+            return
+        for lane in self.lanes:
+            free = max(self.slots, AT_LEAST.get(lane, 0)) - sum(1 for other in self._running.values() if other is lane)
+            if free > 0:
+                for job in await self._claim(lane, free):
+                    self._start(job, lane)
+
+    async def _claim(self, lane: Lane, most: int) -> list[JobRow]:
+        def unit(tx: Tx) -> list[JobRow]:
+            until = tx.now + LEASE_MS
+            return tx.all(tables.CLAIM, lane=lane, now=tx.now, until=until, lease=self.lease, most=most)
+
+        try:
+            claimed = await self.db.write(unit)
+        except UniqueClash:
+            # Another process took a job of the same key at the same moment; the next turn finds what is left.
+            self._wake.set()
+            return []
+        return sorted(claimed, key=lambda job: (job.run_at, job.id))
+
+    def _start(self, job: JobRow, lane: Lane) -> None:
+        self._running[job.id] = lane
+        task = asyncio.create_task(self._run(job))
+        self._tasks.add(task)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            del self._running[job.id]
+            self._wake.set()
+
+        task.add_done_callback(ended)
+
+    async def _run(self, job: JobRow) -> None:
+        trace.set(job.trace_id)
+        started = time.perf_counter()
+        waited_s = (self.db.env.clock.now() - job.run_at) / 1000
+        outcome = await self._outcome(job)
+        seconds = time.perf_counter() - started
+        self.telemetry.job(job.kind, job.lane, outcome, seconds, waited_s, job=job.id, attempt=job.attempts)
+
+    async def _outcome(self, job: JobRow) -> str:
+        handler = self.handlers.by_kind.get(job.kind)
+        try:
+            if handler is None or handler.run is None:
+                await self._fail(job, None, f"nothing here handles jobs of the kind {job.kind}")
+                return "failed"
+            await self._handle(job, handler)
+            return "done"
+        except LostLease:
+            return "lost"
+        except RetryLater as later:
+            return await self._retry(job, handler, later)
+        except Exception as error:  # noqa: BLE001 - the worker loop: any other exception fails the job
+            self.telemetry.crashed(job.trace_id, error, where=f"job {job.kind}")
+            await self._fail(job, handler, f"{type(error).__name__}: {error}")
+            return "failed"
+
+    async def _handle(self, job: JobRow, handler: Handler) -> None:
+        assert handler.run is not None
+        payload = msgspec.json.decode(job.payload, type=handler.payload)
+        if handler.is_async:
+            await handler.run(Run(self.db, job, self.lease), payload)
+            await self.db.write(lambda tx: self._end(tx, job, JobStatus.DONE))
+            return
+        run = handler.run
+
+        def unit(tx: Tx) -> None:
+            hold(tx, job.id, self.lease)
+            tx.trace_id = job.trace_id
+            run(tx, payload)
+            self._end(tx, job, JobStatus.DONE)
+
+        await self.db.write(unit)
+
+    async def _retry(self, job: JobRow, handler: Handler | None, later: RetryLater) -> str:
+        if job.attempts >= job.max_attempts:
+            await self._fail(job, handler, f"gave up after {job.attempts} attempts: {later.why}")
+            return "failed"
+        delay = int(later.after_s * 1000)
+        await self._finish_quietly(lambda tx: self._end(tx, job, JobStatus.QUEUED, later.why, tx.now + delay))
+        return "retry"
+
+    async def _fail(self, job: JobRow, handler: Handler | None, why: str) -> None:
+        await self._finish_quietly(lambda tx: self._fail_unit(tx, job, handler, why))
+
+    @across_organizations(_WHY)
+    def _fail_unit(self, tx: Tx, job: JobRow, handler: Handler | None, why: str) -> None:
+        hold(tx, job.id, self.lease)
+        if handler is not None and handler.on_failure is not None:
+            handler.on_failure(tx, msgspec.json.decode(job.payload, type=handler.payload))
+        self._end(tx, job, JobStatus.FAILED, why)
+
+    async def _finish_quietly(self, unit: Callable[[Tx], None]) -> None:
+        try:
+            await self.db.write(unit)
+        except LostLease:
+            return
+
+    @across_organizations(_WHY)
+    def _end(self, tx: Tx, job: JobRow, to: JobStatus, why: str | None = None, run_at: int = 0) -> None:
+        error = why[:SHOWN_ERROR] if why else None
+        if tx.run(tables.FINISH, id=job.id, lease=self.lease, to=to, run_at=run_at, error=error, now=tx.now) == 0:
+            raise LostLease(f"job {job.id} is no longer ours")
+
+    async def _keep_leases(self) -> None:
+        """Renew the leases of everything that runs, in one transaction."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            held = list(self._running)
+            if not held:
+                continue
+            try:
+                await self.db.write(lambda tx: self._renew(tx, held))  # noqa: B023
+            except Exception as error:  # noqa: BLE001 - a store that is away for a moment must not end renewal
+                self.telemetry.crashed(None, error, where="leases")
+
+    @across_organizations(_WHY)
+    def _renew(self, tx: Tx, held: list[int]) -> None:
+        tx.run_many(tables.RENEW, [{"id": job_id, "lease": self.lease, "until": tx.now + LEASE_MS} for job_id in held])
+
+    async def _release_expired(self) -> None:
+        """Give the jobs of dead workers back to the queue; end those that have used up their attempts."""
+        held = list(self._running)
+        exhausted = await self.db.write(lambda tx: self._release_unit(tx, held))
+        for job in exhausted:
+            why = f"gave up after {job.attempts} attempts: the platform stopped each time it ran"
+            await self._fail(job, self.handlers.by_kind.get(job.kind), why)
+
+    @across_organizations(_WHY)
+    def _release_unit(self, tx: Tx, held: list[int]) -> list[JobRow]:
+        # What runs here has expired where the clock was set forward. It would run twice, and pass the fence twice.
+        self._renew(tx, held)
+        for job in tx.all(tables.EXPIRED, now=tx.now):
+            handler = self.handlers.by_kind.get(job.kind)
+            if handler is not None and tx.trusted_now - job.created_at < handler.uncounted_ms:
+                pause = min((2 ** min(job.attempts - 1, 16) - 1) * 1000, LONGEST_PAUSE_MS)
+                tx.run(tables.REQUEUE_LOST, id=job.id, now=tx.now, run_at=tx.now + pause)
+        tx.run(tables.RELEASE_EXPIRED, now=tx.now)
+        taken = []
+        for job in tx.all(tables.EXHAUSTED, now=tx.now):
+            until = tx.now + LEASE_MS
+            if tx.run(tables.TAKE_EXHAUSTED, id=job.id, now=tx.now, lease=self.lease, until=until):
+                taken.append(job)
+        return taken

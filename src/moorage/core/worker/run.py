@@ -1,0 +1,115 @@
+"""What a job handler sees: its payload, and a fence around everything it writes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database, Unit
+from moorage.core.db.tx import Tx
+from moorage.core.jobs import kind_of, tables
+from moorage.core.jobs.states import JobStatus
+from moorage.core.jobs.tables import JobRow
+from moorage.errors import LostLease
+
+T = TypeVar("T")
+P = TypeVar("P", bound=msgspec.Struct)
+
+SyncHandler = Callable[[Tx, Any], None]
+AsyncHandler = Callable[["Run", Any], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt at a job. Every write goes through `write`, which fails once the lease is somebody else's."""
+
+    db: Database
+    job: JobRow
+    lease: str
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempts
+
+    async def write(self, unit: Unit[T]) -> T:
+        def fenced(tx: Tx) -> T:
+            hold(tx, self.job.id, self.lease)
+            tx.trace_id = self.job.trace_id
+            return unit(tx)
+
+        return await self.db.write(fenced)
+
+    @across_organizations("a job's payload names its organization")
+    def end(self, tx: Tx) -> None:
+        """End the job in a transaction of its own effect, which thereby happens exactly once; raises LostLease."""
+        ended = {"to": JobStatus.DONE, "run_at": 0, "error": None, "now": tx.now}
+        if tx.run(tables.FINISH, id=self.job.id, lease=self.lease, **ended) == 0:
+            raise LostLease(f"job {self.job.id} is no longer ours")
+
+    async def write_until_fewer(self, most: int, delete: Unit[int]) -> None:
+        """Delete in small units, each of at most so many rows, until one finds fewer. Others write in between."""
+        while await self.write(delete) == most:
+            continue
+
+    async def read(self, unit: Unit[T]) -> T:
+        return await self.db.read(unit)
+
+
+def hold(tx: Tx, job_id: int, lease: str) -> None:
+    """Check and lock the fence for the rest of the transaction; raises LostLease."""
+    if tx.run(tables.HOLD, id=job_id, lease=lease, now=tx.now) == 0:
+        raise LostLease(f"job {job_id} is no longer ours")
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    payload: type[msgspec.Struct]
+    run: Callable[..., Any] | None
+    on_failure: SyncHandler | None
+    is_async: bool
+    uncounted_ms: int = 0  # For so long after a job was added, runs that end with their worker do not count.
+
+
+@dataclass
+class Handlers:
+    """Which function runs which kind of job; filled at start by the features."""
+
+    by_kind: dict[str, Handler] = field(default_factory=dict)
+    listeners: dict[str, list[SyncHandler]] = field(default_factory=dict)
+
+    def add(
+        self,
+        payload: type[P],
+        run: Callable[..., Any],
+        *,
+        on_failure: SyncHandler | None = None,
+        uncounted_ms: int = 0,
+    ) -> None:
+        """Register the handler of a kind.
+
+        A sync handler runs in the transaction that ends the job: its effect happens exactly once. An async one may
+        run again after a crash, from the start. `on_failure` runs in the transaction that fails the job. A run
+        whose worker dies counts as an attempt, unless the job was added less than `uncounted_ms` ago.
+        """
+        kind = kind_of(payload)
+        if kind in self.by_kind:
+            raise ValueError(f"{kind} has a handler already")
+        self.by_kind[kind] = Handler(payload, run, on_failure, inspect.iscoroutinefunction(run), uncounted_ms)
+
+    def listen(self, payload: type[P], *listeners: SyncHandler) -> None:
+        """Register for an event: a kind that any number of features may hear, each in the same transaction."""
+        kind = kind_of(payload)
+        heard = self.listeners.setdefault(kind, [])
+        heard.extend(listeners)
+        if kind not in self.by_kind:
+
+            def tell_all(tx: Tx, event: msgspec.Struct) -> None:
+                for listener in heard:
+                    listener(tx, event)
+
+            self.by_kind[kind] = Handler(payload, tell_all, None, False)

@@ -1,0 +1,141 @@
+"""The scheduler: fires the timetable's ticks, each exactly once, however many schedulers run.
+
+Once a minute, and at once when the clock was set, it corrects the times that a clock which was ahead has stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.jobs import corrections, tables
+from moorage.core.jobs.corrections import Correction
+from moorage.core.jobs.tables import Due
+from moorage.core.jobs.timetable import Tick, TickHandler, tick_to_fire
+from moorage.core.kit.clock import to_wire
+from moorage.core.telemetry import Telemetry
+from moorage.core.worker.pool import LEASE_MS
+
+POLL_S = 1.0
+BATCH = 500
+CORRECT_EVERY_S = 60.0
+TOGETHER = 50  # Ticks of one transaction. Thousands fall on the same minute, and a commit each would take seconds.
+
+
+@dataclass
+class Scheduler:
+    db: Database
+    telemetry: Telemetry
+    handlers: dict[str, TickHandler] = field(default_factory=dict)
+    skip: str = ""  # a kind that this process cannot handle, and others can
+    steady: Callable[[], float] = time.monotonic
+    _beat_at: float = 0.0
+    _correct_at: float = float("-inf")
+    # The next tick of each entry that was found to be right. It stays right while the clock runs forward.
+    _right: dict[int, int] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Fire what is due until cancelled."""
+        while True:
+            self._beat_at = time.monotonic()
+            pause_s = POLL_S
+            try:
+                await self.turn()
+                pause_s = await self._pause_s()
+            except Exception as error:  # noqa: BLE001 - the loop outlives whatever a turn meets
+                self.telemetry.crashed(None, error, where="scheduler")
+            await asyncio.sleep(pause_s)
+
+    def is_alive(self) -> bool:
+        return time.monotonic() - self._beat_at < 10 * POLL_S
+
+    def correct_soon(self) -> None:
+        """Check every stored time at the next turn: the clock was set."""
+        self._right = {}
+        self._correct_at = float("-inf")
+
+    async def turn(self) -> int:
+        """Fire everything that is due. Return how many ticks fired."""
+        fired = 0
+        if self.steady() >= self._correct_at:
+            self._correct_at = self.steady() + CORRECT_EVERY_S
+            await self._correct()
+        upcoming = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, skip=self.skip))
+        if upcoming is None or upcoming > self.db.env.clock.now():
+            return 0
+        while due := await self.db.read(lambda tx: tx.all(tables.DUE, now=tx.now, most=BATCH, skip=self.skip)):
+            fired += await _all(self._fire(due[at : at + TOGETHER]) for at in range(0, len(due), TOGETHER))
+        return fired
+
+    async def _correct(self) -> None:
+        right: dict[int, int] = {}
+        after = 0
+        while entries := await self.db.read(lambda tx: corrections.find_ahead(tx, after)):  # noqa: B023
+            after = entries[-1].id
+            new = [entry for entry in entries if self._right.get(entry.id) != entry.next_run_at]
+            right.update((entry.id, entry.next_run_at) for entry in entries)
+            wrong = await asyncio.to_thread(_wrong, new, self.db.env.clock.now())
+            if wrong:
+                self._warn(await self.db.write(lambda tx: corrections.correct_ticks(tx, wrong)))  # noqa: B023
+                for entry in wrong:
+                    del right[entry.id]
+        self._right = right
+        if await self.db.read(lambda tx: corrections.has_jobs_ahead(tx, LEASE_MS)):
+            self._warn(await self.db.write(lambda tx: corrections.correct_jobs(tx, LEASE_MS)))
+
+    def _warn(self, done: Sequence[Correction]) -> None:
+        for each in done:
+            before, after = to_wire(each.before), to_wire(each.after)
+            self.telemetry.log.warning(
+                "corrected a time that a wrong clock had stored",
+                row=each.what,
+                column=each.column,
+                before=before,
+                after=after,
+            )
+
+    async def _pause_s(self) -> float:
+        """Return how long nothing is due; never longer than a poll, because an earlier tick may be added meanwhile."""
+        upcoming: int | None = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, skip=self.skip))
+        if upcoming is None:
+            return POLL_S
+        return min(max(upcoming - self.db.env.clock.now(), 0) / 1000, POLL_S)
+
+    async def _fire(self, due: Sequence[Due]) -> int:
+        """Fire some ticks in one transaction; where one of them fails, each in its own, so that the others fire."""
+        try:
+            return await self.db.write(lambda tx: sum([self._unit(tx, each) for each in due]))
+        except Exception:
+            if len(due) == 1:
+                raise
+        return await _all(self._fire([each]) for each in due)
+
+    @across_organizations("the scheduler fires the entries of every organization")
+    def _unit(self, tx: Tx, due: Due) -> bool:
+        tick, upcoming = tick_to_fire(due, tx.now)
+        if tx.run(tables.ADVANCE, id=due.id, seen=due.next_run_at, next=upcoming, tick=tick) == 0:
+            return False
+        handler = self.handlers.get(due.kind)
+        if tick is None or handler is None:
+            return False
+        handler(tx, Tick(due.kind, due.org_id, due.ref, tick))
+        self.telemetry.metrics.tick_lag.set((tx.now - tick) / 1000)
+        return True
+
+
+def _wrong(entries: Sequence[Due], now: int) -> list[Due]:
+    return [entry for entry in entries if entry.next_run_at > corrections.right_tick(entry, now)]
+
+
+async def _all(fires: Iterable[Awaitable[int]]) -> int:
+    """Wait for all of them, then raise what one of them raised; return the sum."""
+    outcomes = await asyncio.gather(*fires, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return sum(outcome for outcome in outcomes if isinstance(outcome, int))

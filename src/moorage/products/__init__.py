@@ -1,0 +1,1 @@
+"""What users create: projects, functions, databases, cronjobs, monitors and all that belongs to them."""

@@ -1,0 +1,67 @@
+"""Forgetting: figures after 90 days, visitors after two days, a day's salt an hour after the day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.core import jobs
+from moorage.core.db.query import Command
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.jobs import Lane, timetable
+from moorage.core.jobs.timetable import Tick, TickHandler
+from moorage.core.kit.clock import DAY_MS, HOUR_MS
+from moorage.core.kit.cron import Cron
+from moorage.core.vault import service as vault
+from moorage.core.worker.run import Handlers, Run
+from moorage.products.analytics import tables
+from moorage.products.analytics.counting import KEPT_MS, PLATFORM, SALTS
+
+KIND = "analytics.trim"
+EVERY = Cron.parse("7 * * * *")
+SALT_GRACE_MS = HOUR_MS  # The last lines of a day may be read a little later.
+AT_ONCE = 500  # Others wait to write meanwhile, so no unit takes long.
+
+
+class TrimAnalytics(msgspec.Struct, frozen=True, tag="analytics.trim"):
+    """Forget what is too old."""
+
+
+def register(handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
+    handlers.add(TrimAnalytics, trim)
+    ticks[KIND] = _on_tick
+
+
+async def ensure(db: Database, _now: int) -> None:
+    """Make sure the timetable holds the chore; for the reconciler."""
+    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
+
+
+@across_organizations("the platform's own timetable")
+def _on_tick(tx: Tx, tick: Tick) -> None:
+    jobs.add(tx, TrimAnalytics(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
+
+
+async def trim(run: Run, _: TrimAnalytics) -> None:
+    """Delete in small units until nothing is left to delete."""
+    await run.write(_forget_salts)
+    today = run.db.env.clock.trusted_now() // DAY_MS * DAY_MS
+    await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_HOURS, today - KEPT_MS))
+    await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_TOP, today - KEPT_MS))
+    # Those of yesterday are still needed to say how many came in the last 24 hours.
+    await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_VISITORS, today - DAY_MS))
+
+
+def _trimming(command: Command, before: int) -> Callable[[Tx], int]:
+    return lambda tx: tx.run(command, before=before, most=AT_ONCE)
+
+
+@across_organizations("the salts of days are the platform's")
+def _forget_salts(tx: Tx) -> None:
+    oldest = (tx.trusted_now - SALT_GRACE_MS) // DAY_MS
+    for day in vault.names(tx, PLATFORM, SALTS):
+        if int(day) < oldest:
+            vault.remove(tx, PLATFORM, SALTS, day)

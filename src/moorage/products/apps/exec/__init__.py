@@ -1,0 +1,1 @@
+"""One-off commands in the environment of an app."""

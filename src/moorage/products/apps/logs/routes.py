@@ -1,0 +1,61 @@
+"""The routes of what running apps print: read back, and followed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from functools import partial
+
+from moorage.accounts.identity.caller import Caller
+from moorage.core.db.store import Database
+from moorage.core.http import sse
+from moorage.core.http.answer import Stream
+from moorage.core.http.request import Request
+from moorage.core.http.route import Router
+from moorage.products.apps.logs.log_files import AppLogs
+from moorage.products.apps.logs.schemas import AppLogLine, AppLogLines, AppLogsQuery, AppLogsTailQuery
+from moorage.products.projects import service as projects
+
+AT_ONCE = 2  # A search may read a hundred megabytes; many of them together would slow down everybody.
+
+
+def make_router(db: Database, logs: AppLogs) -> Router:
+    router = Router("Projects")
+    searching = asyncio.Semaphore(AT_ONCE)
+
+    @router.get("/projects/{name}/logs")
+    async def read_app_logs(caller: Caller, name: str, query: AppLogsQuery) -> AppLogLines:
+        """Return the newest lines that a project's app has printed, in the order of time.
+
+        `since` and `until` are times (`2026-01-31T12:00:00Z`), epoch milliseconds, or ages (`15m`, `2h`, `7d`); both
+        are included. `search` is a text that lines have, in upper or lower case. `limit` is 100, and at most 1000.
+        `stream` is `stdout`, `stderr`, or `system` for what the platform says about the app. Lines are kept across
+        deployments, for 7 days and up to 100 MB.
+        """
+        since, until = query.span(db.env.clock.now())
+        project = await db.read(partial(projects.get, org_id=caller.org_id, name=name))
+        async with searching:
+            lines = await asyncio.to_thread(
+                logs.read, project.id, since=since, until=until, search=query.search, limit=query.limit
+            )
+        return AppLogLines([AppLogLine.of(line) for line in lines])
+
+    @router.get("/projects/{name}/logs/stream", events=True)
+    async def follow_app_logs(caller: Caller, name: str, query: AppLogsTailQuery, request: Request) -> Stream:
+        """Follow what a project's app prints, as server-sent events: `log` for each line.
+
+        The newest 100 lines come first, or as many as `tail` says. A client that was cut off sends `Last-Event-ID`, as
+        browsers do, and gets the lines it has not seen instead.
+        """
+        project = await db.read(partial(projects.get, org_id=caller.org_id, name=name))
+        return sse.stream(_events(logs, project.id, request.header(b"last-event-id"), query.tail))
+
+    return router
+
+
+async def _events(logs: AppLogs, project_id: int, after: str | None, tail: int) -> AsyncIterator[sse.Event]:
+    async with aclosing(logs.follow(project_id, after, tail=tail)) as batches:  # type: ignore[type-var]
+        async for lines in batches:
+            for line in lines:
+                yield sse.Event("log", AppLogLine.of(line), id=line.id)

@@ -1,0 +1,313 @@
+"""How much an app uses, what it is asked for and how long it takes: by the minute for a week, by the second for now.
+
+Durations are kept as how many fell between which two steps of a logarithmic scale. Such counts can be added up, so
+the median of a week is made of its minutes; what is lost is a few percent of a figure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from threading import Lock
+
+import msgspec
+
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.tx import Tx
+from moorage.core.kit.clock import DAY_MS, MINUTE_MS, SECOND_MS
+from moorage.products.analytics.counting import Owner
+from moorage.products.analytics.lines import Hit
+from moorage.products.apps.metrics import tables
+from moorage.products.apps.metrics.tables import CLASSES, Sums
+from moorage.products.projects import tables as project_tables
+
+KEPT_MS = 8 * DAY_MS
+AT_ONCE = 500  # Others wait to write meanwhile, so no unit takes long.
+WINDOW_MS = 15 * MINUTE_MS
+FAILED = 4  # the place of 5xx among the classes
+WEBSOCKET = 101
+
+# From half a millisecond to two minutes, each step 36 % above the one before.
+_FIRST_MS, _LAST_MS, _STEPS = 0.5, 120_000.0, 40
+STEPS_MS = tuple(_FIRST_MS * (_LAST_MS / _FIRST_MS) ** (step / _STEPS) for step in range(_STEPS + 1))
+
+# How many requests took as long as which step; those of the number after the last took longer than all.
+Histogram = dict[int, int]
+_read_counts = msgspec.json.Decoder(list[list[int]]).decode
+
+
+def step_of(duration_ms: float) -> int:
+    return bisect_left(STEPS_MS, duration_ms)
+
+
+def merge(into: Histogram, more: Mapping[int, int]) -> None:
+    for step, count in more.items():
+        into[step] = into.get(step, 0) + count
+
+
+def _as_text(histogram: Histogram) -> str:
+    last = max(histogram, default=-1)
+    return msgspec.json.encode([histogram.get(step, 0) for step in range(last + 1)]).decode()
+
+
+def _from_texts(texts: str) -> Histogram:
+    """Add up what was written by `_as_text`, any number of times with commas between."""
+    counts = map(sum, zip_longest(*_read_counts(f"[{texts}]"), fillvalue=0))
+    return {step: count for step, count in enumerate(counts) if count}
+
+
+def percentile(histogram: Mapping[int, int], percent: float) -> float | None:
+    """Return how long so many percent of the requests took at most, in ms; None without any."""
+    wanted = sum(histogram.values()) * percent / 100
+    if not wanted:
+        return None
+    before = 0
+    for step in sorted(histogram):
+        if before + histogram[step] >= wanted:
+            return _between(step, (wanted - before) / histogram[step])
+        before += histogram[step]
+    return _LAST_MS
+
+
+def _between(step: int, fraction: float) -> float:
+    """Return a duration within a step, which is taken to be filled evenly on its logarithmic scale."""
+    if step == 0:
+        return _FIRST_MS * fraction
+    if step > _STEPS:
+        return _LAST_MS
+    low, high = STEPS_MS[step - 1], STEPS_MS[step]
+    return float(low * (high / low) ** fraction)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What all replicas of an app together used in a span of time."""
+
+    cpu_us: int
+    cpu_share_us: int  # what their tier allowed them in that time: cores times time, of each that ran
+    span_ms: int
+    memory_bytes: int
+    replicas: int
+
+
+@dataclass(slots=True)
+class Requests:
+    """What an app was asked for in a span of time."""
+
+    count: int = 0
+    classes: list[int] = field(default_factory=lambda: [0] * len(CLASSES))  # 1xx to 5xx
+    histogram: Histogram = field(default_factory=dict)
+
+    @property
+    def failed(self) -> int:
+        return self.classes[FAILED]
+
+    def add(self, hit: Hit) -> None:
+        self.count += 1
+        if 100 <= hit.status < 600:
+            self.classes[hit.status // 100 - 1] += 1
+        if hit.status != WEBSOCKET:  # How long somebody stayed says nothing about how quick the app is.
+            step = bisect_left(STEPS_MS, hit.seconds * 1000)
+            self.histogram[step] = self.histogram.get(step, 0) + 1
+
+    def merge(self, other: Requests) -> None:
+        self.count += other.count
+        self.classes = [mine + more for mine, more in zip(self.classes, other.classes, strict=True)]
+        merge(self.histogram, other.histogram)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a span of time comes to."""
+
+    requests: int
+    failed: int
+    p50_ms: float | None
+    p95_ms: float | None
+
+    @classmethod
+    def of(cls, requests: int, failed: int, histogram: Histogram) -> Stats:
+        return cls(requests, failed, percentile(histogram, 50), percentile(histogram, 95))
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What happened from a moment on."""
+
+    start: int
+    cpu_us: int = 0
+    cpu_share_us: int = 0
+    span_ms: int = 0
+    memory_bytes: int = 0
+    replicas: int = 0
+    requests: Requests = field(default_factory=Requests)
+
+    @property
+    def cpu_percent(self) -> float | None:
+        """Of what the tier allows; None where no replica ran."""
+        return 100 * self.cpu_us / self.cpu_share_us if self.cpu_share_us else None
+
+    @property
+    def cpu_milli(self) -> int:
+        """Thousandths of a core, of all replicas, while there was something to measure."""
+        return round(self.cpu_us / self.span_ms) if self.span_ms else 0
+
+    @classmethod
+    def of(cls, start: int, sums: Sums) -> Bucket:
+        used = {name: getattr(sums, name) for name in ("cpu_us", "cpu_share_us", "span_ms", *tables.HIGHEST)}
+        classes = [sums.s1xx, sums.s2xx, sums.s3xx, sums.s4xx, sums.s5xx]
+        return cls(start, **used, requests=Requests(sums.requests, classes, _from_texts(sums.latencies)))
+
+
+def add_usage(tx: Tx, org_id: int, project_id: int, at: int, usage: Usage) -> None:
+    """Add what an app used up to a moment to the minute of that moment."""
+    used = {name: getattr(usage, name) for name in ("cpu_us", "cpu_share_us", "span_ms", *tables.HIGHEST)}
+    row = {"org_id": org_id, "project_id": project_id, "at": at // MINUTE_MS * MINUTE_MS}
+    tx.one(tables.ADD, **row, **{**tables.NOTHING, **used}, latency=tables.EMPTY)
+
+
+def add_requests(tx: Tx, org_id: int, project_id: int, minute: int, requests: Requests) -> None:
+    """Add what an app was asked for in a minute, or in a part of it."""
+    counts = {"requests": requests.count, **dict(zip(CLASSES, requests.classes, strict=True))}
+    row = {"org_id": org_id, "project_id": project_id, "at": minute // MINUTE_MS * MINUTE_MS}
+    row_id, latency = tx.one(tables.ADD, **row, **{**tables.NOTHING, **counts}, latency=tables.EMPTY)
+    histogram = _from_texts(latency)
+    merge(histogram, requests.histogram)
+    tx.run(tables.SET_LATENCY, id=row_id, new=_as_text(histogram))
+
+
+def read(tx: Tx, org_id: int, project_id: int, from_ms: int, to_ms: int, bucket_ms: int) -> list[Bucket]:
+    """Return a bucket for each step of a span of time, also where nothing happened.
+
+    The buckets should be made of whole minutes: a minute belongs to the one that it begins in.
+    """
+    its = {"org_id": org_id, "project_id": project_id, "start": from_ms, "end": to_ms, "width": bucket_ms}
+    found = {sums.number: sums for sums in tx.all(tables.SUMS, **its)}
+    starts = enumerate(range(from_ms, to_ms, bucket_ms))
+    return [Bucket.of(start, found[number]) if number in found else Bucket(start) for number, start in starts]
+
+
+def stats(tx: Tx, org_id: int, project_id: int, from_ms: int, to_ms: int) -> Stats:
+    """Return what the minutes that begin in a span of time come to."""
+    if from_ms >= to_ms:
+        return Stats(0, 0, None, None)
+    [whole] = read(tx, org_id, project_id, from_ms, to_ms, to_ms - from_ms)
+    return Stats.of(whole.requests.count, whole.requests.failed, whole.requests.histogram)
+
+
+def last_request_at(tx: Tx, org_id: int, project_id: int) -> int | None:
+    """Return when an app was last asked for something, to the minute and rather too late than too early."""
+    minute = tx.find(tables.LAST_ASKED, org_id=org_id, project_id=project_id, now=tx.now)
+    return None if minute is None else max(minute, min(minute + MINUTE_MS - 1, tx.now))
+
+
+def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
+    """Forget what was measured of a project, for whoever deletes it in the same unit.
+
+    Its row is locked first: requests that are just being counted are waited for, and go as well.
+    """
+    tx.find(project_tables.LOCK_BY_ID, org_id=org_id, id=project_id)
+    tx.run(tables.DELETE_OF_PROJECT, org_id=org_id, project_id=project_id)
+
+
+@across_organizations("retention is the same for all")
+def trim(tx: Tx) -> int:
+    """Delete some of what is too old; return how many rows went. There may be more where it is AT_ONCE."""
+    return tx.run(tables.TRIM, before=tx.trusted_now - KEPT_MS, most=AT_ONCE)
+
+
+class RequestWindow:
+    """The requests of the last 15 minutes by the second, in memory: for decisions that cannot wait for a minute.
+
+    A second belongs to a span of time if it begins in it, so spans that follow one another share none. What was
+    counted before the process began is not here: ask the minutes where that matters.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, dict[int, Requests]] = {}  # by project and start
+        self._last: dict[int, int] = {}
+        self._swept = 0
+        self._lock = Lock()
+
+    def add(self, project_id: int, seconds: Mapping[int, Requests], now: int) -> None:
+        """Add requests, by the start of the second in which they were answered."""
+        with self._lock:
+            its = self._seconds.setdefault(project_id, {})
+            for start, requests in seconds.items():
+                if start in its:
+                    its[start].merge(requests)
+                elif start > now - WINDOW_MS:
+                    its[start] = requests
+            self._last[project_id] = max((self._last.get(project_id, 0), *seconds))
+            if now - self._swept >= MINUTE_MS:
+                self._sweep(now)
+
+    def stats(self, project_id: int, from_ms: int, to_ms: int) -> Stats:
+        with self._lock:
+            found = [each for at, each in self._seconds.get(project_id, {}).items() if from_ms <= at < to_ms]
+            histogram: Histogram = {}
+            for each in found:
+                merge(histogram, each.histogram)
+            return Stats.of(sum(each.count for each in found), sum(each.failed for each in found), histogram)
+
+    def last_at(self, project_id: int) -> int | None:
+        """Return the start of the second of the last request, however long ago; None where there was none."""
+        return self._last.get(project_id)
+
+    def forget(self, project_id: int) -> None:
+        """Forget a project that is no more."""
+        with self._lock:
+            self._seconds.pop(project_id, None)
+            self._last.pop(project_id, None)
+
+    def _sweep(self, now: int) -> None:
+        self._swept = now
+        for project_id, seconds in list(self._seconds.items()):
+            kept = {at: each for at, each in seconds.items() if at > now - WINDOW_MS}
+            if kept:
+                self._seconds[project_id] = kept
+            else:
+                del self._seconds[project_id]
+
+
+class RequestCounter:
+    """Counts the requests of apps out of the gateway's log: what `analytics.ingest` is given as another consumer."""
+
+    def __init__(self, window: RequestWindow) -> None:
+        self._window = window
+
+    @across_organizations("one batch has requests for many projects")
+    def __call__(self, tx: Tx, owned: Mapping[Owner, list[Hit]]) -> None:
+        ids = [project_id for _, project_id in owned]
+        apps = set(tx.all(tables.HOLD_APPS, given=msgspec.json.encode(ids).decode())) if ids else set()
+        for org_id, project_id in sorted(owned, key=lambda owner: owner[1]):
+            if project_id in apps:
+                self._count(tx, org_id, project_id, owned[org_id, project_id])
+
+    def _count(self, tx: Tx, org_id: int, project_id: int, hits: list[Hit]) -> None:
+        recent = (hit for hit in hits if tx.now - KEPT_MS <= hit.at < tx.now + DAY_MS)
+        seconds = _by_second(recent)
+        for minute, requests in sorted(_by_minute(seconds).items()):
+            add_requests(tx, org_id, project_id, minute, requests)
+        if seconds:
+            tx.after_commit(lambda: self._window.add(project_id, seconds, tx.now))
+
+
+def _by_second(hits: Iterable[Hit]) -> dict[int, Requests]:
+    seconds: dict[int, Requests] = {}
+    for hit in hits:
+        start = hit.at // SECOND_MS * SECOND_MS
+        its = seconds.get(start)
+        if its is None:
+            its = seconds[start] = Requests()
+        its.add(hit)
+    return seconds
+
+
+def _by_minute(seconds: Mapping[int, Requests]) -> dict[int, Requests]:
+    minutes: dict[int, Requests] = {}
+    for start, requests in seconds.items():
+        minutes.setdefault(start // MINUTE_MS * MINUTE_MS, Requests()).merge(requests)
+    return minutes

@@ -1,0 +1,106 @@
+"""What goes with a project that ran an app: its volumes wait in the trash, so that a mistake can be undone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import shutil
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from moorage.core import jobs
+from moorage.core.artifacts import service as artifacts
+from moorage.core.db.tx import Tx
+from moorage.core.jobs import Lane
+from moorage.core.kit.clock import DAY_MS
+from moorage.core.worker.run import Handlers, Run
+from moorage.errors import NotFound
+from moorage.products.apps import service
+from moorage.products.apps.launching import volumes_of
+from moorage.products.apps.logs.log_files import AppLogs
+from moorage.products.projects import service as projects
+from moorage.products.projects.deployments import service as deployments
+from moorage.settings import Settings
+
+STOP_S = 90.0
+LOOK_S = 0.25
+
+
+class RemoveApp(msgspec.Struct, frozen=True, tag="apps.remove"):
+    """Put the volumes of a deleted project into the trash, and forget its logs."""
+
+    org_id: int
+    project_id: int
+
+
+class EmptyTrash(msgspec.Struct, frozen=True, tag="apps.empty_trash"):
+    """Let go of what a project that was deleted a week ago had."""
+
+    org_id: int
+    project_id: int
+
+
+def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
+    """Part with a project, in the transaction that deletes it. Its replicas end because no row asks for them."""
+    project = projects.get_by_id(tx, org_id, project_id)
+    live = deployments.find(tx, org_id, project.current_deployment_id or 0)
+    is_app = live is not None and live.is_app
+    if project.slug != "container" and not is_app:
+        return
+    if live is not None and is_app and live.digest is not None:
+        with contextlib.suppress(NotFound):  # What is lost already must not keep anybody from deleting the rest.
+            artifacts.refer(tx, org_id, live.digest, _owner(project_id))
+    jobs.add(tx, RemoveApp(org_id, project_id), lane=Lane.APPS)
+    jobs.add(tx, EmptyTrash(org_id, project_id), lane=Lane.APPS, delay_ms=tx.env.settings.trash_days * DAY_MS)
+
+
+def register(handlers: Handlers, logs: AppLogs) -> None:
+    async def remove(run: Run, job: RemoveApp) -> None:
+        await _until_stopped(run, job)
+        await asyncio.to_thread(to_trash, run.db.env.settings, job.project_id)
+        await asyncio.to_thread(logs.forget, job.project_id)
+
+    async def empty(run: Run, job: EmptyTrash) -> None:
+        await run.write(lambda tx: artifacts.unrefer(tx, job.org_id, _owner(job.project_id)))
+        await asyncio.to_thread(empty_trash, run.db.env.settings, job.project_id)
+
+    projects.dependents["apps"] = remove_of_project
+    handlers.add(RemoveApp, remove)
+    handlers.add(EmptyTrash, empty)
+
+
+async def _until_stopped(run: Run, job: RemoveApp) -> None:
+    """Wait for the replicas to end: until then they write to what is about to be moved away."""
+    its = partial(service.of_project, org_id=job.org_id, project_id=job.project_id)
+    deadline = asyncio.get_running_loop().time() + STOP_S
+    while await run.read(its):
+        if asyncio.get_running_loop().time() > deadline:
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def to_trash(settings: Settings, project_id: int) -> list[Path]:
+    """Move a project's volumes to the trash; safe to repeat."""
+    trash = settings.folder("trash")
+    trash.mkdir(mode=0o700, exist_ok=True)
+    moved = []
+    for volume in volumes_of(settings.folder("volumes"), project_id):
+        target = trash / f"volume-{volume.name}"
+        if target.exists():
+            target = target.with_name(f"{target.name}-{secrets.token_hex(4)}")
+        shutil.move(volume, target)
+        moved.append(target)
+    return moved
+
+
+def empty_trash(settings: Settings, project_id: int) -> None:
+    for path in settings.folder("trash").glob(f"volume-{project_id}*"):
+        if path.name == f"volume-{project_id}" or path.name.startswith(f"volume-{project_id}-"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _owner(project_id: int) -> str:
+    return f"trash:project:{project_id}"

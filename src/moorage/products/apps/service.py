@@ -1,0 +1,219 @@
+"""Which replicas there should be: for what is live, and for what is about to be.
+
+Rows say what is wanted; the keeper makes the machine follow. `level` is the one place that decides: it is safe to
+repeat, and everybody who changes something about an app only has to have it looked at again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import msgspec
+
+from moorage.accounts.plans import tiers
+from moorage.accounts.plans.tiers import Tier
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.tx import Tx, move
+from moorage.products.apps import tables
+from moorage.products.apps.states import REPLICA, ReplicaStatus
+from moorage.products.apps.tables import Candidate, LiveApp, Replica
+from moorage.products.projects import service
+from moorage.products.projects import tables as project_tables
+from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments.tables import Deployment
+from moorage.products.projects.tables import Project
+
+DRAIN_MS = 30_000
+USUAL_TIER = "mini"  # of an app whose user named none
+RUNNING = (ReplicaStatus.STARTING, ReplicaStatus.READY)
+
+
+class Bounds(msgspec.Struct, frozen=True, rename="camel"):
+    """Between how many replicas autoscaling may choose."""
+
+    enabled: bool = False
+    min_replicas: int = 1
+    max_replicas: int = 1
+    target_cpu_percent: int = 80
+
+
+def bounds_of(auto_scaling: str | None) -> Bounds:
+    return msgspec.json.decode(auto_scaling, type=Bounds) if auto_scaling else Bounds()
+
+
+def wanted_replicas(replicas: int, auto_scaling: str | None) -> int:
+    bounds = bounds_of(auto_scaling)
+    return min(max(replicas, bounds.min_replicas), bounds.max_replicas) if bounds.enabled else 1
+
+
+def tier_of(key: str | None) -> Tier:
+    found = tiers.find_tier(key or USUAL_TIER)
+    assert found is not None  # What is stored was checked.
+    return found
+
+
+def begin(tx: Tx, org_id: int, found: Deployment) -> None:
+    """Ask for the replicas of a deployment that is about to go live. Safe to repeat."""
+    project = service.get_by_id(tx, org_id, found.project_id)
+    count = 1 if found.preview_id is not None else wanted_replicas(project.replicas, project.auto_scaling)
+    rows = of_deployment(tx, org_id, found.id)
+    for row in rows:
+        if row.status == ReplicaStatus.FAILED:  # in an attempt before this one
+            move(tx, REPLICA, row, to=ReplicaStatus.DRAINING, drain_until=tx.now)
+    for _ in range(count - len([row for row in rows if row.status in RUNNING])):
+        _add(tx, org_id, found.project_id, found.preview_id, found.id)
+
+
+def of_deployment(tx: Tx, org_id: int, deployment_id: int) -> list[Replica]:
+    return tx.all(tables.OF_DEPLOYMENT, org_id=org_id, deployment_id=deployment_id)
+
+
+def of_project(tx: Tx, org_id: int, project_id: int) -> list[Replica]:
+    return tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id)
+
+
+@dataclass
+class View:
+    """Everything that decides which replicas there should be, read at one moment."""
+
+    rows: list[Replica]
+    live: list[LiveApp]
+    candidates: list[Candidate]
+    of_deployment: dict[int, list[Replica]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        grouped = defaultdict(list)
+        for row in self.rows:
+            grouped[row.deployment_id].append(row)
+        self.of_deployment = dict(grouped)
+
+    def running(self, deployment_id: int) -> list[Replica]:
+        return [row for row in self.of_deployment.get(deployment_id, ()) if row.status in RUNNING]
+
+
+def addresses(seen: View, deployment_id: int) -> tuple[str, ...]:
+    """Return where the replicas of a deployment that are ready can be reached."""
+    rows = seen.of_deployment.get(deployment_id, ())
+    return tuple(f"127.0.0.1:{row.port}" for row in rows if row.status == ReplicaStatus.READY and row.port)
+
+
+@across_organizations("one machine runs everybody's apps")
+def view(tx: Tx) -> View:
+    live = [*tx.all(tables.LIVE_PROJECTS), *tx.all(tables.LIVE_PREVIEWS)]
+    return View(tx.all(tables.EVERY), live, tx.all(tables.CANDIDATES))
+
+
+@dataclass(frozen=True)
+class Difference:
+    missing: list[tuple[LiveApp, int]]  # an app, and how many replicas it lacks
+    surplus: list[tuple[Replica, int]]  # a replica, and how long its requests may take to finish, in ms
+
+
+def difference(seen: View) -> Difference:
+    """Compare what there should be with the rows."""
+    wanted = {app.deployment_id: _count(app) for app in seen.live}
+    kept = {candidate.deployment_id for candidate in seen.candidates}
+    missing, surplus = [], []
+    for app in seen.live:
+        lacking = wanted[app.deployment_id] - len(seen.running(app.deployment_id))
+        if lacking > 0:
+            missing.append((app, lacking))
+    for deployment_id, rows in seen.of_deployment.items():
+        open_rows = [row for row in rows if row.status != ReplicaStatus.DRAINING]
+        if deployment_id in wanted:
+            # Those that serve are kept before those that only start, and the oldest before the newest.
+            running = sorted(seen.running(deployment_id), key=lambda row: (row.status != ReplicaStatus.READY, row.id))
+            surplus += [(row, DRAIN_MS) for row in running[wanted[deployment_id] :]]
+            surplus += [(row, 0) for row in open_rows if row.status == ReplicaStatus.FAILED]
+        elif deployment_id not in kept:
+            surplus += [(row, DRAIN_MS if row.status == ReplicaStatus.READY else 0) for row in open_rows]
+    return Difference(missing, surplus)
+
+
+def _count(app: LiveApp) -> int:
+    if app.preview_id is not None:
+        return 1
+    return 0 if app.asleep else wanted_replicas(app.replicas, app.auto_scaling)
+
+
+@across_organizations("one machine runs everybody's apps")
+def level(tx: Tx) -> bool:
+    """Make the rows what they should be; return whether any changed."""
+    found = difference(view(tx))
+    for app, lacking in found.missing:
+        for _ in range(lacking):
+            _add(tx, app.org_id, app.project_id, app.preview_id, app.deployment_id)
+    for row, within_ms in found.surplus:
+        move(tx, REPLICA, row, to=ReplicaStatus.DRAINING, drain_until=tx.now + within_ms)
+    return bool(found.missing or found.surplus)
+
+
+def set_ready(tx: Tx, org_id: int, row: Replica, port: int) -> None:
+    move(tx, REPLICA, row, to=ReplicaStatus.READY, port=port, reason=None)
+
+
+def set_failed(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
+    move(tx, REPLICA, row, to=ReplicaStatus.FAILED, reason=reason)
+
+
+def start_over(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
+    """Say that a replica that was ready has gone, and is started again."""
+    move(tx, REPLICA, row, to=ReplicaStatus.STARTING, port=None, reason=reason)
+
+
+def note_reason(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
+    tx.run(tables.SET_REASON, org_id=org_id, id=row.id, reason=reason, now=tx.now)
+
+
+def forget(tx: Tx, org_id: int, row: Replica) -> None:
+    tx.run(tables.DELETE, org_id=org_id, id=row.id)
+
+
+def find(tx: Tx, org_id: int, replica_id: int) -> Replica | None:
+    return tx.find(tables.FIND, org_id=org_id, id=replica_id)
+
+
+def wake(tx: Tx, org_id: int, project_id: int) -> bool:
+    """Have an app that sleeps started; return whether it slept."""
+    project = service.find_by_id(tx, org_id, project_id)
+    if project is None or not project.asleep:
+        return False
+    service.set_columns(tx, org_id, project, {"asleep": False})
+    return True
+
+
+def put_to_sleep(tx: Tx, org_id: int, project_id: int) -> None:
+    project = service.find_by_id(tx, org_id, project_id)
+    if project is not None and not project.asleep:
+        service.set_columns(tx, org_id, project, {"asleep": True})
+
+
+def scale(tx: Tx, org_id: int, project_id: int, replicas: int) -> None:
+    project = tx.find(project_tables.LOCK_BY_ID, org_id=org_id, id=project_id)
+    if project is not None:
+        service.set_columns(tx, org_id, project, {"replicas": replicas})
+
+
+def live_deployment(tx: Tx, org_id: int, project: Project) -> Deployment | None:
+    """Return the deployment whose release runs, None where nothing does."""
+    found = deployments.find(tx, org_id, project.current_deployment_id or 0)
+    return found if found is not None and found.is_app else None
+
+
+def _add(tx: Tx, org_id: int, project_id: int, preview_id: int | None, deployment_id: int) -> None:
+    tx.one(
+        tables.ADD,
+        org_id=org_id,
+        project_id=project_id,
+        preview_id=preview_id,
+        deployment_id=deployment_id,
+        token=secrets.token_hex(24),
+        status=ReplicaStatus.STARTING,
+        port=None,
+        reason=None,
+        drain_until=None,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )

@@ -1,0 +1,277 @@
+"""What the routes of cronjobs take and give, by its names on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from moorage.core.http.envvars import Env, EnvOut, SecretSet, env_text, read_env
+from moorage.core.http.models import Input, Output, optional
+from moorage.core.kit.clock import to_wire, to_wire_or_none
+from moorage.core.kit.cron import MAX_EXPRESSION_CHARS, BadCron, Cron
+from moorage.errors import BadRequest
+from moorage.products.cronjobs.service import NewCronjob
+from moorage.products.cronjobs.tables import Build, Cronjob, Execution
+from moorage.products.projects.deployments.logs import LogLine
+from moorage.products.projects.schemas import Branch, Command, Folder, Repository
+from moorage.runtime.images import references
+
+NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+
+def _cron(text: str) -> str:
+    try:
+        Cron.parse(text)
+    except BadCron as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def _image(text: str) -> str:
+    references.parse(text)
+    return text
+
+
+CronText = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION_CHARS), AfterValidator(_cron)]
+ImageText = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_image)]
+InstanceType = Literal["micro", "mini", "large", "xlarge"]
+Language = Literal["nodejs", "python", "go", "docker"]
+
+
+class CreateCronjobInput(Input):
+    name: Annotated[str, Field(min_length=1, max_length=52, pattern=NAME)]
+    image_source: Literal["codehost", "github", "public_image"] = "codehost"
+    cron_schedule: CronText
+    region: Annotated[str, Field(min_length=1, max_length=64)] = "us"
+    instance_type: InstanceType = "micro"
+    repository_name: Repository = optional()
+    branch: Branch = "main"
+    is_public: bool = True
+    language: Language = "nodejs"
+    base_dir: Folder = "./"
+    build_cmd: Command = ""
+    start_cmd: Command = ""
+    command: Command = ""
+    dockerfile_path: Folder = "./Dockerfile"
+    docker_build_context_dir: Folder = "./"
+    auto_deploy: bool = False
+    public_image: ImageText = optional(description="An image reference, such as `alpine:3.20`.")
+    env: Annotated[Env, Field(default_factory=list)]
+    secrets: Annotated[Env, Field(default_factory=list, description="Never returned.")]
+
+    def check_source(self) -> None:
+        """Raise BadRequest unless just the source is given that `imageSource` says."""
+        needed, other = ("publicImage", "repositoryName") if self.is_image else ("repositoryName", "publicImage")
+        given = {"publicImage": self.public_image, "repositoryName": self.repository_name}
+        wrong = {}
+        if given[needed] is None:
+            wrong[needed] = f"is required where imageSource is {self.image_source}"
+        if given[other] is not None:
+            wrong[other] = f"must not be given where imageSource is {self.image_source}"
+        if wrong:
+            raise BadRequest("The request is not valid", fields=wrong)
+
+    @property
+    def is_image(self) -> bool:
+        return self.image_source == "public_image"
+
+    def new(self) -> NewCronjob:
+        common = ("name", "cron_schedule", "region", "instance_type", "command")
+        own = (
+            "repository_name", "branch", "is_public", "language", "base_dir", "build_cmd", "start_cmd",
+            "dockerfile_path", "docker_build_context_dir", "auto_deploy",
+        )  # fmt: skip
+        given = {name: getattr(self, name) for name in common}
+        if self.is_image:
+            return NewCronjob(
+                **given, image_source="public_image", public_image=self.public_image, env=env_text(self.env)
+            )
+        given |= {name: getattr(self, name) for name in own}
+        return NewCronjob(**given, image_source="codehost", env=env_text(self.env))
+
+    def hidden(self) -> dict[str, str]:
+        return {each.name: each.value for each in self.secrets}
+
+
+class UpdateCronjobInput(Input):
+    cron_schedule: CronText = optional()
+    instance_type: InstanceType = optional()
+    branch: Branch = optional()
+    language: Language = optional()
+    base_dir: Folder = optional()
+    build_cmd: Command = optional()
+    start_cmd: Command = optional()
+    dockerfile_path: Folder = optional()
+    docker_build_context_dir: Folder = optional()
+    auto_deploy: bool = optional()
+    public_image: ImageText = optional()
+    command: Command = optional()
+    env: Env = optional()
+    secrets: SecretSet = optional(description="Replaces all; one without a value keeps the one it has.")
+
+    def changes(self) -> dict[str, Any]:
+        sent = {name: value for name, value in self.sent().items() if name != "secrets"}
+        return sent | ({"env": env_text(sent["env"])} if "env" in sent else {})
+
+    def hidden(self) -> list[tuple[str, str | None]] | None:
+        if "secrets" not in self.model_fields_set:
+            return None
+        return [(each.name, each.value) for each in self.secrets]
+
+
+class RunStats(Output, frozen=True):
+    total_runs: int
+    successful_runs: int
+    failed_runs: int
+    skipped_runs: int
+    last_run_at: str | None
+    next_run_at: str | None
+
+    @classmethod
+    def of(cls, found: Cronjob, next_run_at: int | None) -> RunStats:
+        return cls(
+            total_runs=found.total_runs,
+            successful_runs=found.successful_runs,
+            failed_runs=found.failed_runs,
+            skipped_runs=found.skipped_runs,
+            last_run_at=to_wire_or_none(found.last_run_at),
+            next_run_at=to_wire_or_none(next_run_at),
+        )
+
+
+class CronjobListItem(Output, frozen=True):
+    id: int
+    name: str | None
+    cron_schedule: str | None
+    region: str | None
+    instance_type: str | None
+    language: str | None
+    image_source: str | None
+    status: str | None
+    is_active: bool
+    run_stats: RunStats
+    created_at: str | None
+    updated_at: str | None
+
+    @classmethod
+    def of(cls, found: Cronjob, next_run_at: int | None) -> CronjobListItem:
+        return cls(
+            id=found.id,
+            name=found.name,
+            cron_schedule=found.cron_schedule,
+            region=found.region,
+            instance_type=found.instance_type,
+            language=found.language,
+            image_source=found.image_source,
+            status=found.status,
+            is_active=found.is_active,
+            run_stats=RunStats.of(found, next_run_at),
+            created_at=to_wire(found.created_at),
+            updated_at=to_wire(found.updated_at),
+        )
+
+
+class CronjobDetail(Output, frozen=True):
+    id: int
+    name: str | None
+    repository_name: str | None
+    branch: str | None
+    organization_id: str
+    is_public: bool
+    auto_deploy: bool
+    base_dir: str | None
+    language: str | None
+    build_cmd: str | None
+    start_cmd: str | None
+    command: str | None
+    region: str | None
+    cron_schedule: str | None
+    instance_type: str | None
+    image_source: str | None
+    public_image: str | None
+    docker_build_context_dir: str | None
+    dockerfile_path: str | None
+    docker_build_args: dict[str, str] | None
+    status: str | None
+    is_active: bool
+    env: list[EnvOut]
+    run_stats: RunStats
+    created_at: str | None
+    updated_at: str | None
+
+    @classmethod
+    def of(cls, found: Cronjob, next_run_at: int | None) -> CronjobDetail:
+        same = (
+            "id", "name", "repository_name", "branch", "is_public", "auto_deploy", "base_dir", "language", "build_cmd",
+            "start_cmd", "command", "region", "cron_schedule", "instance_type", "image_source", "public_image",
+            "docker_build_context_dir", "dockerfile_path", "status", "is_active",
+        )  # fmt: skip
+        return cls(
+            **{name: getattr(found, name) for name in same},
+            organization_id=str(found.org_id),
+            docker_build_args=None,
+            env=read_env(found.env),
+            run_stats=RunStats.of(found, next_run_at),
+            created_at=to_wire(found.created_at),
+            updated_at=to_wire(found.updated_at),
+        )
+
+
+class CronjobMutationResult(Output, frozen=True):
+    id: int
+    name: str
+    status: str
+    deployment_uuid: str | None
+
+    @classmethod
+    def of(cls, found: Cronjob, build: Build | None = None) -> CronjobMutationResult:
+        return cls(found.id, found.name, found.status, build.uuid if build else None)
+
+
+class TriggerCronjobResult(Output, frozen=True):
+    execution_uuid: str
+    status: str
+
+
+class CronjobExecution(Output, frozen=True):
+    id: int
+    cronjob_id: int | None
+    execution_uuid: str
+    status: str
+    scheduled_for: str | None
+    started_at: str | None
+    completed_at: str | None
+    exit_code: int | None
+    error_message: str | None
+    created_at: str | None
+    updated_at: str | None
+
+    @classmethod
+    def of(cls, found: Execution) -> CronjobExecution:
+        return cls(
+            id=found.id,
+            cronjob_id=found.cronjob_id,
+            execution_uuid=found.uuid,
+            status=found.status,
+            scheduled_for=to_wire_or_none(found.scheduled_for),
+            started_at=to_wire_or_none(found.started_at),
+            completed_at=to_wire_or_none(found.completed_at),
+            exit_code=found.exit_code,
+            error_message=found.error_message,
+            created_at=to_wire(found.created_at),
+            updated_at=to_wire(found.updated_at),
+        )
+
+
+class ExecutionLogs(Output, frozen=True):
+    logs: str
+    lines: list[LogLine]
+
+
+class BuildLogs(Output, frozen=True):
+    deployment_uuid: str
+    status: str
+    commit_sha: str | None
+    logs: str
+    lines: list[LogLine]

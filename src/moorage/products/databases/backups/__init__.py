@@ -1,0 +1,1 @@
+"""Backups of databases: schedules, restores and restore tests."""

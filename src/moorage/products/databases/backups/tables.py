@@ -1,0 +1,61 @@
+"""Queries of backups, and of the pieces of logs that lead on from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import delete, select, update
+
+from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
+from moorage.products.databases.tables import Backup, Database, backup, database, wal
+
+_b, _d, _w = backup.c, database.c, wal.c
+_all = select(*columns(backup))
+_of_database = (_b.org_id == arg("org_id")) & (_b.database_id == arg("database_id"))
+_this = (_b.org_id == arg("org_id")) & (_b.id == arg("id"))
+
+# The newest comes first; the number tells those apart that began in the same moment.
+OF_DATABASE = Query(_all.where(_of_database).order_by(_b.started_at.desc(), _b.id.desc()), Backup)
+FIND = Query(_all.where(_this), Backup)
+FIND_BY_NAME = Query(_all.where(_of_database & (_b.name == arg("name"))), Backup)
+ADD: Query[int] = Query(
+    insert_or_ignore(backup), scalar, sets=tuple(column.name for column in backup.c if column.name != "id")
+)
+SET_VERIFIED = Command(update(backup).where(_this).values(verified_at=arg("now"), updated_at=arg("now")))
+DELETE = Command(delete(backup).where(_this))
+WITH_BACKUPS = Query(
+    select(*columns(database)).where(_d.id.in_(select(_b.database_id)) & _d.deleted_at.is_(None)).order_by(_d.id),
+    Database,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a server's log that is stored; its name begins with the server's folder."""
+
+    id: int
+    name: str
+    digest: str
+    size: int
+
+    @property
+    def folder(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def file(self) -> str:
+        return self.name.partition("/")[2]
+
+
+_pieces_of = (_w.org_id == arg("org_id")) & (_w.database_id == arg("database_id"))
+PIECES = Query(select(_w.id, _w.name, _w.digest, _w.size).where(_pieces_of).order_by(_w.name), Piece)
+ADD_PIECE: Query[int] = Query(
+    insert_or_ignore(wal), scalar, sets=("org_id", "database_id", "name", "digest", "size", "stored_at")
+)
+DELETE_PIECE = Command(delete(wal).where((_w.org_id == arg("org_id")) & (_w.id == arg("id"))))
+ARCHIVING = Query(
+    select(*columns(database))
+    .where(_d.backup & (_d.backup_method == "physical") & _d.deleted_at.is_(None))
+    .order_by(_d.id),
+    Database,
+)

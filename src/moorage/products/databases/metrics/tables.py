@@ -1,0 +1,135 @@
+"""Queries on what is measured of databases: what their servers use now, and what they did over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, Integer, Text, case, cast, delete, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.elements import ClauseElement
+
+from moorage.core.db.query import Command, Query, arg, columns, scalar
+from moorage.products.databases.states import DatabaseStatus
+from moorage.products.databases.tables import Database, Server, database, sample, server
+
+COUNTED = ("looks", "answers", "connections", "queries_ms")
+UNSURE = ("queries", "cache_hits", "cache_reads")  # None where nobody could tell
+REASON = "its disk is full"  # what the reason of a database begins with that was stopped from growing
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What some samples that follow one another come to."""
+
+    number: int  # which part of the span of time that was asked for
+    looks: int
+    answers: int
+    connections: int
+    queries_ms: int
+    queries: int | None
+    cache_hits: int | None
+    cache_reads: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The newest sample of a database."""
+
+    at: int
+    answers: int
+    connections: int
+    max_connections: int | None
+
+
+_d, _s, _m = database.c, server.c, sample.c
+_its = (_m.org_id == arg("org_id")) & (_m.database_id == arg("database_id")) & (_m.step_s == arg("step_s"))
+_runs = (_d.status == DatabaseStatus.RUNNING) & _d.deleted_at.is_(None)
+
+RUNNING = Query(select(*columns(database)).where(_runs).order_by(_d.id), Database)
+SERVERS_OF_RUNNING = Query(
+    select(*columns(server)).join(database, _d.id == _s.database_id).where(_runs).order_by(_s.id), Server
+)
+NEVER_SEEN: Query[int] = Query(
+    select(_d.id).join(server, _s.database_id == _d.id).where(_runs & _s.seen_at.is_(None)).distinct(), scalar
+)
+
+
+def _hold(dialect: str) -> ClauseElement:
+    """Of some databases, those that are there still. On PostgreSQL they cannot go until the end of the unit."""
+    given = arg("given", Text)
+    if dialect == "sqlite":
+        ids = select(func.json_each(given).table_valued("value").c.value)
+    else:
+        values = func.json_array_elements_text(cast(given, postgresql.JSON)).table_valued("value")
+        ids = select(cast(values.c.value, BigInteger))
+    held = select(_d.id).where(_d.id.in_(ids)).order_by(_d.id)
+    return held.with_for_update(read=True, key_share=True)
+
+
+HOLD: Query[int] = Query(_hold, scalar)
+
+# A server that was started anew since it was looked at has another token: what was seen is not about it.
+SET_SEEN = Command(
+    update(server)
+    .where((_s.org_id == arg("org_id")) & (_s.id == arg("id")) & (_s.token == arg("token")))
+    .values(
+        cpu_milli=arg("cpu"),
+        memory_bytes=arg("memory"),
+        seen_restarts=arg("seen"),
+        started_at=arg("since"),
+        seen_at=arg("at"),
+    )
+)
+
+
+def _add(dialect: str) -> ClauseElement:
+    """An INSERT that adds to the row which is there already."""
+    make: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    added = make(sample)
+    changes = {name: _m[name] + added.excluded[name] for name in COUNTED}
+    for name in UNSURE:
+        changes[name] = func.coalesce(_m[name] + added.excluded[name], added.excluded[name], _m[name])
+    changes["max_connections"] = func.coalesce(added.excluded.max_connections, _m.max_connections)
+    statement: ClauseElement = added.on_conflict_do_update(index_elements=["database_id", "step_s", "at"], set_=changes)
+    return statement
+
+
+ADD = Command(_add, sets=("org_id", "database_id", "step_s", "at", "max_connections", *COUNTED, *UNSURE))
+
+_number = ((_m.at - arg("start", BigInteger)) // arg("width", BigInteger)).label("number")
+SUMS = Query(
+    select(_number, *(cast(func.sum(_m[name]), BigInteger) for name in (*COUNTED, *UNSURE)))
+    .where(_its & (_m.at >= arg("start")) & (_m.at < arg("end")))
+    .group_by(_number)
+    .order_by(_number),
+    Sums,
+)
+LATEST = Query(
+    select(_m.at, _m.answers, _m.connections, _m.max_connections).where(_its).order_by(_m.at.desc()).limit(1), Latest
+)
+DELETE_OF_DATABASE = Command(
+    delete(sample).where((_m.org_id == arg("org_id")) & (_m.database_id == arg("database_id")))
+)
+_oldest = select(_m.id).where((_m.step_s == arg("step_s")) & (_m.at < arg("before"))).limit(arg("most", Integer))
+TRIM = Command(delete(sample).where(_m.id.in_(_oldest)))
+
+# Only of one that runs: whoever changes it meanwhile decides what is said of it, and the next look comes soon.
+_this = (_d.org_id == arg("org_id")) & (_d.id == arg("id")) & _runs
+SET_USED = Command(update(database).where(_this).values(disk_bytes=arg("used")))
+SET_FULL = Command(
+    update(database)
+    .where(_this)
+    .values(is_full=True, disk_bytes=arg("used"), status_reason=arg("reason"), updated_at=arg("now"))
+)
+_is_ours = or_(_d.status_reason.like(f"{REASON}%"), _d.status_reason.is_(None))
+SET_ROOMY = Command(
+    update(database)
+    .where(_this)
+    .values(
+        is_full=False,
+        disk_bytes=arg("used"),
+        status_reason=case((_is_ours, None), else_=_d.status_reason),
+        updated_at=arg("now"),
+    )
+)

@@ -1,0 +1,1 @@
+"""Databases with a primary and a standby."""

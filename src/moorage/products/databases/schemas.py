@@ -1,0 +1,222 @@
+"""What the routes of databases take and give, by its names on the wire."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+
+from moorage.accounts.plans import tiers
+from moorage.core.http.models import Input, Output, optional
+from moorage.core.kit.clock import to_wire
+from moorage.products.databases import urls
+from moorage.products.databases.service import NewDatabase
+from moorage.products.databases.tables import Database
+from moorage.runtime.database_servers.ports import ADMIN, REPLICATOR
+from moorage.settings import Settings
+
+NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+VERSIONS = {"postgresql": ("16.4.0", "14.8.0"), "mysql": ("8.4.2", "5.7.44")}
+# Names that belong to the servers themselves.
+RESERVED_USERS = frozenset((ADMIN, REPLICATOR, "postgres", "root", "mysql", "mariadb.sys", "public", "none"))
+RESERVED_DATABASES = frozenset(
+    ("postgres", "template0", "template1", "mysql", "information_schema", "performance_schema", "sys")
+)
+
+
+def _printable(text: str) -> str:
+    if any(unicodedata.category(char) in ("Cc", "Cs") for char in text):
+        raise ValueError("must not contain control characters")
+    return text
+
+
+def _username(name: str) -> str:
+    if name.lower() in RESERVED_USERS or name.lower().startswith("pg_"):
+        raise ValueError("is reserved for the server itself")
+    if len(name.encode()) > 63:
+        raise ValueError("should have at most 63 bytes")
+    return _printable(name)
+
+
+def _database_name(name: str) -> str:
+    if name.lower() in RESERVED_DATABASES:
+        raise ValueError("is reserved for the server itself")
+    if name != name.strip() or len(name.encode()) > 63:
+        raise ValueError("should have at most 63 bytes, and no spaces at its ends")
+    return _printable(name)
+
+
+def _tier(key: str) -> str:
+    if tiers.find_tier(key) is None:
+        raise ValueError(f"is not a tier; there is {', '.join(each.key for each in tiers.CATALOG)}")
+    return key
+
+
+TierKey = Annotated[str, AfterValidator(_tier)]
+
+
+class CreateDatabaseInput(Input):
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern=NAME)]
+    type: Literal["postgresql", "mysql"]
+    version: Annotated[str, Field(description="PostgreSQL: `16.4.0`, `14.8.0`; MySQL: `8.4.2`, `5.7.44`.")]
+    instance_type: Annotated[TierKey, Field(description="A tier's key.")]
+    visibility: Literal["public", "private"] = "public"
+    username: Annotated[str, Field(min_length=1, max_length=63), AfterValidator(_username)] = optional()
+    db_name: Annotated[str, Field(min_length=1, max_length=63), AfterValidator(_database_name)] = optional()
+    password: Annotated[str, Field(min_length=8, max_length=256), AfterValidator(_printable)] = optional()
+    region: Annotated[str, Field(min_length=1, max_length=64)] = "us"
+    backup: Literal["enabled", "disabled"] = "disabled"
+    architecture: Literal["standalone", "replicaset"] = "standalone"
+    project_id: Annotated[int, Field(ge=1)] = optional(description="The project that gets its address as a secret.")
+
+    @field_validator("version")
+    @classmethod
+    def _is_of_the_type(cls, version: str, info: ValidationInfo) -> str:
+        known = VERSIONS.get(info.data.get("type", ""))
+        if known is not None and version not in known:
+            raise ValueError(f"should be {' or '.join(known)} for {info.data['type']}")
+        return version
+
+    def new(self) -> NewDatabase:
+        taken = (
+            "name", "type", "version", "instance_type", "visibility", "username", "db_name", "password", "region",
+            "architecture", "project_id",
+        )  # fmt: skip
+        return NewDatabase(**{name: getattr(self, name) for name in taken}, backup=self.backup == "enabled")
+
+
+class ChangeTierInput(Input):
+    instance_type: Annotated[TierKey, Field(description="A tier's key.")]
+    expected_current_tier: str = optional(description="Refuses the change where the tier is another one by now.")
+    confirm_downgrade_to_free: bool = False
+
+
+class ServerDetails(Output, frozen=True):
+    cpu: float
+    memory: float
+    disk: int
+
+    @classmethod
+    def of(cls, found: Database) -> ServerDetails:
+        return cls(found.tier.cpu, found.tier.memory, found.tier.disk)
+
+
+class ConnectionDetails(Output, frozen=True):
+    host: str | None
+    port: int | None
+    username: str
+    database: str
+    password_available: bool
+
+
+class DatabaseListItem(Output, frozen=True):
+    id: int
+    name: str | None
+    type: str
+    version: str | None
+    status: str | None
+    visibility: str
+    instance_type: str | None
+    server_details: ServerDetails
+    created_at: str | None
+
+    @classmethod
+    def of(cls, found: Database) -> DatabaseListItem:
+        return cls(
+            id=found.id,
+            name=found.name,
+            type=found.engine,
+            version=found.version,
+            status=found.status,
+            visibility=found.visibility,
+            instance_type=found.instance_type,
+            server_details=ServerDetails.of(found),
+            created_at=to_wire(found.created_at),
+        )
+
+
+class DatabaseDetail(Output, frozen=True):
+    id: int
+    name: str | None
+    type: str
+    version: str | None
+    engine_version: str | None
+    engine_exact: bool | None
+    engine_note: str | None
+    status: str | None
+    status_reason: str | None
+    visibility: str
+    instance_type: str | None
+    organization_id: str
+    project_id: int | None
+    region: str | None
+    backup: str
+    backups_to_keep: int | None
+    architecture: str
+    server_details: ServerDetails
+    disk_used_bytes: int
+    public_url: str | None
+    private_url: str | None
+    connection_details: ConnectionDetails
+    last_verified_restore: str | None
+    created_at: str | None
+    updated_at: str | None
+
+    @classmethod
+    def of(cls, found: Database, settings: Settings) -> DatabaseDetail:
+        address = urls.urls_of(settings, found)
+        has_run = found.running_since is not None
+        return cls(
+            id=found.id,
+            name=found.name,
+            type=found.engine,
+            version=found.version,
+            engine_version=found.engine_version,
+            engine_exact=found.engine_exact,
+            engine_note=found.engine_note,
+            status=found.status,
+            status_reason=found.status_reason,
+            visibility=found.visibility,
+            instance_type=found.instance_type,
+            organization_id=str(found.org_id),
+            project_id=found.project_id,
+            region=found.region,
+            backup="enabled" if found.backup else "disabled",
+            backups_to_keep=found.backups_to_keep,
+            architecture=found.architecture,
+            server_details=ServerDetails.of(found),
+            disk_used_bytes=found.disk_bytes,
+            public_url=address.public,
+            private_url=address.private,
+            connection_details=ConnectionDetails(
+                host=urls.host_of(settings, found) if has_run else None,
+                port=found.port if has_run else None,
+                username=found.username,
+                database=found.db_name,
+                password_available=has_run,
+            ),
+            last_verified_restore=to_wire(found.verified_at) if found.verified_at else None,
+            created_at=to_wire(found.created_at),
+            updated_at=to_wire(found.updated_at),
+        )
+
+
+class DatabaseConnectionStrings(Output, frozen=True):
+    public_url: str | None
+    private_url: str | None
+    ca_certificate: str | None
+
+
+class DatabaseCredentials(Output, frozen=True):
+    password: str | None
+    public_url: str | None
+    private_url: str | None
+
+
+class Deleted(Output, frozen=True, rename={"is_async": "async"}):
+    is_async: bool
+
+
+class Done(Output, frozen=True):
+    ok: bool

@@ -1,0 +1,319 @@
+"""Databases, the servers they run on, and their backups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    UniqueConstraint,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from moorage.accounts.identity.tables import organization
+from moorage.accounts.plans import tiers
+from moorage.accounts.plans.tiers import Tier
+from moorage.core.db.query import Command, Query, arg, columns, scalar
+from moorage.core.db.schema import Id, id_column, millis, table, text
+
+database = table(
+    "database",
+    id_column(),
+    Column("org_id", Id, nullable=False),
+    Column("project_id", Id, nullable=True),  # the one that it is linked to
+    text("secret_name", nullable=True),  # which secret of that project leads to it
+    text("name"),
+    text("type"),  # in upper case
+    text("version"),  # as it was asked for
+    text("software", nullable=True),  # what it runs on, such as postgresql-16.4
+    text("engine_version", nullable=True),  # the server's own words
+    Column("engine_exact", Boolean, nullable=True),
+    text("engine_note", nullable=True),
+    text("status"),  # DatabaseStatus
+    text("status_reason", nullable=True),
+    text("visibility"),
+    text("instance_type"),
+    text("region"),
+    text("architecture"),
+    text("username"),
+    text("db_name"),
+    Column("port", Integer, nullable=False),
+    Column("backup", Boolean, nullable=False),
+    text("backup_method"),
+    text("backup_cron"),
+    Column("backup_days", Integer, nullable=False),
+    Column("backups_to_keep", Integer, nullable=True),
+    Column("is_full", Boolean, nullable=False),  # It has used up its disk, and takes no more data.
+    Column("disk_bytes", BigInteger, nullable=False),
+    millis("running_since", nullable=True),  # when it first ran
+    millis("verified_at", nullable=True),  # when a backup of it was last restored to prove that it can be
+    millis("deleted_at", nullable=True),  # It is in the trash since.
+    millis("created_at"),
+    millis("updated_at"),
+)
+Index(
+    "uq_database_org_id_name",
+    database.c.org_id,
+    database.c.name,
+    unique=True,
+    sqlite_where=database.c.deleted_at.is_(None),
+    postgresql_where=database.c.deleted_at.is_(None),
+)
+
+server = table(
+    "database_server",
+    id_column(),
+    Column("org_id", Id, nullable=False),
+    Column("database_id", Id, nullable=False),
+    text("role"),  # primary or replica
+    text("folder"),  # its name below the database's
+    text("token"),  # what watches over it proves with this that it is the one
+    Column("port", Integer, nullable=False),
+    Column("in_sync", Boolean, nullable=False),  # of a replica: nothing was acknowledged that it does not have
+    Column("restarts", Integer, nullable=False),  # before what watches over it now
+    text("reason", nullable=True),  # what keeps it from running
+    millis("started_at", nullable=True),
+    Column("cpu_milli", Integer, nullable=True),
+    Column("memory_bytes", BigInteger, nullable=True),
+    Column("seen_restarts", Integer, nullable=False),  # in all, when it was last looked at
+    millis("seen_at", nullable=True),
+    millis("created_at"),
+    millis("updated_at"),
+)
+Index("ix_database_server_database_id", server.c.database_id)
+
+backup = table(
+    "database_backup",
+    id_column(),
+    Column("org_id", Id, nullable=False),
+    Column("database_id", Id, nullable=False),
+    text("name"),
+    text("status"),  # BackupStatus
+    text("method"),
+    text("cause"),  # schedule, user, or safety: one that is made before a restore
+    text("software"),
+    text("digest", nullable=True),
+    Column("total_size", BigInteger, nullable=True),
+    Column("entries", Integer, nullable=True),  # in its table of contents
+    text("first_wal", nullable=True),  # of a physical one: the first piece of the log that it needs
+    text("reason", nullable=True),
+    millis("started_at"),
+    millis("completed_at", nullable=True),
+    millis("expires_at", nullable=True),
+    millis("verified_at", nullable=True),
+    millis("updated_at"),
+    UniqueConstraint("database_id", "name"),
+)
+
+wal = table(
+    "database_wal",
+    id_column(),
+    Column("org_id", Id, nullable=False),
+    Column("database_id", Id, nullable=False),
+    text("name"),
+    text("digest"),
+    Column("size", BigInteger, nullable=False),
+    millis("stored_at"),
+    UniqueConstraint("database_id", "name"),
+)
+
+sample = table(
+    "database_sample",
+    id_column(),
+    Column("org_id", Id, nullable=False),
+    Column("database_id", Id, nullable=False),
+    Column("step_s", Integer, nullable=False),  # how long a time it sums up: 15, 300 or 3600 s
+    millis("at"),  # the beginning of that time
+    Column("looks", Integer, nullable=False),
+    Column("answers", Integer, nullable=False),  # in how many of the looks the server answered
+    Column("connections", BigInteger, nullable=False),  # summed over the answers
+    Column("max_connections", Integer, nullable=True),
+    Column("queries", BigInteger, nullable=True),  # how many, in
+    Column("queries_ms", BigInteger, nullable=False),  # so much time that could be told
+    Column("cache_hits", BigInteger, nullable=True),
+    Column("cache_reads", BigInteger, nullable=True),
+    UniqueConstraint("database_id", "step_s", "at"),
+)
+Index("ix_database_sample_step_s_at", sample.c.step_s, sample.c.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    id: int
+    org_id: int
+    project_id: int | None
+    secret_name: str | None
+    name: str
+    type: str
+    version: str
+    software: str | None
+    engine_version: str | None
+    engine_exact: bool | None
+    engine_note: str | None
+    status: str
+    status_reason: str | None
+    visibility: str
+    instance_type: str
+    region: str
+    architecture: str
+    username: str
+    db_name: str
+    port: int
+    backup: bool
+    backup_method: str
+    backup_cron: str
+    backup_days: int
+    backups_to_keep: int | None
+    is_full: bool
+    disk_bytes: int
+    running_since: int | None
+    verified_at: int | None
+    deleted_at: int | None
+    created_at: int
+    updated_at: int
+
+    @property
+    def engine(self) -> str:
+        """Return its type as it is on the wire."""
+        return self.type.lower()
+
+    @property
+    def tier(self) -> Tier:
+        found = tiers.find_tier(self.instance_type)
+        assert found is not None  # What is stored was checked.
+        return found
+
+    @property
+    def is_replicated(self) -> bool:
+        return self.architecture == "replicaset"
+
+    @property
+    def resource(self) -> str:
+        """Return what the vault calls it."""
+        return f"database:{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    id: int
+    org_id: int
+    database_id: int
+    role: str
+    folder: str
+    token: str
+    port: int
+    in_sync: bool
+    restarts: int
+    reason: str | None
+    started_at: int | None
+    cpu_milli: int | None
+    memory_bytes: int | None
+    seen_restarts: int
+    seen_at: int | None
+    created_at: int
+    updated_at: int
+
+    @property
+    def key(self) -> str:
+        return f"d{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    id: int
+    org_id: int
+    database_id: int
+    name: str
+    status: str
+    method: str
+    cause: str
+    software: str
+    digest: str | None
+    total_size: int | None
+    entries: int | None
+    first_wal: str | None
+    reason: str | None
+    started_at: int
+    completed_at: int | None
+    expires_at: int | None
+    verified_at: int | None
+    updated_at: int
+
+
+_d, _s, _b = database.c, server.c, backup.c
+_this = (_d.org_id == arg("org_id")) & (_d.id == arg("id"))
+_live = _d.deleted_at.is_(None)
+_of_database = (_s.org_id == arg("org_id")) & (_s.database_id == arg("database_id"))
+
+FIND = Query(
+    select(*columns(database)).where((_d.org_id == arg("org_id")) & (_d.name == arg("name")) & _live), Database
+)
+LOCK = Query(
+    select(*columns(database)).where((_d.org_id == arg("org_id")) & (_d.name == arg("name")) & _live).with_for_update(),
+    Database,
+)
+FIND_BY_ID = Query(select(*columns(database)).where(_this), Database)
+LOCK_BY_ID = Query(select(*columns(database)).where(_this).with_for_update(), Database)
+PAGE = Query(
+    select(*columns(database))
+    .where((_d.org_id == arg("org_id")) & _live)
+    .order_by(_d.id.desc())
+    .limit(arg("most", Integer))
+    .offset(arg("skip", Integer)),
+    Database,
+)
+COUNT: Query[int] = Query(
+    select(func.count()).select_from(database).where((_d.org_id == arg("org_id")) & _live), scalar
+)
+OF_PROJECT = Query(
+    select(*columns(database)).where((_d.org_id == arg("org_id")) & (_d.project_id == arg("project_id")) & _live),
+    Database,
+)
+ALL_OF = Query(select(*columns(database)).where((_d.org_id == arg("org_id")) & _live), Database)
+EVERY = Query(select(*columns(database)).order_by(_d.id), Database)
+WITH_PLANS: Query[tuple[Database, str, bool]] = Query(
+    select(*columns(database), organization.c.plan, organization.c.card_verified)
+    .join(organization, organization.c.id == _d.org_id)
+    .where(_live & _d.status.in_(("running", "stopped")))
+    .order_by(_d.id),
+    lambda *row: (Database(*row[:-2]), row[-2], row[-1]),
+)
+IN_TRASH = Query(select(*columns(database)).where(_d.deleted_at.is_not(None)).order_by(_d.id), Database)
+PORTS: Query[int] = Query(select(_d.port).union(select(_s.port)), scalar)
+ADD: Query[int] = Query(
+    insert(database).returning(_d.id), scalar, sets=tuple(column.name for column in database.c if column.name != "id")
+)
+DELETE = Command(delete(database).where(_this))
+# What changes while a database lives, beside its status.
+_CHANGING = (
+    "project_id", "secret_name", "software", "engine_version", "engine_exact", "engine_note", "status_reason",
+    "instance_type", "backup", "backup_method", "backup_cron", "backup_days", "backups_to_keep", "is_full",
+    "disk_bytes", "verified_at", "deleted_at", "port",
+)  # fmt: skip
+SET = {
+    name: Command(update(database).where(_this).values(**{name: arg("new", _d[name].type), "updated_at": arg("now")}))
+    for name in _CHANGING
+}
+
+SERVERS_OF = Query(select(*columns(server)).where(_of_database).order_by(_s.id), Server)
+_this_server = (_s.org_id == arg("org_id")) & (_s.id == arg("id"))
+FIND_SERVER = Query(select(*columns(server)).where(_this_server), Server)
+EVERY_SERVER = Query(select(*columns(server)).order_by(_s.id), Server)
+ADD_SERVER: Query[int] = Query(
+    insert(server).returning(_s.id), scalar, sets=tuple(column.name for column in server.c if column.name != "id")
+)
+DELETE_SERVER = Command(delete(server).where(_this_server))
+SET_SERVER = {
+    name: Command(
+        update(server).where(_this_server).values(**{name: arg("new", _s[name].type), "updated_at": arg("now")})
+    )
+    for name in ("role", "folder", "token", "port", "in_sync", "restarts", "reason", "started_at")
+}

@@ -1,0 +1,121 @@
+"""Deleted databases: their data waits for some days, and can be taken back by the operator until then."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from moorage.core import jobs
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.tx import Tx, move
+from moorage.core.jobs import Lane
+from moorage.core.kit import folders
+from moorage.core.kit.clock import DAY_MS
+from moorage.core.vault import service as vault
+from moorage.core.worker.run import Handlers, Run
+from moorage.errors import Conflict, NotFound
+from moorage.products.databases import linking, service, tables
+from moorage.products.databases.servers import Servers, forget_server, primary_of, servers_of
+from moorage.products.databases.states import DATABASE, DatabaseStatus
+from moorage.products.databases.tables import Database
+
+Remover = Callable[[Tx, int, int], None]
+Listener = Callable[[Tx, int, Database], None]
+
+
+class UndeleteDatabase(msgspec.Struct, frozen=True, tag="databases.undelete"):
+    """Take a database out of the trash and start it."""
+
+    org_id: int
+    database_id: int
+
+
+def put(root: Path, trash: Path) -> None:
+    """Move the folder of a database to the trash. Safe to repeat."""
+    trash.mkdir(mode=0o711, exist_ok=True)
+    target = trash / _name(root)
+    if root.exists():
+        folders.remove(target)
+        shutil.move(root, target)
+
+
+def take_back(root: Path, trash: Path) -> None:
+    """Move the folder of a database back. Safe to repeat."""
+    source = trash / _name(root)
+    if not root.exists() and source.exists():
+        root.parent.mkdir(mode=0o711, exist_ok=True)
+        shutil.move(source, root)
+
+
+def _name(root: Path) -> str:
+    return f"database-{root.name}"
+
+
+class Trash:
+    def __init__(self, servers: Servers, wake: Callable[[], None]) -> None:
+        self._servers = servers
+        self._wake = wake
+        self.on_purge: list[Remover] = []  # told of a database that is gone for good, in that transaction
+        self.on_return: list[Listener] = []  # told of one that comes back
+
+    async def empty(self, run: Run) -> None:
+        """Let go of what has waited long enough."""
+        settings = run.db.env.settings
+        before = run.db.env.clock.trusted_now() - settings.trash_days * DAY_MS
+        for found in await run.read(_in_trash):
+            if found.deleted_at is not None and found.deleted_at <= before:
+                gone = settings.folder("trash") / _name(self._servers.root(found.id))
+                await asyncio.to_thread(folders.remove, gone)
+                await run.write(partial(self._purge, org_id=found.org_id, found=found))
+
+    def _purge(self, tx: Tx, org_id: int, found: Database) -> None:
+        for remove in self.on_purge:
+            remove(tx, org_id, found.id)
+        for server in servers_of(tx, org_id, found.id):
+            forget_server(tx, org_id, server)
+        vault.remove_all(tx, org_id, found.resource)
+        tx.run(tables.DELETE, org_id=org_id, id=found.id)
+
+    async def undelete(self, run: Run, job: UndeleteDatabase) -> None:
+        trash = run.db.env.settings.folder("trash")
+        await asyncio.to_thread(take_back, self._servers.root(job.database_id), trash)
+        await run.write(partial(self._set_running, org_id=job.org_id, database_id=job.database_id))
+        self._wake()
+
+    def _set_running(self, tx: Tx, org_id: int, database_id: int) -> None:
+        found = service.get_by_id(tx, org_id, database_id)
+        if found.status != DatabaseStatus.STOPPED:
+            return
+        move(tx, DATABASE, found, to=DatabaseStatus.RUNNING, status_reason=None)
+        linking.tell(tx, org_id, found)
+        linking.restart(tx, org_id, found)
+        for listener in self.on_return:
+            listener(tx, org_id, found)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.add(UndeleteDatabase, self.undelete)
+
+
+@across_organizations("the operator's trash is everybody's")
+def _in_trash(tx: Tx) -> list[Database]:
+    return tx.all(tables.IN_TRASH)
+
+
+def undelete(tx: Tx, org_id: int, database_id: int) -> Database:
+    """Ask for a database to come back from the trash; raises NotFound and Conflict."""
+    found = service.get_by_id(tx, org_id, database_id)
+    if found.deleted_at is None:
+        raise Conflict("The database is not in the trash")
+    if service.find(tx, org_id, found.name) is not None:
+        raise Conflict(f"The organization has another database named {found.name!r} by now; delete that one first")
+    if primary_of(tx, org_id, found.id) is None:
+        raise NotFound("The database has never run, so there is nothing to take back")
+    service.set_column(tx, org_id, found, "deleted_at", None)
+    move(tx, DATABASE, found, to=DatabaseStatus.STOPPED, status_reason="it comes back from the trash")
+    jobs.add(tx, UndeleteDatabase(org_id, found.id), key=service.key_of(found.id), lane=Lane.SERVERS)
+    return service.get_by_id(tx, org_id, found.id)

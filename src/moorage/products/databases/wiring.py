@@ -1,0 +1,182 @@
+"""The parts of databases that live beside the requests; whoever runs the platform starts and closes them."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from moorage.accounts.identity.organizations.service import OrganizationDeleted
+from moorage.core import jobs
+from moorage.core.artifacts.store import ArtifactStore
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database as Store
+from moorage.core.db.tx import Tx
+from moorage.core.http.route import Router
+from moorage.core.jobs import Lane, timetable
+from moorage.core.jobs.timetable import Tick, TickHandler
+from moorage.core.kit.cron import Cron
+from moorage.core.telemetry import Telemetry
+from moorage.core.worker.run import Handlers, Run
+from moorage.products.apps import launching
+from moorage.products.databases import lifecycle, linking, routes, service
+from moorage.products.databases.backups import (
+    jobs as backup_jobs,
+)
+from moorage.products.databases.backups import (
+    restoring,
+)
+from moorage.products.databases.backups import (
+    routes as backup_routes,
+)
+from moorage.products.databases.backups import (
+    service as backups,
+)
+from moorage.products.databases.backups.archiving import Archiver
+from moorage.products.databases.backups.jobs import BackupMaker
+from moorage.products.databases.backups.restore_tests import Driller
+from moorage.products.databases.backups.restoring import Rebuilder, Restorer
+from moorage.products.databases.lifecycle import Lifecycle
+from moorage.products.databases.metrics import retention
+from moorage.products.databases.metrics import routes as metric_routes
+from moorage.products.databases.metrics import service as metrics
+from moorage.products.databases.metrics.sampling import Sampler
+from moorage.products.databases.reconciler import Keeper
+from moorage.products.databases.replication.watcher import Replicator
+from moorage.products.databases.servers import Servers
+from moorage.products.databases.tables import Database
+from moorage.products.databases.trash import Trash
+from moorage.products.projects import service as projects
+from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
+from moorage.runtime.engines.local import LocalReplicas
+from moorage.settings import Settings
+
+PLATFORM = 0
+TRASH = "database.trash"
+TRASH_CRON = "37 * * * *"
+
+
+class EmptyTrash(msgspec.Struct, frozen=True, tag="databases.empty_trash"):
+    """Let go of databases that were deleted long enough ago."""
+
+
+def make_shelf(settings: Settings) -> Shelf:
+    own = settings.folder("engines")
+    return Shelf([own, shared_folder()], own, extra_ca=settings.extra_ca)
+
+
+@dataclass(frozen=True)
+class Databases:
+    db: Store
+    servers: Servers
+    keeper: Keeper
+    replicator: Replicator
+    lifecycle: Lifecycle
+    trash: Trash
+    sampler: Sampler
+    archiver: Archiver
+    backups: backup_jobs.Parts
+
+    @classmethod
+    def make(cls, db: Store, telemetry: Telemetry, artifacts: ArtifactStore, *, is_sandboxed: bool) -> Databases:
+        settings = db.env.settings
+        engine = LocalReplicas(settings.folder("run"), "databases")
+        servers = Servers(db, engine, make_shelf(settings), is_sandboxed=is_sandboxed)
+        keeper = Keeper(db, servers, telemetry)
+        replicator = Replicator(db, servers, telemetry)
+        archiver = Archiver(db, servers, artifacts, telemetry)
+        maker = BackupMaker(servers, artifacts)
+        rebuilder = Rebuilder(servers, artifacts, archiver)
+        restorer = Restorer(servers, maker, rebuilder, archiver)
+
+        async def part_with_replica(found: Database) -> None:
+            if found.is_replicated:
+                await replicator.dismiss(found)
+
+        async def make_replica_anew(found: Database) -> None:
+            if found.is_replicated:
+                await replicator.seed(found)
+
+        restorer.before_switch.append(part_with_replica)
+        restorer.after_switch.append(make_replica_anew)
+        restorer.resting = archiver.resting = replicator.resting
+        replicator.on_promoted.append(_back_up_anew)
+        return cls(
+            db=db,
+            servers=servers,
+            keeper=keeper,
+            replicator=replicator,
+            lifecycle=Lifecycle(servers, replicator, keeper.wake),
+            trash=Trash(servers, keeper.wake),
+            sampler=Sampler(db, servers, telemetry),
+            archiver=archiver,
+            backups=backup_jobs.Parts(
+                servers, maker, archiver, restorer.handle, restoring.give_up, Driller(servers, rebuilder).handle
+            ),
+        )
+
+    def routers(self) -> list[Router]:
+        return [
+            routes.make_router(routes.Parts(self.db, self.servers.shelf)),
+            backup_routes.make_router(),
+            metric_routes.make_router(),
+        ]
+
+    def register(self, handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
+        async def empty_trash(run: Run, _: EmptyTrash) -> None:
+            await self.trash.empty(run)
+
+        self.lifecycle.on_running.append(backups.plan)
+        self.lifecycle.on_deleted.append(_unplan)
+        self.trash.on_return.append(backups.plan)
+        self.trash.on_purge += [backups.remove_all, metrics.remove_of_database]
+        lifecycle.register(handlers, self.lifecycle)
+        self.trash.register(handlers)
+        handlers.add(EmptyTrash, empty_trash)
+        ticks[TRASH] = _on_tick
+        backup_jobs.register(handlers, ticks, self.backups)
+        retention.register(handlers, ticks)
+        handlers.listen(OrganizationDeleted, _delete_databases)
+        launching.doors["databases"] = linking.doors
+        projects.dependents["databases"] = linking.leave_project
+
+    async def ensure(self, db: Store, now: int) -> None:
+        """Make sure the timetable holds the chores; for the reconciler."""
+        await db.write(_plan)
+        await backup_jobs.ensure(db, now)
+        await retention.ensure(db, now)
+
+    def loops(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what runs for as long as the process that keeps the servers."""
+        return [self.keeper.run(), self.replicator.run(), self.sampler.run(), self.archiver.run()]
+
+    async def close(self) -> None:
+        """Let go of all servers, which run on."""
+        await self.servers.engine.close()
+
+
+@across_organizations("the event names the organization")
+def _delete_databases(tx: Tx, event: OrganizationDeleted) -> None:
+    service.delete_all(tx, event.org_id)
+
+
+def _back_up_anew(tx: Tx, org_id: int, found: Database) -> None:
+    """Begin the log of another folder with a copy of it: what was stored before does not lead there."""
+    if backups.is_archiving(found):
+        backups.request(tx, org_id, found, backups.BY_SCHEDULE)
+
+
+def _unplan(tx: Tx, org_id: int, found: Database) -> None:
+    timetable.remove(tx, org_id, backups.KIND, str(found.id))
+
+
+@across_organizations("the platform's own timetable")
+def _plan(tx: Tx) -> None:
+    timetable.ensure(tx, PLATFORM, TRASH, "", Cron.parse(TRASH_CRON))
+
+
+@across_organizations("the platform's own timetable")
+def _on_tick(tx: Tx, tick: Tick) -> None:
+    jobs.add(tx, EmptyTrash(), key=TRASH, dedupe_key=TRASH, lane=Lane.BACKUPS)

@@ -1,0 +1,82 @@
+"""What happens to domains by itself: their certificates, the daily look at their records, and what deletions take."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from moorage.accounts.identity.organizations.service import OrganizationDeleted
+from moorage.core import jobs
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.jobs import Lane, timetable
+from moorage.core.jobs.timetable import Tick, TickHandler
+from moorage.core.kit.cron import Cron
+from moorage.core.worker.run import Handlers, Run
+from moorage.errors import RetryLater
+from moorage.products.domains import grants, service
+from moorage.products.domains.service import EnsureCertificate, ServedDomainsChanged
+from moorage.products.domains.states import CertificateStatus, DomainStatus
+from moorage.products.domains.tables import Domain
+from moorage.products.domains.verifying import Verifier
+from moorage.products.projects import service as projects
+
+PLATFORM = 0
+KIND = "domains.recheck"
+EVERY = Cron.parse("*/10 * * * *")
+# Certificate authorities allow a handful of failures an hour for a name, so tries soon become rare.
+RETRY_S = (60, 300, 1800, 3600, 7200, 14_400, 28_800)
+
+
+class RecheckDomains(msgspec.Struct, frozen=True, tag="domains.recheck_domains"):
+    """Look again at the verified domains whose time has come."""
+
+
+def register(handlers: Handlers, ticks: dict[str, TickHandler], verifier: Verifier) -> None:
+    """Register for jobs, ticks and deletions. Whoever serves domains listens to `ServedDomainsChanged` too."""
+
+    async def recheck(run: Run, _: RecheckDomains) -> None:
+        await verifier.recheck_due(run.write)
+
+    async def ensure_certificate(run: Run, wanted: EnsureCertificate) -> None:
+        found = await run.read(lambda tx: service.find(tx, wanted.org_id, wanted.domain_id))
+        if found is None or found.status != DomainStatus.VERIFIED:
+            return
+        became = await _ensure(run, verifier, found)
+        await run.write(lambda tx: service.note_certificate(tx, wanted.org_id, wanted.domain_id, became))
+        if became in (CertificateStatus.PENDING, CertificateStatus.FAILED):
+            after_s = RETRY_S[min(run.attempt, len(RETRY_S)) - 1]
+            raise RetryLater(after_s=after_s, why=f"the certificate of {found.domain} is {became}")
+
+    handlers.add(RecheckDomains, recheck)
+    handlers.add(EnsureCertificate, ensure_certificate)
+    handlers.listen(ServedDomainsChanged)
+    handlers.listen(OrganizationDeleted, forget)
+    ticks[KIND] = _on_tick
+    projects.dependents["domains"] = service.remove_of_project
+
+
+async def ensure(db: Database, _now: int) -> None:
+    """Make sure the timetable holds the check; for the reconciler."""
+    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
+
+
+@across_organizations("the platform's own timetable")
+def _on_tick(tx: Tx, tick: Tick) -> None:
+    jobs.add(tx, RecheckDomains(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
+
+
+async def _ensure(run: Run, verifier: Verifier, found: Domain) -> str:
+    """Have the gateway get a certificate, unless it would be refused for the organization's budget."""
+    refusal = await run.read(lambda tx: grants.why_no_certificate(tx, found.org_id, found.domain))
+    is_issued = await asyncio.to_thread(verifier.certificates.status, found.domain) == "issued"
+    if refusal is not None and not is_issued:
+        return CertificateStatus.FAILED
+    return await verifier.certificates.ensure(found.domain)
+
+
+def forget(tx: Tx, event: OrganizationDeleted) -> None:
+    grants.forget(tx, event.org_id)
+    service.remove_of_organization(tx, event.org_id)

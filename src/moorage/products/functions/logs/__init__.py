@@ -1,0 +1,1 @@
+"""Log text of functions."""

@@ -1,0 +1,140 @@
+"""Reading invocations back: a page of them with their logs, and what came after one."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.models import Output
+from moorage.core.http.paging import PageQuery
+from moorage.core.kit.clock import to_wire
+from moorage.errors import NotFound
+from moorage.products.functions.logs import log_text, loglines
+from moorage.products.functions.logs.log_files import FunctionLogs
+from moorage.products.functions.logs.loglines import Texts
+from moorage.products.functions.records import tables as records
+from moorage.products.functions.records.tables import Invocation
+
+# One invocation may have 10 MB of logs and a page a hundred invocations. What is over this is left out, newest last.
+PAGE_LOG_BYTES = 20 * 2**20
+_NO_TEXTS = Texts("", "", is_cut=False)
+
+
+class InvocationSummary(Output, frozen=True):
+    """An invocation without what it printed."""
+
+    id: int
+    duration: float
+    status: str
+    error: str | None
+    timestamp: str
+    activation_id: str
+    version: int
+    door: str
+    wait_ms: float
+    cold_start: bool
+
+    @classmethod
+    def of(cls, row: Invocation) -> InvocationSummary:
+        return cls(**_common(row))
+
+
+class FunctionInvocation(Output, frozen=True):
+    id: int
+    duration: float
+    status: str
+    error: str | None
+    stdout: str
+    stderr: str
+    timestamp: str
+    activation_id: str
+    version: int
+    door: str
+    wait_ms: float
+    cold_start: bool
+    logs_cut: bool  # the page's logs are too large for one answer; a smaller page shows more of these
+    logs_dropped: bool  # what it printed, or some of it, was not kept; `stderr` says why
+
+    @classmethod
+    def of(cls, row: Invocation, texts: Texts) -> FunctionInvocation:
+        return cls(
+            **_common(row),
+            stdout=texts.stdout,
+            stderr=texts.stderr,
+            logs_cut=texts.is_cut,
+            logs_dropped=texts.is_dropped,
+        )
+
+
+def _common(row: Invocation) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "duration": row.duration_us / 1000,
+        "status": "success" if row.ok else "error",
+        "error": row.error,
+        "timestamp": to_wire(row.started_at),
+        "activation_id": row.activation_id,
+        "version": row.version,
+        "door": row.door,
+        "wait_ms": row.wait_us / 1000,
+        "cold_start": row.cold,
+    }
+
+
+def get_function_id(tx: Tx, org_id: int, name: str) -> int:
+    found = tx.find(records.FUNCTION_ID, org_id=org_id, name=name)
+    if found is None:
+        raise NotFound(f"There is no function {name!r}")
+    return found
+
+
+def page_of(tx: Tx, org_id: int, name: str, query: PageQuery) -> tuple[list[Invocation], int]:
+    """Return a page of a function's invocations, newest first, and how many there are in all."""
+    function_id = get_function_id(tx, org_id, name)
+    total = tx.one(records.COUNT, function_id=function_id)
+    return tx.all(records.PAGE, function_id=function_id, most=query.page_size, offset=query.offset), total
+
+
+async def with_texts(db: Database, logs: FunctionLogs, org_id: int, rows: list[Invocation]) -> list[FunctionInvocation]:
+    """Return invocations with what they printed, as much of it as one answer may have."""
+    stored, left = {}, PAGE_LOG_BYTES
+    for row in rows:
+        if row.stored_size > records.SMALL and left > 0:
+            left -= row.stored_size
+            stored[row.id] = await db.read(partial(records.read_logs, org_id=org_id, row=row))
+    return await asyncio.to_thread(_with_texts, logs, rows, stored)
+
+
+def _with_texts(
+    logs: FunctionLogs, rows: list[Invocation], stored: dict[int, bytes | None]
+) -> list[FunctionInvocation]:
+    items, left = [], PAGE_LOG_BYTES
+    for row in rows:
+        texts = _texts(logs, row, stored.get(row.id, row.small_logs), left)
+        left -= len(texts.stdout) + len(texts.stderr)
+        items.append(FunctionInvocation.of(row, texts))
+    return items
+
+
+def _texts(logs: FunctionLogs, row: Invocation, stored: bytes | None, left: int) -> Texts:
+    if not row.stored_size and not row.log_ref:
+        return _NO_TEXTS
+    if left <= 0 or (row.stored_size and stored is None):
+        return Texts("", "", is_cut=True)
+    most = min(left, loglines.MOST)
+    return loglines.texts_of(log_text.block_of(logs, row, stored, most + 1), most)
+
+
+def after(tx: Tx, org_id: int, function_id: int, last: int, *, most: int) -> list[Invocation]:
+    """Return what came after an invocation, oldest first; for those who follow a function."""
+    return [
+        row for row in tx.all(records.AFTER, function_id=function_id, after=last, most=most) if row.org_id == org_id
+    ]
+
+
+def place_before_newest(tx: Tx, org_id: int, function_id: int, count: int) -> int:
+    """Return the id after which the newest so many invocations come."""
+    return tx.find(records.BEFORE_NEWEST, function_id=function_id, most=count) or 0

@@ -1,0 +1,106 @@
+"""How much a function was called, how often it failed and how long it took, over time; and what a month came to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from moorage.accounts.plans.service import meters
+from moorage.core.db.tx import Tx
+from moorage.core.http.models import Output, QueryInput, QueryInt
+from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, to_wire
+from moorage.errors import bad_field
+from moorage.products.functions.records import tables as records
+from moorage.products.functions.records.invocations import get_function_id
+
+MOST_BUCKETS = 288
+_STEPS = (
+    *(minutes * MINUTE_MS for minutes in (1, 5, 10, 15, 30)),
+    *(hours * HOUR_MS for hours in (1, 2, 3, 6, 12)),
+    *(days * DAY_MS for days in (1, 7)),
+)
+_LAST_MS = 253_402_300_799_999  # the end of the year 9999
+_MB_MS_OF_GB_S = 1024 * 1000
+
+_Moment = Annotated[QueryInt, Field(ge=0, le=_LAST_MS)]
+
+
+class MetricsQuery(QueryInput):
+    from_ms: _Moment | None = None
+    to_ms: _Moment | None = None
+
+
+class FunctionMetrics(Output, frozen=True):
+    """Lists that run in parallel: one element each for every bucket."""
+
+    timestamps: list[str]
+    invocations: list[int]
+    errors: list[int]
+    latency: list[float | None]
+
+
+class Window(NamedTuple):
+    """A span of time and the buckets it is shown in, which stand at multiples of their width in UTC."""
+
+    start: int
+    end: int  # what happens then is no longer in it
+    width: int
+
+    @property
+    def buckets(self) -> range:
+        return range(self.start // self.width * self.width, max(self.end, self.start + 1), self.width)
+
+
+def window_of(from_ms: int | None, to_ms: int | None, now: int) -> Window:
+    """Return the window that is asked for; the last 24 hours, up to and with the present bucket, where none is."""
+    if from_ms is None:
+        # Aligned first, so that a day is 288 buckets of five minutes and not one more.
+        width = DAY_MS // MOST_BUCKETS
+        end = ((now if to_ms is None else max(to_ms - 1, 0)) // width + 1) * width
+        return Window(max(end - DAY_MS, 0), end, width)
+    end = now + 1 if to_ms is None else to_ms
+    if from_ms > end:
+        raise bad_field("fromMs", "should not be after toMs" if to_ms is not None else "should not be in the future")
+    return Window(from_ms, end, _width(from_ms, end))
+
+
+def _width(start: int, end: int) -> int:
+    for width in _STEPS:
+        if len(Window(start, end, width).buckets) <= MOST_BUCKETS:
+            return width
+    # One bucket less than allowed, because the first one may begin before the window.
+    return -(-(end - start) // ((MOST_BUCKETS - 1) * DAY_MS)) * DAY_MS
+
+
+def metrics_of(tx: Tx, org_id: int, name: str, query: MetricsQuery) -> FunctionMetrics:
+    function_id = get_function_id(tx, org_id, name)
+    window = window_of(query.from_ms, query.to_ms, tx.now)
+    start = window.start // MINUTE_MS * MINUTE_MS
+    found = {
+        bucket.start: bucket
+        for bucket in tx.all(
+            records.BUCKETS, org_id=org_id, function_id=function_id, start=start, end=window.end, width=window.width
+        )
+    }
+    shown = FunctionMetrics([], [], [], [])
+    for at in window.buckets:
+        bucket = found.get(at)
+        shown.timestamps.append(to_wire(at))
+        shown.invocations.append(bucket.invocations if bucket else 0)
+        shown.errors.append(bucket.errors if bucket else 0)
+        shown.latency.append(round(bucket.duration_us / bucket.invocations / 1000, 3) if bucket else None)
+    return shown
+
+
+def usage_of_month(tx: Tx, org_id: int) -> tuple[int, float]:
+    """Return how many invocations, and how many gigabyte-seconds, an organization used in this month (UTC)."""
+    today = datetime.fromtimestamp(tx.now / 1000, UTC)
+    start = int(datetime(today.year, today.month, 1, tzinfo=UTC).timestamp() * 1000)
+    invocations, mb_ms = tx.one(records.USED, org_id=org_id, start=start)
+    return invocations, round(mb_ms / _MB_MS_OF_GB_S, 3)
+
+
+meters["invocations"] = lambda tx, org_id: usage_of_month(tx, org_id)[0]
+meters["gbSeconds"] = lambda tx, org_id: usage_of_month(tx, org_id)[1]

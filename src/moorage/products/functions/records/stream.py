@@ -1,0 +1,122 @@
+"""Following a function live: what it prints, line by line, and each invocation as it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.models import Output
+from moorage.core.http.sse import Event
+from moorage.core.kit.clock import to_wire
+from moorage.products.functions.logs import log_text
+from moorage.products.functions.logs.log_files import FunctionLogs
+from moorage.products.functions.records import invocations
+from moorage.products.functions.records import tables as records
+from moorage.products.functions.records.invocations import InvocationSummary
+from moorage.products.functions.records.recorder import Recorder
+from moorage.products.functions.records.tables import Invocation
+from moorage.runtime.edge import spool
+from moorage.runtime.edge.spool import STDOUT, Entry
+
+AT_ONCE = 100
+# Where processes share a store another one may record, and then nobody tells this one.
+POLL_S = {"postgresql": 0.4, "sqlite": 5.0}
+REMEMBERED = 1_000  # invocations whose late lines can still be told apart from those that were sent
+
+
+class LogLine(Output, frozen=True):
+    message: str
+    timestamp: str
+    stream: str
+    activation_id: str
+
+    @classmethod
+    def of(cls, entry: Entry, activation_id: str) -> LogLine:
+        stream = "stdout" if entry.stream == STDOUT else "stderr"
+        return cls(entry.text.removesuffix("\n"), to_wire(entry.at_ms), stream, activation_id)
+
+
+class Seen(NamedTuple):
+    """How much of an invocation's logs was sent."""
+
+    activation_id: str
+    lines: int
+
+
+@dataclass
+class Feed:
+    """One stream: where it is, and what it sent."""
+
+    db: Database
+    logs: FunctionLogs
+    org_id: int
+    function_id: int
+    last: int
+    _sent: OrderedDict[int, Seen] = field(default_factory=OrderedDict)
+
+    async def news(self) -> AsyncIterator[Event]:
+        """Yield the events of the next invocations, the oldest first; none where there are none."""
+        ask = partial(invocations.after, org_id=self.org_id, function_id=self.function_id, last=self.last)
+        for row in await self.db.read(lambda tx: ask(tx, most=AT_ONCE)):
+            block = await self._read_logs(row)
+            for event in self._lines(row.id, row.activation_id, block):
+                yield event
+            self.last = row.id
+            yield Event("invocation", InvocationSummary.of(row), id=str(row.id))
+
+    async def late(self, grown: set[int]) -> AsyncIterator[Event]:
+        """Yield the lines that came after their invocation was sent."""
+        for row_id in sorted(grown & self._sent.keys()):
+            row = await self.db.read(partial(_find, org_id=self.org_id, row_id=row_id))
+            block = await self._read_logs(row) if row is not None else b""
+            for event in self._lines(row_id, self._sent[row_id].activation_id, block):
+                yield event
+
+    async def _read_logs(self, row: Invocation) -> bytes:
+        stored = row.small_logs
+        if row.stored_size > records.SMALL:
+            stored = await self.db.read(lambda tx: records.read_logs(tx, self.org_id, row))
+        if not stored and not row.log_ref:
+            return b""
+        return await asyncio.to_thread(log_text.block_of, self.logs, row, stored)
+
+    def _lines(self, row_id: int, activation_id: str, block: bytes) -> Iterator[Event]:
+        """Yield what was not sent yet of an invocation's logs. They may be long, so they come one by one."""
+        sent = self._sent[row_id].lines if row_id in self._sent else 0
+        count = 0
+        for count, entry in enumerate(spool.log_entries(block), 1):
+            if count > sent:
+                yield Event("log", LogLine.of(entry, activation_id))
+        self._sent[row_id] = Seen(activation_id, count)
+        if len(self._sent) > REMEMBERED:
+            self._sent.popitem(last=False)
+
+
+def _find(tx: Tx, org_id: int, row_id: int) -> Invocation | None:
+    return tx.find(records.FIND, org_id=org_id, id=row_id)
+
+
+def place_of(tx: Tx, org_id: int, function_id: int, last: int | None, tail: int) -> int:
+    """Return where a stream begins: after the event the client saw last, else with as much of the past as it wants."""
+    return last if last is not None else invocations.place_before_newest(tx, org_id, function_id, tail)
+
+
+async def follow(db: Database, recorder: Recorder, org_id: int, function_id: int, last: int) -> AsyncIterator[Event]:
+    """Yield what happens to a function after an invocation, until the client goes."""
+    feed = Feed(db, recorder.logs, org_id, function_id, last)
+    with recorder.changed.following(function_id) as follower:
+        while True:
+            is_idle = True
+            async for event in feed.late(follower.take_grown()):
+                yield event
+            async for event in feed.news():
+                is_idle = False
+                yield event
+            if is_idle:
+                await follower.wait(POLL_S[db.dialect])

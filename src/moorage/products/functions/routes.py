@@ -1,0 +1,224 @@
+"""The routes of functions, all but their records.
+
+What the function gateway has to know is answered only once it knows: a call right after the answer meets the change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+from uuid import uuid4
+
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.roles import Role
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.answer import failure
+from moorage.core.http.envvars import RevealedSecret, RevealInput, SecretName
+from moorage.core.http.forms import Form
+from moorage.core.http.idempotency.once import Write
+from moorage.core.http.paging import Page, PageQuery
+from moorage.core.http.request import Request
+from moorage.core.http.route import Router, Upload
+from moorage.core.vault import service as vault
+from moorage.errors import BadRequest, NotFound, RateLimited
+from moorage.products.functions import code, service, variables
+from moorage.products.functions.edge_client import Call, EdgeClient, Outcome
+from moorage.products.functions.packages import PACKED_BYTES, BadPackage, Packages
+from moorage.products.functions.publisher import Publisher
+from moorage.products.functions.schemas import (
+    FILES,
+    CreateFunctionForm,
+    FunctionDetail,
+    FunctionListItem,
+    FunctionRollbackInput,
+    FunctionToken,
+    FunctionVersion,
+    InvokeFunctionInput,
+    InvokeFunctionResult,
+    UpdateFunctionInput,
+    get_file,
+    read_create_form,
+)
+from moorage.products.functions.tables import Function
+from moorage.runtime.workers import runtimes
+
+BUSY_S = 1  # When a full queue is worth another try: calls are short.
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the routes work with."""
+
+    db: Database
+    packages: Packages
+    publisher: Publisher
+    edge: EdgeClient
+    sandbox_state: Callable[[], str]  # `on`, or what a user should know about where functions run
+
+    def detail(self, tx: Tx, org_id: int, function: Function) -> FunctionDetail:
+        env = variables.read_env_text(tx, org_id, function.id)
+        return FunctionDetail.of(function, env, self.db.env.settings, self.sandbox_state())
+
+    async def change(self, write: Write, unit: Callable[[Tx], Function]) -> FunctionDetail:
+        """Change a function, and return it once the function gateway knows."""
+
+        def changed(tx: Tx) -> tuple[Function, FunctionDetail]:
+            function = unit(tx)
+            return function, self.detail(tx, function.org_id, function)
+
+        function, detail = await write(changed, answer=lambda result: result[1])
+        await self.publisher.settle(function.org_id, function.id)
+        return detail
+
+
+def make_router(parts: Parts) -> Router:
+    router = Router("Functions")
+    _add_reads(router, parts)
+    _add_uploads(router, parts)
+    _add_changes(router, parts)
+    _add_secrets(router)
+    _add_calls(router, parts)
+    return router
+
+
+def _add_reads(router: Router, parts: Parts) -> None:
+    @router.get("/functions")
+    def list_functions(tx: Tx, caller: Caller, query: PageQuery) -> Page[FunctionListItem]:
+        """List the organization's functions, newest first."""
+        found = service.page(tx, caller.org_id, offset=query.offset, most=query.page_size)
+        return Page([FunctionListItem.of(function) for function in found], service.count(tx, caller.org_id))
+
+    @router.get("/functions/token", point=True)
+    def read_function_token(tx: Tx, caller: Caller) -> FunctionToken:
+        """Return the organization's function token, masked."""
+        return FunctionToken(service.masked_token(tx, caller.org_id))
+
+    @router.get("/functions/{name}", point=True)
+    def read_function(tx: Tx, caller: Caller, name: str) -> FunctionDetail:
+        """Return a function with its settings."""
+        return parts.detail(tx, caller.org_id, service.get(tx, caller.org_id, name))
+
+    @router.get("/functions/{name}/versions")
+    def list_function_versions(tx: Tx, caller: Caller, name: str) -> list[FunctionVersion]:
+        """List the versions of a function, newest first. All are kept until the function is deleted."""
+        function = service.get(tx, caller.org_id, name)
+        found = service.versions(tx, caller.org_id, function)
+        return [FunctionVersion.of(version, function) for version in found]
+
+
+def _add_uploads(router: Router, parts: Parts) -> None:
+    db, packages = parts.db, parts.packages
+
+    @router.post("/functions", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES, CreateFunctionForm))
+    async def create_function(caller: Caller, form: Form, write: Write) -> FunctionDetail:
+        """Make a function from a ZIP archive of its code, in the field `code` (or `file`).
+
+        The main file stands at the archive's root or in its only top folder. Dependencies that a package.json or a
+        requirements.txt names, and the archive does not bring, are installed.
+        """
+        await asyncio.to_thread(runtimes.installed)  # The first time it asks each runtime for its version.
+        fields, archive, sent_as = read_create_form(form)
+        org_id, standing, new = caller.org_id, caller.standing, fields.as_new()
+        assert standing is not None
+        await db.peek(lambda tx: service.check_may_create(tx, org_id, new.name, standing))
+        try:
+            async with packages.ready(org_id, archive.path, new.runtime) as package:
+                make = partial(service.create, org_id=org_id, actor=caller.as_actor, standing=standing)
+                return await parts.change(write, partial(make, new=new, package=package))
+        except BadPackage as error:
+            raise bad_package(sent_as, error) from error
+
+    @router.post("/functions/{name}/deploy", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES))
+    async def deploy_function(caller: Caller, name: str, form: Form, write: Write) -> FunctionDetail:
+        """Deploy a ZIP archive as the function's next version.
+
+        Calls that are under way finish on the version they started on; every later one runs on the new one.
+        """
+        found = await db.peek(lambda tx: service.get(tx, caller.org_id, name))
+        archive, sent_as = get_file(form)
+        try:
+            async with packages.ready(caller.org_id, archive.path, found.runtime) as package:
+                add = partial(service.deploy, org_id=caller.org_id, actor=caller.as_actor)
+                return await parts.change(write, partial(add, function_id=found.id, package=package))
+        except BadPackage as error:
+            raise bad_package(sent_as, error) from error
+
+
+def bad_package(sent_as: str, error: BadPackage) -> BadRequest:
+    """Say what is wrong with an archive, under its field's own name and under the one that it was sent as."""
+    return BadRequest("The request is not valid", fields={name: str(error) for name in ("code", sent_as)})
+
+
+def _add_changes(router: Router, parts: Parts) -> None:
+    @router.patch("/functions/{name}", floor=Role.MEMBER)
+    async def update_function(caller: Caller, name: str, body: UpdateFunctionInput, write: Write) -> FunctionDetail:
+        """Change settings of a function, for calls that start after the answer.
+
+        `env` replaces all variables and `secrets` all secrets; a secret without a value keeps the one it has.
+        """
+        change = partial(service.update, org_id=caller.org_id, actor=caller.as_actor, secrets=body.wanted_secrets())
+        return await parts.change(write, partial(change, name=name, changes=body.changes()))
+
+    @router.post("/functions/{name}/rollback", floor=Role.MEMBER)
+    async def roll_function_back(
+        caller: Caller, name: str, body: FunctionRollbackInput, write: Write
+    ) -> FunctionDetail:
+        """Make an existing version of a function its current one."""
+        change = partial(service.rollback, org_id=caller.org_id, actor=caller.as_actor)
+        return await parts.change(write, partial(change, name=name, version=body.version))
+
+    @router.delete("/functions/{name}", floor=Role.MEMBER)
+    async def delete_function(caller: Caller, name: str, write: Write) -> None:
+        """Delete a function with its code, versions, schedules and records."""
+        remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
+        left = await write(remove, answer=lambda _: None)
+        await parts.publisher.settle(left.org_id, left.function_id)
+        await code.remove_unused(parts.db, left.digests)
+
+
+def _add_secrets(router: Router) -> None:
+    @router.get("/functions/{name}/secrets", floor=Role.MEMBER)
+    def list_function_secrets(tx: Tx, caller: Caller, name: str) -> list[SecretName]:
+        """List the names of a function's secrets."""
+        function = service.get(tx, caller.org_id, name)
+        return [SecretName(each) for each in vault.names(tx, caller.org_id, variables.secrets_of(function.id))]
+
+    @router.post("/functions/{name}/secrets/reveal", floor=Role.MEMBER, secret=True)
+    def reveal_function_secret(tx: Tx, caller: Caller, name: str, body: RevealInput) -> RevealedSecret:
+        """Show one secret. The caller is recorded in the activity feed."""
+        value = service.reveal(tx, caller.org_id, caller.as_actor, name, body.name)
+        return RevealedSecret(body.name, value)
+
+
+def _add_calls(router: Router, parts: Parts) -> None:
+    @router.post("/functions/{name}/invoke", body_optional=True)
+    async def invoke_function(
+        caller: Caller, request: Request, name: str, body: InvokeFunctionInput
+    ) -> InvokeFunctionResult:
+        """Run a function with any JSON value and return what it returned.
+
+        The body is the payload, or an object whose only key is `params`. A function that fails is a success here,
+        whose `status` is `error`.
+        """
+        found = await parts.db.peek(lambda tx: service.get(tx, caller.org_id, name))
+        call = Call(found.id, uuid4().hex, "api", body.params)
+        try:
+            return InvokeFunctionResult.of(await _run(parts, caller.org_id, call))
+        except RateLimited as error:
+            busy = failure(error, request.trace_id)
+            busy.headers.append((b"retry-after", b"%d" % BUSY_S))
+            # A handler's type documents its success; the dispatcher passes a whole answer on as it is.
+            return cast(InvokeFunctionResult, busy)
+
+
+async def _run(parts: Parts, org_id: int, call: Call) -> Outcome:
+    try:
+        return await parts.edge.invoke(call)
+    except NotFound:
+        # The function is in the store, so a gateway without it has just started; a call it refused did not run.
+        await parts.publisher.settle(org_id, call.function_id)
+        return await parts.edge.invoke(call)

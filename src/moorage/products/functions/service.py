@@ -1,0 +1,270 @@
+"""Functions: made, deployed, changed, rolled back, deleted.
+
+A version is never changed. Which one is current is one column of the function, so a switch happens at once; whatever
+the function gateway has to know of grows `revision` in the same statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from moorage.accounts.plans import service as plans
+from moorage.accounts.plans.service import Standing
+from moorage.core import jobs
+from moorage.core.artifacts import service as artifacts
+from moorage.core.audit import service as audit
+from moorage.core.audit.service import Actor, Target
+from moorage.core.db.tx import Tx
+from moorage.core.kit.ids import token_preview
+from moorage.core.vault import service as vault
+from moorage.errors import Conflict, NotFound
+from moorage.products.functions import tables, variables
+from moorage.products.functions.packages import Package
+from moorage.products.functions.records import tables as records
+from moorage.products.functions.tables import Function, Version
+
+# `GET /v1/functions/token` is another route, so a function of that name could never be read.
+RESERVED = frozenset(("token",))
+MOST_VERSION = 2**31 - 1
+
+
+class ForgetFunction(msgspec.Struct, frozen=True, tag="functions.forget"):
+    """Tell the function gateway that a function is gone, and remove the code that nobody runs any more."""
+
+    org_id: int
+    function_id: int
+    digests: list[str]
+
+
+# What refers to a function goes with it, in the same transaction: features above this one say how, by their name.
+Remover = Callable[[Tx, int, int], None]
+dependents: dict[str, Remover] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class NewFunction:
+    """A function as it is asked for."""
+
+    name: str
+    runtime: str
+    timeout_ms: int
+    memory_mb: int
+    description: str | None
+    network: str
+    raw_http: bool
+    own_options: bool
+    env: str = variables.NONE  # JSON: a list of {name, value}
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+
+# All else is a column of the function.
+_IN_VAULT = ("env", "secrets")
+
+
+def find(tx: Tx, org_id: int, name: str) -> Function | None:
+    return tx.find(tables.FIND, org_id=org_id, name=name)
+
+
+def get(tx: Tx, org_id: int, name: str) -> Function:
+    found = find(tx, org_id, name)
+    if found is None:
+        raise _no_function()
+    return found
+
+
+def find_by_id(tx: Tx, org_id: int, function_id: int) -> Function | None:
+    return tx.find(tables.FIND_BY_ID, org_id=org_id, id=function_id)
+
+
+def page(tx: Tx, org_id: int, *, offset: int, most: int) -> list[Function]:
+    return tx.all(tables.PAGE, org_id=org_id, offset=offset, most=most)
+
+
+def count(tx: Tx, org_id: int) -> int:
+    return tx.one(tables.COUNT, org_id=org_id)
+
+
+def versions(tx: Tx, org_id: int, function: Function) -> list[Version]:
+    """Return all versions, newest first."""
+    return tx.all(tables.VERSIONS, org_id=org_id, function_id=function.id)
+
+
+def masked_token(tx: Tx, org_id: int) -> str:
+    token = vault.find(tx, org_id, "organization", "function_token")
+    if token is None:
+        raise NotFound("This organization has no function token")
+    return token_preview(token)
+
+
+def check_may_create(tx: Tx, org_id: int, name: str, standing: Standing) -> None:
+    """Raise what keeps a function from being made, before its code is looked at."""
+    if name in RESERVED:
+        raise Conflict(f"cannot create function {name!r}: the name is reserved")
+    if find(tx, org_id, name) is not None:
+        raise _name_taken(name)
+    plans.check_room(tx, org_id, standing, "functions")
+
+
+def create(tx: Tx, org_id: int, actor: Actor, standing: Standing, new: NewFunction, package: Package) -> Function:
+    """Make a function with its first version."""
+    check_may_create(tx, org_id, new.name, standing)
+    function_id = tx.find(
+        tables.ADD,
+        org_id=org_id,
+        **{name: getattr(new, name) for name in NewFunction.__slots__ if name not in _IN_VAULT},
+        current_version=1,
+        last_version=1,
+        revision=1,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+    if function_id is None:
+        raise _name_taken(new.name)
+    made = _get_by_id(tx, org_id, function_id)
+    _add_version(tx, org_id, made, package)
+    variables.put_env(tx, org_id, function_id, new.env)
+    for name, value in new.secrets.items():
+        vault.put(tx, org_id, variables.secrets_of(function_id), name, value)
+    details = {"runtime": new.runtime} | ({"secrets": sorted(new.secrets)} if new.secrets else {})
+    audit.record(tx, org_id, actor, "function.created", _target(made), **details)
+    return made
+
+
+def deploy(tx: Tx, org_id: int, actor: Actor, function_id: int, package: Package) -> Function:
+    """Add a version and make it the current one; raises NotFound where the function was deleted meanwhile."""
+    changed = tx.find(tables.NEXT_VERSION, org_id=org_id, id=function_id, now=tx.now)
+    if changed is None:
+        raise _no_function()
+    _add_version(tx, org_id, changed, package)
+    audit.record(tx, org_id, actor, "function.deployed", _target(changed), version=changed.current_version)
+    return changed
+
+
+def update(
+    tx: Tx,
+    org_id: int,
+    actor: Actor,
+    name: str,
+    changes: dict[str, Any],
+    secrets: Sequence[tuple[str, str | None]] | None = None,
+) -> Function:
+    """Change settings, by the names of their columns, variables (`env`) and secrets; without any, nothing happens."""
+    found = _lock(tx, org_id, name)
+    resource = variables.secrets_of(found.id)
+    put, removed = vault.replace_all(tx, org_id, resource, secrets) if secrets is not None else ([], [])
+    if put or removed:
+        audit.record(tx, org_id, actor, "function.secrets_changed", _target(found), set=put, removed=removed)
+    elif not changes:
+        return found
+    if "env" in changes:
+        variables.put_env(tx, org_id, found.id, changes["env"])
+    wanted = {f"new_{column}": changes.get(column, getattr(found, column)) for column in tables.SETTINGS}
+    tx.run(tables.UPDATE, org_id=org_id, id=found.id, now=tx.now, **wanted)
+    if changes:
+        audit.record(tx, org_id, actor, "function.updated", _target(found), changed=sorted(changes))
+    return _get_by_id(tx, org_id, found.id)
+
+
+def reveal(tx: Tx, org_id: int, actor: Actor, name: str, secret: str) -> str:
+    """Return a secret's value and record the caller."""
+    found = get(tx, org_id, name)
+    value = vault.find(tx, org_id, variables.secrets_of(found.id), secret)
+    if value is None:
+        raise NotFound("There is no secret of that name")
+    audit.record(tx, org_id, actor, "function.secret_revealed", _target(found), secret=secret)
+    return value
+
+
+def rollback(tx: Tx, org_id: int, actor: Actor, name: str, version: int) -> Function:
+    """Make an existing version the current one."""
+    found = _lock(tx, org_id, name)
+    # A number that the column cannot hold names nothing either.
+    if version > MOST_VERSION or not tx.find(tables.FIND_VERSION, org_id=org_id, function_id=found.id, version=version):
+        raise NotFound(f"The function has no version {version}")
+    tx.run(tables.SWITCH, org_id=org_id, id=found.id, version=version, now=tx.now)
+    audit.record(
+        tx, org_id, actor, "function.rolled_back", _target(found), version=version, before=found.current_version
+    )
+    return _get_by_id(tx, org_id, found.id)
+
+
+def delete(tx: Tx, org_id: int, actor: Actor, name: str) -> ForgetFunction:
+    """Delete a function with all its versions. What is left to do outside the store is returned, and is a job too."""
+    found = _lock(tx, org_id, name)
+    audit.record(tx, org_id, actor, "function.deleted", _target(found))
+    return _remove(tx, org_id, found)
+
+
+def delete_all(tx: Tx, org_id: int) -> None:
+    """Delete every function of an organization that is gone itself."""
+    for found in tx.all(tables.ALL_OF, org_id=org_id):
+        _remove(tx, org_id, found)
+
+
+def _lock(tx: Tx, org_id: int, name: str) -> Function:
+    found = tx.find(tables.LOCK, org_id=org_id, name=name)
+    if found is None:
+        raise _no_function()
+    return found
+
+
+def _remove(tx: Tx, org_id: int, function: Function) -> ForgetFunction:
+    records.delete_all_of(tx, org_id, function.id)
+    for remove in dependents.values():
+        remove(tx, org_id, function.id)
+    variables.remove(tx, org_id, function.id)
+    stored = versions(tx, org_id, function)
+    # References lock what they refer to, so everybody takes them in the same order.
+    for version in sorted(stored, key=lambda each: each.digest):
+        artifacts.unrefer(tx, org_id, _owner(function.id, version.version))
+    tx.run(tables.DELETE_VERSIONS, org_id=org_id, function_id=function.id)
+    tx.run(tables.DELETE, org_id=org_id, id=function.id)
+    left = ForgetFunction(org_id, function.id, sorted({version.digest for version in stored}))
+    jobs.add(tx, left, key=f"function:{function.id}")
+    return left
+
+
+def _add_version(tx: Tx, org_id: int, function: Function, package: Package) -> None:
+    """Record a function's newest version, which takes the package's reference over."""
+    tx.one(
+        tables.ADD_VERSION,
+        org_id=org_id,
+        function_id=function.id,
+        version=function.last_version,
+        digest=package.digest,
+        main=package.main,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+    artifacts.refer(tx, org_id, package.digest, _owner(function.id, function.last_version))
+    artifacts.unrefer(tx, org_id, package.owner)
+
+
+def _get_by_id(tx: Tx, org_id: int, function_id: int) -> Function:
+    found = find_by_id(tx, org_id, function_id)
+    if found is None:
+        raise _no_function()
+    return found
+
+
+def _owner(function_id: int, version: int) -> str:
+    return f"function:{function_id}:version:{version}"
+
+
+def _target(function: Function) -> Target:
+    return Target("function", function.name)
+
+
+def _no_function() -> NotFound:
+    return NotFound("There is no such function")
+
+
+def _name_taken(name: str) -> Conflict:
+    return Conflict(f"cannot create function {name!r}: the name is taken")
+
+
+plans.counters["functions"] = count

@@ -1,0 +1,1 @@
+"""Alert rules, incidents and notifications."""

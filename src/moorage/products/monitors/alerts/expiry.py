@@ -1,0 +1,81 @@
+"""Certificates that run out: told once per certificate and threshold, and never about one check more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import insert, select
+
+from moorage.core.db.query import Command, Query, arg
+from moorage.core.db.tx import Tx
+from moorage.core.kit.clock import DAY_MS
+from moorage.products.monitors.alerts import notices
+from moorage.products.monitors.alerts.notices import Observed
+from moorage.products.monitors.probing.beats import Beat
+from moorage.products.monitors.probing.certificates import days_left
+from moorage.products.monitors.tables import Monitor, certificate_notice, sets_of
+
+THRESHOLDS = (21, 14, 7, 1)  # days
+# Servers behind one name may answer with different certificates in turn: nobody is told of each of them at once.
+QUIET_MS = DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    fingerprint: str
+    threshold_days: int
+    created_at: int
+
+
+_c = certificate_notice.c
+# What was told about a certificate, and about any other one of late.
+TOLD = Query(
+    select(_c.fingerprint, _c.threshold_days, _c.created_at).where(
+        (_c.org_id == arg("org_id"))
+        & (_c.monitor_id == arg("monitor_id"))
+        & ((_c.fingerprint == arg("fingerprint")) | (_c.created_at > arg("since")))
+    ),
+    Told,
+)
+ADD = Command(insert(certificate_notice), sets=sets_of(certificate_notice))
+
+
+def on_beat(tx: Tx, org_id: int, monitor: Monitor, beat: Beat) -> None:
+    """Tell that the certificate of a check runs out, where that is due; the monitor is locked by the caller.
+
+    A threshold that had passed when the certificate was first seen is told only where it is the tightest.
+    """
+    certificate = beat.outcome.certificate
+    if certificate is None or not monitor.expire_cert_notify:
+        return
+    days = days_left(certificate.valid_to, beat.at)
+    passed = [threshold for threshold in THRESHOLDS if days <= threshold]
+    if not passed:
+        return
+    fingerprint, since = certificate.fingerprint, tx.now - QUIET_MS
+    told = tx.all(TOLD, org_id=org_id, monitor_id=monitor.id, fingerprint=fingerprint, since=since)
+    marked = {each.threshold_days for each in told if each.fingerprint == fingerprint}
+    threshold = passed[-1]
+    if any(mark <= threshold for mark in marked) or any(each.created_at > since for each in told):
+        return
+    _mark(tx, org_id, monitor.id, fingerprint, set(passed) - marked)
+    found = beat.outcome
+    notices.add(
+        tx,
+        org_id,
+        monitor=monitor,
+        alert=None,
+        incident=None,
+        about=f"certificate:{monitor.id}:{fingerprint}:{threshold}",
+        kind="certificate",
+        observed=Observed(
+            value=days, status_code=found.code, response_time=found.response_ms, message=found.message, at=beat.slot
+        ),
+        certificate=certificate,
+    )
+
+
+def _mark(tx: Tx, org_id: int, monitor_id: int, fingerprint: str, thresholds: Iterable[int]) -> None:
+    of_certificate = {"org_id": org_id, "monitor_id": monitor_id, "fingerprint": fingerprint, "created_at": tx.now}
+    tx.run_many(ADD, [{**of_certificate, "threshold_days": threshold} for threshold in thresholds])

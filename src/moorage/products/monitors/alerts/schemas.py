@@ -1,0 +1,207 @@
+"""What the routes of alerts take and give, by its names on the wire. Addresses are taken, and never given back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import Field
+
+from moorage.core.http.models import Input, Output, optional
+from moorage.core.kit.clock import to_wire, to_wire_or_none
+from moorage.products.monitors.alerts.notices import Observed
+from moorage.products.monitors.alerts.service import NewAlert, Shown
+from moorage.products.monitors.alerts.tables import SLACK_WEBHOOK, WEBHOOK_URL, Incident, Notice
+from moorage.products.monitors.schemas import HttpUrl
+
+Metric = Literal["status", "response_time", "status_code", "error_rate", "ssl_expiry"]
+Condition = Literal["gt", "lt", "eq", "neq"]
+Severity = Literal["info", "warning", "error", "critical"]
+Threshold = Annotated[
+    float,
+    Field(
+        allow_inf_nan=False,
+        description="`status` is 1 while it is up and 0 while it is down; `response_time` is in milliseconds, "
+        "`error_rate` in percent of the checks in the last `duration` minutes, `ssl_expiry` in days.",
+    ),
+]
+Duration = Annotated[int, Field(ge=1, le=60, description="Minutes for which the condition has to hold.")]
+
+# The names of fields differ from those of columns where a unit or a question stands in the latter.
+_COLUMNS = {"duration": "duration_min", "enabled": "is_enabled"}
+_ADDRESSES = {"slack_webhook": SLACK_WEBHOOK, "webhook_url": WEBHOOK_URL}
+
+
+class NotificationsInput(Input):
+    email: bool = True
+    slack: bool = False
+    webhook: bool = False
+
+
+class SomeNotificationsInput(Input):
+    """Channels to switch; those that are left out stay as they are."""
+
+    email: bool = optional()
+    slack: bool = optional()
+    webhook: bool = optional()
+
+
+def _columns(sent: dict[str, Any]) -> dict[str, Any]:
+    """Return what was sent by the names of columns; addresses are left out."""
+    kept_apart = ("notifications", *_ADDRESSES)
+    values = {_COLUMNS.get(name, name): value for name, value in sent.items() if name not in kept_apart}
+    switched = sent["notifications"].sent() if "notifications" in sent else {}
+    return values | {f"by_{channel}": is_on for channel, is_on in switched.items()}
+
+
+def _addresses(sent: dict[str, Any]) -> dict[str, str | None]:
+    """Return the addresses that were sent, by the names that the vault has for them."""
+    return {name: sent[field] for field, name in _ADDRESSES.items() if field in sent}
+
+
+class CreateAlertInput(Input):
+    metric: Metric
+    condition: Condition
+    threshold: Threshold
+    duration: Duration = 1
+    severity: Severity = "warning"
+    notifications: Annotated[NotificationsInput, Field(default_factory=NotificationsInput)]
+    webhook_url: HttpUrl = optional(description="Never returned.")
+    slack_webhook: HttpUrl = optional(description="Never returned.")
+
+    def new(self) -> NewAlert:
+        return NewAlert(**_columns(self.sent()))
+
+    def addresses(self) -> dict[str, str | None]:
+        return _addresses(self.sent())
+
+
+class UpdateAlertInput(Input):
+    condition: Condition = optional()
+    threshold: Threshold = optional()
+    duration: Duration = optional()
+    severity: Severity = optional()
+    notifications: SomeNotificationsInput = optional(description="Channels that are left out stay as they are.")
+    webhook_url: HttpUrl | None = optional(description="Never returned.")
+    slack_webhook: HttpUrl | None = optional(description="Never returned.")
+    acknowledged: bool = optional()
+    enabled: bool = optional()
+
+    def changes(self) -> dict[str, Any]:
+        return _columns(self.sent())
+
+    def addresses(self) -> dict[str, str | None]:
+        return _addresses(self.sent())
+
+
+class AlertNotifications(Output, frozen=True):
+    email: bool
+    slack: bool
+    webhook: bool
+
+
+class DisabledChannels(Output, frozen=True):
+    """Why nothing is sent over a channel any more although it is on; null where it is used."""
+
+    slack: str | None
+    webhook: str | None
+
+
+class AlertDelivery(Output, frozen=True):
+    channel: str
+    kind: str
+    status: str
+    attempts: int
+    last_error: str | None
+    at: str
+
+    @classmethod
+    def of(cls, found: Notice) -> AlertDelivery:
+        at = found.delivered_at if found.delivered_at is not None else found.updated_at
+        return cls(found.channel, found.kind, found.status, found.attempts, found.last_error, to_wire(at))
+
+
+class AlertOut(Output, frozen=True):
+    id: int
+    monitor_id: int
+    organization_id: str
+    metric: str
+    condition: str
+    threshold: float
+    duration: int | None
+    severity: str | None
+    notifications: AlertNotifications | None
+    status: str | None
+    acknowledged: bool | None
+    last_triggered: str | None
+    created_at: str | None
+    enabled: bool
+    is_flapping: bool
+    has_webhook_url: bool
+    has_slack_webhook: bool
+    disabled: DisabledChannels
+    deliveries: list[AlertDelivery]
+
+    @classmethod
+    def of(cls, shown: Shown) -> AlertOut:
+        found = shown.alert
+        return cls(
+            id=found.id,
+            monitor_id=found.monitor_id,
+            organization_id=str(found.org_id),
+            metric=found.metric,
+            condition=found.condition,
+            threshold=found.threshold,
+            duration=found.duration_min,
+            severity=found.severity,
+            notifications=AlertNotifications(found.by_email, found.by_slack, found.by_webhook),
+            status=found.status,
+            acknowledged=found.acknowledged,
+            last_triggered=to_wire_or_none(found.last_triggered_at),
+            created_at=to_wire(found.created_at),
+            enabled=found.is_enabled,
+            is_flapping=found.is_flapping,
+            has_webhook_url=WEBHOOK_URL in shown.stored,
+            has_slack_webhook=SLACK_WEBHOOK in shown.stored,
+            disabled=DisabledChannels(found.slack_off, found.webhook_off),
+            deliveries=[AlertDelivery.of(each) for each in shown.deliveries],
+        )
+
+
+class AlertDeleted(Output, frozen=True):
+    deleted: bool
+
+
+class AlertTest(Output, frozen=True):
+    deliveries: list[AlertDelivery]
+
+
+class ObservedOut(Output, frozen=True):
+    value: float | None
+    status_code: int | None
+    response_time: int | None
+    message: str
+    at: str
+
+
+class IncidentOut(Output, frozen=True):
+    id: str
+    alert_id: int
+    monitor_id: int
+    is_flapping: bool
+    observed: ObservedOut
+    started_at: str
+    resolved_at: str | None
+
+    @classmethod
+    def of(cls, found: Incident) -> IncidentOut:
+        seen = msgspec.json.decode(found.observed, type=Observed)
+        return cls(
+            id=found.uuid,
+            alert_id=found.alert_id,
+            monitor_id=found.monitor_id,
+            is_flapping=found.is_flapping,
+            observed=ObservedOut(seen.value, seen.status_code, seen.response_time, seen.message, to_wire(seen.at)),
+            started_at=to_wire(found.started_at),
+            resolved_at=to_wire_or_none(found.resolved_at),
+        )

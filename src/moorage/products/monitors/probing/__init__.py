@@ -1,0 +1,1 @@
+"""Checks of monitors, and the records of their results."""

@@ -1,0 +1,83 @@
+"""What writing down a batch of checks asks the store: a few statements for all of them, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from sqlalchemy import BigInteger, ColumnElement, Select, cast, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.elements import ClauseElement
+
+from moorage.core.db.query import Command, Query, arg, columns, pair
+from moorage.products.monitors.states import MonitorStatus
+from moorage.products.monitors.tables import Monitor, heartbeat, monitor, rollup, sets_of, state
+
+_m, _s, _h, _r = monitor.c, state.c, heartbeat.c, rollup.c
+
+
+def as_list(values: Iterable[Any]) -> str:
+    """Write ids, or pairs of numbers, as the JSON that the statements here take."""
+    return msgspec.json.encode(list(values)).decode()
+
+
+def ids_of(dialect: str) -> Select[Any]:
+    """The numbers of the parameter `ids`, which is a JSON array."""
+    if dialect == "sqlite":
+        return select(func.json_each(arg("ids")).table_valued("value").c.value)
+    texts = func.json_array_elements_text(cast(arg("ids"), postgresql.JSON)).table_valued("value")
+    return select(cast(texts.c.value, BigInteger))
+
+
+def _hold(dialect: str) -> ClauseElement:
+    """Of some monitors, those that a prober still holds and that still run; locked, in order, until the commit."""
+    held = (_m.prober == arg("prober")) & (_m.status == MonitorStatus.RUNNING.value)
+    return select(*columns(monitor)).where(_m.id.in_(ids_of(dialect)) & held).order_by(_m.id).with_for_update()
+
+
+def _known(dialect: str) -> ClauseElement:
+    """Of the parameter `beats`, which is a JSON array of pairs of monitor and slot, those that were written down."""
+
+    def number(place: int) -> ColumnElement[int]:
+        if dialect == "sqlite":
+            return func.json_extract(each.c.value, f"$[{place}]", type_=BigInteger)
+        return cast(each.c.value.op("->>")(place), BigInteger)
+
+    if dialect == "sqlite":
+        each = func.json_each(arg("beats")).table_valued("value")
+    else:
+        each = func.json_array_elements(cast(arg("beats"), postgresql.JSON)).table_valued("value")
+    is_it = (_h.monitor_id == number(0)) & (_h.slot == number(1))
+    return select(_h.monitor_id, _h.slot).select_from(each.join(heartbeat, is_it))
+
+
+def _add_to_rollup(dialect: str) -> ClauseElement:
+    make: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    added = make(rollup)
+    sums = {name: _r[name] + added.excluded[name] for name in ("up", "down", "response_sum")}
+    statement: ClauseElement = added.on_conflict_do_update(index_elements=["monitor_id", "span_s", "start"], set_=sums)
+    return statement
+
+
+HOLD = Query(_hold, Monitor)
+KNOWN: Query[tuple[int, int]] = Query(_known, pair)
+ADD_HEARTBEAT = Command(insert(heartbeat), sets=sets_of(heartbeat))
+ADD_TO_ROLLUP = Command(_add_to_rollup, sets=sets_of(rollup))
+
+_CERTIFICATE = ("ssl_subject", "ssl_issuer", "ssl_valid_to", "ssl_fingerprint")
+SET_STATE = Command(
+    update(state)
+    .where((_s.org_id == arg("org_id")) & (_s.monitor_id == arg("monitor_id")))
+    .values(
+        last_status=arg("status"),
+        last_response_ms=arg("response_ms"),
+        last_code=arg("code"),
+        last_at=arg("at"),
+        last_slot=arg("slot"),
+        lag_ms=arg("late_ms"),
+        missed=_s.missed + arg("skipped"),
+        # A check that got no certificate says nothing about the one that was seen before.
+        **{name: func.coalesce(arg(f"new_{name}", _s[name].type), _s[name]) for name in _CERTIFICATE},
+    )
+)

@@ -1,0 +1,179 @@
+"""Forgetting: what checks found long ago, what was told about it, and all that monitors which are gone have left.
+
+Raw heartbeats stay for two days, and of each monitor always the newest; roll-ups for as long as something is shown
+from them; incidents for two years.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+from sqlalchemy import ColumnElement, Integer, Table, delete, func, select
+
+from moorage.core import jobs
+from moorage.core.db.query import Command, Query, arg, pair, scalar
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database, Unit
+from moorage.core.db.tx import Tx
+from moorage.core.jobs import Lane, timetable
+from moorage.core.jobs.timetable import Tick, TickHandler
+from moorage.core.kit.clock import DAY_MS, HOUR_MS
+from moorage.core.kit.cron import Cron
+from moorage.core.worker.run import Handlers, Run
+from moorage.products.monitors.alerts.tables import incident, notice
+from moorage.products.monitors.tables import (
+    DAY_S,
+    HOUR_S,
+    MINUTE_S,
+    certificate_notice,
+    heartbeat,
+    monitor,
+    pause,
+    prober,
+    rollup,
+)
+
+PLATFORM = 0
+KIND = "monitors.trim"
+EVERY = Cron.parse("41 * * * *")
+AT_ONCE = 500  # Others wait to write meanwhile, so no unit takes long.
+MONITORS_AT_ONCE = 50
+
+BEATS_KEPT_MS = 2 * DAY_MS
+KEPT_BEATS = 200  # of each monitor, however old
+# The last 24 hours are counted by minutes at their beginning.
+ROLLUPS_KEPT_MS = {MINUTE_S: 25 * HOUR_MS, HOUR_S: 90 * DAY_MS, DAY_S: 730 * DAY_MS}
+HISTORY_KEPT_MS = 730 * DAY_MS
+NOTICES_KEPT_MS = 30 * DAY_MS
+PROBERS_KEPT_MS = HOUR_MS
+
+_h, _r, _p, _i, _n = heartbeat.c, rollup.c, pause.c, incident.c, notice.c
+
+
+class TrimMonitors(msgspec.Struct, frozen=True, tag="monitors.trim"):
+    """Forget what is too old."""
+
+
+def _trimming(of: Table, which: ColumnElement[bool]) -> Command:
+    """Delete some of the rows that a condition holds for."""
+    some = select(of.c.id).where(which).limit(arg("most", Integer))
+    return Command(delete(of).where(of.c.id.in_(some)))
+
+
+_before = arg("before")
+_oldest_kept = (
+    select(_h.slot).where(_h.monitor_id == monitor.c.id).order_by(_h.slot.desc()).offset(KEPT_BEATS - 1).limit(1)
+).scalar_subquery()
+# Some monitors, and from when on each has the newest heartbeats; None where it has fewer.
+NEXT_CUTS: Query[tuple[int, int | None]] = Query(
+    select(monitor.c.id, _oldest_kept)
+    .where(monitor.c.id > arg("after"))
+    .order_by(monitor.c.id)
+    .limit(arg("most", Integer)),
+    pair,
+)
+TRIM_BEATS = _trimming(heartbeat, (_h.monitor_id == arg("monitor_id")) & (_h.slot < _before))
+TRIM_ROLLUPS = _trimming(rollup, (_r.span_s == arg("span_s", Integer)) & (_r.start < _before))
+
+_later = notice.alias()
+_is_followed = (
+    select(_later.c.id)
+    .where((_later.c.alert_id == _n.alert_id) & (_later.c.channel == _n.channel) & (_later.c.id > _n.id))
+    .correlate(notice)
+    .exists()
+)
+# Lists of alerts show the newest over each channel, which stays. What is about a certificate belongs to no list.
+TRIM_NOTICES = _trimming(notice, (_n.created_at < _before) & (_n.alert_id.is_(None) | _is_followed))
+# What is as old in any case, and needs no more than a date.
+TRIM_HISTORY = (
+    _trimming(pause, _p.ended_at < _before),
+    _trimming(notice, _n.created_at < _before),
+    _trimming(incident, _i.resolved_at < _before),
+)
+TRIM_PROBERS = _trimming(prober, prober.c.lease_until < _before)
+TRIM_LOST_NOTICES = _trimming(notice, _n.monitor_id.not_in(select(monitor.c.id)))
+
+LEFT_BEHIND = (heartbeat, rollup, pause, incident, certificate_notice)
+
+
+def _gone(of: Table) -> Query[int]:
+    """Find the monitors of which a table still has rows. It steps through the index from one to the next."""
+    ids = select(func.min(of.c.monitor_id).label("id")).cte("ids", recursive=True)
+    following = select(func.min(of.c.monitor_id)).where(of.c.monitor_id > ids.c.id).scalar_subquery()
+    ids = ids.union_all(select(following).where(ids.c.id.is_not(None)))
+    is_there = select(monitor.c.id).where(monitor.c.id == ids.c.id).exists()
+    return Query(select(ids.c.id).where(ids.c.id.is_not(None) & ~is_there), scalar)
+
+
+GONE = {of: _gone(of) for of in LEFT_BEHIND}
+TRIM_GONE = {of: _trimming(of, of.c.monitor_id == arg("monitor_id")) for of in LEFT_BEHIND}
+
+
+def register(handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
+    handlers.add(TrimMonitors, trim)
+    ticks[KIND] = _on_tick
+
+
+async def ensure(db: Database, _now: int) -> None:
+    """Make sure the timetable holds the chore; for the reconciler."""
+    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
+
+
+@across_organizations("the platform's own timetable")
+def _on_tick(tx: Tx, tick: Tick) -> None:
+    jobs.add(tx, TrimMonitors(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
+
+
+async def trim(run: Run, _: TrimMonitors) -> None:
+    """Delete in small units until nothing is left to delete."""
+    await _clear_up(run)
+    await _trim_beats(run)
+    now = run.db.env.clock.trusted_now()
+    for span_s, kept_ms in ROLLUPS_KEPT_MS.items():
+        await run.write_until_fewer(AT_ONCE, _unit(TRIM_ROLLUPS, span_s=span_s, before=now - kept_ms))
+    await run.write_until_fewer(AT_ONCE, _unit(TRIM_NOTICES, before=now - NOTICES_KEPT_MS))
+    for command in TRIM_HISTORY:
+        await run.write_until_fewer(AT_ONCE, _unit(command, before=now - HISTORY_KEPT_MS))
+    await run.write_until_fewer(AT_ONCE, _unit(TRIM_PROBERS, before=now - PROBERS_KEPT_MS))
+
+
+def _unit(command: Command, **params: int) -> Unit[int]:
+    return lambda tx: tx.run(command, most=AT_ONCE, **params)
+
+
+async def _clear_up(run: Run) -> None:
+    """Remove what monitors have left that are gone."""
+    for of, gone in GONE.items():
+        for monitor_id in await run.read(partial(_all, query=gone)):
+            await run.write_until_fewer(AT_ONCE, _unit(TRIM_GONE[of], monitor_id=monitor_id))
+    await run.write_until_fewer(AT_ONCE, _unit(TRIM_LOST_NOTICES))
+
+
+@across_organizations("what is gone is gone in every organization")
+def _all(tx: Tx, query: Query[int]) -> list[int]:
+    return tx.all(query)
+
+
+async def _trim_beats(run: Run) -> None:
+    after = 0
+    while some := await run.read(partial(_next_cuts, after=after)):
+        await run.write_until_fewer(AT_ONCE, partial(_remove_beats, cuts=some))
+        after = some[-1][0]
+
+
+@across_organizations("what is old is old in every organization")
+def _next_cuts(tx: Tx, after: int) -> list[tuple[int, int | None]]:
+    return tx.all(NEXT_CUTS, after=after, most=MONITORS_AT_ONCE)
+
+
+@across_organizations("what is old is old in every organization")
+def _remove_beats(tx: Tx, cuts: Sequence[tuple[int, int | None]]) -> int:
+    """Remove some heartbeats that are neither new nor among the newest; return how many."""
+    removed = 0
+    for monitor_id, oldest_kept in cuts:
+        if oldest_kept is not None and removed < AT_ONCE:
+            before = min(oldest_kept, tx.trusted_now - BEATS_KEPT_MS)
+            removed += tx.run(TRIM_BEATS, monitor_id=monitor_id, before=before, most=AT_ONCE - removed)
+    return removed

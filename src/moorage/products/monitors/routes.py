@@ -1,0 +1,169 @@
+"""Monitors: made, changed, paused, resumed, deleted; what their checks found, and how they did over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.roles import Role
+from moorage.core.db.tx import Tx
+from moorage.core.http.route import Router
+from moorage.core.kit.masking import MASK
+from moorage.products.monitors import aggregates, redaction, service, tables
+from moorage.products.monitors.schemas import (
+    AggregateQuery,
+    CreateMonitorInput,
+    HeartbeatOut,
+    HeartbeatQuery,
+    MonitorAggregate,
+    MonitorDeleted,
+    MonitorOut,
+    ShownRequest,
+    UpdateMonitorInput,
+)
+from moorage.products.monitors.tables import Monitor
+
+
+def make_router(wake: Callable[[], None]) -> Router:
+    """Return the routes; `wake` has whoever checks monitors look at the rows again."""
+    router = Router("Monitors")
+    _add_reads(router)
+    _add_writes(router, wake)
+    _add_switches(router, wake)
+    return router
+
+
+def _add_reads(router: Router) -> None:
+    @router.get("/monitors")
+    def list_monitors(tx: Tx, caller: Caller) -> list[MonitorOut]:
+        """List the organization's monitors, newest first.
+
+        Viewers get `****` for header values, for `httpBody` and for a password in `url`.
+        """
+        return _show_all(tx, caller)
+
+    @router.get("/monitors/{monitor_id}")
+    def read_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
+        """Return a monitor with how it does.
+
+        `uptimePercent` is over the last 24 hours. `missedChecks` counts checks that were due and not made, and `lagMs`
+        is how late the last one began. Viewers get `****` for header values, for `httpBody` and for a password in
+        `url`.
+        """
+        return _show(tx, caller, service.get(tx, caller.org_id, monitor_id))
+
+    @router.get("/monitors/{monitor_id}/heartbeats")
+    def list_heartbeats(tx: Tx, caller: Caller, monitor_id: int, query: HeartbeatQuery) -> list[HeartbeatOut]:
+        """List what the latest checks of a monitor found, newest first.
+
+        `PAUSE` stands for the time from there on in which nothing was checked.
+        """
+        found = service.get(tx, caller.org_id, monitor_id)
+        return [HeartbeatOut.of(beat) for beat in service.heartbeats(tx, caller.org_id, found, query.limit)]
+
+    @router.get("/monitors/{monitor_id}/aggregate")
+    def read_aggregate(tx: Tx, caller: Caller, monitor_id: int, query: AggregateQuery) -> MonitorAggregate:
+        """Return how a monitor did, by the hour for up to a week and by the day for more.
+
+        Hours and days are those of UTC; the last one is not over yet. Those in which nothing was checked are there as
+        well. Time that was paused counts neither as up nor as down.
+        """
+        found = service.get(tx, caller.org_id, monitor_id)
+        buckets = aggregates.buckets(tx, caller.org_id, found, query.hours)
+        return MonitorAggregate.of(found.id, query.hours, buckets)
+
+
+def _add_writes(router: Router, wake: Callable[[], None]) -> None:
+    @router.post("/monitors", floor=Role.MEMBER)
+    def create_monitor(tx: Tx, caller: Caller, body: CreateMonitorInput) -> MonitorOut:
+        """Have a URL checked at an interval, the first time at once.
+
+        A check is made of up to `1 + retries` tries and is `DOWN` only where all of them fail. Redirects are followed,
+        unless `statusCodes` accept them.
+        """
+        assert caller.standing is not None
+        made = service.create(
+            tx,
+            caller.org_id,
+            caller.as_actor,
+            caller.standing,
+            body.new(),
+            headers=body.header_pairs(),
+            body=body.http_body,
+        )
+        tx.after_commit(wake)
+        return _show(tx, caller, made)
+
+    @router.patch("/monitors/{monitor_id}", floor=Role.MEMBER)
+    def update_monitor(tx: Tx, caller: Caller, monitor_id: int, body: UpdateMonitorInput) -> MonitorOut:
+        """Change a monitor. `headers` replaces all of them; null removes `keyword` and `httpBody`.
+
+        A header value or an `httpBody` of `****` keeps the stored one, if there is one.
+        """
+        changed = service.update(tx, caller.org_id, caller.as_actor, monitor_id, body.changes(), body.hidden())
+        tx.after_commit(wake)
+        return _show(tx, caller, changed)
+
+    @router.delete("/monitors/{monitor_id}", floor=Role.MEMBER)
+    def delete_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorDeleted:
+        """Delete a monitor with its alerts and all that its checks found."""
+        service.delete(tx, caller.org_id, caller.as_actor, monitor_id)
+        tx.after_commit(wake)
+        return MonitorDeleted(True)
+
+
+def _add_switches(router: Router, wake: Callable[[], None]) -> None:
+    @router.post("/monitors/{monitor_id}/pause", floor=Role.MEMBER)
+    def pause_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
+        """Check a monitor no longer, and watch its alerts no longer."""
+        paused = service.pause(tx, caller.org_id, caller.as_actor, monitor_id)
+        tx.after_commit(wake)
+        return _show(tx, caller, paused)
+
+    @router.post("/monitors/{monitor_id}/resume", floor=Role.MEMBER)
+    def resume_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
+        """Check a monitor again, the first time at once."""
+        resumed = service.resume(tx, caller.org_id, caller.as_actor, monitor_id)
+        tx.after_commit(wake)
+        return _show(tx, caller, resumed)
+
+
+def _show(tx: Tx, caller: Caller, monitor: Monitor) -> MonitorOut:
+    return MonitorOut.of(
+        monitor,
+        state=service.state_of(tx, caller.org_id, monitor),
+        beat=next(iter(service.heartbeats(tx, caller.org_id, monitor, 1)), None),
+        uptime=aggregates.uptime_of(tx, caller.org_id, monitor.id),
+        request=_request_of(tx, caller, monitor),
+        now=tx.now,
+    )
+
+
+def _show_all(tx: Tx, caller: Caller) -> list[MonitorOut]:
+    """Return all monitors by few queries, however many there are. One that is deleted meanwhile is left out."""
+    org_id = caller.org_id
+    monitors = service.all_of(tx, org_id)
+    states = {state.monitor_id: state for state in tx.all(tables.STATES_OF, org_id=org_id)}
+    beats = service.last_beats(tx, org_id)
+    uptimes = aggregates.uptimes(tx, org_id)
+    return [
+        MonitorOut.of(
+            monitor,
+            state=states[monitor.id],
+            beat=beats.get(monitor.id),
+            uptime=uptimes.get(monitor.id),
+            request=_request_of(tx, caller, monitor),
+            now=tx.now,
+        )
+        for monitor in monitors
+        if monitor.id in states
+    ]
+
+
+def _request_of(tx: Tx, caller: Caller, monitor: Monitor) -> ShownRequest:
+    """Return what a check sends, as far as the caller's role may read it."""
+    headers = service.headers_of(tx, caller.org_id, monitor)
+    if caller.role.reaches(Role.MEMBER):
+        return ShownRequest(monitor.url, headers, service.body_of(tx, caller.org_id, monitor))
+    body = MASK if monitor.has_body else None
+    return ShownRequest(redaction.redact_url(monitor.url), redaction.redact_headers(headers), body)

@@ -1,0 +1,1 @@
+"""The public status page of an organization."""

@@ -1,0 +1,76 @@
+"""Compute of projects (tier, disk, replicas) against the plan of their organization: which compute a plan includes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from moorage.accounts.plans import service as plans
+from moorage.accounts.plans import tiers
+from moorage.accounts.plans.service import Standing
+from moorage.core.db.tx import Tx
+from moorage.errors import QuotaExceeded, bad_field
+from moorage.products.projects.tables import Project
+
+COLUMNS = ("tier", "disk", "auto_scaling")
+FREE_TIER = "free"
+FREE_DISK_GB = 1  # the disk of the free tier
+FREE_REPLICAS = 1
+
+
+class Replicas(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of `autoScaling` that a plan limits."""
+
+    enabled: bool = False
+    max_replicas: int = 1
+
+
+def check(tx: Tx, org_id: int, standing: Standing, given: dict[str, Any]) -> None:
+    """Raise where a tier does not exist, or where compute needs a paid plan; absent names are not checked."""
+    key, disk, auto_scaling = (given.get(name) for name in COLUMNS)
+    tier = tiers.find_tier(key) if key is not None else None
+    if key is not None and tier is None:
+        known = ", ".join(each.key for each in tiers.CATALOG)
+        raise bad_field("tier.key", f"is not a tier; there is {known}")
+    if plans.counts_as_paid(tx.env.settings, standing):
+        return
+    if tier is not None and tier.paid:
+        raise QuotaExceeded(f"The tier {tier.key} needs a paid plan")
+    if (disk or 0) > FREE_DISK_GB:
+        raise QuotaExceeded(f"A disk of {disk} GB needs a paid plan; without one an app has at most {FREE_DISK_GB} GB")
+    if _replicas(auto_scaling) > FREE_REPLICAS:
+        raise QuotaExceeded(f"More than {FREE_REPLICAS} replica of an app needs a paid plan; lower maxReplicas")
+
+
+def within_plan(tx: Tx, org_id: int, standing: Standing, slug: str | None, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the compute columns of a new project: on an unpaid plan an app without a tier gets the free one."""
+    check(tx, org_id, standing, asked)
+    if slug == "static" or plans.counts_as_paid(tx.env.settings, standing) or asked["tier"] is not None:
+        return asked | {"paid_compute": None}
+    return asked | {"tier": FREE_TIER, "paid_compute": to_text(asked)}
+
+
+def of(project: Project) -> dict[str, Any]:
+    """Return the compute columns of a project."""
+    return {name: getattr(project, name) for name in COLUMNS}
+
+
+def lowered(project: Project) -> dict[str, Any]:
+    """Return the compute that an unpaid plan leaves of a project's."""
+    if project.slug == "static":
+        return of(project)
+    return {
+        "tier": FREE_TIER,
+        "disk": min(project.disk, FREE_DISK_GB) if project.disk is not None else None,
+        "auto_scaling": project.auto_scaling if _replicas(project.auto_scaling) <= FREE_REPLICAS else None,
+    }
+
+
+def _replicas(auto_scaling: str | None) -> int:
+    found = msgspec.json.decode(auto_scaling, type=Replicas) if auto_scaling else Replicas()
+    return found.max_replicas if found.enabled else 1
+
+
+def to_text(compute: dict[str, Any]) -> str:
+    return msgspec.json.encode(compute).decode()

@@ -1,0 +1,1 @@
+"""Deployments: from a request to a live release, with their logs."""

@@ -1,0 +1,113 @@
+"""The routes of deployments: asked for, listed, watched, rolled back; and the previews of pull requests."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.roles import Role
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http import sse
+from moorage.core.http.answer import Stream
+from moorage.core.http.paging import CursorPage, cut, read_cursor
+from moorage.core.http.request import Request
+from moorage.core.http.route import Router, Uuid
+from moorage.core.kit.ids import MAX_ID, parse_id, parse_uuid
+from moorage.products.projects import previews, service, tables
+from moorage.products.projects.deployments import logs
+from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments.followers import Followers
+from moorage.products.projects.deployments.schemas import DeploymentOut, DeploymentStatusInfo, PreviewOut
+from moorage.products.projects.deployments.tables import Deployment
+from moorage.products.projects.schemas import (
+    DeployInput,
+    DeploymentRef,
+    DeploymentsQuery,
+    DeploymentStarted,
+    RollbackInput,
+)
+
+# What their answers lead to.
+_DEPLOYMENT = (("/v1/deployments/{uuid}", "deploymentUuid"),)
+
+
+def make_router(db: Database, followers: Followers) -> Router:
+    router = Router("Deployments")
+    _add_writes(router)
+    _add_reads(router, db, followers)
+    _add_previews(router)
+    return router
+
+
+def _started(made: Deployment) -> DeploymentStarted:
+    return DeploymentStarted(made.id, made.uuid, made.project_id)
+
+
+def _add_writes(router: Router) -> None:
+    @router.post("/projects/{name}/deploy", floor=Role.MEMBER, status=202, body_optional=True, identifies=_DEPLOYMENT)
+    def deploy_project(tx: Tx, caller: Caller, name: str, body: DeployInput) -> DeploymentStarted:
+        """Deploy a commit, or the head of the tracked branch.
+
+        `operation` is `deploy`, `rebuild` (without caches) or `restart` (what is live, once more).
+        """
+        actor = caller.as_actor
+        return _started(deployments.deploy(tx, caller.org_id, actor, name, body.operation, body.commit_sha))
+
+    @router.post("/projects/{name}/redeploy", floor=Role.MEMBER, status=202, identifies=_DEPLOYMENT)
+    def redeploy_project(tx: Tx, caller: Caller, name: str) -> DeploymentStarted:
+        """Build the commit of the live release again."""
+        return _started(deployments.redeploy(tx, caller.org_id, caller.as_actor, name))
+
+    @router.post("/projects/{name}/rollback", floor=Role.MEMBER, identifies=_DEPLOYMENT)
+    def roll_project_back(tx: Tx, caller: Caller, name: str, body: RollbackInput) -> DeploymentRef:
+        """Publish what an earlier deployment published, without a build, as a new deployment."""
+        uuid = parse_uuid(body.deployment_uuid) or ""
+        return DeploymentRef(deployments.rollback(tx, caller.org_id, caller.as_actor, name, uuid).uuid)
+
+
+def _add_reads(router: Router, db: Database, followers: Followers) -> None:
+    @router.get("/projects/{name}/deployments")
+    def list_deployments(tx: Tx, caller: Caller, name: str, query: DeploymentsQuery) -> CursorPage[DeploymentOut]:
+        """List a project's deployments, newest first. `enable` says which one is live."""
+        project = service.get(tx, caller.org_id, name)
+        place, key = f"deployments:{caller.org_id}:{project.id}", tx.env.cursor_key
+        position = read_cursor(key, place, query.cursor)
+        before = position[0] if position else MAX_ID
+        found = deployments.page(tx, caller.org_id, project, before=before, most=query.limit + 1)
+        page, more = cut(key, place, found, query.limit, lambda shown: shown.deployment.id)
+        return CursorPage([DeploymentOut.of(each, project) for each in page], more)
+
+    @router.get("/deployments/{uuid}/status")
+    def read_deployment_status(tx: Tx, caller: Caller, uuid: Uuid) -> DeploymentStatusInfo:
+        """Return how far a deployment is; `queuePosition` says how many are before it, itself included."""
+        its = deployments.get_by_uuid(tx, caller.org_id, uuid)
+        project = service.get_by_id(tx, caller.org_id, its.project_id)
+        preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=caller.org_id, id=its.preview_id or 0)
+        return DeploymentStatusInfo.of(its, project, preview, deployments.position(tx, its), tx.env.settings)
+
+    @router.get("/deployments/{uuid}/logs/stream", events=True)
+    async def follow_deployment(caller: Caller, uuid: Uuid, request: Request) -> Stream:
+        """Follow a deployment, as server-sent events: `log` for each line, `status`, and `done` at the end.
+
+        All lines come, from the first. A client that was cut off sends `Last-Event-ID`, as browsers do, and gets those
+        it has not seen.
+        """
+        its = await db.read(partial(deployments.get_by_uuid, org_id=caller.org_id, uuid=uuid))
+        seen = parse_id(request.header(b"last-event-id") or "-") or 0
+        return sse.stream(logs.follow(db, followers, caller.org_id, its.id, seen))
+
+
+def _add_previews(router: Router) -> None:
+    @router.get("/projects/{name}/previews")
+    def list_previews(tx: Tx, caller: Caller, name: str) -> list[PreviewOut]:
+        """List the previews of a project's pull requests."""
+        project = service.get(tx, caller.org_id, name)
+        found = tx.all(tables.PREVIEWS, org_id=caller.org_id, project_id=project.id)
+        return [PreviewOut.of(each, tx.env.settings) for each in found]
+
+    @router.post("/projects/{name}/previews/{number}/approve", floor=Role.MEMBER)
+    def approve_preview(tx: Tx, caller: Caller, name: str, number: int) -> PreviewOut:
+        """Let the code of a fork's pull request be built, without any of the project's secrets."""
+        approved = previews.approve(tx, caller.org_id, caller.as_actor, name, number)
+        return PreviewOut.of(approved, tx.env.settings)

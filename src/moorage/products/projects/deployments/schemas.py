@@ -1,0 +1,146 @@
+"""Deployments and previews as they are shown."""
+
+from __future__ import annotations
+
+import msgspec
+
+from moorage.core.http.models import Output
+from moorage.core.kit.clock import to_wire
+from moorage.products.projects import service
+from moorage.products.projects.deployments.states import DEPLOYMENT
+from moorage.products.projects.deployments.tables import Deployment, Shown
+from moorage.products.projects.schemas import LatestDeployment
+from moorage.products.projects.tables import Preview, Project
+from moorage.settings import Settings
+
+COMMIT_ID_CHARS = 12
+
+
+def commit_id(sha: str | None) -> str | None:
+    return sha[:COMMIT_ID_CHARS] if sha else None
+
+
+def latest_of(deployment: Deployment | None) -> LatestDeployment | None:
+    if deployment is None:
+        return None
+    return LatestDeployment(deployment.status, commit_id(deployment.commit_sha), to_wire(deployment.created_at))
+
+
+class DeploymentActor(Output, frozen=True):
+    user_id: int | None
+    name: str | None
+    username: str | None
+
+
+class SwapOut(Output, frozen=True):
+    """What was measured through the public address while an app took over from the one before."""
+
+    requests: int
+    failed: int
+    longest_gap_ms: int
+
+
+_read_swap = msgspec.json.Decoder(SwapOut).decode
+
+
+class DeploymentOut(Output, frozen=True):
+    id: int
+    deployment_uuid: str
+    status: str
+    commit_id: str | None
+    commit_sha: str | None
+    branch: str | None
+    enable: bool  # whether it is the one that is live
+    actor: DeploymentActor
+    created_at: str
+    updated_at: str
+    kind: str
+    reason: str | None
+    file_count: int | None
+    duration_ms: int | None
+    preview: bool
+    swap: SwapOut | None
+
+    @classmethod
+    def of(cls, shown: Shown, project: Project) -> DeploymentOut:
+        its = shown.deployment
+        ended = its.ended_at - its.started_at if its.ended_at is not None and its.started_at is not None else None
+        return cls(
+            id=its.id,
+            deployment_uuid=its.uuid,
+            status=its.status,
+            commit_id=commit_id(its.commit_sha),
+            commit_sha=its.commit_sha,
+            branch=its.branch,
+            enable=its.id == project.current_deployment_id,
+            actor=DeploymentActor(its.actor_user_id, shown.name, shown.username),
+            created_at=to_wire(its.created_at),
+            updated_at=to_wire(its.updated_at),
+            kind=its.kind,
+            reason=its.reason,
+            file_count=its.file_count,
+            duration_ms=ended,
+            preview=its.preview_id is not None,
+            swap=_read_swap(its.swap) if its.swap else None,
+        )
+
+
+class DeploymentStatusInfo(Output, frozen=True):
+    deployment_uuid: str
+    status: str
+    terminal: bool
+    commit_id: str | None
+    branch: str | None
+    created_at: str | None
+    updated_at: str | None
+    project_name: str | None
+    repository_name: str | None
+    project_url: str | None
+    reason: str | None
+    queue_position: int | None
+
+    @classmethod
+    def of(
+        cls, its: Deployment, project: Project, preview: Preview | None, position: int | None, settings: Settings
+    ) -> DeploymentStatusInfo:
+        host = service.host_of(settings, preview.name if preview is not None else project.name)
+        return cls(
+            deployment_uuid=its.uuid,
+            status=its.status,
+            terminal=its.status in DEPLOYMENT.terminal,
+            commit_id=commit_id(its.commit_sha),
+            branch=its.branch,
+            created_at=to_wire(its.created_at),
+            updated_at=to_wire(its.updated_at),
+            project_name=project.name,
+            repository_name=its.repository_name,
+            project_url=service.url_of(settings, host),
+            reason=its.reason,
+            queue_position=position,
+        )
+
+
+class PreviewOut(Output, frozen=True):
+    number: int
+    status: str
+    url: str
+    title: str
+    branch: str
+    commit_id: str | None
+    fork: bool
+    created_at: str
+    updated_at: str
+
+    @classmethod
+    def of(cls, preview: Preview, settings: Settings) -> PreviewOut:
+        return cls(
+            number=preview.number,
+            status=preview.status,
+            url=service.url_of(settings, service.host_of(settings, preview.name)),
+            title=preview.title,
+            branch=preview.branch,
+            commit_id=commit_id(preview.commit_sha),
+            fork=preview.is_fork,
+            created_at=to_wire(preview.created_at),
+            updated_at=to_wire(preview.updated_at),
+        )

@@ -1,0 +1,59 @@
+"""The jobs of projects: deployments, what is left of deleted ones, and forgetting old logs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from moorage.accounts.identity.organizations.service import OrganizationDeleted
+from moorage.core import jobs
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.tx import Tx
+from moorage.core.kit.clock import DAY_MS
+from moorage.core.worker.run import Handlers, Run
+from moorage.products.projects import service
+from moorage.products.projects.deployments import pipeline
+from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments import tables as rows
+from moorage.products.projects.deployments.pipeline import Pipeline
+from moorage.products.projects.deployments.service import BuildDeployment, PublishDeployment
+from moorage.products.projects.route_sync import SettleGateway
+
+LOGS_KEPT_MS = 90 * DAY_MS
+
+
+class ForgetReleases(msgspec.Struct, frozen=True, tag="projects.forget_releases"):
+    """Take down what a deleted organization published."""
+
+    digests: list[str]
+
+
+def register(handlers: Handlers, pipeline_: Pipeline) -> None:
+    async def forget(run: Run, job: ForgetReleases) -> None:
+        await pipeline_.settle()
+        await pipeline_.remove_unused(job.digests)
+
+    async def settle(run: Run, _: SettleGateway) -> None:
+        await pipeline_.settle()
+
+    handlers.add(BuildDeployment, pipeline_.run_build, on_failure=_give_up, uncounted_ms=deployments.UNCOUNTED_MS)
+    handlers.add(PublishDeployment, pipeline_.run_publish, on_failure=_give_up, uncounted_ms=deployments.UNCOUNTED_MS)
+    handlers.add(ForgetReleases, forget)
+    handlers.add(SettleGateway, settle)
+    handlers.listen(OrganizationDeleted, delete_projects)
+
+
+@across_organizations("the event names the organization")
+def delete_projects(tx: Tx, event: OrganizationDeleted) -> None:
+    digests = service.delete_all(tx, event.org_id)
+    if digests:
+        jobs.add(tx, ForgetReleases(sorted(set(digests))))
+
+
+@across_organizations("the job names the organization")
+def _give_up(tx: Tx, job: BuildDeployment | PublishDeployment) -> None:
+    deployments.fail_if_open(tx, job.org_id, job.deployment_id, pipeline.OURS)
+
+
+@across_organizations("what is old is old in every organization")
+def sweep(tx: Tx) -> None:
+    tx.run(rows.FORGET_LINES, before=tx.trusted_now - LOGS_KEPT_MS)

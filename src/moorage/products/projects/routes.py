@@ -1,0 +1,207 @@
+"""The routes of projects. Those of their deployments are in `deployment_routes`, uploads in `uploads`.
+
+Whatever changes what an address serves is answered only once the gateway serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.roles import Role
+from moorage.accounts.identity.schemas import ActivityOut
+from moorage.core.audit import service as audit
+from moorage.core.audit.service import Target
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.envvars import RevealedSecret, RevealInput, SecretName
+from moorage.core.http.idempotency.once import Write
+from moorage.core.http.paging import CursorPage, CursorQuery, cut, read_cursor
+from moorage.core.http.route import Router
+from moorage.core.kit.ids import MAX_ID
+from moorage.core.vault import service as vault
+from moorage.products.projects import compute, names, service
+from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments.schemas import latest_of
+from moorage.products.projects.deployments.service import Asked
+from moorage.products.projects.route_sync import Settle
+from moorage.products.projects.schemas import (
+    CreateProjectInput,
+    CreateProjectResult,
+    DeletedProject,
+    NameAvailability,
+    NameQuery,
+    ProjectDetail,
+    ProjectListItem,
+    ProjectsQuery,
+    RenameInput,
+    ToggleInput,
+    UpdateProjectInput,
+)
+from moorage.products.projects.tables import Project
+
+COMPUTE = frozenset(("env", "tier", "disk", "auto_scaling"))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the routes work with."""
+
+    db: Database
+    remove_unused: Callable[[Iterable[str]], Awaitable[None]]  # of releases
+    settle: Settle  # returns when the gateway serves what the store says
+
+
+def make_router(parts: Parts) -> Router:
+    router = Router("Projects")
+    _add_reads(router)
+    _add_writes(router, parts)
+    _add_secrets(router)
+    return router
+
+
+def detail(tx: Tx, org_id: int, project: Project, triggered: str | None = None) -> ProjectDetail:
+    latest = deployments.find(tx, org_id, project.latest_deployment_id or 0)
+    return ProjectDetail.of(project, tx.env.settings, latest_of(latest), triggered)
+
+
+def _add_reads(router: Router) -> None:
+    @router.get("/projects")
+    def list_projects(tx: Tx, caller: Caller, query: ProjectsQuery) -> CursorPage[ProjectListItem]:
+        """List the organization's projects, newest first."""
+        place, key = f"projects:{caller.org_id}:{query.slug}", tx.env.cursor_key
+        position = read_cursor(key, place, query.cursor)
+        before = position[0] if position else MAX_ID
+        found = service.page(tx, caller.org_id, before=before, most=query.limit + 1, slug=query.slug)
+        page, more = cut(key, place, found, query.limit, lambda project: project.id)
+        latest = [deployments.find(tx, caller.org_id, each.latest_deployment_id or 0) for each in page]
+        items = [
+            ProjectListItem.of(each, tx.env.settings, latest_of(newest))
+            for each, newest in zip(page, latest, strict=True)
+        ]
+        return CursorPage(items, more)
+
+    @router.get("/projects/check-name", point=True)
+    def check_name(tx: Tx, caller: Caller, query: NameQuery) -> NameAvailability:
+        """Tell whether a name is free; it is a subdomain, so there is one of each on the whole platform."""
+        return NameAvailability(query.name, names.is_available(tx, caller.org_id, query.name))
+
+    @router.get("/projects/{name}", point=True)
+    def read_project(tx: Tx, caller: Caller, name: str) -> ProjectDetail:
+        """Return a project with its settings; secrets are never part of it."""
+        return detail(tx, caller.org_id, service.get(tx, caller.org_id, name))
+
+    @router.get("/projects/{name}/audit-log")
+    def read_audit_log(tx: Tx, caller: Caller, name: str, query: CursorQuery) -> CursorPage[ActivityOut]:
+        """Return what happened to a project, newest first, also under names it had before."""
+        project = service.get(tx, caller.org_id, name)
+        place, key = f"audit:{caller.org_id}:{project.id}", tx.env.cursor_key
+        position = read_cursor(key, place, query.cursor)
+        rows = []
+        for former in service.names_of(tx, caller.org_id, project):
+            target = Target("project", former.name)
+            before = position[0] if position else None
+            for row in audit.latest_of(tx, caller.org_id, target, before=before, most=query.limit + 1):
+                if former.since <= row.at and (former.until is None or row.at <= former.until):
+                    rows.append(row)
+        rows.sort(key=lambda row: -row.seq)
+        page, more = cut(key, place, rows, query.limit, lambda row: row.seq)
+        return CursorPage([ActivityOut.of(row) for row in page], more)
+
+
+def _add_writes(router: Router, parts: Parts) -> None:
+    @router.post("/projects", floor=Role.MEMBER, identifies=(("/v1/deployments/{uuid}", "deploymentUuid"),))
+    def create_project(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
+        """Make a project from a repository, and deploy it for the first time."""
+        asked = body.root
+        assert caller.standing is not None
+        actor = caller.as_actor
+        made = service.create(tx, caller.org_id, actor, caller.standing, asked.as_new(), asked.hidden())
+        first = deployments.start(tx, caller.org_id, made, Asked(branch=made.branch, user_id=caller.user_id))
+        return CreateProjectResult(made.id, made.name, first.id, first.uuid)
+
+    @router.patch("/projects/{name}/name", floor=Role.MEMBER)
+    async def rename_project(caller: Caller, name: str, body: RenameInput, write: Write) -> ProjectDetail:
+        """Give a project another name. The old address leads to the new one for a day, unless somebody takes it."""
+
+        def unit(tx: Tx) -> ProjectDetail:
+            renamed = service.rename(tx, caller.org_id, caller.as_actor, name, body.name)
+            return detail(tx, caller.org_id, renamed)
+
+        renamed = await write(unit)
+        await parts.settle()
+        return renamed
+
+    @router.patch("/projects/{name}", floor=Role.MEMBER)
+    async def update_project(caller: Caller, name: str, body: UpdateProjectInput, write: Write) -> ProjectDetail:
+        """Change settings of a project.
+
+        `env` replaces all variables and `secrets` all secrets; a secret without a value keeps the one it has. A running
+        container app is deployed again where its variables, secrets or compute change; everything else counts from the
+        next deployment on.
+        """
+        updated = await write(partial(_update, caller=caller, name=name, body=body))
+        if body.model_fields_set.intersection(("enable_analytics", "auto_scaling")):
+            await parts.settle()
+        return updated
+
+    @router.post("/projects/{name}/toggle", floor=Role.MEMBER)
+    async def toggle_project(caller: Caller, name: str, body: ToggleInput, write: Write) -> ProjectDetail:
+        """Switch a project off or on. While it is off its address answers 503."""
+
+        def unit(tx: Tx) -> ProjectDetail:
+            toggled = service.toggle(tx, caller.org_id, caller.as_actor, name, enable=body.enable)
+            return detail(tx, caller.org_id, toggled)
+
+        toggled = await write(unit)
+        await parts.settle()
+        return toggled
+
+    @router.delete("/projects/{name}", floor=Role.ADMIN)
+    async def delete_project(caller: Caller, name: str, write: Write) -> DeletedProject:
+        """Delete a project with its deployments, domains, rules and secrets."""
+        remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
+        deleted, digests = await write(remove, answer=lambda result: _deleted(result[0]))
+        await parts.settle()
+        await parts.remove_unused(digests)
+        return _deleted(deleted)
+
+
+def _deleted(project: Project) -> DeletedProject:
+    return DeletedProject(True, project.slug, project.slug == "container")
+
+
+def _update(tx: Tx, caller: Caller, name: str, body: UpdateProjectInput) -> ProjectDetail:
+    org_id, actor = caller.org_id, caller.as_actor
+    found = service.lock(tx, org_id, name)
+    changes = body.changes()
+    assert caller.standing is not None
+    compute.check(tx, org_id, caller.standing, changes)
+    secrets = body.wanted_secrets()
+    has_new_secrets = secrets is not None and service.set_secrets(tx, org_id, actor, found, secrets)
+    updated = service.update(tx, org_id, actor, found, changes)
+    is_due = has_new_secrets or any(getattr(updated, column) != getattr(found, column) for column in COMPUTE)
+    if not (is_due and updated.slug == "container" and updated.enabled):
+        return detail(tx, org_id, updated)
+    started = deployments.start_again(tx, org_id, actor, updated)
+    return detail(tx, org_id, service.get_by_id(tx, org_id, updated.id), started.uuid)
+
+
+def _add_secrets(router: Router) -> None:
+    @router.get("/projects/{name}/secrets", floor=Role.MEMBER)
+    def list_secrets(tx: Tx, caller: Caller, name: str) -> list[SecretName]:
+        """List the names of a project's secrets."""
+        project = service.get(tx, caller.org_id, name)
+        return [SecretName(each) for each in vault.names(tx, caller.org_id, service.resource_of(project.id))]
+
+    @router.post("/projects/{name}/secrets/reveal", floor=Role.MEMBER, secret=True)
+    def reveal_secret(tx: Tx, caller: Caller, name: str, body: RevealInput) -> RevealedSecret:
+        """Show one secret. The caller is recorded in the project's audit log.
+
+        A secret that a database link made contains the database's password and is shown to admins only (403).
+        """
+        is_admin = caller.role.reaches(Role.ADMIN)
+        value = service.reveal(tx, caller.org_id, caller.as_actor, name, body.name, is_admin=is_admin)
+        return RevealedSecret(body.name, value)

@@ -1,0 +1,373 @@
+"""What the routes of projects take and give, by its names on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import AfterValidator, Field, RootModel, ValidationInfo, field_validator
+
+from moorage.accounts.plans import tiers
+from moorage.core.http.envvars import Env, EnvOut, SecretSet, env_text, read_env
+from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional
+from moorage.core.http.paging import CursorQuery
+from moorage.core.kit.clock import to_wire
+from moorage.products.projects import service
+from moorage.products.projects.service import NewProject
+from moorage.products.projects.tables import Project
+from moorage.products.repositories.names import is_branch
+from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR
+from moorage.settings import Settings
+
+NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
+REPOSITORY = r"^[A-Za-z0-9_][A-Za-z0-9._-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$"
+
+
+def _branch(name: str) -> str:
+    if not is_branch(name):
+        raise ValueError("is not a branch name that git knows")
+    return name
+
+
+def _inside(path: str) -> str:
+    if ".." in path.replace("\\", "/").split("/"):
+        raise ValueError("must not leave the repository")
+    return path
+
+
+Name = Annotated[str, Field(min_length=1, max_length=63, pattern=NAME)]
+Repository = Annotated[str, Field(max_length=200, pattern=REPOSITORY, description="`owner/repo`.")]
+Branch = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_branch)]
+Command = Annotated[str, Field(max_length=2000)]
+Folder = Annotated[str, Field(max_length=500), AfterValidator(_inside)]
+Line = Annotated[str, Field(max_length=500)]
+Language = Literal["auto", "nodejs", "python", "go", "docker"]
+
+
+class TierInput(Input):
+    key: str
+
+
+class AutoScalingInput(Input):
+    enabled: bool
+    min_replicas: Annotated[int, Field(ge=1, le=50)] = 1
+    max_replicas: Annotated[int, Field(ge=1, le=100)] = 1
+    target_cpu_percent: Annotated[int, Field(ge=1, le=100)] = 80
+
+    @field_validator("max_replicas")
+    @classmethod
+    def _is_a_range(cls, most: int, info: ValidationInfo) -> int:
+        if most < info.data.get("min_replicas", 1):
+            raise ValueError("should not be below minReplicas")
+        return most
+
+    def text(self) -> str:
+        return self.model_dump_json(by_alias=True)
+
+
+class CommonInput(Input):
+    """What every kind of project is made of."""
+
+    name: Name
+    repository_name: Repository
+    branch: Branch = "main"
+    base_dir: Folder = "./"
+    is_public: bool = True
+    auto_deploy: bool = False
+    pr_preview: bool = False
+    enable_analytics: bool = False
+    env: Annotated[Env, Field(default_factory=list)]
+    secrets: Annotated[Env, Field(default_factory=list, description="Never returned.")]
+
+    def common(self) -> dict[str, Any]:
+        taken = ("name", "repository_name", "branch", "base_dir", "is_public", "auto_deploy", "pr_preview")
+        return {name: getattr(self, name) for name in (*taken, "enable_analytics")} | {"env": env_text(self.env)}
+
+    def hidden(self) -> dict[str, str]:
+        return {each.name: each.value for each in self.secrets}
+
+
+class StaticInput(CommonInput):
+    slug: Literal["static"]
+    build_dir: Folder = DEFAULT_DIR
+    build_cmd: Command = DEFAULT_CMD
+
+    def as_new(self) -> NewProject:
+        return NewProject(**self.common(), slug="static", build_dir=self.build_dir, build_cmd=self.build_cmd)
+
+
+class ContainerInput(CommonInput):
+    slug: Literal["container"]
+    language: Language
+    region: Annotated[str, Field(min_length=1, max_length=64)] = "us"
+    build_cmd: Command = ""
+    start_cmd: Command = ""
+    entry_point: Line = ""
+    health_check_path: Line = "/"
+    docker_file_path: Folder = "./Dockerfile"
+    docker_build_context_dir: Folder = "./"
+    tier: TierInput = optional()
+    disk: Annotated[int, Field(ge=0, le=100, description="GB.")] = 0
+    auto_scaling: AutoScalingInput = optional()
+
+    def as_new(self) -> NewProject:
+        taken = (
+            "language", "region", "build_cmd", "start_cmd", "entry_point", "health_check_path", "docker_file_path",
+            "docker_build_context_dir", "disk",
+        )  # fmt: skip
+        own = {name: getattr(self, name) for name in taken}
+        return NewProject(**self.common(), **own, **_compute(self), slug="container")
+
+
+class AutoInput(CommonInput):
+    slug: Literal["auto"]
+    build_cmd: Command = optional()
+    build_dir: Folder = optional()
+    start_cmd: Command = optional()
+    tier: TierInput = optional()
+    disk: Annotated[int, Field(ge=0, le=100, description="GB.")] = optional()
+    auto_scaling: AutoScalingInput = optional()
+
+    def as_new(self) -> NewProject:
+        own = {name: getattr(self, name) for name in ("build_cmd", "build_dir", "start_cmd", "disk")}
+        return NewProject(**self.common(), **own, **_compute(self), slug=None, is_auto=True)
+
+
+class CreateProjectInput(RootModel[StaticInput | ContainerInput | AutoInput]):
+    """A project, by what its `slug` says it is."""
+
+    root: Annotated[StaticInput | ContainerInput | AutoInput, Field(discriminator="slug")]
+
+
+def _compute(given: ContainerInput | AutoInput) -> dict[str, Any]:
+    return {
+        "tier": given.tier.key if given.tier is not None else None,
+        "auto_scaling": given.auto_scaling.text() if given.auto_scaling is not None else None,
+    }
+
+
+class UpdateProjectInput(Input):
+    build_cmd: Command = optional()
+    start_cmd: Command = optional()
+    base_dir: Folder = optional()
+    build_dir: Folder = optional()
+    health_check_path: Line = optional()
+    docker_file_path: Folder = optional()
+    disk: Annotated[int, Field(ge=0, le=1000, description="GB.")] = optional()
+    tier: TierInput = optional()
+    auto_scaling: AutoScalingInput = optional()
+    enable_analytics: bool = optional()
+    auto_deploy: bool = optional()
+    deploy_guard: Annotated[
+        bool, Field(description="Roll back by itself where a release does far worse than the one before.")
+    ] = optional()
+    env: Env = optional()
+    secrets: SecretSet = optional()
+
+    def changes(self) -> dict[str, Any]:
+        """Return what was sent, by the names of its columns; secrets are no column."""
+        sent = self.sent()
+        sent.pop("secrets", None)
+        if "env" in sent:
+            sent["env"] = env_text(self.env)
+        if "tier" in sent:
+            sent["tier"] = self.tier.key
+        if "auto_scaling" in sent:
+            sent["auto_scaling"] = self.auto_scaling.text()
+        return sent
+
+    def wanted_secrets(self) -> list[tuple[str, str | None]] | None:
+        """Return the complete new set, or None where nothing was said of it."""
+        if "secrets" not in self.model_fields_set:
+            return None
+        return [(each.name, each.value if "value" in each.model_fields_set else None) for each in self.secrets]
+
+
+class RenameInput(Input):
+    name: Name
+
+
+class NameQuery(QueryInput):
+    name: Name
+
+
+class ToggleInput(Input):
+    enable: bool
+
+
+class RollbackInput(Input):
+    deployment_uuid: Annotated[str, Field(max_length=100)]
+
+
+class DeployInput(Input):
+    operation: Literal["deploy", "restart", "rebuild"] = "deploy"
+    # One that no repository has is accepted, and ends as a failed deployment whose log says so.
+    commit_sha: Annotated[str, Field(max_length=100, pattern=r"^[0-9A-Za-z][0-9A-Za-z._/-]*$")] = optional()
+
+
+class UploadForm(QueryInput):
+    name: Name
+
+
+class ProjectsQuery(CursorQuery):
+    slug: Literal["static", "container"] | None = None
+
+
+class DeploymentsQuery(CursorQuery):
+    limit: Annotated[QueryInt, Field(ge=1, le=100)] = 20
+
+
+class LatestDeployment(Output, frozen=True):
+    status: str
+    commit_id: str | None
+    created_at: str
+
+
+class TierDetail(Output, frozen=True):
+    key: str
+    name: str
+    cpu: float
+    memory: float
+    disk: int
+    paid: bool
+
+
+class AutoScaling(Output, frozen=True):
+    enabled: bool
+    min_replicas: int
+    max_replicas: int
+    target_cpu_percent: int
+
+
+class ProjectListItem(Output, frozen=True):
+    id: int
+    name: str
+    slug: str | None
+    branch: str | None
+    repository_name: str | None
+    organization_id: str
+    project_url: str
+    enabled: bool
+    latest_deployment: LatestDeployment | None
+    updated_at: str
+
+    @classmethod
+    def of(cls, project: Project, settings: Settings, latest: LatestDeployment | None) -> ProjectListItem:
+        return cls(
+            id=project.id,
+            name=project.name,
+            slug=project.slug,
+            branch=project.branch,
+            repository_name=project.repository_name,
+            organization_id=str(project.org_id),
+            project_url=service.url_of(settings, service.host_of(settings, project.name)),
+            enabled=project.enabled,
+            latest_deployment=latest,
+            updated_at=to_wire(project.updated_at),
+        )
+
+
+class ProjectDetail(Output, frozen=True, omit_defaults=False):
+    id: int
+    name: str
+    slug: str | None
+    branch: str | None
+    repository_name: str | None
+    organization_id: str
+    project_url: str
+    enabled: bool
+    is_public: bool
+    language: str | None
+    runtime: str | None
+    region: str | None
+    base_dir: str | None
+    build_dir: str | None
+    build_cmd: str | None
+    start_cmd: str | None
+    health_check_path: str | None
+    docker_file_path: str | None
+    tier: TierDetail | None
+    disk: int | None
+    auto_scaling: AutoScaling | None
+    enable_analytics: bool
+    auto_deploy: bool
+    env: list[EnvOut]
+    total_deployments: int
+    success_deployments: int
+    failed_deployments: int
+    latest_deployment: LatestDeployment | None
+    created_at: str
+    updated_at: str
+    pr_preview: bool
+    entry_point: str | None
+    docker_build_context_dir: str | None
+    deploy_guard: bool
+    triggered_deployment_uuid: str | msgspec.UnsetType = msgspec.UNSET
+
+    @classmethod
+    def of(
+        cls, project: Project, settings: Settings, latest: LatestDeployment | None, triggered: str | None = None
+    ) -> ProjectDetail:
+        same = (
+            "id", "name", "slug", "branch", "repository_name", "enabled", "is_public", "language", "runtime", "region",
+            "base_dir", "build_dir", "build_cmd", "start_cmd", "health_check_path", "docker_file_path", "disk",
+            "enable_analytics", "auto_deploy", "total_deployments", "success_deployments", "failed_deployments",
+            "pr_preview", "entry_point", "docker_build_context_dir", "deploy_guard",
+        )  # fmt: skip
+        return cls(
+            **{name: getattr(project, name) for name in same},
+            organization_id=str(project.org_id),
+            project_url=service.url_of(settings, service.host_of(settings, project.name)),
+            tier=_tier(project.tier),
+            auto_scaling=_read_scaling(project.auto_scaling) if project.auto_scaling else None,
+            env=read_env(project.env),
+            latest_deployment=latest,
+            created_at=to_wire(project.created_at),
+            updated_at=to_wire(project.updated_at),
+            triggered_deployment_uuid=triggered if triggered is not None else msgspec.UNSET,
+        )
+
+
+_read_scaling = msgspec.json.Decoder(AutoScaling).decode
+
+
+def _tier(key: str | None) -> TierDetail | None:
+    found = tiers.find_tier(key) if key is not None else None
+    return TierDetail(found.key, found.name, found.cpu, found.memory, found.disk, found.paid) if found else None
+
+
+class CreateProjectResult(Output, frozen=True):
+    project_id: int
+    name: str
+    deployment_id: int
+    deployment_uuid: str
+
+
+class UploadResult(Output, frozen=True):
+    project_id: int
+    name: str
+    deployment_id: int
+    upload_id: str
+    live_url: str
+    file_count: int
+
+
+class NameAvailability(Output, frozen=True):
+    name: str
+    available: bool
+
+
+class DeletedProject(Output, frozen=True, rename={"is_async": "async"}):
+    deleted: bool
+    slug: str | None
+    is_async: bool
+
+
+class DeploymentRef(Output, frozen=True):
+    deployment_uuid: str
+
+
+class DeploymentStarted(Output, frozen=True):
+    deployment_id: int
+    deployment_uuid: str
+    project_id: int

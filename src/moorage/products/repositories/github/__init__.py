@@ -1,0 +1,1 @@
+"""GitHub accounts and their private repositories."""

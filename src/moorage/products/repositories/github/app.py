@@ -1,0 +1,127 @@
+"""Private repositories of the code host, read through a GitHub app that the operator registered.
+
+The app signs who it is (RS256), asks where it is installed, and gets a token that reads one repository for an hour.
+
+An installation says nothing of who on this platform may use it. So it serves only organizations that proved to be its
+account's administrator: see `bindings.py`. Neither a slug nor asking first gives access to one.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from moorage.accounts.webhooks.service import GithubEvent
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.kit.clock import MINUTE_MS
+from moorage.products.repositories import tables
+from moorage.products.repositories.github import bindings
+from moorage.products.repositories.github.api import GithubApi, GithubUnavailable
+from moorage.products.repositories.github.bindings import Installed, read_installation
+from moorage.products.repositories.names import Name
+from moorage.products.repositories.tables import Binding
+
+SPARE_MS = 5 * MINUTE_MS  # A fetch that starts with a token should also end with it.
+_TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,1000}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    value: str
+    expires_at: int
+
+
+class GithubApp:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._api = GithubApi(db.env.settings, db.env.clock)
+        self._tokens: dict[tuple[int, Name], _Token] = {}
+
+    async def find_token(self, org_id: int, name: Name) -> str | None:
+        """Return a token that reads one repository, or None where the organization may not have one.
+
+        Raises GithubUnavailable.
+        """
+        if not self._api.is_configured:
+            return None
+        bound = await self._db.read(partial(bindings.find_of_account, org_id=org_id, account=name.owner))
+        token = await self._token(bound, name) if bound is not None else None
+        return token if token is not None else await self._look_up(org_id, name, bound)
+
+    async def _look_up(self, org_id: int, name: Name, tried: Binding | None) -> str | None:
+        """Find the installation of an account that was renamed, where the organization is bound to it."""
+        status, found = await self._api.as_app("GET", f"/repos/{name}/installation")
+        installed = read_installation(found) if status == 200 else None
+        if installed is None or (tried is not None and installed.number == tried.installation_id):
+            return None
+        bound = await self._db.read(partial(bindings.find, org_id=org_id, number=installed.number))
+        return await self._token(bound, name) if bound is not None else None
+
+    async def _token(self, bound: Binding, name: Name) -> str | None:
+        place, now = (bound.installation_id, name.key), self._db.env.clock.now()
+        kept = self._tokens.get(place)
+        if kept is not None and kept.expires_at - SPARE_MS > now:
+            return kept.value
+        body = {"repositories": [name.name], "permissions": {"contents": "read"}}
+        status, found = await self._api.as_app(
+            "POST", f"/app/installations/{bound.installation_id}/access_tokens", body
+        )
+        if status != 201:
+            return None  # Uninstalled meanwhile, or not for this repository.
+        token = _read_token(found)
+        self._tokens = {key: each for key, each in self._tokens.items() if each.expires_at > now}
+        self._tokens[place] = token
+        return token.value
+
+
+def as_basic(token: str) -> str:
+    """Return the credentials that git sends with an installation's token."""
+    return base64.b64encode(f"x-access-token:{token}".encode()).decode()
+
+
+@across_organizations("GitHub tells of accounts, not of organizations")
+def on_installation(tx: Tx, event: GithubEvent) -> None:
+    """Keep the table of installations, and end bindings to one that is gone; for the `installation` event."""
+    installed = read_installation(event.payload.get("installation"))
+    if installed is None:
+        return
+    if event.action == "deleted" or installed.is_suspended:
+        bindings.end_all(tx, installed, "uninstalled" if event.action == "deleted" else "suspended")
+    if event.action == "deleted":
+        tx.run(tables.DELETE_INSTALLATION, login_key=installed.login.lower(), number=installed.number)
+        return
+    _put_installation(tx, installed)
+
+
+@across_organizations("an installation is of an account; who may use it is proved later")
+def _put_installation(tx: Tx, installed: Installed) -> None:
+    key = installed.login.lower()
+    added = tx.find(
+        tables.ADD_INSTALLATION,
+        login=installed.login,
+        login_key=key,
+        installation_id=installed.number,
+        suspended=installed.is_suspended,
+        org_id=None,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+    if added is None:
+        values = {"shown": installed.login, "number": installed.number, "stopped": installed.is_suspended}
+        tx.run(tables.SET_INSTALLATION, login_key=key, now=tx.now, **values)
+
+
+def _read_token(value: Any) -> _Token:
+    try:
+        token, expires = str(value["token"]), datetime.fromisoformat(str(value["expires_at"]))
+    except (TypeError, KeyError, ValueError):
+        raise GithubUnavailable("GitHub's API gave no token") from None
+    if not _TOKEN.fullmatch(token) or expires.tzinfo is None:
+        raise GithubUnavailable("GitHub's API gave no token")
+    return _Token(token, int(expires.timestamp() * 1000))

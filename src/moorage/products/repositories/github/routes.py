@@ -1,0 +1,130 @@
+"""Connecting GitHub accounts: begun here, authorized at GitHub, finished here by the same user."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from html import escape
+from urllib.parse import urlencode
+
+from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.roles import Role
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.env import Env
+from moorage.core.http.answer import Answer, html
+from moorage.core.http.idempotency.once import Write
+from moorage.core.http.route import Router, Scope
+from moorage.core.kit.clock import to_wire
+from moorage.errors import Conflict
+from moorage.products.repositories.github import bindings, setup_state
+from moorage.products.repositories.github.api import GithubApi, GithubUnavailable
+from moorage.products.repositories.github.schemas import (
+    ConnectInstallationInput,
+    InstallationOut,
+    SetupBegun,
+    SetupQuery,
+)
+
+CALLBACK = "/v1/github/callback"
+# The page shows these texts inside a command, so nothing passes that means something to a shell.
+_WORD = re.compile(r"[A-Za-z0-9_.-]{1,1024}")
+_NUMBER = re.compile(r"[0-9]{0,19}")
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Moorage: connect a GitHub account</title>
+<style>:root {{ color-scheme: light dark }} body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto;
+max-width: 44rem; padding: 0 1rem }} pre {{ padding: .75rem; border: 1px solid; white-space: pre-wrap;
+overflow-wrap: anywhere; user-select: all }}</style></head>
+<body><main><h1>Connect a GitHub account</h1>{body}</main></body></html>
+"""
+_FINISH = """<p>To finish, run this within ten minutes with the credential that began:</p><pre>{command}</pre>
+<p>Do not send this command to anybody: with it, their organization could read your private repositories. If you
+did not begin this yourself, close this page; nothing was changed.</p>"""
+_INCOMPLETE = """<p>This address is not complete or has expired. Begin again with
+<code>POST /v1/github/installations/begin</code>; nothing was changed.</p>"""
+
+
+def make_router(db: Database) -> Router:
+    router = Router("GitHub")
+    env = db.env
+    api = GithubApi(env.settings, env.clock)
+
+    @router.get("/github/installations")
+    def list_installations(tx: Tx, caller: Caller) -> list[InstallationOut]:
+        """List the GitHub accounts whose private repositories this organization may read."""
+        return [InstallationOut.of(bound) for bound in bindings.all_of(tx, caller.org_id)]
+
+    @router.post("/github/installations/begin", floor=Role.ADMIN, secret=True)
+    async def begin_installation(caller: Caller) -> SetupBegun:
+        """Begin to connect a GitHub account: open the address that is returned, within 15 minutes.
+
+        `url` installs the app; `authorizeUrl` is for an account that has it already. GitHub then shows the command
+        that finishes it, which works only for the user and organization that began.
+        """
+        _check_configured(api)
+        page = await _app_page(api)
+        return _begun(env, page, *setup_state.make(env, caller.org_id, caller.user_id))
+
+    @router.get("/github/callback", scope=Scope.PUBLIC, is_page=True)
+    def show_callback(query: SetupQuery) -> Answer:
+        """Show how to finish connecting a GitHub account; GitHub sends browsers here. It changes nothing."""
+        return html(_PAGE.format(body=_callback(env, query)))
+
+    @router.post("/github/installations", floor=Role.ADMIN)
+    async def connect_installation(caller: Caller, body: ConnectInstallationInput, write: Write) -> InstallationOut:
+        """Finish connecting a GitHub account, with the state and code that GitHub's redirect carries.
+
+        The user who began must finish, and the GitHub user must own the account.
+        """
+        _check_configured(api)
+        redeem = partial(bindings.redeem, org_id=caller.org_id, user_id=caller.user_id, text=body.state)
+        await db.write(redeem)
+        proof = await bindings.prove(api, body.code, body.installation_id)
+        return await write(lambda tx: InstallationOut.of(bindings.bind(tx, caller.org_id, caller.as_actor, proof)))
+
+    @router.delete("/github/installations/{installation_id}", floor=Role.ADMIN)
+    def disconnect_installation(tx: Tx, caller: Caller, installation_id: int) -> None:
+        """Disconnect a GitHub account: its private repositories are not read any more."""
+        bindings.unbind(tx, caller.org_id, caller.as_actor, installation_id)
+
+    return router
+
+
+def _check_configured(api: GithubApi) -> None:
+    if not api.can_connect:
+        raise Conflict(
+            "GitHub accounts cannot be connected: the operator has not set MOORAGE_GITHUB_APP_ID, "
+            "MOORAGE_GITHUB_APP_KEY, MOORAGE_GITHUB_CLIENT_ID and MOORAGE_GITHUB_CLIENT_SECRET"
+        )
+
+
+async def _app_page(api: GithubApi) -> str:
+    """Return the address of the app's page at GitHub."""
+    status, about = await api.as_app("GET", "/app")
+    page = about.get("html_url") if status == 200 and isinstance(about, dict) else None
+    if not isinstance(page, str) or not page.startswith(("https://", "http://")):
+        raise GithubUnavailable("GitHub's API did not say where the app can be installed; ask your operator")
+    return page.rstrip("/")
+
+
+def _begun(env: Env, page: str, state: str, expires_at: int) -> SetupBegun:
+    settings = env.settings
+    fields = {"client_id": settings.github_client_id, "redirect_uri": settings.api_url + CALLBACK, "state": state}
+    authorize = f"{settings.codehost_url.rstrip('/')}/login/oauth/authorize?{urlencode(fields)}"
+    return SetupBegun(f"{page}/installations/new?{urlencode({'state': state})}", authorize, to_wire(expires_at))
+
+
+def _callback(env: Env, query: SetupQuery) -> str:
+    """Return the text of the page that GitHub sends a browser to."""
+    is_whole = _WORD.fullmatch(query.state) and _WORD.fullmatch(query.code) and _NUMBER.fullmatch(query.installation_id)
+    state = setup_state.read(env, query.state) if is_whole else None
+    if state is None or not state.is_current(env.clock.now()):
+        return _INCOMPLETE
+    number = f', "installationId": {int(query.installation_id)}' if query.installation_id else ""
+    sent = f'{{"state": "{query.state}", "code": "{query.code}"{number}}}'
+    command = (
+        f'curl -X POST {env.settings.api_url}/v1/github/installations -H "Authorization: Bearer $TOKEN" '
+        f"-H 'X-Organization-Id: {state.org_id}' -H 'Content-Type: application/json' -d '{sent}'"
+    )
+    return _FINISH.format(command=escape(command))

@@ -1,0 +1,51 @@
+"""The `state` that goes to GitHub and comes back: signed, short-lived, and of one organization and user."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import OctKey
+
+from moorage.core.env import Env
+from moorage.core.kit.clock import MINUTE_MS, SKEW_MS
+from moorage.core.kit.crypto import derive
+
+LIFETIME_MS = 15 * MINUTE_MS
+LONGEST = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SetupState:
+    org_id: int
+    user_id: int
+    nonce: str
+    expires_at: int
+
+    def is_current(self, now: int) -> bool:
+        """Whether the state has not expired, and was not made by a clock that was ahead."""
+        return now < self.expires_at <= now + LIFETIME_MS + SKEW_MS
+
+
+def make(env: Env, org_id: int, user_id: int) -> tuple[str, int]:
+    """Return a new state and when it expires."""
+    expires_at = env.clock.now() + LIFETIME_MS
+    claims = {"org": org_id, "user": user_id, "nonce": secrets.token_urlsafe(16), "until": expires_at}
+    return jwt.encode({"alg": "HS256"}, claims, _key(env), algorithms=["HS256"]), expires_at
+
+
+def read(env: Env, text: str) -> SetupState | None:
+    """Return what a state says if its signature holds; whether it has expired or was used is not checked here."""
+    if len(text) > LONGEST:
+        return None
+    try:
+        claims = jwt.decode(text, _key(env), algorithms=["HS256"]).claims
+        return SetupState(claims["org"], claims["user"], claims["nonce"], claims["until"])
+    except (JoseError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _key(env: Env) -> OctKey:
+    return OctKey.import_key(derive(env.session_key, "github setup"))

@@ -1,0 +1,70 @@
+"""What a client that pushes asks for, and the answer that refuses it in git's own words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from moorage.errors import BadRequest
+from moorage.products.repositories.server import pktline
+from moorage.products.repositories.server.pktline import ANSWER, FLUSH, PROGRESS, BadPacket, band, packet
+
+MOST_COMMANDS = 10_000
+HEADS = "refs/heads/"
+NOTHING = "0" * 40  # what a reference that does not exist points to; git compares the zeros, not how many
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One reference, from where the client saw it to where it should be."""
+
+    old: str
+    new: str
+    reference: str
+
+    @property
+    def deletes(self) -> bool:
+        return not self.new.strip("0")
+
+
+@dataclass(frozen=True, slots=True)
+class PushRequest:
+    commands: tuple[Command, ...]
+    capabilities: frozenset[str]
+
+    @property
+    def room(self) -> int:
+        """How much a packet of the side band may carry; 0 where the client understands none."""
+        if "side-band-64k" in self.capabilities:
+            return pktline.LONGEST - 5
+        return 995 if "side-band" in self.capabilities else 0
+
+
+def read(file: BinaryIO) -> PushRequest:
+    """Read the commands at the begin of a push; raises BadRequest."""
+    commands: list[Command] = []
+    capabilities: frozenset[str] = frozenset()
+    try:
+        while (data := pktline.read_packet(file)) is not None:
+            line, _, after = data.partition(b"\0")
+            capabilities |= frozenset(after.decode(errors="replace").split())
+            words = line.decode(errors="surrogateescape").rstrip("\n").split(" ", 2)
+            if words[0] == "shallow":
+                continue
+            commands.append(Command(*words))
+            if len(commands) > MOST_COMMANDS:
+                raise BadRequest(f"A push may change {MOST_COMMANDS} references at most")
+    except (BadPacket, TypeError):
+        raise BadRequest("The body is not a push") from None
+    return PushRequest(tuple(commands), capabilities)
+
+
+def refusal(request: PushRequest, why: str, short: str) -> bytes:
+    """Return the answer that changes nothing: `why` stands beside `remote:`, `short` beside each reference."""
+    lines = ["unpack ok", *(f"ng {command.reference} {short}" for command in request.commands)]
+    report = b"".join(packet(f"{line}\n".encode(errors="surrogateescape")) for line in lines) + FLUSH
+    if "report-status" not in request.capabilities and "report-status-v2" not in request.capabilities:
+        report = b""
+    if not request.room:
+        return report
+    return band(PROGRESS, f"{why}\n".encode(), request.room) + band(ANSWER, report, request.room) + FLUSH

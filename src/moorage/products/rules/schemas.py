@@ -1,0 +1,72 @@
+"""What the routes of rules take and give, by its names on the wire. What rules may say is looked at in `checks`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from moorage.core.http.models import Input, Output
+from moorage.products.rules import patterns
+from moorage.products.rules.destinations import MAX_DESTINATION
+from moorage.products.rules.patterns import MAX_SOURCE
+from moorage.products.rules.tables import StoredHeader, StoredRedirect
+
+MAX_RULES = 1_000
+MAX_VALUE = 8_000
+
+SourceText = Annotated[
+    str, Field(max_length=MAX_SOURCE, description="A path, with `*` and `:name` for what differs in it.")
+]
+
+
+class HeaderRuleInput(Input):
+    source: SourceText
+    name: str
+    value: str = Field(max_length=MAX_VALUE)
+
+
+class SetHeadersInput(Input):
+    headers: list[HeaderRuleInput] = Field(max_length=MAX_RULES)
+
+    def rules(self) -> list[patterns.HeaderRule]:
+        return [patterns.HeaderRule(each.source, each.name, each.value) for each in self.headers]
+
+
+class RedirectRuleInput(Input):
+    source: SourceText
+    destination: str = Field(
+        max_length=MAX_DESTINATION,
+        description="A path or an `https://` address, in which `*` and `:name` are what they stood for.",
+    )
+    status: int = Field(description="301, 302, 303, 307 or 308.")
+
+
+class SetRedirectsInput(Input):
+    redirects: list[RedirectRuleInput] = Field(max_length=MAX_RULES)
+
+    def rules(self) -> list[patterns.RedirectRule]:
+        return [patterns.RedirectRule(each.source, each.destination, each.status) for each in self.redirects]
+
+
+class HeaderRule(Output, frozen=True):
+    id: int
+    source: str
+    name: str
+    value: str
+
+    @classmethod
+    def of(cls, found: StoredHeader) -> HeaderRule:
+        return cls(id=found.id, source=found.rule.source, name=found.rule.name, value=found.rule.value)
+
+
+class RedirectRule(Output, frozen=True):
+    id: int
+    source: str
+    destination: str
+    status: int
+
+    @classmethod
+    def of(cls, found: StoredRedirect) -> RedirectRule:
+        rule = found.rule
+        return cls(id=found.id, source=rule.source, destination=rule.destination, status=rule.status)

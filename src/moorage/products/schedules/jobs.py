@@ -1,0 +1,44 @@
+"""What makes schedules run: their ticks, what the records of their runs mean, and what deletions take along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from moorage.accounts.identity.organizations.service import OrganizationDeleted
+from moorage.core.db.tx import Tx
+from moorage.core.jobs.timetable import Tick, TickHandler
+from moorage.core.worker.run import Handlers
+from moorage.products.schedules import service
+from moorage.products.schedules.runner import ScheduleRunner
+from moorage.products.schedules.tables import KIND
+from moorage.runtime.edge.spool import Record
+
+
+def register(handlers: Handlers, ticks: dict[str, TickHandler], runner: ScheduleRunner) -> None:
+    """Register for ticks and for deleted organizations."""
+
+    def on_tick(tx: Tx, tick: Tick) -> None:
+        activation_id = service.new_activation_id(tx.env.settings)
+        try:
+            run = service.begin_run(tx, tick.org_id, int(tick.ref), activation_id, tick.at)
+        except service.NoSuchSchedule:
+            return
+        # Only to be quick: a run that is not taken here is found by the reconciler.
+        tx.after_commit(lambda: runner.take(run))
+
+    ticks[KIND] = on_tick
+    handlers.listen(OrganizationDeleted, forget)
+
+
+def forget(tx: Tx, event: OrganizationDeleted) -> None:
+    service.remove_of_organization(tx, event.org_id)
+
+
+def on_scheduled(tx: Tx, starts: Iterable[Record], ends: Iterable[Record]) -> None:
+    """Take in the records of scheduled runs, in the transaction that marks them as read."""
+    for start in starts:
+        service.note_start(tx, start.activation, start.started_ms)
+    # In the order of schedules, so that two machines that record at the same time do not wait for each other.
+    for end in sorted(ends, key=lambda record: (record.schedule_id, record.started_ms)):
+        error = None if end.ok else end.error or "the function failed"
+        service.finish(tx, end.activation, end.started_ms, error)

@@ -1,0 +1,114 @@
+"""What the routes of scheduled functions take and give, by its names on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import msgspec
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from moorage.core.http.models import Input, Output, optional
+from moorage.core.kit.clock import to_wire, to_wire_or_none
+from moorage.core.kit.cron import MAX_EXPRESSION_CHARS, MAX_TIMEZONE_CHARS, BadCron, BadTimezone, Cron
+from moorage.products.schedules.service import Changes, New
+from moorage.products.schedules.tables import Schedule
+
+
+def _cron(text: str) -> str:
+    try:
+        Cron.parse(text)
+    except BadCron as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def _timezone(name: str) -> str:
+    try:
+        Cron.parse("@daily", name)
+    except BadTimezone as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+def _function(value: Any) -> Any:
+    is_id = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if not is_id and not (isinstance(value, str) and value):
+        raise ValueError("should be a function's id, a whole number above 0, or its name")
+    return value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+FunctionRef = Annotated[int | str, BeforeValidator(_function), Field(description="A function's id, or its name.")]
+CronText = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION_CHARS), AfterValidator(_cron)]
+Timezone = Annotated[str, Field(min_length=1, max_length=MAX_TIMEZONE_CHARS), AfterValidator(_timezone)]
+Params = dict[str, Any]
+
+
+class CreateScheduledFunctionInput(Input):
+    name: Name
+    function: FunctionRef
+    cron_schedule: CronText
+    timezone: Timezone = "UTC"
+    enabled: bool = True
+    params: Params = optional(description="What each run is given; `{}` where it is left out.")
+    payload: Params = optional(description="Another name of `params`, which wins where both are sent.")
+
+    def new(self) -> New:
+        params = _params(self.params, self.payload)
+        return New(self.name, self.function, Cron.parse(self.cron_schedule, self.timezone), self.enabled, params or {})
+
+
+class UpdateScheduledFunctionInput(Input):
+    cron_schedule: CronText = optional()
+    timezone: Timezone = optional()
+    enabled: bool = optional()
+    params: Params = optional()
+    payload: Params = optional(description="Another name of `params`, which wins where both are sent.")
+
+    def changes(self) -> Changes:
+        return Changes(self.cron_schedule, self.timezone, self.enabled, _params(self.params, self.payload))
+
+
+def _params(params: Params | None, payload: Params | None) -> Params | None:
+    return payload if params is None else params
+
+
+class ScheduledFunction(Output, frozen=True):
+    id: int
+    name: str
+    function_id: int
+    function_name: str | None
+    organization_id: str
+    cron_schedule: str
+    timezone: str
+    enabled: bool
+    params: dict[str, Any] | None
+    last_run_at: str | None
+    next_run_at: str | None
+    last_status: str | None
+    last_error: str | None
+    total_runs: int
+    created_at: str | None
+    updated_at: str | None
+
+    @classmethod
+    def of(cls, found: Schedule) -> ScheduledFunction:
+        return cls(
+            id=found.id,
+            name=found.name,
+            function_id=found.function_id,
+            function_name=found.function_name,
+            organization_id=str(found.org_id),
+            cron_schedule=found.cron,
+            timezone=found.timezone,
+            enabled=found.enabled,
+            # It is JSON already, and goes out as it was stored.
+            params=cast("dict[str, Any]", msgspec.Raw(found.params.encode())),
+            last_run_at=to_wire_or_none(found.last_run_at),
+            next_run_at=to_wire_or_none(found.next_run_at),
+            last_status=found.last_status,
+            last_error=found.last_error,
+            total_runs=found.total_runs,
+            created_at=to_wire(found.created_at),
+            updated_at=to_wire(found.updated_at),
+        )

@@ -1,0 +1,216 @@
+"""Scheduled functions: made, changed, deleted; and their runs, each of which is recorded before it is sent.
+
+A run's row is its durable intent and its receipt: it is written when the run becomes due and taken away by whoever
+counts it, so a run that has no row any more has been counted, and one that has a row has not.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from moorage.core.audit import service as audit
+from moorage.core.audit.service import Actor, Target
+from moorage.core.db.scope import across_organizations
+from moorage.core.db.tx import Tx
+from moorage.core.jobs import timetable
+from moorage.core.kit.cron import Cron
+from moorage.core.kit.ids import MAX_ID
+from moorage.errors import Conflict, NotFound
+from moorage.products.functions import service as functions
+from moorage.products.functions.records import spool
+from moorage.products.functions.tables import Function
+from moorage.products.schedules import tables
+from moorage.products.schedules.tables import KIND, Run, Schedule
+from moorage.settings import Settings
+
+SHOWN_ERROR = 2_000
+TAG_CHARS = 8
+_encode = msgspec.json.Encoder().encode
+
+
+class NameTaken(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"cannot create scheduled function {name!r}: the name is taken")
+
+
+class NoSuchSchedule(NotFound):
+    def __init__(self) -> None:
+        super().__init__("There is no such scheduled function")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What an edit sets; None keeps what is there."""
+
+    cron: str | None = None
+    timezone: str | None = None
+    enabled: bool | None = None
+    params: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    name: str
+    function: int | str
+    cron: Cron
+    enabled: bool
+    params: dict[str, Any]
+
+
+def all_of(tx: Tx, org_id: int) -> list[Schedule]:
+    return tx.all(tables.ALL_OF, org_id=org_id)
+
+
+def get(tx: Tx, org_id: int, schedule_id: int) -> Schedule:
+    found = tx.find(tables.FIND, org_id=org_id, id=schedule_id)
+    if found is None:
+        raise NoSuchSchedule
+    return found
+
+
+def create(tx: Tx, org_id: int, actor: Actor, new: New) -> Schedule:
+    """Make a schedule; raises NotFound where there is no such function."""
+    # An organization's feed has one writer at a time, so from here on its functions stay.
+    audit.record(tx, org_id, actor, "schedule.created", Target("schedule", new.name))
+    schedule_id = tx.find(
+        tables.ADD,
+        org_id=org_id,
+        name=new.name,
+        function_id=_function_id(tx, org_id, new.function),
+        cron=new.cron.expression,
+        timezone=new.cron.timezone,
+        enabled=new.enabled,
+        params=_encode(new.params).decode(),
+        total_runs=0,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+    if schedule_id is None:
+        raise NameTaken(new.name)
+    timetable.put(tx, org_id, KIND, str(schedule_id), new.cron, enabled=new.enabled)
+    return get(tx, org_id, schedule_id)
+
+
+def update(tx: Tx, org_id: int, actor: Actor, schedule_id: int, changes: Changes) -> Schedule:
+    """Change a schedule. Another time, zone or switch counts from now; anything else keeps the next tick."""
+    before = tx.find(tables.LOCK, org_id=org_id, id=schedule_id)
+    if before is None:
+        raise NoSuchSchedule
+    cron = Cron.parse(changes.cron or before.cron, changes.timezone or before.timezone)
+    enabled = before.enabled if changes.enabled is None else changes.enabled
+    params = before.params if changes.params is None else _encode(changes.params).decode()
+    tx.run(
+        tables.UPDATE,
+        org_id=org_id,
+        id=schedule_id,
+        new_cron=cron.expression,
+        new_timezone=cron.timezone,
+        new_enabled=enabled,
+        new_params=params,
+        now=tx.now,
+    )
+    if (cron.expression, cron.timezone, enabled) != (before.cron, before.timezone, before.enabled):
+        timetable.put(tx, org_id, KIND, str(schedule_id), cron, enabled=enabled)
+    audit.record(tx, org_id, actor, "schedule.updated", Target("schedule", before.name))
+    return get(tx, org_id, schedule_id)
+
+
+def delete(tx: Tx, org_id: int, actor: Actor, schedule_id: int) -> None:
+    found = get(tx, org_id, schedule_id)
+    _remove(tx, org_id, schedule_id)
+    audit.record(tx, org_id, actor, "schedule.deleted", Target("schedule", found.name))
+
+
+def remove_of_function(tx: Tx, org_id: int, function_id: int) -> None:
+    """Remove the schedules of a function, in the transaction that deletes it. Safe to repeat."""
+    for schedule_id in tx.all(tables.IDS_OF_FUNCTION, org_id=org_id, function_id=function_id):
+        _remove(tx, org_id, schedule_id)
+
+
+def remove_of_organization(tx: Tx, org_id: int) -> None:
+    for schedule_id in tx.all(tables.IDS_OF_ORG, org_id=org_id):
+        _remove(tx, org_id, schedule_id)
+
+
+def begin_run(tx: Tx, org_id: int, schedule_id: int, activation_id: str, due_at: int) -> Run:
+    """Record that a run is due, and return it; raises NotFound where the schedule is gone."""
+    found = tx.find(tables.TO_RUN, org_id=org_id, id=schedule_id)
+    if found is None:
+        raise NoSuchSchedule
+    tx.run(tables.ADD_RUN, org_id=org_id, schedule_id=schedule_id, activation_id=activation_id, due_at=due_at)
+    return Run(org_id, schedule_id, activation_id, due_at, None, *found)
+
+
+def new_activation_id(settings: Settings) -> str:
+    return machine_tag(settings) + secrets.token_hex(16 - TAG_CHARS // 2)
+
+
+@across_organizations("an activation id names its run")
+def find_run(tx: Tx, activation_id: str) -> Run | None:
+    return tx.find(tables.FIND_RUN, activation_id=activation_id)
+
+
+@across_organizations("the runs of every organization are seen through")
+def open_runs(tx: Tx, before: int, most: int) -> list[Run]:
+    """Return the runs that were due before a moment and are not counted yet, oldest first."""
+    return tx.all(tables.OPEN_RUNS, before=before, most=most)
+
+
+@across_organizations("an activation id names its run")
+def note_start(tx: Tx, activation_id: str, started_at: int) -> None:
+    tx.run(tables.SET_STARTED, activation_id=activation_id, started=started_at)
+
+
+@across_organizations("an activation id names its run")
+def finish(tx: Tx, activation_id: str, started_at: int, error: str | None) -> bool:
+    """Count a run, once: return False where it was counted before, or its schedule was deleted meanwhile."""
+    schedule_id = tx.find(tables.TAKE_RUN, activation_id=activation_id)
+    if schedule_id is None:
+        return False
+    shown = None if error is None else error.replace("\x00", "")[:SHOWN_ERROR]
+    status = "success" if error is None else "error"
+    return tx.run(tables.COUNT_RUN, id=schedule_id, started=started_at, status=status, error=shown) == 1
+
+
+@across_organizations("an activation id names its run")
+def forget_run(tx: Tx, activation_id: str) -> None:
+    """Take back a run that never started: it does not count."""
+    tx.find(tables.TAKE_RUN, activation_id=activation_id)
+
+
+def machine_tag(settings: Settings) -> str:
+    """Return what the activation ids of this machine's runs begin with.
+
+    Whether a run started is known only where the records of the function gateway are that it was sent to. So where
+    several machines share a store, each sees through the runs that carry the tag of its own records.
+    """
+    return _tag_of(settings.folder("spool"))
+
+
+@lru_cache(maxsize=8)
+def _tag_of(folder: Path) -> str:
+    return spool.ensure_id(folder)[:TAG_CHARS]
+
+
+def _remove(tx: Tx, org_id: int, schedule_id: int) -> None:
+    # The timetable comes first: a tick that fires meanwhile holds its entry, and has then written its run.
+    timetable.remove(tx, org_id, KIND, str(schedule_id))
+    tx.run(tables.DELETE_RUNS_OF, org_id=org_id, id=schedule_id)
+    tx.run(tables.DELETE, org_id=org_id, id=schedule_id)
+
+
+def _function_id(tx: Tx, org_id: int, ref: int | str) -> int:
+    found: Function | None = None
+    if isinstance(ref, str):
+        found = functions.find(tx, org_id, ref)
+    elif ref <= MAX_ID:
+        found = functions.find_by_id(tx, org_id, ref)
+    if found is None:
+        raise NotFound(f"There is no function {ref!r}")
+    return found.id

@@ -1,0 +1,1 @@
+"""Where users' code runs: sandboxes, builds, images, shims, function workers, database servers."""

@@ -1,0 +1,1 @@
+"""Detection of a build plan from the files of a repository."""

@@ -1,0 +1,1 @@
+"""Database software: releases, installs and templates of data folders."""

@@ -1,0 +1,173 @@
+"""The platform's own certificates for database servers: one authority, and a certificate for each server.
+
+Clients that want to know whom they talk to are given the authority's certificate. It is made once and kept for good;
+those of servers are made before a start, as often as that takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from moorage.runtime.database_servers import copying
+from moorage.runtime.database_servers.ports import TLS
+
+CA, CA_KEY = "database-ca.crt", "database-ca.key"
+SERVER, SERVER_KEY, ITS_CA = "server.crt", "server.key", "ca.crt"
+ALWAYS = ("127.0.0.1", "localhost")
+CA_DAYS = 3650
+SERVER_DAYS = 365
+RENEWED_DAYS = 30  # before it ends
+SKEW = timedelta(days=1)  # A client's clock may be behind ours.
+LONGEST_NAME = 64  # of a common name
+
+
+def ensure_ca(keys: Path) -> Path:
+    """Return the authority's certificate, which is made with its key where there is none. Safe to call at once."""
+    keys.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _locked(keys):
+        if not (keys / CA_KEY).exists():
+            copying.put(keys, CA_KEY, _pem(ec.generate_private_key(ec.SECP256R1())), is_kept=True)
+        if not (keys / CA).exists():
+            copying.put(keys, CA, _text(_sign_ca(_read_key(keys / CA_KEY), datetime.now(UTC))), is_kept=True)
+    return keys / CA
+
+
+def read_ca(keys: Path) -> str | None:
+    """Return the authority's certificate for clients; None while no server needed it."""
+    try:
+        return (keys / CA).read_text()
+    except FileNotFoundError:
+        return None
+
+
+def ensure_certificate(keys: Path, folder: Path, hosts: Sequence[str], now_ms: int) -> None:
+    """See to it that a server's folder has a certificate for these hosts that is good for a while.
+
+    All files belong to the folder's owner, and only the owner can read them.
+    """
+    ca = x509.load_pem_x509_certificate(ensure_ca(keys).read_bytes())
+    now, names = datetime.fromtimestamp(now_ms / 1000, UTC), [*dict.fromkeys([*hosts, *ALWAYS])]
+    copying.ensure_folder(folder, TLS)
+    place = folder / TLS
+    if _is_good(place, ca, names, now):
+        return
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = _sign_server(key, names, now, ca, _read_key(keys / CA_KEY))
+    # A key without its certificate is made anew; a certificate without its key would be believed.
+    copying.drop(place, SERVER)
+    copying.put(place, SERVER_KEY, _pem(key), is_kept=True)
+    copying.put(place, ITS_CA, _text(ca), is_kept=True)
+    copying.put(place, SERVER, _text(made), is_kept=True)
+
+
+def _is_good(place: Path, ca: x509.Certificate, names: list[str], now: datetime) -> bool:
+    try:
+        found = x509.load_pem_x509_certificate(_read(place / SERVER))
+        key = serialization.load_pem_private_key(_read(place / SERVER_KEY), None)
+        has_ca = _read(place / ITS_CA) == _text(ca).encode()
+        alternatives = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return False
+    is_pair = key.public_key() == found.public_key()
+    lasts = found.not_valid_before_utc <= now <= found.not_valid_after_utc - timedelta(days=RENEWED_DAYS)
+    return has_ca and is_pair and lasts and list(alternatives) == _alternatives(names)
+
+
+def _sign_ca(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Moorage databases {os.urandom(4).hex()}")])
+    builder = _builder(name, name, key, now, CA_DAYS)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    return builder.add_extension(_usage(signs_certificates=True), critical=True).sign(key, hashes.SHA256())
+
+
+def _sign_server(
+    key: ec.EllipticCurvePrivateKey,
+    names: list[str],
+    now: datetime,
+    ca: x509.Certificate,
+    ca_key: ec.EllipticCurvePrivateKey,
+) -> x509.Certificate:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:LONGEST_NAME])])
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+    builder = _builder(subject, ca.subject, key, now, SERVER_DAYS)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
+    return builder.add_extension(authority, critical=False).sign(ca_key, hashes.SHA256())
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
+    builder = x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - SKEW).not_valid_after(now + timedelta(days=days))
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternatives(names: list[str]) -> list[x509.GeneralName]:
+    return [_alternative(name) for name in names]
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> str:
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    return key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain).decode()
+
+
+def _text(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
+
+
+def _read(path: Path) -> bytes:
+    """Read a file of a folder whose owner could have put a link in its place."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Function calls in the edge: queues, instances and fair shares."""

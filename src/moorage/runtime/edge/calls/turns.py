@@ -1,0 +1,61 @@
+"""Whose turn it is to get an instance: organizations take turns, each for about the same memory (deficit round robin).
+
+Without this, a burst of one organization's functions would stand in front of everybody else's first call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from moorage.runtime.edge.calls.function import Function
+
+QUANTUM_MB = 256
+
+
+class Turns:
+    """Functions that want one more instance, in the order in which they get it."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[Function]] = {}
+        self._order: deque[str] = deque()
+        self._deficit: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return sum(len(functions) for functions in self._waiting.values())
+
+    def add(self, function: Function) -> None:
+        waiting = self._waiting.get(function.org)
+        if waiting is None:
+            waiting = self._waiting[function.org] = deque()
+            self._order.append(function.org)
+            self._deficit[function.org] = 0
+        waiting.append(function)
+
+    def next(self, skip: frozenset[str] = frozenset()) -> Function | None:
+        """Take the next function out; `skip` names organizations that cannot have more at the moment."""
+        for _ in range(len(self._order)):
+            org = self._order[0]
+            if org in skip:
+                self._order.rotate(-1)
+                continue
+            waiting = self._waiting[org]
+            cost = waiting[0].memory_mb
+            while self._deficit[org] < cost:
+                self._deficit[org] += QUANTUM_MB
+                if len(self._order) > 1 and self._deficit[org] < cost:
+                    break
+            if self._deficit[org] < cost:
+                self._order.rotate(-1)
+                continue
+            self._deficit[org] -= cost
+            function = waiting.popleft()
+            if not waiting:
+                self._drop(org)
+            elif self._deficit[org] < waiting[0].memory_mb:
+                self._order.rotate(-1)
+            return function
+        return self.next(skip) if any(org not in skip for org in self._order) else None
+
+    def _drop(self, org: str) -> None:
+        del self._waiting[org], self._deficit[org]
+        self._order.remove(org)

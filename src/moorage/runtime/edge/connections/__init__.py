@@ -1,0 +1,1 @@
+"""HTTP connections of the edge: listeners, parsing, limits, responses."""

@@ -1,0 +1,149 @@
+"""What the function gateway answers, as bytes on the wire: status, CORS headers, request id and failure envelope."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from moorage.core.net import host_header
+from moorage.runtime.edge.connections.origins import NOWHERE, Origin
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+JSON = b"application/json"
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SAFE_HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,1024}")
+
+# Any page may call a function, so preflights are answered alike for all of them.
+CORS_LINES = (
+    b"access-control-allow-origin: *\r\n",
+    b"access-control-allow-methods: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n",
+    b"access-control-expose-headers: *\r\n",
+)
+CORS = b"".join(CORS_LINES)
+_USUAL_HEADERS = b"Authorization, Origin, X-Requested-With, Content-Type, Accept, User-Agent"
+
+
+class Request:
+    """A request whose head and body have arrived; header names are lower case."""
+
+    __slots__ = (
+        *("body", "client", "headers", "is_old", "is_plain", "keep_alive", "known", "method", "origin", "sent_id"),
+        *("target", "upgrades"),
+    )
+
+    def __init__(self, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.body = body
+        self.client: bytes | None = None  # its address, as the public gateway names it
+        self.sent_id: bytes | None = None
+        self.keep_alive = True
+        self.is_old = False  # HTTP/1.0
+        self.upgrades = False
+        self.is_plain = False  # an answer needs nothing that depends on the request
+        self.origin: Origin = NOWHERE  # rules for the reply, once it is known where the request leads
+        self.known: Any = None  # what the handler found out about it, should it come again
+
+    def find_header(self, name: bytes) -> bytes | None:
+        return next((value for key, value in self.headers if key == name), None)
+
+    @property
+    def request_id(self) -> bytes | None:
+        """The id that the client sent, where it is safe to repeat."""
+        sent = self.sent_id
+        return sent if sent is not None and _SAFE_ID.fullmatch(sent) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer before the connection adds what is the same for all of them."""
+
+    status: int
+    body: bytes = b""
+    headers: Headers = ()
+    has_cors: bool = False  # the headers say themselves who may read it
+    request_id: bytes | None = None  # of the call, where the client did not name one
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure before it is known which request, and so which trace id, it answers."""
+
+    status: int
+    code: str
+    message: str
+    headers: Headers = ()
+
+    def answer(self, request_id: bytes) -> Answer:
+        error = {"code": self.code, "message": self.message, "traceId": request_id.decode()}
+        body = json.dumps({"success": False, "error": error}, separators=(",", ":")).encode()
+        return Answer(self.status, body, ((b"content-type", JSON), *self.headers), request_id=request_id)
+
+
+NOT_FOUND = Failure(404, "not_found", "There is no such function")
+SERVICE_WORKER = Failure(
+    403,
+    "forbidden",
+    "A service worker cannot be loaded from this address, which all functions share. Load it from the host of its"
+    " organization: the function's url shows it",
+    # A worker that was registered before such requests were refused ends at its next look for a newer script. Pages
+    # here have no origin, so there is no other storage to lose.
+    ((b"clear-site-data", b'"storage"'),),
+)
+MALFORMED = Failure(400, "bad_request", "The request is not valid HTTP")
+NO_HOST = Failure(400, "bad_request", host_header.ABSENT)
+MANY_HOSTS = Failure(400, "bad_request", host_header.SEVERAL)
+BAD_HOST = Failure(400, "bad_request", host_header.MALFORMED)
+BAD_JSON = Failure(400, "bad_request", "The request's body is not valid JSON")
+LONG_HEADERS = Failure(400, "bad_request", "The request's headers are longer than 64 KB")
+MANY_HEADERS = Failure(400, "bad_request", "The request has more than 256 headers")
+LARGE_BODY = Failure(413, "bad_request", "The request's body is larger than 6 MB")
+TOO_SLOW = Failure(408, "bad_request", "The request did not arrive in time")
+NO_ROOM = Failure(
+    429, "rate_limited", "There is no room for more requests from this address at the moment", ((b"retry-after", b"5"),)
+)
+INTERNAL = Failure(500, "internal", "Something went wrong on our side")
+QUEUE_FULL = Failure(429, "rate_limited", "Too many calls wait for this function", ((b"retry-after", b"1"),))
+
+
+def preflight(request: Request) -> Answer:
+    asked = request.find_header(b"access-control-request-headers")
+    # `*` would not cover Authorization, so the names a page asks for are repeated to it.
+    allowed = asked if asked and _SAFE_HEADER_NAMES.fullmatch(asked) else _USUAL_HEADERS
+    return Answer(200, b"", ((b"access-control-allow-headers", allowed), (b"access-control-max-age", b"86400")))
+
+
+def fresh_id() -> bytes:
+    return os.urandom(16).hex().encode()
+
+
+def http_date() -> bytes:
+    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()).encode()
+
+
+def status_line(status: int) -> bytes:
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+def render(answer: Answer, *, request_id: bytes, date: bytes, connection: bytes, is_head: bool) -> bytes:
+    """Return the bytes of an answer; one to HEAD has the length of the body it leaves out."""
+    own = b"".join([b"%b: %b\r\n" % header for header in answer.headers])
+    bare = answer.status in (204, 304)
+    head = b"%b%b%b%bx-request-id: %b\r\ndate: %b\r\n%b\r\n" % (
+        status_line(answer.status),
+        own,
+        b"" if answer.has_cors else CORS,
+        b"" if bare else b"content-length: %d\r\n" % len(answer.body),
+        request_id,
+        date,
+        connection,
+    )
+    return head if is_head or bare else head + answer.body

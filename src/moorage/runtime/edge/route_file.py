@@ -1,0 +1,104 @@
+"""The file of routes with which the function gateway starts while the control process is away.
+
+Variables of functions, secrets among them, are encrypted in it under a key that is derived from the master key. The
+gateway gets that key at its start, and not the master key. Each function is encrypted once, when its route changes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from moorage.runtime.edge.calls.function import Function, Route
+
+if TYPE_CHECKING:
+    from moorage.core.kit.crypto import KeyRing
+
+ROUTE_FILE = "edge-routes.json"
+_encode = msgspec.json.Encoder().encode
+_read_env = msgspec.json.Decoder(list[tuple[str, str]]).decode
+
+
+class RouteFile:
+    """`keys` are hexadecimal, newest first. Without any, functions that have variables are not written."""
+
+    def __init__(self, path: Path, keys: str) -> None:
+        self._path = path
+        self._keys = keys
+        self._ring: KeyRing | None = None
+        self._written: dict[int, tuple[Function, bytes]] = {}  # as it stands in the file, by function
+
+    def save(self, functions: Iterable[Function]) -> None:
+        """Write the routes down, readable by us alone."""
+        written = {function.id: (function, self._entry(function)) for function in functions}
+        self._written = written
+        fresh = self._path.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(b"[" + b",".join(entry for _, entry in written.values() if entry) + b"]")
+        fresh.replace(self._path)
+
+    def load(self) -> tuple[list[Route], bool]:
+        """Return the routes, and whether the file should be written again.
+
+        That is so where variables stand in it as they are, as earlier releases wrote them, or under an old key. A route
+        whose variables cannot be decrypted is left out: the control process sends it.
+        """
+        stored = msgspec.json.decode(self._path.read_bytes(), type=list[Route])
+        is_outdated = any(route.env or not self._is_current(route.sealed_env) for route in stored)
+        return [route for route in map(self._opened, stored) if route is not None], is_outdated
+
+    def _entry(self, function: Function) -> bytes:
+        known = self._written.get(function.id)
+        if known is not None and known[0] is function:
+            return known[1]
+        route = function.route
+        if not route.env:
+            return _encode(route)
+        if not self._keys:
+            return b""
+        sealed = self._keyring().encrypt(_encode(route.env).decode(), place=_place(route))
+        return _encode(msgspec.structs.replace(route, env=[], sealed_env=sealed))
+
+    def _opened(self, route: Route) -> Route | None:
+        if not route.sealed_env:
+            return route
+        from moorage.core.kit.crypto import CannotDecrypt
+
+        try:
+            env = _read_env(self._keyring().decrypt(route.sealed_env, place=_place(route)))
+        except (CannotDecrypt, ValueError):
+            return None
+        return msgspec.structs.replace(route, env=env, sealed_env="")
+
+    def _is_current(self, sealed: str) -> bool:
+        return not sealed or (bool(self._keys) and self._keyring().is_current(sealed))
+
+    def _keyring(self) -> KeyRing:
+        # Imported where it is needed: a gateway without variables does not pay for it in memory.
+        from moorage.core.kit.crypto import KeyRing
+
+        if self._ring is None:
+            self._ring = KeyRing(tuple(bytes.fromhex(key) for key in self._keys.split(",")))
+        return self._ring
+
+
+def _place(route: Route) -> str:
+    return f"edge/{route.org}/{route.id}"
+
+
+def rewrite(path: Path, keys: str) -> None:
+    """Encrypt the file anew under the first key; for a gateway that does not run. Safe to repeat."""
+    file = RouteFile(path, keys)
+    try:
+        routes, _ = file.load()
+    except FileNotFoundError:
+        return
+    except (msgspec.DecodeError, ValueError):  # A damaged file is as good as none for the gateway too.
+        path.unlink()
+        return
+    file.save([Function(route, "") for route in routes])

@@ -1,0 +1,203 @@
+"""What a registry says about an image: which parts it has, for which machine it is, how it is started.
+
+All of it was written by strangers: it is read field by field, and whatever is not as it should be is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.runtime.images.references import PullFailed, is_digest
+
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+ACCEPTED = (OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST)
+_CONFIGS = frozenset({"application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"})
+_LAYERS = ("application/vnd.oci.image.layer.v1.tar", "application/vnd.docker.image.rootfs.diff.tar")
+_PACKINGS = frozenset({"", "+gzip", "+zstd", ".gzip", ".zstd"})
+_BASELINES = {"arm64": "v8", "amd64": "v1"}  # variants that every machine of the kind can run
+MOST_LAYERS = 256
+MOST_WORDS = 1_000
+MOST_TEXT = 128 * 1024  # What Linux takes as one argument; all of them together stay below it too.
+LONGEST_PATH = 4_096
+
+
+class BadImage(PullFailed):
+    """What the registry sent describes no image that can be run here; the message is a sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """One part of an image, by what is in it."""
+
+    media_type: str
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    config: Descriptor
+    layers: tuple[Descriptor, ...]  # from the lowest up
+
+    @property
+    def packed_bytes(self) -> int:
+        return sum(layer.size for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An image that exists for several kinds of machines."""
+
+    entries: tuple[dict[str, Any], ...]
+
+    def choose(self, architecture: str) -> Descriptor:
+        """Return the manifest for this kind of machine, the one with the plain instruction set if there are more."""
+        fitting = [entry for entry in self.entries if _is_for(entry, architecture)]
+        if not fitting:
+            raise BadImage(f"the image exists for {self._offer()}; this machine is linux/{architecture}")
+        found = _descriptor(fitting[0])
+        if found.media_type not in (OCI_MANIFEST, DOCKER_MANIFEST):
+            raise BadImage(f"the image's index leads to something of the kind {found.media_type[:80]!r}")
+        return found
+
+    def _offer(self) -> str:
+        offered = {_platform_text(_platform(entry)) for entry in self.entries}
+        return ", ".join(sorted(offered - {"unknown/unknown"})[:10]) or "no machine at all"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageConfig:
+    """How an image is started."""
+
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    workdir: str = "/"
+    user: str = ""  # as it was written: a name or a number, with or without a group
+
+
+def parse_manifest(body: bytes, content_type: str) -> Manifest | Index:
+    """Read what a registry keeps under a tag or a digest; raises BadImage."""
+    document = _document(body, "manifest")
+    kind = _text(document.get("mediaType") or content_type, "media type").partition(";")[0].strip()
+    if document.get("schemaVersion") == 1 or kind.startswith("application/vnd.docker.distribution.manifest.v1"):
+        raise BadImage("the image has the old format of Docker (schema 1): push it again with a current tool")
+    if ("manifests" in document) == ("layers" in document):
+        raise BadImage("the manifest says neither clearly that it is one image nor that it is a list of them")
+    if "manifests" in document:
+        return Index(tuple(_objects(document["manifests"], "manifests")))
+    return _manifest(document)
+
+
+def _manifest(document: dict[str, Any]) -> Manifest:
+    config = _descriptor(_object(document.get("config"), "config"))
+    layers = tuple(_descriptor(layer) for layer in _objects(document["layers"], "layers"))
+    if config.media_type not in _CONFIGS:
+        raise BadImage(f"this is no container image: its configuration is of the kind {config.media_type[:80]!r}")
+    if len(layers) > MOST_LAYERS:
+        raise BadImage(f"the image has {len(layers)} layers; {MOST_LAYERS} are allowed")
+    for layer in layers:
+        if not any(layer.media_type == start + packing for start in _LAYERS for packing in _PACKINGS):
+            raise BadImage(f"the image has a layer of the kind {layer.media_type[:80]!r}, which cannot be unpacked")
+    return Manifest(config, layers)
+
+
+def parse_config(body: bytes, architecture: str) -> ImageConfig:
+    """Read an image's configuration; raises BadImage also for an image of another kind of machine."""
+    document = _document(body, "configuration")
+    made_for = {"os": document.get("os") or "linux", "architecture": document.get("architecture") or architecture}
+    if made_for != {"os": "linux", "architecture": architecture}:
+        raise BadImage(f"the image is for {_platform_text(made_for)}; this machine is linux/{architecture}")
+    config = _object(document.get("config") or {}, "config")
+    return ImageConfig(
+        entrypoint=_words(config.get("Entrypoint"), "Entrypoint"),
+        cmd=_words(config.get("Cmd"), "Cmd"),
+        env=_environment(_words(config.get("Env"), "Env")),
+        workdir=_workdir(config.get("WorkingDir")),
+        user=_text(config.get("User") or "", "User"),
+    )
+
+
+def _environment(pairs: Sequence[str]) -> dict[str, str]:
+    split = (pair.partition("=") for pair in pairs)
+    return {name: value for name, _, value in split if name}
+
+
+def _workdir(value: object) -> str:
+    """Return the folder a program starts in; Docker takes a relative one from the root."""
+    path = "/" + _text(value or "", "WorkingDir").lstrip("/")
+    if len(path) > LONGEST_PATH or ".." in path.split("/"):
+        raise BadImage("the image's WorkingDir is no usable path")
+    return path
+
+
+def _words(value: object, name: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > MOST_WORDS:
+        raise BadImage(f"the image's {name} is not a list of at most {MOST_WORDS:,} words")
+    words = tuple(_text(word, name) for word in value)
+    if sum(len(word) for word in words) > MOST_TEXT:
+        raise BadImage(f"the image's {name} is too long")
+    return words
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str) or "\0" in value or len(value) > MOST_TEXT or not _is_writable(value):
+        raise BadImage(f"the image's {name} is not a text")
+    return value
+
+
+def _is_writable(text: str) -> bool:
+    """JSON can spell halves of characters that no program can be given."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _platform(entry: dict[str, Any]) -> dict[str, Any]:
+    found = entry.get("platform")
+    return found if isinstance(found, dict) else {}
+
+
+def _platform_text(platform: dict[str, Any]) -> str:
+    parts = (platform.get("os"), platform.get("architecture"), platform.get("variant"))
+    return "/".join(part[:20] for part in parts if isinstance(part, str) and part) or "unknown/unknown"
+
+
+def _is_for(entry: dict[str, Any], architecture: str) -> bool:
+    platform = _platform(entry)
+    has_variant = bool(platform.get("variant")) and platform["variant"] != _BASELINES.get(architecture)
+    return (platform.get("os"), platform.get("architecture"), has_variant) == ("linux", architecture, False)
+
+
+def _descriptor(value: dict[str, Any]) -> Descriptor:
+    digest, size = value.get("digest"), value.get("size")
+    if not isinstance(digest, str) or not is_digest(digest):
+        raise BadImage("the manifest names a part without a SHA-256 digest")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise BadImage("the manifest names a part without a size")
+    return Descriptor(_text(value.get("mediaType"), "media type"), digest, size)
+
+
+def _document(body: bytes, what: str) -> dict[str, Any]:
+    try:
+        return _object(json.loads(body), what)
+    except (ValueError, RecursionError):  # also for bytes that are no UTF-8
+        raise BadImage(f"the image's {what} is not JSON") from None
+
+
+def _object(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadImage(f"the image's {what} is not an object")
+    return value
+
+
+def _objects(value: object, what: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise BadImage(f"the manifest's {what} are not a list")
+    return [_object(entry, f"entry of {what}") for entry in value]

@@ -1,0 +1,124 @@
+"""Groups on a machine without control groups: lists of processes, to which signals and the scheduler do what they can.
+
+Nothing here limits memory or the number of processes: the limits of each process (rlimits) are then the only ones, and
+whoever keeps a cell looks at `memory_bytes` from time to time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable
+
+from moorage.runtime.sandbox.cgroups import files
+from moorage.runtime.sandbox.usage import process_tree
+
+KILL_S = 0.5
+PAUSE_S = 0.001
+ROUNDS = 5  # A process that forks while the others are stopped is found in the next round.
+
+
+class ProcessGroup:
+    __slots__ = ("_cpu_us", "_roots")
+
+    def __init__(self) -> None:
+        self._roots: dict[int, int] = {}
+        self._cpu_us = 0
+
+    def limit(self, *, memory_mb: int, pids: int, weight: int, cpu: float | None = None) -> None:
+        """Nothing can be limited here."""
+
+    def attach(self, pid: int) -> None:
+        since = process_tree.started(pid)
+        if since is None:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), str(pid))
+        self._roots[pid] = since
+
+    def freeze(self) -> None:
+        self._send_to_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._send_to_all(signal.SIGCONT)
+
+    def idle(self, on: bool) -> None:
+        if can_leave_idle():
+            process_tree.set_idle(self.processes(), on)
+
+    def cpu_us(self) -> int:
+        # Processes that have ended take their times along; the count never goes back.
+        self._cpu_us = max(self._cpu_us, process_tree.cpu_us(self.processes()))
+        return self._cpu_us
+
+    def memory_bytes(self) -> int:
+        return process_tree.memory_bytes(self.processes())
+
+    def oom_kills(self) -> int:
+        return 0
+
+    def processes(self) -> list[int]:
+        roots = [pid for pid, since in self._roots.items() if process_tree.started(pid) == since]
+        return [pid for pid in process_tree.with_descendants(roots) if process_tree.find_stat(pid)]
+
+    def kill(self) -> None:
+        deadline = time.monotonic() + KILL_S
+        while (pids := self.processes()) and time.monotonic() < deadline:
+            # The first process of a namespace takes all others in it along; others may have forked meanwhile.
+            files.send(pids, signal.SIGKILL)
+            time.sleep(PAUSE_S)
+
+    def remove(self) -> None:
+        self._roots.clear()
+
+    def _send_to_all(self, number: signal.Signals) -> None:
+        reached: set[int] = set()
+        for _ in range(ROUNDS):
+            new = [pid for pid in self.processes() if pid not in reached]
+            if not new:
+                return
+            files.send(new, number)
+            reached.update(new)
+
+
+class NoCgroups:
+    kind = "none"
+
+    def __init__(self) -> None:
+        self.controllers = frozenset({"freezer", "cpuacct"} | ({"idle"} if can_leave_idle() else set()))
+
+    def create(self, name: str) -> ProcessGroup:
+        return ProcessGroup()
+
+    def platform(self, pids: Iterable[int]) -> None:
+        """There is no weight to give."""
+
+    def sweep(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing was made."""
+
+
+_idle: list[bool] = []
+
+
+def can_leave_idle() -> bool:
+    """Tell whether a process that was made idle can be made busy again: most users may only do the former."""
+    if not _idle:
+        trial = threading.Thread(target=lambda: _idle.append(_goes_idle_and_back()))
+        trial.start()
+        trial.join()
+    return _idle[0]
+
+
+def _goes_idle_and_back() -> bool:
+    """Try on the thread that runs this; it has to end afterwards, for it may be left idle."""
+    own = [threading.get_native_id()]
+    try:
+        for policy in (os.SCHED_IDLE, os.SCHED_OTHER):
+            os.sched_setscheduler(own[0], policy, os.sched_param(0))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The network of a sandbox: a supervisor decides about its connections."""

@@ -1,0 +1,150 @@
+"""What the supervisor reads of a process whose call it decides about: the address it names and the socket it means.
+
+Everything here is found by the caller's number or descriptor, which the caller's other threads may change at any time.
+So nothing is looked at twice: an address is copied once, and a socket is held by a duplicate of its descriptor.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+from moorage.runtime.sandbox import syscalls
+from moorage.runtime.sandbox.network.notify import Notification
+
+_SO_NETNS_COOKIE = 71
+_TCP_INFO = 11
+_LONGEST_ADDRESS = 128  # sizeof(struct sockaddr_storage)
+# What a connect that did not wait would have said.
+_IF_INTERRUPTED: dict[int, int] = {
+    socket.AF_INET: errno.EINPROGRESS,
+    socket.AF_INET6: errno.EINPROGRESS,
+    socket.AF_UNIX: errno.EAGAIN,
+}
+_LEAST_BYTES = {socket.AF_INET: 16, socket.AF_INET6: 24}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A socket address as the caller wrote it."""
+
+    data: bytes  # the address as the kernel reads it, the family in the first two bytes
+    family: int
+    ip: IPv4Address | IPv6Address | None = None  # the IPv4 face of an IPv4-mapped address
+    port: int = 0
+
+    def for_socket(self, family: int) -> tuple[str, int] | tuple[str, int, int, int]:
+        """Write the address for a socket of a family. Flow labels and zones of the caller are left out."""
+        if family == socket.AF_INET6:
+            text = f"::ffff:{self.ip}" if isinstance(self.ip, IPv4Address) else str(self.ip)
+            return (text, self.port, 0, 0)
+        return (str(self.ip), self.port)
+
+
+def read_address(notification: Notification, pointer: int, length: int) -> Address:
+    if not 2 <= length <= _LONGEST_ADDRESS:
+        raise OSError(errno.EINVAL, "the length is not one of a socket address")
+    data = syscalls.process_vm_readv(notification.thread_id, pointer, length)
+    if len(data) < length:
+        raise OSError(errno.EFAULT, "the address ends outside the memory")
+    return parse_address(data)
+
+
+def parse_address(data: bytes) -> Address:
+    (family,) = struct.unpack_from("=H", data)
+    if len(data) < _LEAST_BYTES.get(family, 2):
+        raise OSError(errno.EINVAL, "the address is too short for its family")
+    if family == socket.AF_INET:
+        return Address(data, family, IPv4Address(data[4:8]), int.from_bytes(data[2:4], "big"))
+    if family == socket.AF_INET6:
+        ip = IPv6Address(data[8:24])
+        return Address(data, family, ip.ipv4_mapped or ip, int.from_bytes(data[2:4], "big"))
+    return Address(data, family)
+
+
+def borrow_socket(notification: Notification, fd: int) -> socket.socket:
+    """Duplicate the caller's socket. Options and state are shared with the caller; the descriptor is ours."""
+    pidfd = _open_process(notification.thread_id)
+    try:
+        duplicate = syscalls.pidfd_getfd(pidfd, fd)
+    finally:
+        os.close(pidfd)
+    try:
+        return socket.socket(fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        raise
+
+
+def _open_process(thread_id: int) -> int:
+    try:
+        return syscalls.pidfd_open(thread_id)
+    except OSError as error:
+        # The number of a thread other than the main one is EINVAL, or ENOENT since Linux 6.15.
+        if error.errno not in (errno.EINVAL, errno.ENOENT):
+            raise
+        return syscalls.pidfd_open(int(_status(thread_id, "Tgid")[0]))
+
+
+def _status(thread_id: int, name: str) -> list[str]:
+    try:
+        with open(f"/proc/{thread_id}/status") as status:
+            return next(line.split()[1:] for line in status if line.startswith(f"{name}:"))
+    except (FileNotFoundError, StopIteration):
+        raise OSError(errno.ESRCH, "the caller is gone") from None
+
+
+def filesystem_user(notification: Notification) -> int:
+    return int(_status(notification.thread_id, "Uid")[3])
+
+
+def filesystem_group(notification: Notification) -> int:
+    return int(_status(notification.thread_id, "Gid")[3])
+
+
+def file_mask(notification: Notification) -> int:
+    return int(_status(notification.thread_id, "Umask")[0], 8)
+
+
+def closes_on_exec(notification: Notification, fd: int) -> bool:
+    try:
+        with open(f"/proc/{notification.thread_id}/fdinfo/{fd}") as info:
+            flags = next(line.split()[1] for line in info if line.startswith("flags:"))
+    except FileNotFoundError:
+        raise OSError(errno.EBADF, "the caller has closed the socket") from None
+    return bool(int(flags, 8) & os.O_CLOEXEC)
+
+
+def namespace_of(sock: socket.socket) -> bytes:
+    """Tell the network namespace a socket belongs to, by a number that the kernel never gives out again."""
+    return sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+
+
+def tcp_state(sock: socket.socket) -> int:
+    return sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0]
+
+
+def is_nonblocking(sock: socket.socket) -> bool:
+    return bool(fcntl.fcntl(sock, fcntl.F_GETFL) & os.O_NONBLOCK)
+
+
+def connect_borrowed(sock: socket.socket, address: bytes) -> int:
+    """Start to connect a borrowed socket, in the namespace it belongs to, and return the errno.
+
+    The wish not to wait is kept in what is shared with the caller, so it is set for this moment only. A caller that
+    takes it away in between makes us wait until the alarm of the supervisor, and the connection goes on by itself.
+    """
+    flags = fcntl.fcntl(sock, fcntl.F_GETFL)
+    fcntl.fcntl(sock, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+    try:
+        syscalls.connect(sock.fileno(), address)
+    except OSError as error:
+        return _IF_INTERRUPTED[sock.family] if error.errno == errno.EINTR else error.errno or errno.EIO
+    finally:
+        fcntl.fcntl(sock, fcntl.F_SETFL, flags)
+    return 0

@@ -1,0 +1,109 @@
+"""Sockets of the host that stand in for a sandbox's own: made so that a sandbox can do nothing with them but talk.
+
+Each has a port that was asked for by number. The kernel keeps such a port with its socket when the connection ended,
+so the sandbox can never bind the socket again, and hold a port that a service of the host needs.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+from ipaddress import IPv6Address
+from pathlib import Path
+
+from moorage.runtime.sandbox.network.callers import Address
+
+_SYSCTL = Path("/proc/sys/net/ipv4")
+_USUAL_RANGE = (32768, 60999)
+_TRIES = 16
+_ANY: dict[int, str] = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}  # noqa: S104 - a client's port, no server's
+
+# level, option, bytes: what a program sets before it connects and expects to hold afterwards.
+_KEPT_OPTIONS = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 4),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 4),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 4),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 4),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 4),
+    (socket.SOL_SOCKET, socket.SO_LINGER, 8),
+    (socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16),
+    (socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16),
+)
+
+
+class HostPorts:
+    """The upper half of the ports for clients. The lower half is always left to the host."""
+
+    def __init__(self) -> None:
+        low, high = _client_range()
+        self._ports = range((low + high) // 2, high + 1)
+        self._reserved = _reserved_ports()
+
+    def start_connecting(self, like: socket.socket, address: Address) -> tuple[socket.socket, int]:
+        """Start to connect a new socket that has the options of another one, and return it with the errno.
+
+        A port serves many connections to different targets, so one may be taken for this very target: try the next.
+        """
+        for _ in range(_TRIES):
+            port = self._choose()
+            host = socket.socket(like.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            try:
+                code = _bind(host, port) or _connect(host, like, address)
+            except OSError:
+                host.close()
+                raise
+            if code not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+                break
+            host.close()
+        return host, code
+
+    def _choose(self) -> int:
+        for _ in range(len(self._ports)):
+            port = random.choice(self._ports)  # noqa: S311 - nothing depends on whether it can be guessed
+            if port not in self._reserved:
+                break
+        return port
+
+
+def _bind(host: socket.socket, port: int) -> int:
+    host.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        host.bind((_ANY[host.family], port))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
+
+
+def keep_options(host: socket.socket, like: socket.socket) -> None:
+    for level, option, size in _KEPT_OPTIONS:
+        value = like.getsockopt(level, option, size)
+        if value != host.getsockopt(level, option, size):
+            host.setsockopt(level, option, value)
+
+
+def _connect(host: socket.socket, like: socket.socket, address: Address) -> int:
+    if host.family == socket.AF_INET6 and isinstance(address.ip, IPv6Address):
+        v6_only = like.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+        host.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6_only)
+    keep_options(host, like)
+    return host.connect_ex(address.for_socket(host.family))
+
+
+def _client_range() -> tuple[int, int]:
+    try:
+        low, high = map(int, (_SYSCTL / "ip_local_port_range").read_text().split())
+    except (OSError, ValueError):
+        return _USUAL_RANGE
+    return low, high
+
+
+def _reserved_ports() -> set[int]:
+    """Read the ports that the operator keeps for services: single numbers and ranges such as `8080,9148-9150`."""
+    try:
+        text = (_SYSCTL / "ip_local_reserved_ports").read_text().strip()
+    except OSError:
+        return set()
+    ranges = [part.partition("-") for part in text.split(",") if part]
+    return {port for first, _, last in ranges for port in range(int(first), int(last or first) + 1)}

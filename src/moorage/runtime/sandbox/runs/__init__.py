@@ -1,0 +1,1 @@
+"""One-off programs in a sandbox."""

@@ -1,0 +1,112 @@
+"""The process of a run that becomes the program: its own world around it, no rights left, then `execve`.
+
+All of this runs between `fork` and `execve`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.runtime.sandbox import inside, root, seccomp
+from moorage.runtime.sandbox import syscalls as sys_
+from moorage.runtime.sandbox.network import setup as network
+from moorage.runtime.sandbox.runs.job import NO_SANDBOX, WORK, Job
+
+NICE = 10
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The child's ends of what leads to its runner."""
+
+    out: int
+    error: int
+    waiting: int  # It goes on once this is closed: then it is inside its limits.
+    failure: int  # Says that there is no program, and why; closed by `execve`.
+    network: socket.socket
+
+
+def become(
+    job: Job, tree: Path, ends: Ends, bounds: dict[int, int], *, is_root: bool, controllers: frozenset[str]
+) -> None:
+    """Turn this fork into the program; it never returns."""
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.read(ends.waiting, 1)
+        sys_.set_pdeathsig(signal.SIGKILL)
+        if "cpu" not in controllers:
+            os.nice(NICE)
+        with contextlib.suppress(OSError):
+            sys_.yield_disk()
+        if job.is_boxed:
+            is_counted = "memory" in controllers
+            _enter_box(job, tree, ends, bounds, is_root=is_root and job.uid != 0, is_counted=is_counted)
+        else:
+            _stay_outside(job, ends, bounds)
+        inside.close_all_but(ends.failure)
+        os.execve(inside.find_program(job.argv, job.env), job.argv, job.env)  # noqa: S606 - an argv list, no shell
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError):
+            os.write(ends.failure, f"the sandbox could not be made: {error}\n".encode(errors="replace"))
+    finally:
+        os._exit(NO_SANDBOX)
+
+
+def _enter_box(job: Job, tree: Path, ends: Ends, bounds: dict[int, int], *, is_root: bool, is_counted: bool) -> None:
+    """Go on as process 1 of a world of its own; the process between waits for it, and passes its end on."""
+    clones = {path: inside.clone_mount(folder) for path, folder in job.open_folders().items()}
+    kinds = sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC | sys_.CLONE_NEWUTS | sys_.CLONE_NEWNET
+    sys_.unshare(kinds)
+    inner = os.fork()
+    if inner:
+        inside.close_all_but()  # The pipes have to end with the program, not with us.
+        _, status = os.waitpid(inner, 0)
+        code = os.waitstatus_to_exitcode(status)
+        os._exit(code if code >= 0 else 128 - code)
+    os.setsid()  # A signal to one's own process group reaches its members in other namespaces too.
+    _furnish(job, tree, clones)
+    sockets = network.make_resolver_sockets() if job.network else None
+    inside.take_streams(ends.out, ends.error)
+    _limit(job, bounds)
+    inside.give_up_rights(job.uid if is_root else None)
+    listener = seccomp.install(seccomp.build(notify=job.network, is_counted=is_counted), listener=job.network)
+    if listener is not None and sockets is not None:
+        socket.send_fds(ends.network, [b"n"], [listener, sockets[0].fileno(), sockets[1].fileno()])
+        os.close(listener)
+    os.chdir(f"{WORK}/{job.cwd}")
+
+
+def _stay_outside(job: Job, ends: Ends, bounds: dict[int, int]) -> None:
+    os.setsid()
+    inside.take_streams(ends.out, ends.error)
+    _limit(job, bounds)
+    os.umask(0o022)
+    os.chdir(Path(job.work, job.cwd))
+
+
+def _furnish(job: Job, tree: Path, clones: dict[str, int]) -> None:
+    sys_.set_pdeathsig(signal.SIGKILL)
+    root.enter(str(tree))
+    root.mount_proc()
+    inside.place_mounts(clones, job.tmp_mb)
+    sys_.sethostname("build")
+    if job.network:
+        network.prepare_namespace()
+
+
+def _limit(job: Job, bounds: dict[int, int]) -> None:
+    cores = os.cpu_count() or 1
+    given = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: 4096,
+        resource.RLIMIT_FSIZE: job.file_mb << 20,
+        resource.RLIMIT_CPU: int(job.timeout_s * cores) + 1,  # The threads of a process count together.
+    }
+    inside.set_limits({**given, **bounds})

@@ -1,0 +1,1 @@
+"""Resource usage of processes and folders."""

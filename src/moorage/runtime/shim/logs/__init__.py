@@ -1,0 +1,1 @@
+"""Output of an app: read, and written to log files."""

@@ -1,0 +1,1 @@
+"""Disk limits of an app."""

@@ -1,0 +1,1 @@
+"""The Python worker, which runs one function inside its sandbox."""

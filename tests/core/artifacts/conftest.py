@@ -1,0 +1,45 @@
+"""Every test here that takes `settings`, directly or through `db`, runs on a folder and on a real S3 server.
+
+One that is about only one of them says so: `@pytest.mark.parametrize("settings", ["folder"], indirect=True)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.core.artifacts.s3_server import S3Server, running_s3
+
+from moorage.core.artifacts.objects import Objects
+from moorage.core.artifacts.store import ArtifactStore
+from moorage.core.db.store import Database
+from moorage.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    with running_s3() as server:
+        yield server
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    marker = request.node.get_closest_marker("settings")
+    given: dict[str, Any] = {"data": tmp_path / "data", "disk_reserve_mb": 0, **(marker.kwargs if marker else {})}
+    if request.param == "folder":
+        return Settings(_env_file=None, **given)  # type: ignore[call-arg]
+    server: S3Server = request.getfixturevalue("s3")
+    return server.settings(given.pop("data"), **given)
+
+
+@pytest.fixture
+def objects(settings: Settings) -> Objects:
+    """The objects themselves, to look at and to damage behind the store's back."""
+    return Objects(settings)
+
+
+@pytest.fixture
+def artifacts(db: Database) -> ArtifactStore:
+    return ArtifactStore(db)

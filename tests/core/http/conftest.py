@@ -1,0 +1,30 @@
+"""What the tests over a socket share: the real API on a real port, quick to lose its patience."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.core.http.live_server import POST, LiveServer, Platform, live_platform
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Platform]:
+    folder = tmp_path_factory.mktemp("platform")
+    with live_platform(folder, sqlite_template, header_s=1.0, body_timeout_s=1.0) as platform:
+        yield platform
+
+
+@pytest.fixture
+def server(platform: Platform) -> Iterator[LiveServer]:
+    """The server, which still serves after each test, and in whose loop nothing went unhandled."""
+    yield platform.server
+    assert platform.server.is_serving()
+    assert platform.server.crashes == []
+
+
+@pytest.fixture
+def post(platform: Platform) -> bytes:
+    """The begin of a write by somebody who may."""
+    return POST + f"Authorization: Bearer {platform.token}\r\n".encode()

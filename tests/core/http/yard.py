@@ -1,0 +1,124 @@
+"""Routes for the tests of idempotency keys: each takes orders in its own way, and counts those that took effect."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.client import Client, Reply
+from tests.core.http.lab import LabCaller, lab
+
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.answer import Answer, plain_json
+from moorage.core.http.idempotency.once import Write
+from moorage.core.http.models import Input, Output
+from moorage.core.http.route import Router
+from moorage.errors import BadRequest, Conflict, Internal, RateLimited
+
+both_kinds = pytest.mark.parametrize("path", ["/v1/sync", "/v1/async", "/v1/outside"])
+ERRORS = {"bad": BadRequest, "taken": Conflict, "busy": RateLimited, "broken": Internal, "crash": RuntimeError}
+
+
+class OrderInput(Input):
+    item: str
+    trouble: str | None = None
+
+
+class Order(Output, frozen=True):
+    number: int
+    item: str
+
+
+class Secret(Output, frozen=True):
+    secret: str
+
+
+@dataclass
+class Yard:
+    """Counts what was really done, and can be made to wait in the middle."""
+
+    router: Router
+    client: Client
+    orders: list[str] = field(default_factory=list)
+    may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, body: OrderInput) -> Order:
+        self.orders.append(body.item)
+        if body.trouble:
+            raise ERRORS[body.trouble]("There is trouble")
+        return Order(len(self.orders), body.item)
+
+    async def order(self, path: str, item: str = "rope", key: str = "order-7", **more: Any) -> Reply:
+        options = {name: more.pop(name) for name in ("token", "headers") if name in more}
+        headers = {"Idempotency-Key": key, **options.pop("headers", {})}
+        return await self.client.post(path, json={"item": item, **more}, headers=headers, **options)
+
+
+def make_yard(db: Database) -> Yard:
+    """Return a yard whose routes take effect in each of the ways that a route can."""
+    router = Router("Lab")
+    yard = Yard(router, lab(db, router))
+
+    @router.post("/sync")
+    def sync(tx: Tx, body: OrderInput) -> Order:
+        return yard.take(body)
+
+    @router.post("/async", status=202)
+    async def later(body: OrderInput, write: Write) -> Order:
+        return await write(lambda tx: yard.take(body))
+
+    @router.post("/outside")
+    async def outside(body: OrderInput) -> Order:
+        return yard.take(body)
+
+    @router.post("/slow")
+    async def slow(body: OrderInput, write: Write) -> Order:
+        yard.started.set()
+        await yard.may_go_on.wait()
+        return await write(lambda tx: yard.take(body))
+
+    @router.post("/slow-outside")
+    async def slow_outside(body: OrderInput) -> Order:
+        yard.started.set()
+        await yard.may_go_on.wait()
+        return yard.take(body)
+
+    @router.post("/settles")
+    async def settles(body: OrderInput, write: Write) -> Order:
+        made = await write(lambda tx: yard.take(body))
+        yard.started.set()
+        await yard.may_go_on.wait()
+        if body.item == "late trouble":
+            raise Internal("The gateway is away")
+        return Order(made.number, "settled") if body.item == "news" else made
+
+    @router.post("/secret", secret=True)
+    def secret(tx: Tx, body: OrderInput) -> Secret:
+        yard.take(body)
+        return Secret("psk_shown_only_once")
+
+    @router.post("/secret-later", secret=True)
+    async def secret_later(body: OrderInput, write: Write) -> Secret:
+        await write(lambda tx: yard.take(body), answer=lambda _: Secret("psk_shown_only_once"))
+        return Secret("psk_shown_only_once")
+
+    @router.post("/unavailable")
+    def unavailable(tx: Tx, body: OrderInput) -> Answer:
+        yard.take(body)
+        return plain_json({"success": False}, 503)
+
+    @router.post("/bare")
+    async def bare(caller: LabCaller) -> Order:
+        return yard.take(OrderInput.model_validate({"item": caller.actor}))
+
+    @router.delete("/sync")
+    def clear(tx: Tx) -> None:
+        yard.orders.append("cleared")
+
+    # The routes are made after the yard that they are about, so its client is made anew.
+    yard.client = lab(db, router)
+    return yard

@@ -1,0 +1,148 @@
+"""Lookups of names: shared, kept for a while, and asked again where the answer was no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
+from tests.core.net.outbound_servers import resolve_from
+
+from moorage.core.net.dns import NameResolver
+
+pytestmark = pytest.mark.anyio
+
+
+class Scripted(AbstractResolver):
+    """Gives these answers in turn once it may, and the last one from then on; an error is raised."""
+
+    def __init__(self, *answers: list[str] | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        self.asked.append(host)
+        await self.may_answer.wait()
+        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(found, Exception):
+            raise found
+        return [ResolveResult(hostname=host, host=each, port=port, family=family, proto=0, flags=0) for each in found]
+
+    async def close(self) -> None:
+        """Hold nothing, so there is nothing to give back."""
+
+
+async def addresses(names: NameResolver, host: str = "shop.test") -> list[str]:
+    return await names.resolve(host)
+
+
+AGAIN = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+ABSENT = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+async def test_each_lookup_asks_anew_unless_names_are_kept() -> None:
+    forgetful, keeping = Scripted(["192.0.2.1"], ["192.0.2.2"]), Scripted(["192.0.2.1"], ["192.0.2.2"])
+    asking, remembering = NameResolver(forgetful), NameResolver(keeping, keep_s=60)
+
+    fresh = [await addresses(asking) for _ in range(2)]
+    kept = [await addresses(remembering) for _ in range(2)]
+
+    assert fresh == [["192.0.2.1"], ["192.0.2.2"]]
+    assert kept == [["192.0.2.1"], ["192.0.2.1"]]
+
+
+async def test_a_kept_name_is_asked_for_again_once_it_is_old() -> None:
+    inner = Scripted(["192.0.2.1"], ["192.0.2.2"])
+    names = NameResolver(inner, keep_s=0.01)
+
+    first = await addresses(names)
+    await asyncio.sleep(0.05)
+    second = await addresses(names)
+
+    assert (first, second) == (["192.0.2.1"], ["192.0.2.2"])
+
+
+async def test_those_who_ask_for_one_name_at_a_time_share_a_lookup_and_one_may_leave() -> None:
+    inner = Scripted(["192.0.2.1"])
+    inner.may_answer.clear()
+    names = NameResolver(inner, keep_s=60)
+    waiting = [asyncio.create_task(addresses(names)) for _ in range(3)]
+    other = asyncio.create_task(addresses(names, "other.test"))
+    while len(inner.asked) < 2:
+        await asyncio.sleep(0)
+
+    waiting[0].cancel()
+    inner.may_answer.set()
+    found = await asyncio.gather(*waiting, other, return_exceptions=True)
+
+    assert isinstance(found[0], asyncio.CancelledError)
+    assert found[1:] == [["192.0.2.1"]] * 3
+    assert inner.asked == ["shop.test", "other.test"]
+
+
+async def test_what_was_not_found_is_not_kept() -> None:
+    names = NameResolver(Scripted(ABSENT, ["192.0.2.1"]), keep_s=60)
+
+    with pytest.raises(OSError, match="Name or service not known"):
+        await addresses(names)
+
+    assert await addresses(names) == ["192.0.2.1"]
+
+
+@pytest.mark.parametrize("keep_s", [0, 60])
+async def test_a_resolver_that_cannot_tell_for_now_is_asked_once_more(keep_s: float) -> None:
+    once, twice = Scripted(AGAIN, ["192.0.2.1"]), Scripted(AGAIN, AGAIN, ["192.0.2.1"])
+
+    found = await addresses(NameResolver(once, keep_s=keep_s))
+    with pytest.raises(OSError, match="Temporary failure"):
+        await addresses(NameResolver(twice, keep_s=keep_s))
+
+    assert found == ["192.0.2.1"]
+    assert (len(once.asked), len(twice.asked)) == (2, 2)
+
+
+async def test_a_name_that_does_not_exist_is_asked_for_once() -> None:
+    inner = Scripted(ABSENT)
+
+    with pytest.raises(OSError, match="not known"):
+        await addresses(NameResolver(inner))
+
+    assert inner.asked == ["shop.test"]
+
+
+async def test_closing_ends_the_lookups_that_are_under_way() -> None:
+    inner = Scripted(["192.0.2.1"])
+    inner.may_answer.clear()
+    names = NameResolver(inner, keep_s=60)
+    waiting = asyncio.create_task(addresses(names))
+    while not inner.asked:
+        await asyncio.sleep(0)
+
+    await names.close()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST.", "a.b.localhost"])
+async def test_localhost_is_this_machine_whatever_dns_says(name: str) -> None:
+    async with resolve_from({name: [["192.0.2.9"]]}) as resolver:
+        found = await addresses(NameResolver(resolver, keep_s=60), name)
+
+    assert found == ["127.0.0.1", "::1"]
+
+
+async def test_the_systems_resolver_knows_addresses_and_malformed_names() -> None:
+    names = NameResolver(None)
+
+    found = await addresses(names, "127.0.0.1")
+    with pytest.raises(OSError, match="malformed"):
+        await addresses(names, f"{'a' * 64}.test")
+    await names.close()
+
+    assert found == ["127.0.0.1"]

@@ -1,0 +1,130 @@
+"""Rounds: a look at everything again and again, and one task for each thing that something is to be done for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import pytest
+
+from moorage.core.reconciler.rounds import Rounds
+from moorage.core.telemetry import Telemetry
+from moorage.errors import IllegalMove
+
+pytestmark = pytest.mark.anyio
+
+NEVER_S = 3600.0
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry(quiet=True)
+
+
+@asynccontextmanager
+async def going_on(rounds: Rounds, round_: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    task = asyncio.create_task(rounds.run(round_))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def reaches(seen: list[str], wanted: int) -> None:
+    async with asyncio.timeout(10):
+        while len(seen) < wanted:
+            await asyncio.sleep(0.005)
+
+
+def crashes(telemetry: Telemetry, where: str) -> float:
+    return float(telemetry.metrics.crashes.labels(where)._value.get())
+
+
+async def test_a_round_is_made_at_once_and_again_when_somebody_wakes(telemetry: Telemetry) -> None:
+    rounds, seen = Rounds(telemetry, "ships", NEVER_S), list[str]()
+
+    async def look() -> None:
+        seen.append("all")
+
+    async with going_on(rounds, look):
+        await reaches(seen, 1)
+        rounds.wake()
+        await reaches(seen, 2)
+
+    assert seen == ["all", "all"]
+
+
+async def test_rounds_that_crash_are_told_and_made_again_every_so_often(telemetry: Telemetry) -> None:
+    rounds, seen = Rounds(telemetry, "ships", 0.01), list[str]()
+
+    async def crash() -> None:
+        seen.append("all")
+        raise RuntimeError("the engine is away")
+
+    async with going_on(rounds, crash):
+        await reaches(seen, 3)
+
+    assert crashes(telemetry, "ships") == len(seen)
+
+
+async def test_a_thing_has_one_task_at_a_time_and_its_end_wakes(telemetry: Telemetry) -> None:
+    rounds, seen = Rounds(telemetry, "ships", NEVER_S), list[str]()
+    goes_on = asyncio.Event()
+
+    async def work() -> None:
+        seen.append("begun")
+        await goes_on.wait()
+
+    async def look() -> None:
+        seen.append("all")
+        if "over" not in seen:
+            rounds.begin("one", work, after=lambda: seen.append("over"))
+
+    async with going_on(rounds, look):
+        await reaches(seen, 2)
+        rounds.wake()
+        await reaches(seen, 3)
+        goes_on.set()
+        await reaches(seen, 5)
+
+    assert seen == ["all", "begun", "all", "over", "all"]
+
+
+async def test_what_crashes_for_one_thing_is_told_and_the_others_go_on(telemetry: Telemetry) -> None:
+    rounds, seen = Rounds(telemetry, "ships", NEVER_S), list[str]()
+
+    async def crash() -> None:
+        raise RuntimeError("it sank")
+
+    async def was_decided() -> None:
+        raise IllegalMove("ship", "sunk", "afloat")
+
+    async def work() -> None:
+        seen.append("done")
+
+    for key, what in (("one", crash), ("two", was_decided), ("three", work)):
+        rounds.begin(key, what, after=partial(seen.append, key))
+    await rounds.idle()
+
+    assert sorted(seen) == ["done", "one", "three", "two"]
+    assert (crashes(telemetry, "ships one"), crashes(telemetry, "ships two")) == (1, 0)
+    assert rounds.tasks == {}
+
+
+async def test_what_is_under_way_ends_with_the_rounds_even_before_its_first_step(telemetry: Telemetry) -> None:
+    rounds, seen = Rounds(telemetry, "ships", NEVER_S), list[str]()
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    rounds.begin("one", work, after=lambda: seen.append("one"))
+    await asyncio.sleep(0)
+    rounds.begin("two", work, after=lambda: seen.append("two"))
+    await rounds.stop()
+
+    assert sorted(seen) == ["one", "two"]
+    assert rounds.tasks == {}

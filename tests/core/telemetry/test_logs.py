@@ -1,0 +1,44 @@
+"""Logs: what a line says, and what never stands in one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.core.telemetry.conftest import Told
+
+pytestmark = pytest.mark.xdist_group("telemetry")
+
+
+def test_a_request_is_one_line_with_trace_route_and_duration_and_without_its_token(told: Told) -> None:
+    mine = [line for line in told.lines("trace-of-mine") if line["event"] == "request"]
+
+    assert [(line["method"], line["route"], line["status"]) for line in mine] == [
+        ("POST", "/v1/api-tokens", 200),
+        ("GET", "/v1/me", 200),
+    ]
+    assert all(line["ms"] >= 0 and line["user"] == 1 for line in mine)
+    assert [secret for secret in told.secrets if secret in told.log] == []
+
+
+def test_a_job_carries_the_trace_of_the_request_that_asked_for_it(told: Told) -> None:
+    assert {line["event"] for line in told.lines("made-an-org")} == {"request", "job"}
+
+
+def test_what_looks_like_a_token_is_masked_wherever_it_comes_from() -> None:
+    program = (
+        "from moorage.core.telemetry import logs\n"
+        "logs.configure('json', 'info', process='test')\n"
+        "logs.get_logger('t').info('x', why='rejected psk_test_abcdefghijklmnop and eyJhbGciOi.J9.abc')\n"
+        "try:\n    raise ValueError('psk_live_abcdefghijklmnop')\n"
+        "except ValueError as error:\n    logs.get_logger('t').error('y', exc_info=error)\n"
+        "logs.get_logger('t').debug('not shown')\n"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "abcdefghijklmnop" not in ended.stderr
+    assert "J9.abc" not in ended.stderr
+    assert "psk_****" in ended.stderr
+    assert "not shown" not in ended.stderr

@@ -1,0 +1,24 @@
+"""Spans: sent to a real collector's address when one is configured, and costing nothing otherwise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.core.telemetry.conftest import WANTED, Told
+
+pytestmark = pytest.mark.xdist_group("telemetry")
+
+
+def test_requests_and_jobs_become_spans_with_the_trace_id_of_the_answer(told: Told) -> None:
+    assert told.spans.keys() >= WANTED
+    assert told.spans["POST /v1/orgs"]["moorage.trace_id"] == "made-an-org"
+
+
+def test_without_a_collector_the_libraries_are_not_even_imported() -> None:
+    program = "import sys, moorage.platform.control; print('opentelemetry.sdk' in sys.modules)"
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert ended.stdout.strip() == "False"

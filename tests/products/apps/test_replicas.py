@@ -1,0 +1,356 @@
+"""Which replicas there should be, and how the machine is made to follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from tests.products.apps.memory_engine import MemoryReplicas
+from tests.products.projects.support import Team, make_team
+
+from moorage.app import App
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.kit.clock import ManualClock
+from moorage.core.telemetry import Telemetry
+from moorage.products.apps import reconciler as keeper_module
+from moorage.products.apps import service
+from moorage.products.apps.reconciler import Keeper
+from moorage.products.apps.tables import Replica
+from moorage.products.projects import service as projects
+from moorage.products.projects import tables as project_tables
+from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments import tables as deployment_tables
+from moorage.products.projects.deployments.service import Asked
+from moorage.runtime.builds.ports import Plan
+from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
+
+pytestmark = pytest.mark.anyio
+
+PLAN = msgspec.json.encode(Plan("container", "nodejs", start="node server.js")).decode()
+
+
+class StubLauncher:
+    """Describes a replica without its release: the engine of these tests needs none."""
+
+    def __init__(self) -> None:
+        self.refusal: str | None = None
+
+    async def specify(self, row: Replica) -> ReplicaSpec:
+        if self.refusal:
+            raise CannotStart(self.refusal)
+        return ReplicaSpec(row.key, row.token, "/release", "", ["true"], {}, {}, [], "/logs")
+
+
+@dataclass
+class World:
+    """One app of one organization, and what keeps it."""
+
+    team: Team
+    db: Database
+    engine: MemoryReplicas
+    keeper: Keeper
+    launcher: StubLauncher
+    settled: list[int]
+
+    async def deploy(self, *, is_live: bool = True, kind: Any = "rollback") -> int:
+        """Record a deployment of the app as the pipeline does; return its id."""
+
+        def unit(tx: Tx) -> int:
+            project = projects.get(tx, self.team.org_id, "app")
+            asked = Asked(kind, plan=PLAN, is_app=True)
+            made = deployments.start(tx, self.team.org_id, project, asked)
+            tx.run(
+                deployment_tables.SET_BUILT,
+                org_id=self.team.org_id,
+                id=made.id,
+                digest="d" * 64,
+                file_count=1,
+                plan=PLAN,
+                is_app=True,
+                now=tx.now,
+            )
+            deployments.begin(tx, self.team.org_id, made)
+            service.begin(tx, self.team.org_id, made)
+            if is_live:
+                tx.run(
+                    project_tables.GO_LIVE,
+                    org_id=self.team.org_id,
+                    id=project.id,
+                    deployment_id=made.id,
+                    now=tx.now,
+                )
+                deployments.succeed(tx, self.team.org_id, made, "live")
+            return made.id
+
+        return await self.db.write(unit)
+
+    async def go_live(self, deployment_id: int) -> None:
+        def unit(tx: Tx) -> None:
+            found = deployments.find(tx, self.team.org_id, deployment_id)
+            assert found is not None
+            assert deployments.go_live(tx, self.team.org_id, found)
+            deployments.succeed(tx, self.team.org_id, found, "live")
+
+        await self.db.write(unit)
+
+    async def rows(self) -> list[Replica]:
+        return (await self.db.read(service.view)).rows
+
+    async def statuses(self) -> list[str]:
+        return [row.status for row in await self.rows()]
+
+    async def change(self, **columns: Any) -> None:
+        def unit(tx: Tx) -> None:
+            project = projects.get(tx, self.team.org_id, "app")
+            projects.set_columns(tx, self.team.org_id, project, columns)
+
+        await self.db.write(unit)
+
+    async def until(self, wanted: Callable[[list[Replica]], bool]) -> list[Replica]:
+        """Let the keeper work until the rows are as wanted."""
+        async with asyncio.timeout(20):
+            while True:
+                await self.keeper.round()
+                rows = await self.rows()
+                if wanted(rows):
+                    return rows
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def world(app: App, db: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(keeper_module, "LEAST_DRAIN_S", 0.02)
+    monkeypatch.setattr(keeper_module, "DRAIN_LOOK_S", 0.01)
+    monkeypatch.setattr(keeper_module, "START_AGAIN_S", (0.01,))
+    team = await make_team(app, db)
+    await team.create("app", "container")
+    engine, launcher, settled = MemoryReplicas(), StubLauncher(), list[int]()
+
+    async def settle() -> None:
+        settled.append(1)
+
+    keeper = Keeper(db, engine, launcher, Telemetry(quiet=True), settle)  # type: ignore[arg-type]
+    yield World(team, db, engine, keeper, launcher, settled)
+    await engine.close()
+
+
+def ready(count: int) -> Callable[[list[Replica]], bool]:
+    return lambda rows: len(rows) == count and all(row.status == "ready" for row in rows)
+
+
+async def test_a_replica_is_started_and_ready_once_it_answers(world: World) -> None:
+    await world.deploy()
+
+    (row,) = await world.until(ready(1))
+
+    assert row.port == world.engine.states()[row.key].port
+    assert world.engine.limits == {row.key: 1}
+    assert world.settled
+
+
+async def test_one_that_never_answers_well_fails_and_says_what_it_answered(world: World) -> None:
+    world.engine.status = 500
+    vars(world.db.env.settings)["app_start_s"] = 0
+    await world.deploy(is_live=False)
+
+    (row,) = await world.until(lambda rows: rows[0].status == "failed")
+
+    assert row.reason == "GET / answered 500"
+
+
+async def test_one_that_crashes_again_and_again_fails_before_its_time_is_up(world: World) -> None:
+    world.engine.crashes = True
+    await world.deploy(is_live=False)
+
+    (row,) = await world.until(lambda rows: rows[0].status == "failed")
+
+    assert row.reason == "it ended with exit code 1"
+
+
+async def test_one_that_cannot_be_started_fails_with_the_reason(world: World) -> None:
+    world.engine.refusal = "there is no such program"
+    await world.deploy(is_live=False)
+
+    (row,) = await world.until(lambda rows: rows[0].status == "failed")
+
+    assert row.reason == "there is no such program"
+
+
+async def test_a_live_one_is_tried_again_however_often_it_cannot_be_started(world: World) -> None:
+    world.launcher.refusal = "its release has gone"
+    await world.deploy()
+    await world.until(lambda rows: rows[0].reason == "its release has gone")
+    for _ in range(8):
+        await world.keeper.round()
+        await asyncio.sleep(0.02)
+
+    world.launcher.refusal = None
+    (row,) = await world.until(ready(1))
+
+    assert row.reason is None
+
+
+async def test_a_new_release_runs_beside_the_old_until_it_is_live_and_then_the_old_one_goes(world: World) -> None:
+    await world.deploy()
+    (old,) = await world.until(ready(1))
+
+    newer = await world.deploy(is_live=False)
+    beside = await world.until(ready(2))
+    await world.go_live(newer)
+    (left,) = await world.until(ready(1))
+
+    assert [row.deployment_id for row in beside] == [old.deployment_id, newer]
+    assert left.deployment_id == newer
+    assert world.engine.stopped == [old.key]
+
+
+async def test_a_failed_release_goes_and_the_live_one_is_not_touched(world: World) -> None:
+    await world.deploy()
+    (old,) = await world.until(ready(1))
+    newer = await world.deploy(is_live=False)
+    await world.until(ready(2))
+
+    fail = partial(deployments.fail_if_open, org_id=world.team.org_id, deployment_id=newer, reason="no")
+    await world.db.write(fail)
+    (left,) = await world.until(ready(1))
+
+    assert left.id == old.id
+    assert world.engine.running.keys() == {old.key}
+
+
+async def test_requests_may_finish_while_a_replica_is_drained(world: World, clock: ManualClock) -> None:
+    await world.deploy()
+    (row,) = await world.until(ready(1))
+    world.engine.set(row.key, connections=1)
+
+    await world.change(enabled=False)
+    await world.until(lambda rows: [each.status for each in rows] == ["draining"])
+    for _ in range(10):
+        await world.keeper.round()
+        await asyncio.sleep(0.01)
+    waiting = set(world.engine.running)
+    world.engine.set(row.key, connections=0)
+    await world.until(lambda rows: rows == [])
+
+    assert waiting == {row.key}
+    assert world.engine.stopped == [row.key]
+
+
+async def test_one_that_is_lost_is_started_again_under_another_port(world: World) -> None:
+    await world.deploy()
+    (before,) = await world.until(ready(1))
+
+    world.engine.lose(before.key)
+    (after,) = await world.until(lambda rows: rows[0].status == "ready" and rows[0].port != before.port)
+
+    assert after.id == before.id
+    assert after.port == world.engine.states()[before.key].port
+
+
+async def test_what_runs_is_adopted_and_what_does_not_starts_over(world: World) -> None:
+    await world.change(auto_scaling='{"enabled":true,"minReplicas":2,"maxReplicas":2,"targetCpuPercent":80}')
+    await world.deploy()
+    kept, lost = await world.until(ready(2))
+    world.engine.running.pop(lost.key)
+
+    await world.keeper.adopt()
+
+    assert world.engine.adopted == {row.key: row.token for row in (kept, lost)}
+    assert [row.status for row in await world.rows()] == ["ready", "starting"]
+
+
+async def test_what_has_no_row_is_ended(world: World) -> None:
+    await world.deploy()
+    (row,) = await world.until(ready(1))
+
+    await world.team.api.delete("/v1/projects/app")
+    await world.until(lambda rows: rows == [])
+
+    assert world.engine.stopped == [row.key]
+
+
+async def test_a_project_that_is_switched_off_has_no_replicas_and_gets_them_back_without_a_deployment(
+    world: World,
+) -> None:
+    await world.deploy()
+    await world.until(ready(1))
+    before = len(await world.team.deployments("app"))
+
+    await world.team.api.post("/v1/projects/app/toggle", json={"enable": False})
+    await world.until(lambda rows: rows == [])
+    await world.team.api.post("/v1/projects/app/toggle", json={"enable": True})
+    await world.until(ready(1))
+
+    assert len(await world.team.deployments("app")) == before
+
+
+async def test_one_that_sleeps_has_none_until_it_is_woken(world: World) -> None:
+    await world.deploy()
+    await world.until(ready(1))
+    (project_id,) = {row.project_id for row in await world.rows()}
+
+    await world.db.write(partial(service.put_to_sleep, org_id=world.team.org_id, project_id=project_id))
+    await world.until(lambda rows: rows == [])
+    was_asleep = await world.db.write(partial(service.wake, org_id=world.team.org_id, project_id=project_id))
+    await world.until(ready(1))
+
+    assert was_asleep
+
+
+async def test_scaling_adds_replicas_and_takes_the_newest_away_first(world: World) -> None:
+    await world.change(auto_scaling='{"enabled":true,"minReplicas":1,"maxReplicas":3,"targetCpuPercent":80}')
+    await world.deploy()
+    (first,) = await world.until(ready(1))
+    scale = partial(service.scale, org_id=world.team.org_id, project_id=first.project_id)
+
+    await world.db.write(partial(scale, replicas=9))
+    three = await world.until(ready(3))
+    await world.db.write(partial(scale, replicas=2))
+    two = await world.until(ready(2))
+
+    assert [row.id for row in two] == [row.id for row in three][:2]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "scaling", "wanted"),
+    [
+        (5, None, 1),
+        (5, '{"enabled":false,"minReplicas":2,"maxReplicas":9,"targetCpuPercent":80}', 1),
+        (5, '{"enabled":true,"minReplicas":2,"maxReplicas":9,"targetCpuPercent":80}', 5),
+        (1, '{"enabled":true,"minReplicas":2,"maxReplicas":9,"targetCpuPercent":80}', 2),
+        (20, '{"enabled":true,"minReplicas":2,"maxReplicas":9,"targetCpuPercent":80}', 9),
+    ],
+)
+def test_how_many_are_wanted_stays_within_the_bounds(replicas: int, scaling: str | None, wanted: int) -> None:
+    assert service.wanted_replicas(replicas, scaling) == wanted
+
+
+async def test_the_gateway_is_sent_to_what_is_ready_and_to_the_waker_where_nothing_is(world: World) -> None:
+    await world.deploy()
+    waiting = (await world.team.hosts()).apps["app.localhost"]
+
+    (row,) = await world.until(ready(1))
+    found = (await world.team.hosts()).apps["app.localhost"]
+
+    assert waiting.addresses == ()
+    assert found.addresses == (f"127.0.0.1:{row.port}",)
+
+
+async def test_a_release_that_is_not_live_yet_has_a_name_that_nobody_knows(world: World) -> None:
+    await world.deploy()
+    await world.until(ready(1))
+    newer = await world.deploy(is_live=False)
+    rows = await world.until(ready(2))
+
+    hosts = (await world.team.hosts()).apps
+
+    (hidden,) = [host for host in hosts if host.startswith("probe-")]
+    assert hosts[hidden].addresses == (f"127.0.0.1:{rows[1].port}",)
+    assert hosts["app.localhost"].addresses == (f"127.0.0.1:{rows[0].port}",)
+    assert rows[1].deployment_id == newer

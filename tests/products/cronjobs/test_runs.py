@@ -1,0 +1,496 @@
+"""Runs of cronjobs on this machine: real builds, real images, real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import itertools
+import json
+import os
+import signal
+import tarfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.conftest import RunJobs
+from tests.products.cronjobs.support import IMAGE, Repo, Team, make_repository, until
+from tests.runtime.images.registry_support import RegistryServer, running_registry
+from tests.runtime.shim.image_support import make_root
+
+from moorage.app import App
+from moorage.core import jobs
+from moorage.core.db.store import Database
+from moorage.core.kit.clock import DAY_MS, ManualClock, to_wire
+from moorage.core.telemetry import Telemetry
+from moorage.core.vault import service as vault
+from moorage.core.worker.pool import Worker
+from moorage.products.cronjobs import retention, tables
+from moorage.products.cronjobs.running import RESTARTED, Runner
+from moorage.runtime.engines.local import LocalReplicas
+from moorage.runtime.engines.ports import ReplicaState
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("db", ["sqlite"], indirect=True)]
+
+
+@dataclass
+class Machine:
+    """What keeps the runs, which a test may end and start anew."""
+
+    app: App
+    runner: Runner
+    engine: Any
+    running: asyncio.Task[None]
+
+    @classmethod
+    async def start(cls, app: App, runner: Runner | None = None, most: int | None = None) -> Machine:
+        """Start with a runner that is there, or with one as another process would have it."""
+        settings = app.cronjobs.db.env.settings
+        engine = app.cronjobs.engine if runner else LocalReplicas(settings.folder("run"), "cronjobs")
+        launcher = app.cronjobs.runner._launcher
+        runner = runner or Runner(app.cronjobs.db, engine, launcher, Telemetry(quiet=True), most)
+        await runner.adopt()
+        return cls(app, runner, engine, asyncio.create_task(runner.run()))
+
+    async def end(self) -> None:
+        """End it as if it were killed: what runs goes on."""
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+        await self.engine.close()
+
+
+@pytest.fixture
+async def machine(app: App) -> AsyncIterator[Machine]:
+    made = await Machine.start(app, app.cronjobs.runner)
+    yield made
+    await made.end()
+    left = LocalReplicas(app.cronjobs.db.env.settings.folder("run"), "cronjobs")
+    await left.adopt({})
+    while any((app.cronjobs.db.env.settings.folder("run") / "cronjobs").glob("c*")):
+        await asyncio.sleep(0.05)
+    await left.close()
+
+
+@pytest.fixture
+async def built(team: Team, tmp_path: Path, run_jobs: RunJobs) -> Repo:
+    """A cronjob that is built of almost nothing; its command is up to the test."""
+    repo = await make_repository(team.db, team.org_id, tmp_path / "checkout")
+    repo.commit(data_txt="of the repository", job_sh="echo the job")
+    made = (await team.create(language="python", startCmd="sh job.sh")).data
+    await run_jobs()
+    log = (await team.get(f"/nightly/builds/{made['deploymentUuid']}/logs")).data
+    assert log["status"] == "succeeded", log["logs"]
+    return repo
+
+
+async def run(team: Team, command: str | None = None, **changes: Any) -> Any:
+    """Run the cronjob once, and return what became of it."""
+    if command is not None or changes:
+        body: dict[str, Any] = {**changes, **({} if command is None else {"command": command})}
+        await team.patch(**body)
+    return await ended(team, await team.trigger())
+
+
+async def ended(team: Team, uuid: str) -> Any:
+    async def look() -> Any:
+        found = await team.execution(uuid)
+        return found if found["status"] in ("succeeded", "failed") else None
+
+    return await until(look)
+
+
+async def begun(team: Team, uuid: str, word: str) -> None:
+    """Wait until a run has printed something."""
+
+    async def look() -> bool:
+        return any(word in line for line in await team.lines(uuid))
+
+    await until(look)
+
+
+async def watched(machine: Machine) -> ReplicaState:
+    """Wait until the one run that goes on is known to be there; it may print before that."""
+    states = await until(_async(lambda: list(machine.engine.states().values())))
+    assert len(states) == 1
+    return cast("ReplicaState", states[0])
+
+
+async def test_a_run_has_what_was_built_and_knows_why_it_runs(
+    team: Team, machine: Machine, built: Repo, clock: ManualClock
+) -> None:
+    await team.patch(env=[{"name": "PLACE", "value": "here"}])
+
+    done = await run(team, 'cat data.txt; echo; echo "$PLACE $MOORAGE_EXECUTION_ID $MOORAGE_SCHEDULED_AT [$PORT]"')
+
+    uuid = done["executionUuid"]
+    assert (done["status"], done["exitCode"], done["errorMessage"]) == ("succeeded", 0, None)
+    assert (done["startedAt"], done["completedAt"]) == (to_wire(clock.now()), to_wire(clock.now()))
+    lines = await team.lines(uuid)
+    assert lines[0] == "s starting"
+    assert {"o of the repository", f"o here {uuid} {to_wire(clock.now())} []"} <= set(lines)
+    logs = (await team.get(f"/executions/{uuid}/logs")).data["logs"]
+    assert logs.endswith("ended: it ended with exit code 0\n")
+
+
+async def test_without_a_command_it_is_started_with_its_start_command(
+    team: Team, machine: Machine, built: Repo
+) -> None:
+    done = await run(team)
+
+    assert "o the job" in await team.lines(done["executionUuid"])
+
+
+async def test_a_tick_tells_its_own_moment(team: Team, machine: Machine, built: Repo, clock: ManualClock) -> None:
+    await team.patch(command="echo $MOORAGE_SCHEDULED_AT")
+    clock.now_ms = clock.now_ms // 300_000 * 300_000 + 300_000 + 17_000
+
+    await team.scheduler().turn()
+    machine.runner.wake()
+
+    uuid = (await team.executions())[0]["executionUuid"]
+    done = await ended(team, uuid)
+    assert done["scheduledFor"] == to_wire(clock.now_ms - 17_000)
+    assert f"o {done['scheduledFor']}" in await team.lines(uuid)
+
+
+async def test_an_exit_code_and_both_streams_are_kept(team: Team, machine: Machine, built: Repo) -> None:
+    done = await run(team, "echo out; echo err >&2; exit 7")
+
+    assert (done["status"], done["exitCode"]) == ("failed", 7)
+    assert done["errorMessage"] == "it ended with exit code 7"
+    assert {"o out", "e err"} <= set(await team.lines(done["executionUuid"]))
+
+
+async def test_secrets_reach_a_run_and_not_its_log(team: Team, machine: Machine, built: Repo) -> None:
+    await team.patch(secrets=[{"name": "KEY", "value": "hush-hush-hush"}])
+
+    done = await run(team, '[ "$KEY" = hush-hush-hush ] && echo "the key is $KEY"')
+
+    assert done["exitCode"] == 0
+    assert "o the key is ****" in await team.lines(done["executionUuid"])
+
+
+async def test_a_run_sees_no_more_of_the_machine_than_it_needs(team: Team, machine: Machine, built: Repo) -> None:
+    tries = "for p in /x /work/x /etc/x /tmp/x; do (echo > $p) 2>/dev/null && echo $p; done"
+
+    done = await run(team, f"{tries}; id -u; ls /; env")
+
+    lines = [line[2:] for line in await team.lines(done["executionUuid"])]
+    assert lines[1:3] == ["/tmp/x", str(700_000_000 + (await team.row()).id) if os.getuid() == 0 else "0"]
+    assert not {"home", "var", "sys", "data"} & set(lines)
+    assert not any(line.startswith(("MOORAGE_MASTER", "MOORAGE_DATA", "SSH")) for line in lines)
+
+
+async def test_a_run_that_takes_too_much_memory_is_ended_and_told_so(team: Team, machine: Machine, built: Repo) -> None:
+    code = "x = bytearray(1); [x.extend(bytes(1 << 22)) for _ in range(1000)]"
+
+    done = await run(team, f"python3 -c '{code}'")
+
+    assert done["status"] == "failed"
+    # Where the machine gives out no control groups, the bound of a single process is met first.
+    assert done["errorMessage"] in ("it ran out of memory (512 MB)", "it ended with exit code 1")
+
+
+@pytest.mark.settings(cronjob_minutes=1)
+async def test_a_run_may_take_as_long_as_the_operator_says(team: Team, built: Repo, app: App) -> None:
+    await team.patch(command="sleep 600")
+    await team.post("/nightly/pause")
+    await team.trigger()
+
+    prepared = await app.cronjobs.runner._launcher.prepare((await team.rows())[-1])
+
+    assert prepared.spec.timeout_s == 60
+
+
+async def test_runs_wait_for_their_turn_oldest_first(team: Team, app: App, built: Repo) -> None:
+    await team.patch(command="sleep 0.2")
+    uuids = [await team.trigger() for _ in range(4)]
+
+    one = await Machine.start(app, most=1)
+    done = [await ended(team, uuid) for uuid in uuids]
+    await one.end()
+
+    rows = {row.uuid: row for row in await team.rows()}
+    assert [each["status"] for each in done] == ["succeeded"] * 4
+    assert [rows[uuid].uuid for uuid in sorted(rows, key=lambda uuid: rows[uuid].id)] == uuids
+    starts = [_moments(app, rows[uuid]) for uuid in uuids]
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(starts))
+
+
+def _moments(app: App, row: tables.Execution) -> tuple[int, int]:
+    """Return when a run began and ended, by the clock of the machine."""
+    folder = app.cronjobs.db.env.settings.folder("logs") / "cronjobs" / str(row.cronjob_id) / str(row.id)
+    lines = [line for path in sorted(folder.glob("*.log")) for line in path.read_text().splitlines()]
+    return int(lines[0].split()[0]), int(lines[-1].split()[0])
+
+
+async def test_a_run_survives_the_platform_and_is_finished_by_the_next_one(
+    team: Team, machine: Machine, built: Repo, app: App
+) -> None:
+    await team.patch(command="echo up; while [ ! -e go ]; do sleep 0.05; done; exit 6")
+    uuid = await team.trigger()
+    await begun(team, uuid, "up")
+    await watched(machine)
+
+    await machine.end()
+    following = await Machine.start(app)
+
+    status = (await team.execution(uuid))["status"]
+    [release] = (path for path in app.cronjobs.releases.root.iterdir() if len(path.name) == 64)
+    (release / "go").touch()
+    done = await ended(team, uuid)
+    await following.end()
+    assert status == "running"
+    assert (done["exitCode"], done["errorMessage"]) == (6, "it ended with exit code 6")
+    assert (await team.read())["runStats"]["totalRuns"] == 1
+
+
+async def test_a_run_that_ended_while_the_platform_was_away_is_counted_by_the_next_one(
+    team: Team, machine: Machine, built: Repo, app: App
+) -> None:
+    await team.patch(command="echo up; sleep 2; exit 9")
+    uuid = await team.trigger()
+    await begun(team, uuid, "up")
+    await watched(machine)
+
+    await machine.end()
+    await begun(team, uuid, "ended:")
+    row = (await team.rows())[-1]
+    await until(_async(lambda: not (app.cronjobs.db.env.settings.folder("run") / "cronjobs" / row.key).exists()))
+    following = await Machine.start(app)
+    done = await ended(team, uuid)
+    await following.end()
+
+    assert (row.status, done["exitCode"]) == ("running", 9)
+
+
+async def test_a_run_that_did_not_survive_says_that_the_platform_restarted(
+    team: Team, machine: Machine, built: Repo, app: App
+) -> None:
+    await team.patch(command="echo up; sleep 600")
+    uuid = await team.trigger()
+    await begun(team, uuid, "up")
+    state = await watched(machine)
+
+    await machine.end()
+    os.kill(state.pid, signal.SIGKILL)
+    await until(_async(lambda: not Path(f"/proc/{state.pid}/fd").exists() or not os.listdir(f"/proc/{state.pid}/fd")))
+    following = await Machine.start(app)
+    done = await ended(team, uuid)
+    await following.end()
+
+    assert (done["status"], done["exitCode"], done["errorMessage"]) == ("failed", None, RESTARTED)
+
+
+async def test_what_watches_over_a_run_may_be_killed(team: Team, machine: Machine, built: Repo) -> None:
+    await team.patch(command="echo up; sleep 600")
+    uuid = await team.trigger()
+    await begun(team, uuid, "up")
+    state = await watched(machine)
+
+    os.kill(state.pid, signal.SIGKILL)
+
+    done = await ended(team, uuid)
+    assert done["errorMessage"] == "what watched over it has ended"
+    assert (await run(team, "true"))["status"] == "succeeded"
+
+
+async def test_deleting_a_cronjob_stops_its_run_and_leaves_nothing(
+    team: Team, machine: Machine, built: Repo, db: Database, app: App
+) -> None:
+    await team.patch(command="echo up; sleep 600", secrets=[{"name": "KEY", "value": "hush-hush-hush"}])
+    uuid = await team.trigger()
+    await begun(team, uuid, "up")
+    state = await watched(machine)
+    found = await team.row()
+
+    await team.delete()
+    await until(_async_of(team, 404))
+
+    settings = db.env.settings
+    assert machine.engine.states() == {}
+    assert not (settings.folder("logs") / "cronjobs" / str(found.id)).exists()
+    assert await db.read(lambda tx: vault.names(tx, team.org_id, found.resource)) == []
+    assert await db.read(lambda tx: tx.all(tables.BUILDS_OF, org_id=team.org_id, cronjob_id=found.id)) == []
+    assert [path for path in settings.folder("cronjob-releases").iterdir() if not path.name.startswith(".")] == []
+    assert (
+        not Path(f"/proc/{state.app_pid}/cmdline").exists() or not Path(f"/proc/{state.app_pid}/cmdline").read_bytes()
+    )
+    assert (await team.create()).status == 200
+
+
+def _async(look: Any) -> Any:
+    async def asked() -> Any:
+        return look()
+
+    return asked
+
+
+def _async_of(team: Team, status: int) -> Any:
+    async def asked() -> bool:
+        return (await team.get("/nightly")).status == status
+
+    return asked
+
+
+async def test_a_run_is_followed_while_it_goes_on_and_again_from_where_one_was(
+    team: Team, machine: Machine, built: Repo
+) -> None:
+    await team.patch(command="for i in 1 2 3; do echo line $i; sleep 0.3; done; exit 2")
+    uuid = await team.trigger()
+
+    events = _events((await team.get(f"/executions/{uuid}/logs/stream")).body)
+
+    assert [data["message"] for name, _, data in events if name == "log" and data["stream"] == "stdout"] == [
+        "line 1", "line 2", "line 3",
+    ]  # fmt: skip
+    assert [data["status"] for name, _, data in events if name == "status"][-1] == "failed"
+    assert events[-1][0] == "done"
+    assert events[-1][2] == {"status": "failed"}
+    second = next(place for name, place, data in events if name == "log" and data["message"] == "line 2")
+    again = await team.api.get(
+        f"/v1/cronjobs/executions/{uuid}/logs/stream",
+        token=next(iter(team.tokens.values())),
+        headers={"Last-Event-ID": second},
+    )
+    assert [data["message"] for name, _, data in _events(again.body) if name == "log"] == [
+        "line 3", "ended: it ended with exit code 2",
+    ]  # fmt: skip
+
+
+def _events(body: bytes) -> list[tuple[str, str, Any]]:
+    found = []
+    for block in body.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line and not line.startswith(":"))
+        if "event" in fields:
+            found.append((fields["event"], fields.get("id", ""), json.loads(fields["data"])))
+    return found
+
+
+async def test_old_runs_are_forgotten_with_their_logs(
+    team: Team,
+    machine: Machine,
+    built: Repo,
+    db: Database,
+    clock: ManualClock,
+    app: App,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for _ in range(3):
+        await run(team, "true")
+    rows = await team.rows()
+    folder = db.env.settings.folder("logs") / "cronjobs" / str(rows[0].cronjob_id)
+
+    monkeypatch.setattr(retention, "KEPT_RUNS", 2)
+    await _trim(app, db)
+    by_number = sorted(int(path.name) for path in folder.iterdir())
+    monkeypatch.undo()
+    clock.advance(31 * DAY_MS)
+    await _trim(app, db)
+
+    assert by_number == [row.id for row in rows[1:]]
+    assert list(folder.iterdir()) == []
+    assert await team.rows() == []
+    assert (await team.read())["runStats"]["totalRuns"] == 3
+
+
+async def _trim(app: App, db: Database) -> None:
+    await db.write(lambda tx: jobs.add(tx, retention.TrimCronjobs(), lane=jobs.Lane.CHORES))
+    await Worker(db, app.handlers, Telemetry(quiet=True), slots=2).run_due(turns=5)
+
+
+# Images.
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
+    folder = tmp_path_factory.mktemp("registry")
+    with running_registry(folder) as server:
+        root = make_root(folder / "root")
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            archive.add(root, arcname=".")
+        machine = {"aarch64": "arm64", "x86_64": "amd64"}[os.uname().machine]
+        told: dict[str, Any] = {
+            "Entrypoint": ["sh", "-c"], "Cmd": ["echo of the image; cat data; exit 3"], "WorkingDir": "/app",
+            "Env": ["PATH=/usr/bin", "COLOR=blue"], "User": "root",
+        }  # fmt: skip
+        server.push("acme/job", packed.getvalue(), architecture=machine, **told)
+        server.push("acme/bare", packed.getvalue(), architecture=machine)
+        yield server
+
+
+async def make_image_job(team: Team, registry: RegistryServer, name: str = "job", **given: Any) -> None:
+    body = {**IMAGE, "publicImage": f"127.0.0.1:{registry.port}/acme/{name}", **given}
+    assert (await team.create(**body)).data["status"] == "running"
+
+
+async def test_an_image_is_pulled_and_run_with_its_own_command(
+    team: Team, machine: Machine, registry: RegistryServer
+) -> None:
+    await make_image_job(team, registry)
+
+    done = await run(team)
+
+    lines = await team.lines(done["executionUuid"])
+    assert (done["status"], done["exitCode"]) == ("failed", 3)
+    assert {"o of the image", "o inside"} <= set(lines)
+    assert any("Pulled" in line for line in lines)
+
+
+async def test_a_command_takes_the_place_of_the_images_own(
+    team: Team, machine: Machine, registry: RegistryServer
+) -> None:
+    await make_image_job(team, registry, env=[{"name": "PLACE", "value": "here"}])
+
+    done = await run(team, "'echo $COLOR $PLACE; id -u; echo > /work/x && echo > /tmp/x && echo wrote'")
+
+    lines = await team.lines(done["executionUuid"])
+    own = 700_000_000 + (await team.row()).id if os.getuid() == 0 else 1000
+    assert done["exitCode"] == 0, lines
+    assert [line for line in lines if line.startswith("o ")] == ["o blue here", f"o {own}", "o wrote"]
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "why"),
+    [
+        ("nothing", "", "cannot pull 127.0.0.1:{port}/acme/nothing:latest: the registry says: "),
+        ("bare", "", "the image names no program to run: set `command`"),
+        ("bare", "missing --all", "it cannot be started: there is no program 'missing' in the image"),
+        ("bare", "sh 'open", "its command cannot be read: no closing quotation"),
+    ],
+)
+async def test_an_image_that_cannot_be_run_says_why(
+    team: Team, machine: Machine, registry: RegistryServer, name: str, command: str, why: str
+) -> None:
+    await make_image_job(team, registry, name, command=command)
+
+    done = await run(team)
+
+    assert (done["status"], done["exitCode"]) == ("failed", None)
+    assert done["errorMessage"].startswith(why.format(port=registry.port))
+
+
+async def test_a_run_that_is_only_being_prepared_is_taken_back_when_its_cronjob_goes(
+    team: Team, machine: Machine
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    asked = asyncio.Event()
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    await team.create(**{**IMAGE, "publicImage": f"127.0.0.1:{port}/acme/slow"})
+    await team.trigger()
+    await asyncio.wait_for(asked.wait(), 30)
+
+    await team.delete()
+
+    await until(_async_of(team, 404))
+    server.close()

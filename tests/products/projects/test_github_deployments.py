@@ -1,0 +1,204 @@
+"""What GitHub's events start: deployments of the branch that was pushed, previews of pull requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.accounts.webhooks.deliveries import SECRETS, send_github
+from tests.client import Client
+from tests.products.projects.support import Team
+
+from moorage.accounts.webhooks.service import HandleWebhookEvent
+from moorage.app import App
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.telemetry import Telemetry
+from moorage.core.worker.pool import Worker
+from moorage.products.projects import service, tables
+from moorage.products.projects.deployments.pipeline import cache_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.settings(**SECRETS)]
+
+SHA, NEXT = "a" * 40, "b" * 40
+
+
+def push(branch: str = "main", sha: str = SHA, repository: str = "acme/site", **more: Any) -> dict[str, Any]:
+    return {
+        "ref": f"refs/heads/{branch}",
+        "after": sha,
+        "repository": {"id": 1, "full_name": repository},
+        **more,
+    }
+
+
+def pull(action: str = "opened", sha: str = SHA, number: int = 7, fork: str | None = None) -> dict[str, Any]:
+    head = {"sha": sha, "ref": "topic", "repo": {"full_name": fork or "acme/site"}}
+    about = {"number": number, "title": "A better harbor", "head": head}
+    return {
+        "action": action,
+        "pull_request": about,
+        "repository": {"id": 1, "full_name": "acme/site", "private": False},
+    }
+
+
+async def tell(app: App, db: Database, event: str, payload: Any, delivery: str) -> None:
+    """Deliver an event and have its job done, but none of the builds that it asks for."""
+    await send_github(Client(app.asgi), payload, event=event, delivery=delivery)
+    kinds = {"webhooks.handle_event"}
+    only = type(app.handlers)({kind: each for kind, each in app.handlers.by_kind.items() if kind in kinds}, {})
+    assert HandleWebhookEvent.__struct_config__.tag in kinds
+    await Worker(db, only, Telemetry(quiet=True), slots=2).run_due(turns=5)
+
+
+async def test_a_push_to_the_tracked_branch_deploys_its_commit(team: Team, app: App, db: Database) -> None:
+    await team.create(repositoryName="Acme/Site", autoDeploy=True)
+
+    await tell(app, db, "push", push(), "one")
+
+    newest = (await team.deployments())[0]
+    assert (newest["commitSha"], newest["commitId"], newest["branch"]) == (SHA, SHA[:12], "main")
+    assert newest["actor"] == {"userId": None, "name": None, "username": None}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        push("other"),
+        push(repository="acme/another"),
+        push(deleted=True, sha="0" * 40),
+        push(sha="--upload-pack=x"),
+        {"ref": "refs/tags/main", "after": SHA, "repository": {"full_name": "acme/site"}},
+        {"ref": 7, "after": [], "repository": "acme/site"},
+        {},
+    ],
+)
+async def test_a_push_of_anything_else_deploys_nothing(
+    team: Team, app: App, db: Database, payload: dict[str, Any]
+) -> None:
+    await team.create(autoDeploy=True)
+
+    await tell(app, db, "push", payload, "one")
+
+    assert len(await team.deployments()) == 1
+
+
+async def test_a_project_that_does_not_ask_for_it_is_not_deployed(team: Team, app: App, db: Database) -> None:
+    await team.create("manual")
+    await team.create("off", autoDeploy=True)
+    await team.api.post("/v1/projects/off/toggle", json={"enable": False})
+
+    await tell(app, db, "push", push(), "one")
+
+    assert len(await team.deployments("manual")) == 1
+    assert len(await team.deployments("off")) == 1
+
+
+async def test_an_event_that_comes_again_has_no_effect(team: Team, app: App, db: Database) -> None:
+    await team.create(autoDeploy=True)
+
+    for _ in range(2):
+        await tell(app, db, "push", push(), "same")
+
+    assert len(await team.deployments()) == 2
+
+
+async def previews(team: Team) -> list[dict[str, Any]]:
+    return list((await team.api.get("/v1/projects/site/previews")).data)
+
+
+async def test_a_pull_request_has_an_address_of_its_own_until_it_is_closed(team: Team, app: App, db: Database) -> None:
+    await team.create(prPreview=True)
+
+    await tell(app, db, "pull_request", pull(), "one")
+    opened = await previews(team)
+    await tell(app, db, "pull_request", pull("synchronize", NEXT), "two")
+    moved = await team.deployments()
+    await tell(app, db, "pull_request", pull("closed", NEXT), "three")
+
+    assert (opened[0]["url"], opened[0]["status"]) == ("http://site-pr-7.localhost:8081", "active")
+    assert (opened[0]["number"], opened[0]["title"], opened[0]["fork"]) == (7, "A better harbor", False)
+    assert [each["commitSha"] for each in moved[:2]] == [NEXT, SHA]
+    assert (moved[0]["preview"], moved[1]["status"]) == (True, "failed")  # superseded by the newer commit
+    assert (await previews(team))[0]["status"] == "closed"
+    assert (await team.deployments())[0]["status"] == "failed"
+    status = await team.status(moved[0]["deploymentUuid"])
+    assert status["projectUrl"] == "http://site-pr-7.localhost:8081"
+
+
+async def test_a_forks_code_waits_for_approval_and_each_new_commit_waits_again(
+    team: Team, app: App, db: Database
+) -> None:
+    await team.create(prPreview=True)
+    await tell(app, db, "pull_request", pull(fork="eve/site"), "one")
+    before = await team.deployments()
+
+    approved = (await team.api.post("/v1/projects/site/previews/7/approve")).data
+    after = await team.deployments()
+    await tell(app, db, "pull_request", pull("synchronize", NEXT, fork="eve/site"), "two")
+
+    assert (len(before), len(after)) == (1, 2)
+    assert (approved["status"], approved["fork"]) == ("active", True)
+    assert (await previews(team))[0]["status"] == "waiting"
+    assert len(await team.deployments()) == 2
+    assert (await team.api.post("/v1/projects/site/previews/8/approve")).status == 404
+    await team.api.post("/v1/projects/site/previews/7/approve")
+    assert (await team.api.post("/v1/projects/site/previews/7/approve")).status == 409
+
+
+@pytest.mark.boundary("supply-chain", "A fork's build never writes the cache of builds that get secrets.")
+async def test_a_fork_s_build_has_a_cache_of_its_own(team: Team, stranger: Team, app: App, db: Database) -> None:
+    await team.create(prPreview=True)
+    await stranger.create("other")
+    for number, fork in ((7, "eve/site"), (8, "mallory/site"), (9, None)):
+        await tell(app, db, "pull_request", pull(number=number, fork=fork), f"event-{number}")
+
+    def names(tx: Tx) -> list[str]:
+        site, other = service.get(tx, team.org_id, "site"), service.get(tx, stranger.org_id, "other")
+        found = [tx.find(tables.FIND_PREVIEW, org_id=team.org_id, project_id=site.id, number=n) for n in (7, 8, 9)]
+        assert None not in found
+        return [
+            cache_of(project, preview)
+            for project, preview in ((site, None), *((site, p) for p in found), (other, None))
+        ]
+
+    main, first_fork, second_fork, branch, other = await db.read(names)
+
+    assert branch == main  # The repository's own branches get the secrets too.
+    assert len({main, first_fork, second_fork, other}) == 4
+
+
+async def test_a_project_without_previews_has_none(team: Team, app: App, db: Database) -> None:
+    await team.create()
+
+    await tell(app, db, "pull_request", pull(), "one")
+    await tell(app, db, "pull_request", {"action": "opened", "pull_request": {"number": "7"}}, "two")
+
+    assert await previews(team) == []
+
+
+async def test_the_address_of_a_preview_is_taken(team: Team, stranger: Team, app: App, db: Database) -> None:
+    await team.create(prPreview=True)
+    await tell(app, db, "pull_request", pull(), "one")
+
+    assert (await stranger.create("site-pr-7")).status == 409
+    await tell(app, db, "pull_request", pull("closed"), "two")
+    assert (await stranger.create("site-pr-7")).status == 409
+    assert (await team.create("site-pr-7")).status == 200
+    await tell(app, db, "pull_request", pull("reopened"), "three")
+    assert (await previews(team))[0]["status"] == "closed"
+
+
+async def test_a_project_is_not_renamed_where_its_previews_could_not_follow(
+    team: Team, stranger: Team, app: App, db: Database
+) -> None:
+    await team.create(prPreview=True)
+    await tell(app, db, "pull_request", pull(), "one")
+    await stranger.create("new-pr-7")
+
+    refused = await team.api.patch("/v1/projects/site/name", json={"name": "new"})
+    renamed = await team.api.patch("/v1/projects/site/name", json={"name": "other"})
+
+    assert (refused.status, renamed.status) == (409, 200)
+    found = (await team.api.get("/v1/projects/other/previews")).data
+    assert found[0]["url"] == "http://other-pr-7.localhost:8081"

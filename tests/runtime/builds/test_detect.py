@@ -1,0 +1,360 @@
+"""What is made of the files of a repository, and what of the wishes of its user."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.runtime.builds.build_support import make_app_request, make_request, write_files
+
+from moorage.runtime.builds.detection import detect
+from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Plan
+from moorage.runtime.workers import toolchain
+
+BUILD = {"scripts": {"build": "make"}}
+
+
+def plan(request: BuildRequest) -> Plan:
+    return detect.make_plan(request, detect.open_base(request))
+
+
+def package(*names: str, **more: Any) -> dict[str, Any]:
+    return {"devDependencies": dict.fromkeys(names, "1.0.0"), **BUILD, **more}
+
+
+# Static sites.
+
+
+@pytest.mark.parametrize(
+    ("names", "framework", "output"),
+    [
+        (["vite"], "Vite", "dist"),
+        (["astro"], "Astro", "dist"),
+        (["gatsby"], "Gatsby", "public"),
+        (["@11ty/eleventy"], "Eleventy", "_site"),
+        (["react-scripts"], "Create React App", "build"),
+        (["@sveltejs/kit", "@sveltejs/adapter-static", "vite"], "SvelteKit", "build"),
+        (["@docusaurus/core"], "Docusaurus", "build"),
+        (["vitepress", "vite"], "VitePress", ".vitepress/dist"),
+        (["@vue/cli-service"], "Vue CLI", "dist"),
+        (["something-else"], "", "dist"),
+    ],
+)
+def test_a_framework_says_where_it_puts_the_site(tmp_path: Path, names: list[str], framework: str, output: str) -> None:
+    write_files(tmp_path, {"package.json": package(*names)})
+
+    found = plan(make_request(tmp_path))
+
+    assert (found.framework, found.output_dir) == (framework, output)
+    assert (found.install, found.build) == ("npm install", "npm run build")
+
+
+def test_next_gives_a_site_where_it_is_told_to_export(tmp_path: Path) -> None:
+    write_files(tmp_path, {"package.json": package("next", "react")})
+    server = plan(make_request(tmp_path, wanted="auto", start_cmd="npm start"))
+    without = plan(make_request(tmp_path))
+    write_files(tmp_path, {"next.config.mjs": "export default { output: 'export' }"})
+
+    exported = plan(make_request(tmp_path, wanted="auto"))
+
+    assert (server.kind, server.framework) == ("container", "Next.js")
+    assert without.notes == ("Next.js is not set up here to give a static site",)
+    assert (exported.kind, exported.output_dir, exported.notes) == ("static", "out", ())
+
+
+def test_nuxt_is_generated_into_a_site(tmp_path: Path) -> None:
+    scripts = {"build": "nuxt build", "generate": "nuxt generate"}
+    write_files(tmp_path, {"package.json": {"dependencies": {"nuxt": "^3.1.0"}, "scripts": scripts}})
+    newer = plan(make_request(tmp_path))
+    write_files(tmp_path, {"package.json": {"dependencies": {"nuxt": "^2.15.0"}, "scripts": scripts}})
+
+    older = plan(make_request(tmp_path))
+
+    assert (newer.build, newer.output_dir) == ("npm run generate", ".output/public")
+    assert older.output_dir == "dist"
+
+
+def test_angular_names_its_output_after_the_project(tmp_path: Path) -> None:
+    build = {"builder": "@angular-devkit/build-angular:application"}
+    projects = {"projects": {"harbor": {"architect": {"build": build}}}}
+    write_files(tmp_path, {"package.json": package("@angular/core"), "angular.json": projects})
+
+    found = plan(make_request(tmp_path))
+
+    assert found.output_dir == "dist/harbor/browser"
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"index.html": "x"}, "there is no package.json: nothing is built"),
+        ({"package.json": {"scripts": {"test": "x"}}}, "package.json has no `build` script: nothing is built"),
+    ],
+)
+def test_without_a_build_script_the_folder_itself_is_published(tmp_path: Path, files: dict[str, Any], why: str) -> None:
+    write_files(tmp_path, files)
+
+    found = plan(make_request(tmp_path))
+
+    assert (found.install, found.build, found.output_dir) == ("", "", "")
+    assert found.notes[0] == why
+    assert "publish:  the folder itself" in detect.describe(found)
+
+
+def test_without_a_build_script_an_output_folder_that_was_pushed_is_published(tmp_path: Path) -> None:
+    write_files(tmp_path, {"dist/index.html": "x"})
+
+    assert plan(make_request(tmp_path)).output_dir == "dist"
+
+
+def test_a_command_of_the_user_s_own_always_runs(tmp_path: Path) -> None:
+    write_files(tmp_path, {"index.html": "x"})
+
+    found = plan(make_request(tmp_path, build_cmd="make site", build_dir="site/./html/"))
+
+    assert (found.build, found.output_dir, found.install) == ("make site", "site/html", "")
+
+
+def test_the_user_s_own_output_folder_counts_more_than_the_framework_s(tmp_path: Path) -> None:
+    write_files(tmp_path, {"package.json": package("gatsby")})
+
+    assert plan(make_request(tmp_path, build_dir="site")).output_dir == "site"
+
+
+def test_a_hugo_site_without_hugo_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "SYSTEM_PATH", str(tmp_path))
+    write_files(tmp_path, {"hugo.toml": "", "content/post.md": "x"})
+
+    with pytest.raises(BuildFailed, match="hugo is not installed"):
+        plan(make_request(tmp_path))
+
+
+# Which kind it is.
+
+
+@pytest.mark.parametrize(
+    ("files", "kind", "language"),
+    [
+        ({"index.html": "x"}, "static", ""),
+        ({"package.json": package("vite")}, "static", "nodejs"),
+        ({"package.json": package("vite", dependencies={"express": "4"}, scripts={"start": "x"})}, "container",
+         "nodejs"),
+        ({"package.json": package("react-scripts", scripts={"start": "react-scripts start", "build": "x"})}, "static",
+         "nodejs"),
+        ({"package.json": package("next", scripts={"start": "next start"})}, "container", "nodejs"),
+        ({"package.json": {"scripts": {"start": "node server.js"}}}, "container", "nodejs"),
+        ({"package.json": BUILD}, "static", "nodejs"),
+        ({"package.json": {}, "index.html": "x"}, "static", ""),
+        ({"requirements.txt": "flask", "app.py": "app = Flask(__name__)"}, "container", "python"),
+        ({"pyproject.toml": "[project]\nname='x'", "main.py": ""}, "container", "python"),
+        ({"requirements.txt": "mkdocs", "index.html": "x"}, "static", ""),
+        ({"Dockerfile": "FROM x", "index.html": "x"}, "static", ""),
+        ({"Dockerfile": "FROM x", "requirements.txt": "", "main.py": ""}, "container", "python"),
+        ({"Procfile": "web: ./run", "index.html": "x", "main.py": ""}, "container", "python"),
+    ],
+)  # fmt: skip
+def test_the_kind_is_told_from_the_files(tmp_path: Path, files: dict[str, Any], kind: str, language: str) -> None:
+    write_files(tmp_path, files)
+
+    found = plan(make_request(tmp_path, wanted="auto"))
+
+    assert (found.kind, found.language) == (kind, language)
+
+
+def test_what_the_user_sets_decides_the_kind(tmp_path: Path) -> None:
+    write_files(tmp_path, {"package.json": package("vite")})
+
+    kinds = [
+        plan(make_request(tmp_path, wanted="auto", **changed)).kind
+        for changed in ({"start_cmd": "node x"}, {"entry_point": "x.js"}, {"language": "nodejs", "entry_point": "x"})
+    ]
+    write_files(tmp_path, {"package.json": {"scripts": {"start": "x"}}})
+    kinds.append(plan(make_request(tmp_path, wanted="auto", build_dir="site", build_cmd="make")).kind)
+
+    assert kinds == ["container", "container", "container", "static"]
+
+
+@pytest.mark.parametrize("wanted", ["auto", "container"])
+def test_a_repository_that_says_nothing_is_refused_with_a_sentence(tmp_path: Path, wanted: str) -> None:
+    write_files(tmp_path, {"README.md": "x"})
+
+    with pytest.raises(BuildFailed, match="cannot tell"):
+        plan(make_request(tmp_path, wanted=wanted))
+
+
+# Container apps.
+
+
+def test_the_start_command_is_looked_for_in_order(tmp_path: Path) -> None:
+    write_files(
+        tmp_path, {"package.json": {"scripts": {"start": "node a.js"}}, "Procfile": "worker: x\nweb: node b.js\n"}
+    )
+
+    starts = [
+        plan(make_app_request(tmp_path, start_cmd="node d.js", entry_point="c d.js")).start,
+        plan(make_app_request(tmp_path, entry_point="c d.js")).start,
+        plan(make_app_request(tmp_path)).start,
+    ]
+    (tmp_path / "Procfile").unlink()
+    starts.append(plan(make_app_request(tmp_path)).start)
+
+    assert starts == ["node d.js", "node 'c d.js'", "node b.js", "npm start"]
+
+
+@pytest.mark.parametrize(
+    ("files", "framework", "start", "server"),
+    [
+        ({"requirements.txt": "FastAPI==1", "app/main.py": "api: FastAPI = FastAPI(title='x')"}, "FastAPI",
+         "uvicorn app.main:api --host", "uvicorn"),
+        ({"requirements.txt": "flask\ngunicorn", "wsgi.py": "import flask\napp = flask.Flask(__name__)"}, "Flask",
+         "gunicorn wsgi:app --bind", ""),
+        ({"pyproject.toml": "[project]\nname='x'\ndependencies=['Django>4']", "site_a/wsgi.py": "",
+          "manage.py": "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'site_a.settings')"}, "Django",
+         "gunicorn site_a.wsgi --bind", "gunicorn"),
+        ({"requirements.txt": "", "main.py": ""}, "", "python main.py", ""),
+    ],
+)  # fmt: skip
+def test_python_frameworks_are_served(
+    tmp_path: Path, files: dict[str, str], framework: str, start: str, server: str
+) -> None:
+    write_files(tmp_path, files)
+
+    found = plan(make_app_request(tmp_path))
+
+    assert (found.framework, found.server) == (framework, server)
+    assert found.start.startswith(start)
+
+
+def test_an_app_that_nothing_starts_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    write_files(tmp_path, {"package.json": {}})
+
+    with pytest.raises(BuildFailed, match="nothing says how to start this app"):
+        plan(make_app_request(tmp_path))
+
+
+def test_an_app_is_built_with_its_own_package_manager(tmp_path: Path) -> None:
+    write_files(tmp_path, {"package.json": {"scripts": {"start": "x", "build": "y"}}, "pnpm-lock.yaml": ""})
+
+    found = plan(make_app_request(tmp_path, is_default_build=True, build_cmd="npm run build"))
+
+    assert (found.install, found.build) == ("pnpm install --frozen-lockfile", "pnpm run build")
+
+
+def test_the_build_command_of_node_is_not_run_for_python(tmp_path: Path) -> None:
+    write_files(tmp_path, {"requirements.txt": "", "main.py": ""})
+
+    assert plan(make_request(tmp_path, wanted="auto")).build == ""
+
+
+def test_go_without_a_toolchain_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "GO_PATH", str(tmp_path))
+    write_files(tmp_path, {"go.mod": "module x", "main.go": ""})
+
+    with pytest.raises(BuildFailed, match="no Go toolchain"):
+        plan(make_app_request(tmp_path))
+
+
+def test_go_with_a_toolchain_is_built_into_one_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path, {"tools/go": "#!/bin/sh\n", "source/go.mod": "module x", "source/main.go": ""})
+    (tmp_path / "tools" / "go").chmod(0o755)
+    monkeypatch.setattr(detect, "GO_PATH", str(tmp_path / "tools"))
+
+    found = plan(make_app_request(tmp_path / "source"))
+
+    assert (found.language, found.install, found.build, found.start) == ("go", "", "go build -o app .", "./app")
+    assert "start:    ./app" in detect.describe(found)
+
+
+@pytest.mark.parametrize(
+    ("files", "changed"),
+    [
+        ({"Dockerfile": "FROM x"}, {}),
+        ({"Dockerfile": "FROM x"}, {"wanted": "auto"}),
+        ({"Dockerfile": "FROM x", "package.json": {}}, {"language": "docker", "start_cmd": "node x"}),
+    ],
+)
+def test_an_image_cannot_be_built_here_and_the_sentence_says_what_to_do(
+    tmp_path: Path, files: dict[str, Any], changed: dict[str, str]
+) -> None:
+    write_files(tmp_path, files)
+
+    with pytest.raises(BuildFailed, match=r"cannot build images.* choose the language nodejs, python or go"):
+        plan(make_app_request(tmp_path, **changed))
+
+
+def test_a_plan_of_an_app_knows_its_base_folder_and_is_stored_as_json(tmp_path: Path) -> None:
+    write_files(tmp_path, {"apps/web/server.js": ""})
+
+    found = plan(make_app_request(tmp_path, base_dir="./apps/web/"))
+
+    assert found.base == "apps/web"
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Plan) == found
+    assert msgspec.json.decode(b'{"kind": "container", "language": "go"}', type=Plan) == Plan("container", "go")
+
+
+# Hostile input.
+
+
+@pytest.mark.parametrize("name", ["../other", "a/../../b", "/etc", "a\x00b"])
+@pytest.mark.parametrize("field", ["base_dir", "build_dir"])
+def test_folders_outside_the_repository_are_refused(tmp_path: Path, field: str, name: str) -> None:
+    write_files(tmp_path, {"index.html": "x"})
+
+    with pytest.raises(BuildFailed, match="should be a folder inside the repository"):
+        plan(make_request(tmp_path, **{field: name}))
+
+
+@pytest.mark.parametrize("field", ["base_dir", "build_dir"])
+def test_links_out_of_the_repository_are_refused(tmp_path: Path, field: str) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "site").symlink_to(tmp_path)
+
+    with pytest.raises(BuildFailed, match="is a link that leads out of the repository"):
+        plan(make_request(source, **{field: "site"}))
+
+
+def test_a_base_folder_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    write_files(tmp_path, {"web/a": "x", "api/b": "x"})
+
+    with pytest.raises(BuildFailed, match="'site' is not a folder of the repository; there are: api, web"):
+        plan(make_request(tmp_path, base_dir="site"))
+
+
+def test_files_that_lead_out_or_are_no_files_are_not_read(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    write_files(source, {"index.html": "x"})
+    write_files(tmp_path, {"secret.json": {"scripts": {"build": "cat /etc/shadow"}}})
+    (source / "package.json").symlink_to(tmp_path / "secret.json")
+    os.mkfifo(source / "Procfile")
+
+    found = plan(make_request(source, wanted="auto"))
+
+    assert (found.kind, found.build) == ("static", "")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000])
+def test_a_package_json_that_is_none_is_a_sentence(tmp_path: Path, text: str) -> None:
+    write_files(tmp_path, {"package.json": text})
+
+    with pytest.raises(BuildFailed, match=r"package\.json"):
+        plan(make_request(tmp_path))
+
+
+def test_a_manifest_of_wrong_kinds_is_read_as_empty(tmp_path: Path) -> None:
+    odd = {"scripts": [1], "dependencies": "x", "devDependencies": {"vite": 3}, "main": 7, "packageManager": {}}
+    write_files(tmp_path, {"package.json": odd, "index.html": "x"})
+
+    assert plan(make_request(tmp_path, wanted="auto")).kind == "static"
+
+
+@pytest.mark.parametrize(("file", "start"), [("main.py", "python main.py"), ("server.js", "node server.js")])
+def test_a_server_that_names_no_dependencies_is_an_app(tmp_path: Path, file: str, start: str) -> None:
+    write_files(tmp_path, {file: "serve()"})
+
+    found = plan(make_request(tmp_path, wanted="auto"))
+
+    assert (found.kind, found.start, found.install) == ("container", start, "")

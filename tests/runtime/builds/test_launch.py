@@ -1,0 +1,166 @@
+"""The environment of an app, and what of the machine it sees."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from tests.runtime.builds.build_support import Log, make_app_request, write_files
+
+from moorage.runtime.builds import tools
+from moorage.runtime.builds.builder import Builder
+from moorage.runtime.builds.launch import Launch, launch
+from moorage.runtime.builds.ports import BuildFailed, Plan
+from moorage.runtime.workers.runtimes import installed, resolve
+from moorage.settings import Settings
+
+PYTHON = installed()[resolve("python") or ""]
+
+
+def launched(
+    settings: Settings, release: Path, start: str = "node x.js", *, base: str = "", is_boxed: bool = True, **env: str
+) -> Launch:
+    plan = Plan("container", "nodejs", start=start)
+    return launch(settings, plan, base, env, is_sandboxed=is_boxed, release=release, memory_mb=512)
+
+
+def test_an_app_is_told_what_it_needs_and_nothing_of_the_platform(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOORAGE_MASTER_KEY", "k3y-of-the-platform")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+
+    made = launched(settings, tmp_path, base="apps/web", NAME="x", PORT="1", HOST="h")
+
+    assert made.argv == ["/bin/sh", "-c", "exec node x.js"]
+    path = made.env.pop("PATH").split(":")
+    assert path[:3] == ["/work/apps/web/node_modules/.bin", "/work/apps/web/.venv/bin", "/opt/moorage/bin"]
+    assert made.env == {
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
+        "LANG": "C.UTF-8",
+        "NODE_ENV": "production",
+        "NODE_OPTIONS": "--max-old-space-size=384",
+        "NEXT_TELEMETRY_DISABLED": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "npm_config_update_notifier": "false",
+        "NAME": "x",
+    }
+
+
+def test_what_the_user_sets_wins(settings: Settings, tmp_path: Path) -> None:
+    made = launched(settings, tmp_path, NODE_ENV="development", NODE_OPTIONS="--no-deprecation", PATH="/data/bin")
+
+    assert (made.env["NODE_ENV"], made.env["NODE_OPTIONS"]) == ("development", "--no-deprecation")
+    assert "/data/bin" in made.env["PATH"].split(":")
+    assert made.env["PATH"].startswith("/work/node_modules/.bin:")
+
+
+def test_certificates_that_the_operator_trusts_are_trusted(settings: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "own.crt"
+    file.write_text("x")
+    trusting = settings.model_copy(update={"extra_ca": str(file)})
+
+    boxed, free = launched(trusting, tmp_path), launched(trusting, tmp_path, is_boxed=False)
+
+    inside = boxed.env["NODE_EXTRA_CA_CERTS"]
+    assert boxed.binds[inside] == str(file)
+    assert (free.env["SSL_CERT_FILE"], free.binds) == (str(file), {})
+
+
+def test_the_programs_that_apps_share_are_written_once(settings: Settings, tmp_path: Path) -> None:
+    made: list[Launch] = []
+    threads = [threading.Thread(target=lambda: made.append(launched(settings, tmp_path))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    (folder,) = settings.folder("engines").iterdir()
+    assert {each.binds[tools.BIN] for each in made} == {str(folder)}
+    assert len(made) == 8
+    assert sorted(path.name for path in folder.iterdir()) == ["npm", "npx", "pnpm", "python", "python3", "yarn"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())} == {0o755}
+
+
+def test_a_project_s_own_version_of_its_manager_is_the_one_that_is_called(settings: Settings, tmp_path: Path) -> None:
+    write_files(tmp_path, {"package.json": {"packageManager": "pnpm@9.1.2"}})
+
+    made = launched(settings, tmp_path)
+
+    assert made.env["MOORAGE_PNPM"] == "pnpm@9.1.2"
+    assert '--package="${MOORAGE_PNPM:-pnpm@10}"' in Path(made.binds[tools.BIN], "pnpm").read_text()
+
+
+def test_a_package_json_of_the_build_s_own_making_harms_nobody(settings: Settings, tmp_path: Path) -> None:
+    secret = write_files(tmp_path / "secret", {"package.json": {"scripts": {"start": "cat secret"}}})
+    release = write_files(tmp_path / "release", {"package.json": "["})
+    broken = launched(settings, release, "npm start")
+    (release / "package.json").unlink()
+    (release / "package.json").symlink_to(secret / "package.json")
+
+    linked = launched(settings, release, "npm start")
+
+    assert broken.argv == linked.argv == ["/bin/sh", "-c", "exec npm start"]
+
+
+def test_a_virtual_environment_finds_its_python_where_it_was(settings: Settings, tmp_path: Path) -> None:
+    version = PYTHON.name.removeprefix("python:")
+    write_files(tmp_path, {".venv/pyvenv.cfg": f"home = /gone/python-{version}.0/bin\nversion = {version}.0\n"})
+
+    made = launched(settings, tmp_path, "python main.py")
+
+    assert made.env["VIRTUAL_ENV"] == "/work/.venv"
+    assert made.binds[f"/gone/python-{version}.0"] == str(PYTHON.executable.parents[1])
+
+
+@pytest.mark.parametrize("home", ["/usr/bin", "/bin", "/gone/../bin", "/proc/self/bin", "relative/bin", "/gone/sbin"])
+def test_a_virtual_environment_has_no_say_in_where_the_system_is(settings: Settings, tmp_path: Path, home: str) -> None:
+    version = PYTHON.name.removeprefix("python:")
+    usual = launched(settings, tmp_path).binds
+    write_files(tmp_path, {".venv/pyvenv.cfg": f"home = {home}\nversion = {version}.0\n"})
+
+    assert launched(settings, tmp_path).binds == usual
+
+
+def test_a_release_whose_python_is_gone_is_told_so(settings: Settings, tmp_path: Path) -> None:
+    write_files(tmp_path, {".venv/pyvenv.cfg": "home = /usr/bin\nversion = 3.8.10\n"})
+
+    with pytest.raises(BuildFailed, match=r"built with Python 3\.8, which is not installed here any more"):
+        launched(settings, tmp_path)
+
+
+@pytest.mark.anyio
+async def test_without_a_sandbox_an_app_runs_where_it_was_moved_to(settings: Settings, tmp_path: Path) -> None:
+    backend = (
+        "import zipfile\n"
+        "def build_wheel(folder, config_settings=None, metadata_directory=None):\n"
+        "    info = 'made-1.0.dist-info/'\n"
+        "    with zipfile.ZipFile(f'{folder}/made-1.0-py3-none-any.whl', 'w') as wheel:\n"
+        "        wheel.writestr('made.py', 'import sys\\ndef main():\\n    print(sys.prefix, *sys.argv[1:])')\n"
+        "        wheel.writestr(info + 'METADATA', 'Metadata-Version: 2.1\\nName: made\\nVersion: 1.0\\n')\n"
+        "        wheel.writestr(info + 'WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n"
+        "        wheel.writestr(info + 'entry_points.txt', '[console_scripts]\\nmade = made:main\\n')\n"
+        "        wheel.writestr(info + 'RECORD', '')\n"
+        "    return 'made-1.0-py3-none-any.whl'\n"
+    )
+    project = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+    files = {"pyproject.toml": f"{project}[project]\nname = 'made'\nversion = '1.0'\n", "backend.py": backend}
+    source = write_files(tmp_path / "source", files)
+    request = make_app_request(source, start_cmd="made 'it is' $NAME")
+
+    built = await Builder(settings, is_sandboxed=False).build(request, Log())
+
+    release = tmp_path / ("moved-" + "x" * 120)
+    shutil.move(built.folder, release)
+    made = launch(settings, built.plan, "", {"NAME": "here"}, is_sandboxed=False, release=release, memory_mb=512)
+    done = subprocess.run(made.argv, env=made.env, cwd="/", capture_output=True, text=True, check=True)
+    assert built.plan.install == "pip install ."
+    assert done.stdout == f"{release}/.venv it is here\n"
+    assert os.listdir(settings.folder("engines"))

@@ -1,0 +1,302 @@
+"""Real database servers for tests: started through the local engine, in a temporary folder, each as its own user.
+
+An ordinary user's story (see `server_story`) runs with a copy of this file, without the other tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+import pymysql
+from tests.ports import free_port
+
+from moorage.core.kit import folders
+from moorage.runtime.database_servers.kinds import kind_of
+from moorage.runtime.database_servers.ports import SCRATCH_PORT, Access, Kind, Names, Recovery, Shape, Software
+from moorage.runtime.database_servers.postgres import dumps as postgres_dumps
+from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
+from moorage.runtime.engines.local import LocalReplicas
+from moorage.runtime.engines.ports import ReplicaSpec, ReplicaState
+
+T = TypeVar("T")
+WAIT_S = 90.0
+FIRST_UID = 610_000_000
+MEMORY_MB = 256
+POSTGRESQL, POSTGRESQL_14, MARIADB = "postgresql-16.4", "postgresql-14.", "mariadb-"
+REFUSALS = (psycopg.Error, pymysql.MySQLError)
+_numbers = itertools.count(1)
+
+
+def find_software(name: str) -> Software:
+    """Return software whose name begins so; `make setup` has put it beside the environment."""
+    shelf = Shelf([shared_folder()], shared_folder())
+    return next(each for each in shelf.installed() if each.name.startswith(name))
+
+
+def until(condition: Callable[[], T], what: str) -> T:
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"waited too long for {what}"
+        time.sleep(0.01)
+
+
+@dataclass
+class Server:
+    """A server that a test has made."""
+
+    lab: Lab
+    software: Software
+    folder: Path
+    shape: Shape
+    is_boxed: bool = True
+    uid: int = 0
+    key: str = field(default_factory=lambda: f"d{next(_numbers)}")
+    admin: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    names: Names = field(default_factory=lambda: Names("keeper_1", secrets.token_urlsafe(24), "har_bour"))
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.software.type)
+
+    @property
+    def access(self) -> Access:
+        return Access(str(self.folder), self.shape.port, self.admin)
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Return where software and folder are for the server."""
+        outside = {"home": self.software.home, "place": str(self.folder)}
+        return {"home": "/work", "place": "/data"} if self.is_boxed else outside
+
+    def fill(self) -> None:
+        self.folder.mkdir(parents=True, mode=0o700)
+        self.kind.fill(self.software, self.folder)
+        self.own()
+
+    def own(self) -> None:
+        if self.uid:
+            folders.give(self.folder, self.uid)
+
+    def copy_of(self, other: Server) -> None:
+        """Become a copy of a server that does not run."""
+        shutil.copytree(other.folder, self.folder, symlinks=True)
+        self.admin, self.names = other.admin, other.names
+        self.own()
+
+    def be(self, **changed: Any) -> None:
+        self.shape = dataclasses.replace(self.shape, **changed)
+
+    def recover(self, pieces: Path, moment_ms: int) -> None:
+        """Be told to replay pieces of a log when it starts next, up to a moment."""
+        shutil.copytree(pieces, self.folder / "wal")
+        self.own()
+        self.be(recovery=Recovery(moment_ms))
+
+    def start(self) -> ReplicaState:
+        """Write its configuration, start it, and wait until it lets the platform in."""
+        self.kind.configure(self.software, self.folder, self.shape, **self.paths)
+        state = self.lab.run(self.lab.engine.start(self._spec()))
+        until(lambda: self.kind.ping(self.access), f"{self.software.name}: {self.log()}")
+        return state
+
+    def settle(self, replica_password: str | None = None) -> None:
+        """Make it the platform's own, with a user and a database."""
+        self.kind.take_over(self.software, self.access)
+        self.kind.provision(self.access, self.names, replica_password)
+
+    def stop(self, grace_s: float = 30.0) -> None:
+        self.lab.run(self.lab.engine.stop(self.key, grace_s))
+
+    def look(self) -> ReplicaState:
+        state = self.lab.run(self.lab.engine.look(self.key))
+        assert state is not None, self.log()
+        return state
+
+    def log(self) -> str:
+        files = sorted((self.lab.home / "logs" / self.key).glob("**/*")) if self.lab.home.exists() else []
+        return "\n".join(path.read_text(errors="replace")[-2000:] for path in files if path.is_file())
+
+    def _spec(self) -> ReplicaSpec:
+        env = {name: value.format(home=self.paths["home"]) for name, value in self.software.env.items()}
+        return ReplicaSpec(
+            key=self.key,
+            token=f"token-of-{self.key}",
+            release=self.software.home,
+            base="",
+            argv=self.kind.argv(self.software, self.shape, **self.paths),
+            env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", **env},
+            binds=self.software.binds,
+            hidden=[],
+            log_folder=str(self.lab.home / "logs" / self.key),
+            volume=str(self.folder),
+            disk_mb=self.shape.disk_mb,
+            cpu=2.0,
+            memory_mb=max(512, self.shape.memory_mb),
+            uid=self.uid,
+            doors=[f"127.0.0.1:{self.shape.primary.port}"] if self.shape.primary else [],
+            port=self.shape.port,
+            stop_signal=self.kind.stop_signal,
+            is_server=True,
+            is_boxed=self.is_boxed,
+        )
+
+    def kill(self) -> None:
+        pid = self.look().app_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    def crash(self) -> None:
+        """Kill it, and wait until it is back."""
+        before = self.look().restarts
+        self.kill()
+        until(lambda: self.look().restarts > before, "another start")
+        self.until_back()
+
+    def until_back(self) -> None:
+        until(lambda: self.kind.ping(self.access), f"{self.software.name}: {self.log()}")
+
+    # As users see it.
+
+    def connect(self, user: str | None = None, password: str | None = None, database: str | None = None) -> Any:
+        """Connect over the network; the caller closes. Statements count at once."""
+        user, password = user or self.names.username, password or self.names.password
+        database = database or self.names.database
+        if self.software.type == "postgresql":
+            return psycopg.connect(
+                host="127.0.0.1", port=self.shape.port, user=user, password=password, dbname=database, autocommit=True
+            )
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=self.shape.port,
+            user=user,
+            password=password,
+            database=database,
+            autocommit=True,
+            ssl_disabled=True,
+        )
+
+    def ask(self, *statements: str, **whom: str) -> list[tuple[Any, ...]]:
+        """Run statements in a session of their own; return the rows of the last one."""
+        with contextlib.closing(self.connect(**whom)) as connection:
+            return rows(connection, *statements)
+
+    def as_platform(self, statement: str) -> tuple[Any, ...]:
+        with postgres_dumps.connected(self.access, "postgres") as connection:
+            return rows(connection, statement)[0]
+
+    def now_ms(self) -> int:
+        """Return the moment up to which everything has happened that was asked before, and nothing that comes after."""
+        (before,) = self.as_platform("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + 2")
+        self.as_platform("SELECT pg_sleep(0.01)")
+        return int(before)
+
+    def archive_log(self) -> None:
+        """Have everything that has happened archived."""
+        (piece,) = self.as_platform("SELECT pg_walfile_name(pg_current_wal_lsn())")
+        self.as_platform("SELECT pg_switch_wal()")
+        until(lambda: (self.folder / "archive" / str(piece)).exists(), f"the archived {piece}")
+
+    def timeline(self) -> int:
+        return int(self.as_platform("SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int")[0])
+
+    def ask_over_tls(self) -> str:
+        """Return the protocol that a session over TLS has."""
+        whom: dict[str, Any] = {"host": "127.0.0.1", "port": self.shape.port, "user": self.names.username}
+        if self.software.type == "postgresql":
+            where: dict[str, Any] = {"dbname": self.names.database, "sslmode": "require"}
+            with psycopg.connect(**whom, **where, password=self.names.password) as connection:
+                return str(rows(connection, "SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()")[0][0])
+        with pymysql.connect(**whom, password=self.names.password, ssl={"check_hostname": False}) as connection:
+            return str(rows(connection, "SHOW STATUS LIKE 'Ssl_version'")[0][1])
+
+
+def rows(connection: Any, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements in a session; return the rows of the last one."""
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+
+class Lab:
+    """An engine in a loop of its own thread, for tests that wait for what they ask."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.engine = LocalReplicas(home / "run", "databases")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    def new(self, software: Software, *, is_boxed: bool = True, folder: str = "", **shape: Any) -> Server:
+        """Describe a server that nothing has been made of yet."""
+        usual = {"memory_mb": MEMORY_MB, "cpu": 1.0}
+        port = shape.pop("port", 0) or (free_port() if shape.get("is_open", True) else SCRATCH_PORT)
+        made = Server(self, software, self.home, Shape(port=port, **{**usual, **shape}), is_boxed)
+        made.folder = self.home / "databases" / (folder or made.key)
+        made.uid = FIRST_UID + int(made.key[1:]) if os.getuid() == 0 else 0
+        return made
+
+    def start(self, software: Software, **how: Any) -> Server:
+        """Make a server that users can connect to."""
+        made = self.new(software, **how)
+        made.fill()
+        made.start()
+        made.settle()
+        return made
+
+    def close(self) -> None:
+        for key in self.engine.states():
+            self.run(self.engine.stop(key, 5.0))
+        self.run(self.engine.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def lab_in(home: Path) -> Iterator[Lab]:
+    """Give a lab in a folder; at the end everything that it started is stopped."""
+    (home / "run").mkdir(parents=True, exist_ok=True)
+    (home / "databases").mkdir(exist_ok=True)
+    lab = Lab(home)
+    try:
+        yield lab
+    finally:
+        lab.close()
+
+
+@contextlib.contextmanager
+def a_lab() -> Iterator[Lab]:
+    """Give a lab in a folder of its own, which goes when it does."""
+    # Here only: an ordinary user's story runs where the tests are not.
+    from tests import memory
+
+    home = Path(tempfile.mkdtemp(prefix="srv-", dir=memory.place()))
+    home.chmod(0o755)
+    try:
+        with lab_in(home) as lab:
+            yield lab
+    finally:
+        shutil.rmtree(home, ignore_errors=True)

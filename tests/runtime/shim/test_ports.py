@@ -1,0 +1,42 @@
+"""The port at which an app is found."""
+
+from __future__ import annotations
+
+import socket
+
+from moorage.runtime.shim import ports
+
+
+def test_a_port_is_given_once_even_when_nobody_listens_there_yet() -> None:
+    taken = [ports.bind() for _ in range(50)]
+
+    numbers = {sock.getsockname()[1] for sock in taken}
+
+    assert len(numbers) == 50
+    assert numbers <= set(ports.PORTS)
+    for sock in taken:
+        sock.close()
+
+
+def test_one_can_listen_again_while_a_connection_is_still_open() -> None:
+    with ports.bind() as door:
+        door.listen()
+        with socket.create_connection(door.getsockname()) as client, door.accept()[0] as came:
+            door.shutdown(socket.SHUT_RDWR)
+
+            door.listen()
+
+            came.sendall(b"still here")
+            assert client.recv(64) == b"still here"
+            socket.create_connection(door.getsockname()).close()
+
+
+def test_connections_and_listeners_at_a_port_are_counted() -> None:
+    with ports.bind() as door:
+        port = door.getsockname()[1]
+        door.listen()
+        with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+            found = ports.count(port, ports.ESTABLISHED), ports.count(port, ports.LISTEN)
+
+    assert found == (2, 1)
+    assert ports.count(port, ports.LISTEN) == 0

@@ -1,0 +1,213 @@
+"""Who computes first: real processes in real groups, judged by what they use."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from tests.runtime.workers.invoker_support import MODES, Host, lab_on, running, until
+
+from moorage.runtime.sandbox.cgroups import groups as cgroups
+from moorage.runtime.sandbox.cgroups.groups import Cgroups, NoCgroups
+from moorage.runtime.workers.fairness import Fairness
+from moorage.runtime.workers.sandbox import Cell
+
+pytestmark = pytest.mark.xdist_group("cells-fairness")
+
+BURN = "while True: pass"
+WAITING = "waits"
+WAIT = f"import time; open('/proc/self/comm', 'w').write({WAITING!r}); time.sleep(1000)"
+# Where a group can be made to step back and to come forward again, with control groups and without.
+KINDS = [
+    kind
+    for kind, can in (("found", "idle" in cgroups.look()[1]), ("none", "idle" in NoCgroups().controllers))
+    if can or kind == "none"
+]
+
+MakeCell = Callable[..., Cell]
+
+
+@pytest.fixture(params=KINDS)
+def groups(request: pytest.FixtureRequest) -> Iterator[Cgroups]:
+    made = NoCgroups() if request.param == "none" else cgroups.find(f"t{uuid.uuid4().hex[:8]}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make_cell(groups: Cgroups) -> Iterator[MakeCell]:
+    """Make cells with a process that runs some code; all of it is gone afterwards."""
+    with ExitStack() as stack:
+
+        def make(code: str, org: str = "1") -> Cell:
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-I", "-S", "-c", code]))
+            stack.callback(process.kill)
+            ours, theirs = socket.socketpair()
+            for each in (ours, theirs):
+                stack.callback(each.close)
+            cell = Cell(process.pid, "python:3", 0, ours, (-1, -1), org=org, pid=process.pid)
+            cell.group = groups.create(f"cell-{process.pid}")
+            stack.callback(cell.group.remove)
+            stack.callback(cell.group.kill)
+            cell.group.limit(memory_mb=128, pids=64, weight=100)
+            cell.group.attach(process.pid)
+            return cell
+
+        yield make
+
+
+def sleeps(pid: int) -> bool:
+    """Return whether a process that runs `WAIT` has arrived at its sleep."""
+    _, name, state, *_ = Path(f"/proc/{pid}/stat").read_text().split()
+    return (name, state) == (f"({WAITING})", "S")
+
+
+def steps_back(cell: Cell) -> bool:
+    """Tell what the kernel says: whether a cell runs only when nobody else wants to."""
+    if os.sched_getscheduler(cell.pid) == os.SCHED_IDLE:
+        return True
+    folders = [
+        Path(where, name)
+        for where, names, _ in os.walk("/sys/fs/cgroup")
+        for name in names
+        if name.endswith(f"-cell-{cell.pid}") and str(cell.pid) in Path(where, name, "cgroup.procs").read_text().split()
+    ]
+    verdicts = [path / "cpu.idle" for folder in folders for path in (folder, folder.parent)]
+    return any(path.exists() and path.read_text().strip() == "1" for path in verdicts)
+
+
+def look_until(fairness: Fairness, condition: Callable[[], bool], *busy: Cell) -> None:
+    """Look again and again, as the invoker does, telling which cells work."""
+
+    def is_true() -> bool:
+        fairness.count(busy)
+        fairness.look()
+        return condition()
+
+    until(is_true, "a verdict")
+
+
+def test_a_long_computation_steps_back_until_its_call_ends(groups: Cgroups, make_cell: MakeCell) -> None:
+    fairness, cell = Fairness(), make_cell(BURN)
+
+    fairness.watch(cell)
+    look_until(fairness, lambda: cell.is_idle_class)
+    behind = steps_back(cell)
+    fairness.unwatch(cell)
+
+    assert behind is ("idle" in groups.controllers)
+    assert not cell.is_idle_class
+    assert not steps_back(cell)
+
+
+def test_a_call_that_waits_does_not_step_back(make_cell: MakeCell) -> None:
+    fairness, cell = Fairness(), make_cell(WAIT)
+    until(lambda: sleeps(cell.pid), "a process that waits")  # Starting the interpreter is a computation too.
+
+    fairness.watch(cell)
+    for _ in range(8):
+        time.sleep(0.1)
+        fairness.look()
+
+    assert not cell.is_idle_class
+
+
+def test_a_computation_that_nobody_watches_is_left_alone(make_cell: MakeCell) -> None:
+    fairness, cell = Fairness(), make_cell(BURN)
+
+    for _ in range(4):
+        time.sleep(0.1)
+        fairness.look()
+
+    assert not cell.is_idle_class
+
+
+def test_an_organization_over_its_share_steps_back_and_comes_forward_once_it_has_paid(make_cell: MakeCell) -> None:
+    fairness = Fairness()
+    greedy = [make_cell(BURN, org="greedy") for _ in range(2)]
+    # With many others about, a fair share is small.
+    modest = [make_cell(WAIT, org=f"modest-{number}") for number in range(12)]
+
+    look_until(fairness, lambda: all(cell.is_idle_class for cell in greedy), *greedy, *modest)
+    others = [cell.is_idle_class for cell in modest]
+    for cell in greedy:
+        cell.group.freeze()
+    look_until(fairness, lambda: not any(cell.is_idle_class for cell in greedy), *greedy, *modest)
+    for cell in greedy:
+        cell.group.thaw()
+
+    assert others == [False] * len(modest)
+    assert not any(steps_back(cell) for cell in greedy)
+
+
+def test_one_organization_alone_has_the_machine_to_itself(make_cell: MakeCell) -> None:
+    fairness, cell = Fairness(), make_cell(BURN)
+    fairness.cores = 0  # so that whatever it uses is more than its share
+
+    look_until(fairness, lambda: cell.group.cpu_us() > 1_500_000, cell)
+
+    assert not cell.is_idle_class
+
+
+def test_the_end_of_a_call_does_not_pay_an_organization_s_debt(make_cell: MakeCell) -> None:
+    fairness, cell, other = Fairness(), make_cell(BURN), make_cell(WAIT, org="2")
+    fairness.cores = 0
+    look_until(fairness, lambda: cell.is_idle_class, cell, other)
+
+    fairness.watch(cell)
+    fairness.unwatch(cell)
+
+    assert cell.is_idle_class
+
+
+def test_a_cell_that_has_ended_is_forgotten(make_cell: MakeCell) -> None:
+    fairness, cell, other = Fairness(), make_cell(BURN), make_cell(WAIT, org="2")
+    fairness.watch(cell)
+    fairness.count([cell, other])
+
+    fairness.forget(cell)
+    cell.group.kill()
+    for _ in range(3):
+        time.sleep(0.06)
+        fairness.look()
+
+    assert not cell.is_idle_class
+
+
+def idle_states(host: Host) -> set[str]:
+    """Return what the groups of a host's cells say about the idle class."""
+    found = set()
+    for group in host.groups():
+        for folder in (group, os.path.dirname(group)):  # Those that make way are together in a group that does.
+            with suppress(OSError):  # A cell may have gone meanwhile, and not every hierarchy has the file.
+                found.add(Path(folder, "cpu.idle").read_text().strip())
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_function_makes_way_while_it_computes_and_no_longer(mode: str) -> None:
+    with running(mode) as host:
+        lab = lab_on(host)
+        before, during = idle_states(host), set()
+        with ThreadPoolExecutor(1) as thread:
+            code = "end = time.process_time() + 1\nwhile time.process_time() < end: pass"
+            call = thread.submit(lab.run, code)
+            while not call.done():
+                during |= idle_states(host)
+                time.sleep(0.02)
+        until(lambda: "1" not in idle_states(host), "the end of making way")
+
+        can = bool(idle_states(host))
+
+    assert "1" not in before
+    assert ("1" in during) is can
+    assert call.result() is None

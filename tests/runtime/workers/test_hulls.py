@@ -1,0 +1,116 @@
+"""Hulls: sandboxes without a runtime, for calls that find no waiting cell."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.runtime.workers.invoker_support import MODES, Host, Lab, lab_on, node_lab_on, running, until
+
+from moorage.runtime.workers import empty_sandboxes as hulls
+
+pytestmark = pytest.mark.xdist_group("cells-hulls")
+
+
+@pytest.fixture(scope="module", params=MODES)
+def shared(request: pytest.FixtureRequest) -> Iterator[Host]:
+    """A host that keeps no cells waiting."""
+    with running(request.param, MOORAGE_FUNCTION_POOL="0") as running_host:
+        yield running_host
+
+
+@pytest.fixture
+def host(shared: Host) -> Iterator[Host]:
+    yield shared
+    for number in list(shared.routes):
+        shared.drop(number)
+
+
+def kept(host: Host) -> set[int]:
+    """Return the hulls of a host on which no function has an instance, when all are there."""
+    return set(until(lambda: cells if len(cells := host.cells()) == hulls.KEPT else [], "empty hulls"))
+
+
+def is_node(pid: int) -> bool:
+    return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("node")
+
+
+@pytest.mark.parametrize(("lab_of", "ran"), [(lab_on, "answer = 1"), (node_lab_on, "return 1")])
+def test_a_hull_takes_whatever_runtime_is_asked_for_and_is_replaced(
+    host: Host, lab_of: Callable[[Host], Lab], ran: str
+) -> None:
+    lab = lab_of(host)
+    empty = kept(host)
+
+    answer = lab.run(ran)
+
+    assert answer == 1
+    cells = until(lambda: now if len(now := set(host.cells())) == hulls.KEPT + 1 else set(), "another hull")
+    assert empty < cells
+    assert [is_node(pid) for pid in empty].count(True) == (lab_of is node_lab_on)
+    assert not any(is_node(pid) for pid in cells - empty)
+
+
+def test_more_calls_than_hulls_are_answered_all_the_same(host: Host) -> None:
+    labs = [lab_on(host) for _ in range(hulls.KEPT * 2)]
+    nodes = [node_lab_on(host) for _ in range(hulls.KEPT * 2)]
+    kept(host)
+
+    with ThreadPoolExecutor(len(labs) * 2) as threads:
+        answers = list(threads.map(lambda lab: lab.run("answer = 1" if lab in labs else "return 1"), labs + nodes))
+
+    assert answers == [1] * len(labs) * 2
+
+
+def test_hulls_that_were_killed_are_missed_by_nobody(host: Host) -> None:
+    first, second = lab_on(host), lab_on(host)
+    dead = kept(host)
+
+    for pid in dead:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not host.cells(), "their end")
+
+    assert [first.run("answer = 1"), second.run("answer = 2")] == [1, 2]
+    until(lambda: len(host.cells()) == hulls.KEPT + 2, "new ones")
+
+
+def test_a_call_that_meets_a_hull_that_just_died_is_answered(host: Host) -> None:
+    labs = [lab_on(host), node_lab_on(host)]
+    dead = kept(host)
+
+    with ThreadPoolExecutor(len(labs)) as threads:
+        os.kill(host.invoker.pid, signal.SIGSTOP)
+        for pid in dead:
+            os.kill(pid, signal.SIGKILL)
+        calls = [threads.submit(lab.run, ran) for lab, ran in zip(labs, ("answer = 1", "return 1"), strict=True)]
+        until(lambda: host.health()["inFlight"] == len(labs), "calls that wait for a cell")
+        os.kill(host.invoker.pid, signal.SIGCONT)
+        answers = [call.result() for call in calls]
+
+    assert answers == [1, 1]
+
+
+def test_a_hull_has_no_more_rights_than_a_cell(host: Host) -> None:
+    def status(pid: int) -> dict[str, str]:
+        return dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+
+    for pid in kept(host):
+        until(lambda: status(pid)["Seccomp"] == "2", "its seal")  # noqa: B023 - done within the turn
+
+        assert status(pid)["NoNewPrivs"] == "1"
+        assert int(status(pid)["CapEff"], 16) == int(status(pid)["CapPrm"], 16) == 0
+        assert os.stat(f"/proc/{pid}/ns/net").st_ino != os.stat("/proc/self/ns/net").st_ino
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_hull_ends_with_its_invoker(mode: str) -> None:
+    with running(mode, MOORAGE_FUNCTION_POOL="0") as own:
+        empty = kept(own)
+
+        own.stop("moorage.runtime.workers.main", signal.SIGKILL)
+
+        until(lambda: not any(os.path.exists(f"/proc/{pid}/ns/pid") for pid in empty), "their end")
