@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.products.domains.dns_server import DnsServer, Zone
 
-from moorage.products.domains.dns import Addresses, Finding, Outcome, Resolver, Wanted
+from moorage.products.domains.dns import Addresses, ExpectedRecords, Finding, Outcome, Resolver
 from moorage.settings import BadSettings, Settings
 
 pytestmark = pytest.mark.anyio
 
-WANTED = Wanted("shop.example.com", "moorage-domain=abc", "harbor.apps.example.net")
+WANTED = ExpectedRecords("shop.example.com", "moorage-domain=abc", "harbor.apps.example.net")
 PROOF = "_moorage.shop.example.com"
 
 
@@ -28,7 +28,7 @@ def error_of(finding: Finding) -> str:
 async def test_a_txt_record_with_the_token_proves(resolver: Resolver, zone: Zone, held: str) -> None:
     zone.put_txt(PROOF, "v=spf1 -all", held)
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding == Finding(Outcome.PROVEN, by="TXT")
 
@@ -37,7 +37,7 @@ async def test_a_txt_record_reached_by_an_alias_proves(resolver: Resolver, zone:
     zone.put(PROOF, "CNAME", "proofs.example.org.")
     zone.put_txt("proofs.example.org", WANTED.token)
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding.outcome is Outcome.PROVEN
 
@@ -46,13 +46,13 @@ async def test_a_txt_record_reached_by_an_alias_proves(resolver: Resolver, zone:
 async def test_a_cname_to_the_project_proves(resolver: Resolver, zone: Zone, target: str) -> None:
     zone.put("shop.example.com", "CNAME", target)
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding == Finding(Outcome.PROVEN, by="CNAME")
 
 
 async def test_nothing_at_all_names_both_records_that_would_do(resolver: Resolver) -> None:
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding.outcome is Outcome.ABSENT
     assert f"no TXT record at {PROOF}" in error_of(finding)
@@ -63,7 +63,7 @@ async def test_other_values_are_named(resolver: Resolver, zone: Zone) -> None:
     zone.put_txt(PROOF, "one", "a\x07", "bcdef" * 100, "two", "xyz")
     zone.put("shop.example.com", "CNAME", "elsewhere.example.org.")
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding.outcome is Outcome.ABSENT
     assert "“a?”, “" + ("bcdef" * 16) + "…”, “one” and 2 more, not moorage-domain=abc" in error_of(finding)
@@ -73,7 +73,7 @@ async def test_other_values_are_named(resolver: Resolver, zone: Zone) -> None:
 async def test_a_longer_value_that_holds_the_token_does_not_prove(resolver: Resolver, zone: Zone) -> None:
     zone.put_txt(PROOF, f"{WANTED.token}def")
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding.outcome is Outcome.ABSENT
 
@@ -84,7 +84,7 @@ async def test_an_alias_that_leads_to_the_project_only_by_another_name_does_not_
     zone.put("shop.example.com", "CNAME", "between.example.org.")
     zone.put("between.example.org", "CNAME", "harbor.apps.example.net.")
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding.outcome is Outcome.ABSENT
 
@@ -94,7 +94,7 @@ async def test_aliases_that_go_in_a_circle_prove_nothing(resolver: Resolver, zon
     zone.put("round.example.com", "CNAME", PROOF + ".")
     zone.put("shop.example.com", "CNAME", "shop.example.com.")
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding.outcome is Outcome.UNKNOWN
     assert f"servers of {PROOF} answered with an error" in error_of(finding)
@@ -105,7 +105,7 @@ async def test_records_of_another_name_in_the_answer_prove_nothing(resolver: Res
     zone.put("attacker.example.org", "CNAME", "harbor.apps.example.net.")
     zone.strays = {PROOF: "attacker.example.org", "shop.example.com": "attacker.example.org"}
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding.outcome is Outcome.ABSENT
 
@@ -113,7 +113,7 @@ async def test_records_of_another_name_in_the_answer_prove_nothing(resolver: Res
 async def test_an_answer_too_large_for_a_datagram_is_read_whole(resolver: Resolver, zone: Zone) -> None:
     zone.put_txt(PROOF, *(f"{number} " + "x" * 200 for number in range(250)), WANTED.token)
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding.outcome is Outcome.PROVEN
     assert zone.asked.count((PROOF, "TXT")) == 2
@@ -122,7 +122,7 @@ async def test_an_answer_too_large_for_a_datagram_is_read_whole(resolver: Resolv
 async def test_a_server_that_does_not_answer_leaves_it_open(resolver: Resolver, zone: Zone) -> None:
     zone.silent = {PROOF, "shop.example.com"}
 
-    finding = await resolver.look(WANTED, timeout_s=0.2)
+    finding = await resolver.look_up(WANTED, timeout_s=0.2)
 
     assert finding.outcome is Outcome.UNKNOWN
     assert "did not answer in time" in error_of(finding)
@@ -131,7 +131,7 @@ async def test_a_server_that_does_not_answer_leaves_it_open(resolver: Resolver, 
 async def test_half_an_answer_is_not_an_absence(resolver: Resolver, zone: Zone) -> None:
     zone.broken = {PROOF}
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding.outcome is Outcome.UNKNOWN
     assert f"servers of {PROOF} answered with an error" in error_of(finding)
@@ -141,7 +141,7 @@ async def test_one_record_is_enough_while_the_other_cannot_be_asked_for(resolver
     zone.broken = {PROOF}
     zone.put("shop.example.com", "CNAME", "harbor.apps.example.net.")
 
-    finding = await resolver.look(WANTED)
+    finding = await resolver.look_up(WANTED)
 
     assert finding.outcome is Outcome.PROVEN
 
@@ -174,7 +174,9 @@ async def test_the_resolver_is_the_one_of_the_settings(
 ) -> None:
     zone.put_txt(PROOF, WANTED.token)
 
-    finding = await Resolver(settings.model_copy(update={"resolver": form.format(port=dns_server.port)})).look(WANTED)
+    finding = await Resolver(settings.model_copy(update={"resolver": form.format(port=dns_server.port)})).look_up(
+        WANTED
+    )
 
     assert finding.outcome is Outcome.PROVEN
 

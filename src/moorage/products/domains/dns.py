@@ -1,7 +1,7 @@
-"""What DNS says about a domain, by real queries, in words that its owner understands.
+"""DNS lookups that verify a domain, with error messages for its owner.
 
-Two records prove a domain: a TXT record that holds the organization's token, or a CNAME that leads to the project. What
-could not be asked is kept apart from what is not there: only the latter may ever cost somebody a domain.
+Either of two records verifies a domain: a TXT record with the organization's token, or a CNAME to the project's host. A
+failed query is kept apart from a missing record: only a missing record may fail a verified domain.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from moorage.products.domains.queries import Queries
 
 TIMEOUT_S = 5.0
-ADDRESSES_S = 2.0
-ADDRESSES_KEPT_S = 300.0
+ADDRESSES_TIMEOUT_S = 2.0
+ADDRESSES_CACHE_S = 300.0
 DNS_PORT = 53
 PREFIX = "_moorage."
 SHOWN_VALUES = 3
@@ -28,113 +28,120 @@ SHOWN_CHARS = 80
 
 
 class Outcome(StrEnum):
-    PROVEN = "proven"  # a record is there
-    ABSENT = "absent"  # DNS answered, and there is no such record
+    PROVEN = "proven"  # one of the records exists
+    ABSENT = "absent"  # DNS answered, and neither record exists
     UNKNOWN = "unknown"  # DNS did not answer
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one look at DNS found."""
+    """Result of one DNS lookup."""
 
     outcome: Outcome
-    by: str = ""  # `TXT` or `CNAME`, where it proves
-    error: str | None = None  # else what is wrong, for the owner
+    by: str = ""  # `TXT` or `CNAME` if proven
+    error: str | None = None  # message for the owner if not proven
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What would prove a domain."""
+class ExpectedRecords:
+    """The values of the records that verify a domain."""
 
     domain: str
     token: str
     target: str  # the project's own host
 
 
-class CannotTell(Exception):
-    """DNS did not say whether there is such a record. The message is for the domain's owner."""
+class LookupFailed(Exception):
+    """DNS gave no usable answer. The message is for the domain's owner."""
 
 
 class Resolver:
-    """Asks the resolver of the settings, or the system's."""
+    """Sends queries to the resolver of the settings, or to the system's."""
 
     def __init__(self, settings: Settings) -> None:
         self._server = _server(settings.resolver) if settings.resolver else None
 
-    async def look(self, wanted: Wanted, timeout_s: float = TIMEOUT_S) -> Finding:
-        """Look for either record; takes no longer than the timeout, and raises nothing that DNS could cause."""
+    async def look_up(self, expected: ExpectedRecords, timeout_s: float = TIMEOUT_S) -> Finding:
+        """Look up both records within the timeout; DNS errors are returned, not raised."""
         queries = self._queries(timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 by_txt, by_cname = await asyncio.gather(
-                    _look_for_txt(queries, wanted), _look_for_cname(queries, wanted)
+                    _look_up_txt(queries, expected), _look_up_cname(queries, expected)
                 )
         except TimeoutError:
-            return Finding(Outcome.UNKNOWN, error=no_answer(wanted.domain))
-        return _sum_up(by_txt, by_cname)
+            return Finding(Outcome.UNKNOWN, error=no_answer(expected.domain))
+        return _combine(by_txt, by_cname)
 
-    async def addresses(self, host: str, timeout_s: float = ADDRESSES_S) -> list[str]:
-        """Return the addresses of a host, those of IPv4 first; none where DNS has none or does not say."""
+    async def addresses(self, host: str, timeout_s: float = ADDRESSES_TIMEOUT_S) -> list[str]:
+        """Return the IPv4, then the IPv6 addresses of a host; none if DNS does not answer."""
         queries = self._queries(timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
-                found = await asyncio.gather(*(queries.addresses(host, kind) for kind in ("A", "AAAA")))
-        except (TimeoutError, CannotTell):
+                answers = await asyncio.gather(*(queries.addresses(host, kind) for kind in ("A", "AAAA")))
+        except (TimeoutError, LookupFailed):
             return []
-        return [address for addresses in found for address in addresses]
+        return [address for addresses in answers for address in addresses]
 
     def _queries(self, timeout_s: float) -> Queries:
-        from moorage.products.domains.queries import Queries  # It takes time to load, and most processes never ask.
+        from moorage.products.domains.queries import Queries  # slow to import, rarely needed
 
         return Queries(self._server, timeout_s)
 
 
-async def _look_for_txt(queries: Queries, wanted: Wanted) -> Finding:
-    name = PREFIX + wanted.domain
+async def _look_up_txt(queries: Queries, expected: ExpectedRecords) -> Finding:
+    name = PREFIX + expected.domain
     try:
         values = await queries.texts(name)
-    except CannotTell as error:
+    except LookupFailed as error:
         return Finding(Outcome.UNKNOWN, error=str(error))
-    if wanted.token.encode() in (value.strip(b' "') for value in values):
+    if expected.token.encode() in (value.strip(b' "') for value in values):
         return Finding(Outcome.PROVEN, by="TXT")
     if not values:
         return Finding(Outcome.ABSENT, error=f"There is no TXT record at {name}.")
-    return Finding(Outcome.ABSENT, error=f"The TXT record at {name} holds {_shown(values)}, not {wanted.token}.")
+    return Finding(
+        Outcome.ABSENT, error=f"The TXT record at {name} holds {_quote_values(values)}, not {expected.token}."
+    )
 
 
-async def _look_for_cname(queries: Queries, wanted: Wanted) -> Finding:
+async def _look_up_cname(queries: Queries, expected: ExpectedRecords) -> Finding:
     try:
-        targets = await queries.targets(wanted.domain)
-    except CannotTell as error:
+        targets = await queries.targets(expected.domain)
+    except LookupFailed as error:
         return Finding(Outcome.UNKNOWN, error=str(error))
-    if any(queries.is_same(target, wanted.target) for target in targets):
+    if any(queries.is_same(target, expected.target) for target in targets):
         return Finding(Outcome.PROVEN, by="CNAME")
     if not targets:
-        return Finding(Outcome.ABSENT, error=f"There is no CNAME record from {wanted.domain} to {wanted.target}.")
-    leads = _shown([target.to_text(omit_final_dot=True).encode() for target in targets])
-    return Finding(Outcome.ABSENT, error=f"The CNAME record of {wanted.domain} leads to {leads}, not {wanted.target}.")
+        return Finding(Outcome.ABSENT, error=f"There is no CNAME record from {expected.domain} to {expected.target}.")
+    leads = _quote_values([target.to_text(omit_final_dot=True).encode() for target in targets])
+    return Finding(
+        Outcome.ABSENT, error=f"The CNAME record of {expected.domain} leads to {leads}, not {expected.target}."
+    )
 
 
 @dataclass
 class Addresses:
-    """Where the apex of a domain has to lead: the addresses that the platform's own hosts have, asked now and then."""
+    """Cached IP addresses of the platform, which an apex domain must point to."""
 
     settings: Settings
     resolver: Resolver
-    _found: list[str] = field(default_factory=list)
-    _until: float = 0.0
+    _cached: list[str] = field(default_factory=list)
+    _expires_at: float = 0.0
 
     async def of(self, host: str) -> list[str]:
-        """Return the addresses; none where nobody knows. One host stands for all, which differ only in their name."""
-        now = asyncio.get_running_loop().time()
-        if now >= self._until:
-            self._found = await self._look(host)
-            self._until = now + ADDRESSES_KEPT_S
-        return self._found
+        """Return the addresses; none if unknown.
 
-    async def _look(self, host: str) -> list[str]:
-        if not is_loopback(host) and (found := await self.resolver.addresses(host)):
-            return found
+        All hosts of the platform share their addresses, so the cache holds one entry.
+        """
+        now = asyncio.get_running_loop().time()
+        if now >= self._expires_at:
+            self._cached = await self._look_up(host)
+            self._expires_at = now + ADDRESSES_CACHE_S
+        return self._cached
+
+    async def _look_up(self, host: str) -> list[str]:
+        if not is_loopback(host) and (addresses := await self.resolver.addresses(host)):
+            return addresses
         try:
             own = ipaddress.ip_address(self.settings.host)
         except ValueError:
@@ -143,19 +150,19 @@ class Addresses:
 
 
 def _server(text: str) -> tuple[str, int]:
-    """Read `host:port`; a name, such as localhost, is looked up once, at start."""
+    """Parse `host:port`; a host name, such as localhost, is resolved once, at start."""
     host, _, port = text.rpartition(":") if text.count(":") == 1 or "]:" in text else (text, "", "")
     try:
         number = int(port or DNS_PORT)
         if not 0 < number < 65536:
             raise ValueError(number)
-        found = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_DGRAM)
+        infos = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_DGRAM)
     except (ValueError, OSError):
         raise BadSettings(f"MOORAGE_RESOLVER: should be the host:port of a DNS resolver, not {text}") from None
-    return str(found[0][4][0]), number
+    return str(infos[0][4][0]), number
 
 
-def _sum_up(by_txt: Finding, by_cname: Finding) -> Finding:
+def _combine(by_txt: Finding, by_cname: Finding) -> Finding:
     for finding in (by_txt, by_cname):
         if finding.outcome is Outcome.PROVEN:
             return finding
@@ -169,8 +176,8 @@ def no_answer(name: str) -> str:
     return f"The DNS servers of {name} did not answer in time. Try again later."
 
 
-def _shown(values: list[bytes]) -> str:
-    """Return what was found, as much of it as a person would read."""
+def _quote_values(values: list[bytes]) -> str:
+    """Return the first values of a record, each shortened, for an error message."""
     shown = [_printable(value) for value in sorted(values)[:SHOWN_VALUES]]
     rest = len(values) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")

@@ -1,4 +1,4 @@
-"""Names for which a certificate was granted, with the moment of the first: what the weekly budget counts.
+"""First certificate grants of names, which the weekly budget counts.
 
 Names are stored without the platform's domain, which the operator may change.
 """
@@ -20,7 +20,7 @@ WEEK_MS = 7 * DAY_MS
 
 class Kind(StrEnum):
     SUBDOMAIN = "subdomain"  # of a project or preview, below the platform's domain
-    FORMER = "former"  # a name that a project has left; never stored
+    FORMER = "former"  # the former name of a renamed project; never stored
     DOMAIN = "domain"  # a custom domain
     FUNCTIONS = "functions"  # the organization's host for functions
 
@@ -30,7 +30,7 @@ certificate_grant = table(
     id_column(),
     Column("org_id", Id, nullable=False),
     text("kind"),  # Kind
-    text("name"),  # of a custom domain the whole of it, of a project its name, of the host for functions nothing
+    text("name"),  # custom domain: the whole name; project: the project's name; host for functions: empty
     millis("at"),
     UniqueConstraint("org_id", "kind", "name"),
 )
@@ -63,7 +63,7 @@ def is_granted(tx: Tx, org_id: int, kind: Kind, name: str) -> bool:
 
 
 def why_refused(tx: Tx, org_id: int) -> str | None:
-    """Return why an organization gets no certificate for another name now; None where it does."""
+    """Return the refusal message if the weekly budget is used up, else None."""
     most = tx.env.settings.certificates_per_week
     recent = tx.all(_RECENT, org_id=org_id, since=tx.now - WEEK_MS, most=most)
     if len(recent) < most:
@@ -75,7 +75,7 @@ def why_refused(tx: Tx, org_id: int) -> str | None:
 
 
 def why_no_certificate(tx: Tx, org_id: int, domain: str) -> str | None:
-    """Return why a verified domain gets no certificate, where the budget is the reason."""
+    """Return the refusal message if the budget denies a domain its certificate."""
     return None if is_granted(tx, org_id, Kind.DOMAIN, domain) else why_refused(tx, org_id)
 
 

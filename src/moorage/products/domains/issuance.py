@@ -1,7 +1,7 @@
-"""Permission to get certificates: for names that the platform serves, within a weekly budget of each organization.
+"""Permission to issue certificates for served names, within a weekly budget.
 
-A certificate authority grants a domain a few dozen certificates a week, and all projects share one domain. The first
-certificate of a name counts; asking again for the same name, to load or to renew it, is free.
+A certificate authority issues a few dozen certificates a week for a domain, and all projects share one domain. Only the
+first certificate of a name counts; later requests for the same name, to load or to renew it, are free.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from moorage.products.domains.names import own_hosts
 from moorage.products.functions import addresses
 from moorage.products.projects.service import MOVED_MS
 
-MOST_NOTED = 1000
+MAX_LOGGED_HOSTS = 1000
 
 
 class Certificates(Protocol):
-    """Certificates that the gateway of this machine has."""
+    """Certificates of the gateway on this machine."""
 
     def status(self, host: str) -> str: ...
 
     def is_covered(self, host: str) -> bool:
-        """Tell whether the operator's own certificate is valid for a host, so that none has to be issued."""
+        """Return whether the operator's own certificate is valid for a host."""
         ...
 
 
@@ -42,23 +42,23 @@ class BudgetUsedUp(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Whose a host is, and whether it may have a certificate."""
+    """Owner of a host, and whether the host may have a certificate."""
 
     org_id: int
     kind: Kind
     name: str
     is_granted: bool
-    refusal: str | None  # why it gets no new one
+    refusal: str | None  # message if the budget allows no new certificate
 
 
 @dataclass
 class Permission:
-    """Answers the gateway's question before it gets, loads or renews a certificate."""
+    """Decides whether the gateway may get, load or renew a certificate."""
 
     db: Database
     certificates: Certificates
     log: Any
-    _noted: dict[str, int] = field(default_factory=dict)  # when a refusal was logged last, by host
+    _logged_at: dict[str, int] = field(default_factory=dict)  # time of the latest logged refusal, by host
 
     async def ask(self, domain: str) -> bool:
         host = domain.lower()
@@ -69,7 +69,7 @@ class Permission:
         claim = await self.db.peek(lambda tx: find_claim(tx, host))
         if claim is None or claim.is_granted:
             return claim is not None
-        # It was got before grants were recorded, or belongs to a name that the project has left.
+        # Issued before grants were recorded, or issued for a former name of the project.
         if await asyncio.to_thread(self.certificates.status, host) == "issued":
             return True
         if claim.kind is Kind.FORMER:
@@ -78,38 +78,38 @@ class Permission:
             try:
                 await self.db.write(lambda tx: grant(tx, claim.org_id, claim.kind, claim.name, host))
             except BudgetUsedUp as error:
-                self._note(host, claim.org_id, error.message)
+                self._log_refusal(host, claim.org_id, error.message)
                 return False
             return True
-        self._note(host, claim.org_id, claim.refusal)
+        self._log_refusal(host, claim.org_id, claim.refusal)
         return False
 
-    def _note(self, host: str, org_id: int, why: str) -> None:
-        """Log a refusal, once an hour for a host: clients repeat their handshakes as often as they like."""
+    def _log_refusal(self, host: str, org_id: int, why: str) -> None:
+        """Log a refusal at most once an hour per host: each TLS handshake repeats it."""
         now = self.db.env.clock.now()
-        if now - self._noted.get(host, -HOUR_MS) < HOUR_MS:
+        if now - self._logged_at.get(host, -HOUR_MS) < HOUR_MS:
             return
-        if len(self._noted) >= MOST_NOTED:
-            self._noted.clear()
-        self._noted[host] = now
+        if len(self._logged_at) >= MAX_LOGGED_HOSTS:
+            self._logged_at.clear()
+        self._logged_at[host] = now
         self.log.warning("a certificate was refused", host=host, organization=org_id, why=why)
 
 
-@across_organizations("a host leads to whoever has it")
+@across_organizations("the host name determines the organization")
 def find_claim(tx: Tx, host: str) -> Claim | None:
-    """Return whose a host is; None where the platform serves nothing there."""
-    found = _find_owner(tx, host)
-    if found is None:
+    """Return the claim on a host; None if the platform does not serve the host."""
+    owner = _find_owner(tx, host)
+    if owner is None:
         return None
-    org_id, kind, name = found
-    # A name that a project has left was granted, if at all, while it was the project's.
+    org_id, kind, name = owner
+    # A former name was granted, if at all, as the project's subdomain.
     stored = Kind.SUBDOMAIN if kind is Kind.FORMER else kind
     is_granted = grants.is_granted(tx, org_id, stored, name)
     refusal = None if is_granted else grants.why_refused(tx, org_id)
     return Claim(org_id, kind, name, is_granted, refusal)
 
 
-@across_organizations("a host leads to whoever has it")
+@across_organizations("the host name determines the organization")
 def _find_owner(tx: Tx, host: str) -> tuple[int, Kind, str] | None:
     name = host.removesuffix(f".{tx.env.settings.domain}")
     if name != host:
@@ -128,7 +128,7 @@ def _find_owner(tx: Tx, host: str) -> tuple[int, Kind, str] | None:
 
 def grant(tx: Tx, org_id: int, kind: Kind, name: str, host: str) -> None:
     """Count a name's first certificate; raises BudgetUsedUp. Safe to repeat."""
-    # An organization's feed has one writer at a time, so two names cannot take the last place together.
+    # The audit feed of an organization has one writer at a time, so two names cannot both take the last grant.
     audit.record(tx, org_id, THE_PLATFORM, "certificate.granted", Target("certificate", host))
     if why := grants.why_refused(tx, org_id):
         raise BudgetUsedUp(why)

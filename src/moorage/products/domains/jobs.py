@@ -1,4 +1,4 @@
-"""What happens to domains by itself: their certificates, the daily look at their records, and what deletions take."""
+"""Jobs of domains: issue certificates, recheck DNS, clean up after deletions."""
 
 from __future__ import annotations
 
@@ -26,29 +26,32 @@ from moorage.products.projects import service as projects
 PLATFORM = 0
 KIND = "domains.recheck"
 EVERY = Cron.parse("*/10 * * * *")
-# Certificate authorities allow a handful of failures an hour for a name, so tries soon become rare.
+# Certificate authorities allow a handful of failures an hour for a name, so the delays grow fast.
 RETRY_S = (60, 300, 1800, 3600, 7200, 14_400, 28_800)
 
 
 class RecheckDomains(msgspec.Struct, frozen=True, tag="domains.recheck_domains"):
-    """Look again at the verified domains whose time has come."""
+    """Recheck the DNS records of the verified domains that are due."""
 
 
 def register(handlers: Handlers, ticks: dict[str, TickHandler], verifier: Verifier) -> None:
-    """Register for jobs, ticks and deletions. Whoever serves domains listens to `ServedDomainsChanged` too."""
+    """Register the jobs, the tick and the deletion hooks.
+
+    The process that runs the gateway listens to `ServedDomainsChanged` as well.
+    """
 
     async def recheck(run: Run, _: RecheckDomains) -> None:
         await verifier.recheck_due(run.write)
 
-    async def ensure_certificate(run: Run, wanted: EnsureCertificate) -> None:
-        found = await run.read(lambda tx: service.find(tx, wanted.org_id, wanted.domain_id))
-        if found is None or found.status != DomainStatus.VERIFIED:
+    async def ensure_certificate(run: Run, job: EnsureCertificate) -> None:
+        domain = await run.read(lambda tx: service.find(tx, job.org_id, job.domain_id))
+        if domain is None or domain.status != DomainStatus.VERIFIED:
             return
-        became = await _ensure(run, verifier, found)
-        await run.write(lambda tx: service.note_certificate(tx, wanted.org_id, wanted.domain_id, became))
-        if became in (CertificateStatus.PENDING, CertificateStatus.FAILED):
+        status = await _issue(run, verifier, domain)
+        await run.write(lambda tx: service.note_certificate(tx, job.org_id, job.domain_id, status))
+        if status in (CertificateStatus.PENDING, CertificateStatus.FAILED):
             after_s = RETRY_S[min(run.attempt, len(RETRY_S)) - 1]
-            raise RetryLater(after_s=after_s, why=f"the certificate of {found.domain} is {became}")
+            raise RetryLater(after_s=after_s, why=f"the certificate of {domain.domain} is {status}")
 
     handlers.add(RecheckDomains, recheck)
     handlers.add(EnsureCertificate, ensure_certificate)
@@ -59,7 +62,7 @@ def register(handlers: Handlers, ticks: dict[str, TickHandler], verifier: Verifi
 
 
 async def ensure(db: Database, _now: int) -> None:
-    """Make sure the timetable holds the check; for the reconciler."""
+    """Add the recheck to the timetable if it is missing; called by the reconciler."""
     await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
 
 
@@ -68,13 +71,13 @@ def _on_tick(tx: Tx, tick: Tick) -> None:
     jobs.add(tx, RecheckDomains(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
 
 
-async def _ensure(run: Run, verifier: Verifier, found: Domain) -> str:
-    """Have the gateway get a certificate, unless it would be refused for the organization's budget."""
-    refusal = await run.read(lambda tx: grants.why_no_certificate(tx, found.org_id, found.domain))
-    is_issued = await asyncio.to_thread(verifier.certificates.status, found.domain) == "issued"
+async def _issue(run: Run, verifier: Verifier, domain: Domain) -> str:
+    """Make the gateway get a certificate, unless the weekly budget is used up."""
+    refusal = await run.read(lambda tx: grants.why_no_certificate(tx, domain.org_id, domain.domain))
+    is_issued = await asyncio.to_thread(verifier.certificates.status, domain.domain) == "issued"
     if refusal is not None and not is_issued:
         return CertificateStatus.FAILED
-    return await verifier.certificates.ensure(found.domain)
+    return await verifier.certificates.ensure(domain.domain)
 
 
 def forget(tx: Tx, event: OrganizationDeleted) -> None:

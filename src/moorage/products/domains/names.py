@@ -1,4 +1,4 @@
-"""Names of domains: which ones a project may have, in the one form that they are stored and compared in."""
+"""Validation of domain names, and the normalised form that is stored."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from moorage.settings import Settings
 
 LONGEST = 253
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-# The last label of an address, in each form that a browser would read as one.
+# Last label of an IPv4 address, in each notation that browsers accept.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-# Nobody can own these: they never leave a machine, a network or a special system.
+# Reserved top-level names that cannot be registered.
 _SPECIAL = frozenset(("localhost", "local", "internal", "invalid", "onion", "arpa"))
-# Below a country's code these labels are registries of their own, so that a name of three labels is an apex there.
+# Below a country code these labels are public suffixes, so that a name of three labels is an apex there.
 _REGISTRIES = frozenset(("ac", "co", "com", "edu", "go", "gob", "gov", "gv", "ne", "net", "nom", "or", "org"))
 
 
 def parse_domain(text: str) -> str:
-    """Return a domain as it is stored: lower case, punycode, no closing dot; raises ValueError, which says why."""
+    """Return the domain in lower case punycode, without final dot; raises ValueError."""
     if "*" in text:
         raise ValueError("should be one host name: wildcards are not supported")
     if _is_address(text):
@@ -49,7 +49,7 @@ def _is_address(text: str) -> bool:
 
 def _to_ascii(text: str) -> str:
     lowered = text.lower()
-    # Plain names take a way of their own: the rules of internationalized ones refuse some that exist, such as `a--b`.
+    # ASCII names skip IDNA: its rules refuse some names that exist, such as `a--b`.
     if lowered.isascii() and "xn--" not in lowered:
         return lowered
     if len(text) > LONGEST:
@@ -61,19 +61,19 @@ def _to_ascii(text: str) -> str:
 
 
 def is_below(domain: str, parent: str) -> bool:
-    """Tell whether a domain is another, or a part of it."""
+    """Return whether a domain equals `parent` or is a subdomain of it."""
     return domain == parent or domain.endswith(f".{parent}")
 
 
 def is_apex(domain: str) -> bool:
-    """Tell whether a name is, as far as a name tells, the top of its zone: no CNAME can stand there."""
+    """Guess from the labels whether a name is a zone apex, where DNS allows no CNAME."""
     labels = domain.split(".")
     is_registered_below = len(labels) == 3 and len(labels[2]) == 2 and labels[1] in _REGISTRIES
     return len(labels) == 2 or is_registered_below
 
 
 def own_hosts(settings: Settings) -> frozenset[str]:
-    """Return the names that the platform itself answers at."""
+    """Return the host names of the platform itself."""
     urls = (settings.api_url, settings.functions_url)
     hosts = {urlsplit(url).hostname or "" for url in urls} | {settings.domain, f"edge.{settings.domain}"}
     hosts.add(settings.function_hosts_domain)
@@ -81,5 +81,5 @@ def own_hosts(settings: Settings) -> frozenset[str]:
 
 
 def is_ours(settings: Settings, domain: str) -> bool:
-    """Tell whether a domain is the platform's, which no project may claim."""
+    """Return whether a domain belongs to the platform; no project may claim it."""
     return any(is_below(domain, host) for host in own_hosts(settings))

@@ -1,4 +1,4 @@
-"""The custom domains of projects."""
+"""Routes of custom domains."""
 
 from __future__ import annotations
 
@@ -29,41 +29,42 @@ def make_router(verifier: Verifier) -> Router:
     db = verifier.db
     addresses = Addresses(db.env.settings, verifier.resolver)
 
-    async def shower(domain: str, project_name: str) -> Callable[[Domain], CustomDomain]:
-        """Return what shows a domain, with DNS asked beforehand: a transaction cannot wait for it."""
+    async def make_presenter(domain: str, project_name: str) -> Callable[[Domain], CustomDomain]:
+        """Query DNS, and return a function that builds the response in a transaction."""
         host = projects.host_of(db.env.settings, project_name)
         return partial(CustomDomain.of, host=host, addresses=await addresses.of(host) if is_apex(domain) else ())
 
     @router.get("/projects/{name}/domains")
     async def list_domains(caller: Caller, name: str) -> list[CustomDomain]:
         """List the custom domains of a project, oldest first."""
-        found = await db.read(lambda tx: service.all_of(tx, caller.org_id, name))
-        return [(await shower(each.domain, each.project_name))(each) for each in found]
+        domains = await db.read(lambda tx: service.all_of(tx, caller.org_id, name))
+        return [(await make_presenter(each.domain, each.project_name))(each) for each in domains]
 
     @router.post("/projects/{name}/domains", floor=Role.MEMBER)
     async def add_domain(caller: Caller, name: str, body: AddCustomDomainInput, write: Write) -> CustomDomain:
         """Add a custom domain to a project.
 
-        `records` lists what to set in DNS. The domain is served once `verify` found the TXT record, or a CNAME record
-        from the domain to the project. Keep the record: it is looked for again every day.
+        `records` lists the DNS records to set. The domain is served once `verify` finds the TXT record, or a CNAME
+        record from the domain to the project. Keep the record: the platform checks it again every day.
         """
         project = await db.peek(lambda tx: projects.get(tx, caller.org_id, name))
-        show = await shower(body.domain, project.name)
+        show = await make_presenter(body.domain, project.name)
         return await write(lambda tx: show(service.add(tx, caller.org_id, caller.as_actor, name, body.domain)))
 
     @router.post("/domains/{domain_id}/verify")
     async def verify_domain(caller: Caller, domain_id: int, write: Write) -> CustomDomain:
-        """Look at a domain's DNS records now, and return the domain with what came of it.
+        """Check a domain's DNS records now, and return the updated domain.
 
-        It takes as long as DNS does, at most 5 seconds. `lastError` says what was found in place of the record.
+        The check waits for DNS, at most 5 seconds. `lastError` describes any other record found.
         """
-        found, look = await verifier.look(caller.org_id, domain_id)
-        show = await shower(found.domain, found.project_name)
-        return await write(lambda tx: show(service.settle(tx, caller.org_id, caller.as_actor, domain_id, look)))
+        domain, evidence = await verifier.gather_evidence(caller.org_id, domain_id)
+        show = await make_presenter(domain.domain, domain.project_name)
+        apply = partial(service.apply_evidence, org_id=caller.org_id, actor=caller.as_actor, domain_id=domain_id)
+        return await write(lambda tx: show(apply(tx, evidence=evidence)))
 
     @router.delete("/domains/{domain_id}", floor=Role.MEMBER)
     def delete_domain(tx: Tx, caller: Caller, domain_id: int) -> DomainDeleted:
-        """Release a domain. It is served no more, and others may verify it."""
+        """Release a domain. It is no longer served, and other organizations may verify it."""
         service.delete(tx, caller.org_id, caller.as_actor, domain_id)
         return DomainDeleted(deleted=True)
 

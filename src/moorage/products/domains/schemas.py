@@ -1,4 +1,4 @@
-"""What the routes of custom domains take and give, by its names on the wire."""
+"""Request and response models of the custom domain routes."""
 
 from __future__ import annotations
 
@@ -46,32 +46,35 @@ class CustomDomain(Output, frozen=True):
     updated_at: str
 
     @classmethod
-    def of(cls, found: Domain, host: str, addresses: Iterable[str]) -> CustomDomain:
-        """Show a domain. `host` is its project's own, `addresses` are where the platform is."""
-        proof = DnsRecord("TXT", PREFIX + found.domain, found.token)
+    def of(cls, row: Domain, host: str, addresses: Iterable[str]) -> CustomDomain:
+        """Build the response from the project's own host and the platform's addresses."""
+        proof = DnsRecord("TXT", PREFIX + row.domain, row.token)
         return cls(
-            id=found.id,
-            project_id=found.project_id,
-            domain=found.domain,
-            status=DomainStatus(found.status),
+            id=row.id,
+            project_id=row.project_id,
+            domain=row.domain,
+            status=DomainStatus(row.status),
             verification=proof,
-            records=[proof, *leading_records(found.domain, host, addresses)],
-            certificate_status=CertificateStatus(found.certificate_status),
-            last_error=found.last_error,
-            verified_at=to_wire_or_none(found.verified_at),
-            created_at=to_wire(found.created_at),
-            updated_at=to_wire(found.updated_at),
+            records=[proof, *routing_records(row.domain, host, addresses)],
+            certificate_status=CertificateStatus(row.certificate_status),
+            last_error=row.last_error,
+            verified_at=to_wire_or_none(row.verified_at),
+            created_at=to_wire(row.created_at),
+            updated_at=to_wire(row.updated_at),
         )
 
 
-def leading_records(domain: str, host: str, addresses: Iterable[str]) -> list[DnsRecord]:
-    """Return the records that lead visitors here: a CNAME, or at an apex, where none can stand, addresses."""
+def routing_records(domain: str, host: str, addresses: Iterable[str]) -> list[DnsRecord]:
+    """Return the records that route visitors to the platform.
+
+    This is a CNAME; at an apex, where DNS allows no CNAME, these are A and AAAA records.
+    """
     if not is_apex(domain):
         return [DnsRecord("CNAME", domain, host)]
-    found = [DnsRecord(_kind_of(address), domain, address) for address in addresses]
-    # Without a known address there is what many providers offer in place of a CNAME.
-    return found or [DnsRecord("ALIAS", domain, host)]
+    records = [DnsRecord(_record_type(address), domain, address) for address in addresses]
+    # Many DNS providers offer ALIAS in place of a CNAME at an apex.
+    return records or [DnsRecord("ALIAS", domain, host)]
 
 
-def _kind_of(address: str) -> str:
+def _record_type(address: str) -> str:
     return "AAAA" if ipaddress.ip_address(address).version == 6 else "A"

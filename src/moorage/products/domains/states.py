@@ -8,16 +8,16 @@ from moorage.core.kit.machine import Machine
 
 
 class DomainStatus(StrEnum):
-    PENDING = "pending"  # added; its DNS records have not proven yet whose it is
-    VERIFIED = "verified"  # proven, and served
-    FAILED = "failed"  # its records are gone, or another organization proved that it is theirs
+    PENDING = "pending"  # added; no DNS record proves its owner yet
+    VERIFIED = "verified"  # a DNS record proves its owner; the domain is served
+    FAILED = "failed"  # its records are gone, or another organization verified it
 
 
 class CertificateStatus(StrEnum):
-    NONE = "none"  # nobody asked for one: the domain is not served, or the gateway speaks no TLS
-    PENDING = "pending"  # asked for
-    ISSUED = "issued"  # the gateway shows it
-    FAILED = "failed"  # the latest try did not get one; there are further ones
+    NONE = "none"  # not requested: the domain is not served, or the gateway speaks no TLS
+    PENDING = "pending"  # requested
+    ISSUED = "issued"  # the gateway serves it
+    FAILED = "failed"  # the latest attempt failed; it is retried
 
 
 S = DomainStatus

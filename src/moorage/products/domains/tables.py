@@ -1,4 +1,4 @@
-"""Custom domains, and who proved each domain last."""
+"""Tables of custom domains, and of the last holder of each domain."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ custom_domain = table(
     Column("org_id", Id, nullable=False),
     Column("project_id", Id, ForeignKey("project.id"), nullable=False),
     text("domain"),  # lower case, punycode
-    text("token"),  # what its TXT record has to hold
+    text("token"),  # required value of its TXT record
     text("status"),  # DomainStatus
     text("certificate_status"),  # CertificateStatus
     text("last_error", nullable=True),
-    Column("missed", Integer, nullable=False),  # checks in a row that did not find the record of a verified domain
-    millis("next_check_at"),  # when a verified domain is looked at again
-    millis("certificate_at", nullable=True),  # when the gateway was last asked for its certificate
+    Column("missed", Integer, nullable=False),  # consecutive checks of a verified domain that did not find its record
+    millis("next_check_at"),  # time of the next check of a verified domain
+    millis("certificate_at", nullable=True),  # time of the latest certificate request to the gateway
     millis("verified_at", nullable=True),
     millis("created_at"),
     millis("updated_at"),
@@ -43,7 +43,7 @@ custom_domain = table(
 Index("ix_custom_domain_project_id", custom_domain.c.project_id)
 Index("ix_custom_domain_domain", custom_domain.c.domain)
 _is_verified = custom_domain.c.status == DomainStatus.VERIFIED.value
-# Of two organizations that prove a domain in the same moment one gets it: the store itself sees to that.
+# The database enforces one owner when two organizations verify a domain at the same time.
 Index(
     "uq_custom_domain_verified",
     custom_domain.c.domain,
@@ -53,12 +53,12 @@ Index(
 )
 Index("ix_custom_domain_status_next_check_at", custom_domain.c.status, custom_domain.c.next_check_at)
 
-# Stays when the domain is released: its CNAME may still lead to a project's name that somebody else has by now.
+# Kept after the domain is released: its CNAME may still point to a project name that another organization has now.
 domain_holder = table(
     "domain_holder",
     id_column(),
     text("domain", unique=True),
-    Column("org_id", Id, nullable=False),  # who proved it last
+    Column("org_id", Id, nullable=False),  # the organization that verified the domain last
     millis("at"),
 )
 
@@ -90,9 +90,9 @@ _all = select(*columns(custom_domain), _p.name).join(project, _p.id == _d.projec
 
 
 def _locked(dialect: str) -> ClauseElement:
-    """All who have a domain, held until the transaction ends: of two decisions the second builds on the first."""
-    found = _all.where(_named).order_by(_d.id)
-    return found.with_for_update(of=custom_domain) if dialect == "postgresql" else found
+    """Select and lock all claims on a domain, to serialise ownership decisions."""
+    claims = _all.where(_named).order_by(_d.id)
+    return claims.with_for_update(of=custom_domain) if dialect == "postgresql" else claims
 
 
 FIND = Query(_all.where(_this), Domain)
@@ -125,7 +125,7 @@ NOTE_CHECK = Command(
         updated_at=arg("now"),
     )
 )
-# A domain whose record is missing says so; what its certificate met comes after that.
+# The error of a missing DNS record has precedence over a certificate error.
 NOTE_CERTIFICATE = Command(
     update(custom_domain)
     .where(_this & _is_verified)
