@@ -8,10 +8,10 @@ import pytest
 
 from moorage.errors import BadRequest
 from moorage.products.rules.checks import RESERVED_NAMES, check_headers, check_redirects
-from moorage.products.rules.destinations import Own
+from moorage.products.rules.destinations import OwnAddresses
 from moorage.products.rules.patterns import HeaderRule, RedirectRule
 
-OWN = Own(frozenset(["harbor.localhost", "www.example"]), frozenset([80, 443, 8081]))
+OWN = OwnAddresses(frozenset(["harbor.localhost", "www.example"]), frozenset([80, 443, 8081]))
 
 
 def bad_headers(*rules: HeaderRule) -> list[str]:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from moorage.products.rules.destinations import Own, parse_redirect
+from moorage.products.rules.destinations import OwnAddresses, parse_redirect
 from moorage.products.rules.patterns import BadPattern, RedirectRule
 
 pytestmark = pytest.mark.boundary("stranger-to-platform", "No visitor chooses the host of a redirect.")
@@ -119,7 +119,7 @@ def test_a_destination_whose_host_is_certain_is_taken(source: str, destination: 
 )
 def test_placeholders_become_what_they_matched(source: str, destination: str, path: str, leads_to: str | None) -> None:
     redirect = parse_redirect(RedirectRule(source, destination, 301))
-    own = Own(frozenset(["own.example"]), frozenset([80, 443, 8081]))
+    own = OwnAddresses(frozenset(["own.example"]), frozenset([80, 443, 8081]))
 
     values = redirect.match(path)
 

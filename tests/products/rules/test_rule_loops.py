@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.products.rules.destinations import Own, Redirect, parse_redirect
+from moorage.products.rules.destinations import OwnAddresses, Redirect, parse_redirect
 from moorage.products.rules.loops import RuleTree, TooManySteps, find_loops
 from moorage.products.rules.patterns import RedirectRule
 
-OWN = Own(frozenset(["harbor.example"]), frozenset([80, 443]))
+OWN = OwnAddresses(frozenset(["harbor.example"]), frozenset([80, 443]))
 
 
 def redirects(*pairs: tuple[str, str]) -> list[Redirect]:

@@ -1,9 +1,9 @@
-"""Where a redirect leads: a path of the same host, or an address elsewhere, with what the source's wildcards stood for.
+"""Redirect destinations: a path of the same host or a URL, with wildcards.
 
-A visitor chooses what the wildcards stand for, so a destination is taken apart here and put together at the gateway
-from pieces whose place is certain. Scheme and host are always the owner's own text. What a wildcard stood for comes
-as it was escaped in the request, where no `?`, `#`, `\\`, space or line break can be, and at the start of a path it is
-never empty or a slash, because `//host` leads to another host.
+The visitor controls the wildcard values, so a destination is parsed into pieces here, and the gateway joins the pieces.
+Scheme and host are always literal text of the rule. A wildcard value keeps the escapes of the request, so that it
+contains no `?`, `#`, `\\`, space or line break. At the start of a path it is never empty and never starts with a slash,
+because `//host` is an open redirect to another host.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moorage.products.rules.patterns import (
 )
 
 MAX_DESTINATION = 2_000
-MAX_PLACEHOLDERS = 16  # A visitor's path times this is the longest that an answer can become.
+MAX_PLACEHOLDERS = 16  # limits the response header to this many times the request's path
 STATUSES = (301, 302, 303, 307, 308)
 
 # `:name` begins a word: `/Special:Search` and `10:30` are plain text.
@@ -37,16 +37,16 @@ _LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}\.?")
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:@\[\]]+)(?::([0-9]{1,5}))?")
 _KEPT = "%!$&'()+,;=:@/?" + string.ascii_letters + string.digits + "-._~"
-# These part the fields of a query, so what stands for a wildcard in one has them only as escapes.
+# Delimiters of query fields: a wildcard value that goes into the query must have them escaped.
 QUERY_MARKS = "&=+;"
 
-# A text, already escaped, or the number of a wildcard of the source, from 0.
+# Escaped text, or the index of a wildcard of the source.
 Piece = str | int
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """Which addresses are the project's own, so that a redirect there meets its rules again."""
+class OwnAddresses:
+    """Hosts and ports at which the project's own rules apply again."""
 
     hosts: frozenset[str] = frozenset()
     ports: frozenset[int] = frozenset()
@@ -54,38 +54,38 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """A redirect rule, understood."""
+    """A parsed redirect rule."""
 
     source: Source
     status: int
-    scheme: str  # empty where the destination is a path
+    scheme: str  # empty if the destination is a path
     host: str
     port: int | None
     path: tuple[Piece, ...]
-    query: tuple[Piece, ...] | None  # None: the request's own is kept
+    query: tuple[Piece, ...] | None  # None keeps the query of the request
     fragment: tuple[Piece, ...] | None
 
     @property
     def origin(self) -> str:
-        """Return `https://host:port`, or nothing where the destination is a path."""
+        """Return `https://host:port`, or an empty string if the destination is a path."""
         if not self.scheme:
             return ""
         return f"{self.scheme}://{self.host}" + (f":{self.port}" if self.port is not None else "")
 
     @property
     def in_query(self) -> frozenset[int]:
-        """Return the wildcards that stand in the destination's query."""
+        """Return the indexes of the wildcards in the destination's query."""
         return frozenset(piece for piece in self.query or () if isinstance(piece, int))
 
     def match(self, path: str) -> tuple[str, ...] | None:
-        """Return what each wildcard stands for in a decoded path, or None where the rule does not apply."""
+        """Return the wildcard values of a decoded path, or None if it does not match."""
         values = self.source.match(path)
         if values is None or any(mark in values[number] for number in self.in_query for mark in QUERY_MARKS):
             return None
         return values
 
-    def leads_to(self, values: tuple[str, ...], own: Own) -> str | None:
-        """Return the decoded path of the same project that it leads to, or None where that is elsewhere."""
+    def leads_to(self, values: tuple[str, ...], own: OwnAddresses) -> str | None:
+        """Return the decoded destination path in this project, or None for another site."""
         if self.scheme and (self.host.rstrip(".") not in own.hosts or self._port() not in own.ports):
             return None
         return "".join(values[piece] if isinstance(piece, int) else unquote(piece) for piece in self.path)
@@ -96,11 +96,11 @@ class Redirect:
 
 @lru_cache(maxsize=4096)
 def parse_redirect(rule: RedirectRule) -> Redirect:
-    """Understand a rule; raises BadPattern, about the destination where the source is a good one."""
+    """Parse a rule; raises BadPattern, about the destination if the source is valid."""
     source = parse_source(rule.source)
     scheme, host, port, rest = _split(rule.destination)
-    rest, hashed, fragment = rest.partition("#")
-    path, asked, query = rest.partition("?")
+    rest, has_fragment, fragment = rest.partition("#")
+    path, has_query, query = rest.partition("?")
     redirect = Redirect(
         source=source,
         status=rule.status,
@@ -108,8 +108,8 @@ def parse_redirect(rule: RedirectRule) -> Redirect:
         host=host,
         port=port,
         path=_pieces(source, path or "/"),
-        query=_pieces(source, query, path.count(STAR)) if asked else None,
-        fragment=_pieces(source, fragment, rest.count(STAR)) if hashed else None,
+        query=_pieces(source, query, path.count(STAR)) if has_query else None,
+        fragment=_pieces(source, fragment, rest.count(STAR)) if has_fragment else None,
     )
     if len(_PLACEHOLDER.findall(path + query + fragment)) > MAX_PLACEHOLDERS:
         raise BadPattern(f"should have at most {MAX_PLACEHOLDERS} of * and :name")
@@ -119,7 +119,7 @@ def parse_redirect(rule: RedirectRule) -> Redirect:
 
 
 def check_destination(text: str) -> None:
-    """Raise BadPattern for a destination that can be one of no source at all."""
+    """Raise BadPattern for a destination that is invalid with any source."""
     _split(text)
 
 
@@ -132,23 +132,23 @@ def _split(text: str) -> tuple[str, str, int | None, str]:
     if text.startswith("/"):
         _check_parts(text)
         return "", "", None, text
-    found = _ADDRESS.fullmatch(text)
-    if found is None:
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
         raise BadPattern("should be a path that starts with /, or an address that starts with http:// or https://")
-    _check_parts(found[3])
-    return found[1].lower(), *_authority(found[2].lower()), found[3]
+    _check_parts(match[3])
+    return match[1].lower(), *_authority(match[2].lower()), match[3]
 
 
 def _authority(text: str) -> tuple[str, int | None]:
     if _PLACEHOLDER.search(text):
         raise BadPattern("must not have * or :name in its host: a visitor could choose where it leads")
-    found = _AUTHORITY.fullmatch(text)
-    if found is None or not _is_host(found[1]):
+    match = _AUTHORITY.fullmatch(text)
+    if match is None or not _is_host(match[1]):
         raise BadPattern("should name a host in ASCII, and nothing before it")
-    port = int(found[2]) if found[2] else None
+    port = int(match[2]) if match[2] else None
     if port is not None and not 0 < port < 65536:
         raise BadPattern("should have a port from 1 to 65535, or none")
-    return found[1], port
+    return match[1], port
 
 
 def _is_host(text: str) -> bool:
@@ -168,28 +168,31 @@ def _check_parts(rest: str) -> None:
 
 
 def _pieces(source: Source, text: str, seen: int = 0) -> tuple[Piece, ...]:
-    """Split a text at its placeholders and escape what stands between them; `seen` is how many `*` came before it."""
+    """Split a text at its placeholders and escape the text between them.
+
+    `seen` is the number of `*` in the text before this one.
+    """
     pieces: list[Piece] = []
     stars = [number for number, part in enumerate(source.wildcards) if part.name == STAR]
     names = {part.name: number for number, part in enumerate(source.wildcards) if part.name != STAR}
     at = 0
-    for found in _PLACEHOLDER.finditer(text):
-        pieces += _text(text[at : found.start()])
-        at = found.end()
-        if found[1] is None:
+    for match in _PLACEHOLDER.finditer(text):
+        pieces += _text(text[at : match.start()])
+        at = match.end()
+        if match[1] is None:
             pieces.append(_star(stars, seen))
             seen += 1
-        elif found[1] == SPLAT:
+        elif match[1] == SPLAT:
             pieces.append(_star(stars, len(stars) - 1))
-        elif found[1] in names:
-            pieces.append(names[found[1]])
+        elif match[1] in names:
+            pieces.append(names[match[1]])
         else:
-            raise BadPattern(f"names :{found[1]}, which the source does not have; as plain text, : is %3A")
+            raise BadPattern(f"names :{match[1]}, which the source does not have; as plain text, : is %3A")
     return (*pieces, *_text(text[at:]))
 
 
 def _star(stars: list[int], number: int) -> int:
-    """Return what the n-th `*` of a destination stands for; with only one in the source, it is always that."""
+    """Return the wildcard of the n-th `*`; a single `*` of the source serves for all."""
     if not stars:
         raise BadPattern("has a *, which the source does not have; as plain text it is %2A")
     if len(stars) == 1:
@@ -204,7 +207,7 @@ def _text(text: str) -> list[Piece]:
 
 
 def _check_start(redirect: Redirect) -> None:
-    """Raise BadPattern where a visitor could make the path start with two slashes, which leads to another host."""
+    """Raise BadPattern if a wildcard could make the path start with `//`."""
     pieces = list(redirect.path)
     assert isinstance(pieces[0], str)
     pieces[0] = pieces[0].removeprefix("/")

@@ -1,13 +1,14 @@
-"""What the rules of a project say: which paths a source stands for, and where a redirect leads from there.
+"""Source patterns of rules: parsing them and matching paths.
 
-A source is read into parts, and so is a path. Nobody's text ever becomes a regular expression here or at the gateway:
-that makes its own from these parts. Paths are compared decoded, so `/caf%C3%A9` and `/café` are one source, and a
-visitor who writes `%61` for `a` is at the same address.
+Sources and paths are split into parts, the texts between slashes. User text never becomes a regular expression: the
+gateway's expressions are generated from the parts. Paths are compared decoded, so `/caf%C3%A9` and `/café` are one
+source, and a request for `%61` matches `a`.
 
-    /about            this path, and no other: `/about/` is another path
-    /blog/:slug       `:slug` is one whole part, not empty; `/blog/:slug.html` asks for an ending
-    /docs/*/edit      before the last part, `*` is one whole part too, or what follows a text in it
-    /docs/*           in the last part, `*` is all the rest, slashes and all, or nothing; `/*.css` asks for an ending
+    /about            this path only: `/about/` is another path
+    /blog/:slug       `:slug` is one whole part, not empty; `/blog/:slug.html` requires a suffix
+    /docs/*/edit      before the last part, `*` is one whole part, or the rest of a part after a text
+    /docs/*           in the last part, `*` is the rest of the path, including slashes, or empty; `/*.css` requires
+                      a suffix
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ STAR = "*"
 SPLAT = "splat"  # `:splat` in a destination is the last `*` of the source, as other platforms write it
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
-# After a wildcard there is at most a file's ending: it begins with a dot and has few, so that a gateway reading from
-# left to right never has more than a handful of places at which the wildcard might have ended.
+# A wildcard may be followed only by a file suffix with at most three dots. This bounds the backtracking of the
+# gateway's regular expression to a few positions.
 _ENDING = r"(?:\.[A-Za-z0-9_-]+){0,3}"
 _NAMED_PART = re.compile(rf":({_NAME})({_ENDING})")
 _BROKEN_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
@@ -34,7 +35,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class BadPattern(ValueError):
-    """A source or destination that means nothing; the message continues `redirects[0].source …`."""
+    """An invalid source or destination; the message continues `redirects[0].source …`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class RedirectRule:
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """The rules of one host, in their order."""
+    """The rules of one host, in order."""
 
     redirects: tuple[RedirectRule, ...] = ()
     headers: tuple[HeaderRule, ...] = ()
@@ -61,27 +62,27 @@ class HostRules:
 
 class Wild(Enum):
     ONE = "one"  # within one part, at least one character
-    REST = "rest"  # all the rest of the path
+    REST = "rest"  # the rest of the path
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What stands between two slashes: text, or text with one wildcard in it."""
+    """A path segment of a source: text, or text with one wildcard."""
 
-    before: str  # the whole text, where there is no wildcard
+    before: str  # the whole text if there is no wildcard
     wild: Wild | None = None
     name: str = ""  # of the wildcard: a word, or `*`
     after: str = ""
 
     def find(self, text: str) -> str | None:
-        """Return what the wildcard stands for in a part (or in the rest of a path), or None where it does not fit."""
+        """Return the wildcard's value in a segment or rest of a path; None if no match."""
         if self.wild is Wild.REST and not self.before:
-            # The slashes before it belong to the source, however many: else a visitor could make the destination `/*`
-            # begin with two of them, and those lead to another host.
+            # Leading slashes belong to the source: else a request could make the destination `/*` begin with `//`,
+            # which redirects to another host.
             text = text.lstrip("/")
-        least = 1 if self.wild is Wild.ONE else 0
-        fits = text.startswith(self.before) and text.endswith(self.after)
-        if not fits or len(text) < len(self.before) + len(self.after) + least:
+        min_chars = 1 if self.wild is Wild.ONE else 0
+        matches = text.startswith(self.before) and text.endswith(self.after)
+        if not matches or len(text) < len(self.before) + len(self.after) + min_chars:
             return None
         return text[len(self.before) : len(text) - len(self.after)]
 
@@ -92,7 +93,7 @@ class Source:
 
     @property
     def text(self) -> str:
-        """Return it decoded, with the names of its wildcards."""
+        """Return the decoded source, with the names of its wildcards."""
         return self.path(*(part.name for part in self.wildcards))
 
     @property
@@ -108,20 +109,20 @@ class Source:
         return self.parts[-1].wild is Wild.REST
 
     def path(self, *values: str) -> str:
-        """Return the path in which the wildcards are these values."""
-        left = list(reversed(values))
-        texts = [part.before + left.pop() + part.after if part.wild else part.before for part in self.parts]
+        """Return the path with these values in place of the wildcards."""
+        remaining = list(reversed(values))
+        texts = [part.before + remaining.pop() + part.after if part.wild else part.before for part in self.parts]
         return "/" + "/".join(texts)
 
     def match(self, path: str) -> tuple[str, ...] | None:
-        """Return what each wildcard stands for in a decoded path, or None where the path is not meant."""
-        found = path.split("/")[1:]
-        if len(found) < len(self.parts) or (len(found) > len(self.parts) and not self.ends_open):
+        """Return the wildcard values of a decoded path, or None if it does not match."""
+        segments = path.split("/")[1:]
+        if len(segments) < len(self.parts) or (len(segments) > len(self.parts) and not self.ends_open):
             return None
         if self.ends_open:
-            found[len(self.parts) - 1 :] = ["/".join(found[len(self.parts) - 1 :])]
+            segments[len(self.parts) - 1 :] = ["/".join(segments[len(self.parts) - 1 :])]
         values = []
-        for part, text in zip(self.parts, found, strict=True):
+        for part, text in zip(self.parts, segments, strict=True):
             if part.wild is None:
                 if part.before != text:
                     return None
@@ -135,7 +136,7 @@ class Source:
 
 @lru_cache(maxsize=4096)
 def parse_source(text: str) -> Source:
-    """Read a source; raises BadPattern."""
+    """Parse a source; raises BadPattern."""
     if len(text) > MAX_SOURCE:
         raise BadPattern(f"should have at most {MAX_SOURCE:,} characters")
     if not text.startswith("/"):
@@ -153,10 +154,10 @@ def parse_source(text: str) -> Source:
 
 def _part(text: str, *, is_last: bool) -> Part:
     if text.startswith(":"):
-        found = _NAMED_PART.fullmatch(text)
-        if found is None:
+        match = _NAMED_PART.fullmatch(text)
+        if match is None:
             raise BadPattern(f"should name a part as :name or :name.html, with letters, digits and _: {text[:50]!r}")
-        return Part("", Wild.ONE, found[1], found[2])
+        return Part("", Wild.ONE, match[1], match[2])
     before, star, after = text.partition(STAR)
     if not star:
         return Part(_plain_part(text, is_last=is_last))
@@ -185,7 +186,7 @@ def _check_names(source: Source) -> None:
 
 
 def check_text(text: str) -> None:
-    """Raise BadPattern for what cannot stand in any address."""
+    """Raise BadPattern for text that is invalid in any URL."""
     if _CONTROL.search(text):
         raise BadPattern("must not contain control characters, such as line breaks")
     if "\\" in text:
@@ -195,7 +196,7 @@ def check_text(text: str) -> None:
 
 
 def decode(text: str) -> str:
-    """Return a part of a path with its escapes resolved; raises BadPattern."""
+    """Percent-decode a part of a path; raises BadPattern."""
     if "%" not in text:
         return text
     try:

@@ -1,7 +1,7 @@
-"""Sources as regular expressions, for a gateway that knows nothing else.
+"""Regular expressions of sources, for the gateway.
 
-They are anchored, made of our own pieces only, and in the syntax that Go and Python share. No text of a user gets into
-one but letter by letter, and what is not a letter or digit goes in as its number.
+The expressions are anchored and use the syntax that Go and Python share. User text is escaped character by character:
+everything except letters and digits becomes a hexadecimal escape.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DECODED = {Wild.ONE: "[^/]+", Wild.REST: ".*"}
 
 
 def decoded_regexp(source: Source) -> str:
-    """Return the expression of a source for decoded paths without double slashes."""
+    """Return the expression that matches decoded paths without double slashes."""
     parts = [
         quoted(part.before) + (_DECODED[part.wild] + quoted(part.after) if part.wild else "") for part in source.parts
     ]
@@ -26,16 +26,16 @@ def decoded_regexp(source: Source) -> str:
 
 
 def escaped_regexp(redirect: Redirect) -> str:
-    """Return the expression of a redirect for a path as it is escaped in a request, with its query.
+    """Return the expression that matches an escaped request path with its query.
 
-    Its captures are the wildcards in their order, then the query with its `?`. Characters that never need an escape
-    have to come without one, and no byte may be in it that Go would have escaped.
+    Its captures are the wildcards in their order, then the query with its `?`. Unreserved characters match only
+    unescaped, and bytes that Go escapes match only escaped.
     """
     text, wildcard = "", 0
     for part in redirect.source.parts:
-        text += "/" + _either_way(part.before)
+        text += "/" + _escaped_or_plain(part.before)
         if part.wild is not None:
-            text += _capture(part, is_in_query=wildcard in redirect.in_query) + _either_way(part.after)
+            text += _capture(part, is_in_query=wildcard in redirect.in_query) + _escaped_or_plain(part.after)
             wildcard += 1
     return rf"(?s)^{text}(\?.*)?$"
 
@@ -44,11 +44,11 @@ def _capture(part: Part, *, is_in_query: bool) -> str:
     marks = QUERY_MARKS if is_in_query else ""
     if part.wild is Wild.ONE:
         return f"([^/?{marks}]+)"
-    # Alone in its part, it does not begin with a slash; see `Part.find`.
+    # Without text before it, the capture does not begin with a slash; see `Part.find`.
     return f"([^?{marks}]*)" if part.before else f"/*((?:[^/?{marks}][^?{marks}]*)?)"
 
 
-def _either_way(text: str) -> str:
+def _escaped_or_plain(text: str) -> str:
     return "".join(_byte(byte) for byte in text.encode())
 
 
@@ -61,5 +61,5 @@ def _byte(byte: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return the expression of a text."""
-    return re.sub(r"[^A-Za-z0-9\x80-\U0010ffff]", lambda found: f"\\x{ord(found[0]):02x}", text)
+    """Return the expression that matches a literal text."""
+    return re.sub(r"[^A-Za-z0-9\x80-\U0010ffff]", lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -1,4 +1,4 @@
-"""What the routes of rules take and give, by its names on the wire. What rules may say is looked at in `checks`."""
+"""Request and response models of the rule routes; `checks` validates the rules."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from moorage.products.rules.tables import StoredHeader, StoredRedirect
 MAX_RULES = 1_000
 MAX_VALUE = 8_000
 
-SourceText = Annotated[
-    str, Field(max_length=MAX_SOURCE, description="A path, with `*` and `:name` for what differs in it.")
-]
+SourceText = Annotated[str, Field(max_length=MAX_SOURCE, description="A path; `*` and `:name` are wildcards.")]
 
 
 class HeaderRuleInput(Input):
@@ -37,7 +35,7 @@ class RedirectRuleInput(Input):
     source: SourceText
     destination: str = Field(
         max_length=MAX_DESTINATION,
-        description="A path or an `https://` address, in which `*` and `:name` are what they stood for.",
+        description="A path or a URL; `*` and `:name` are replaced by the text that they matched in the source.",
     )
     status: int = Field(description="301, 302, 303, 307 or 308.")
 
@@ -56,8 +54,8 @@ class HeaderRule(Output, frozen=True):
     value: str
 
     @classmethod
-    def of(cls, found: StoredHeader) -> HeaderRule:
-        return cls(id=found.id, source=found.rule.source, name=found.rule.name, value=found.rule.value)
+    def of(cls, row: StoredHeader) -> HeaderRule:
+        return cls(id=row.id, source=row.rule.source, name=row.rule.name, value=row.rule.value)
 
 
 class RedirectRule(Output, frozen=True):
@@ -67,6 +65,6 @@ class RedirectRule(Output, frozen=True):
     status: int
 
     @classmethod
-    def of(cls, found: StoredRedirect) -> RedirectRule:
-        rule = found.rule
-        return cls(id=found.id, source=rule.source, destination=rule.destination, status=rule.status)
+    def of(cls, row: StoredRedirect) -> RedirectRule:
+        rule = row.rule
+        return cls(id=row.id, source=rule.source, destination=rule.destination, status=rule.status)

@@ -1,4 +1,4 @@
-"""The rules of projects: read, replaced as a whole, and handed to the gateway."""
+"""Header and redirect rules of projects: read, replace, and list for the gateway."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.products.projects import service as projects
 from moorage.products.rules import tables
-from moorage.products.rules.destinations import Own
+from moorage.products.rules.destinations import OwnAddresses
 from moorage.products.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.products.rules.tables import StoredHeader, StoredRedirect
 
 SHOWN_NAMES = 50  # of headers, in the audit log
 
-# Under which other hosts a project is served; features that give it some say how, by their name.
+# Functions of other products that return further hosts of a project, by product name.
 OtherHosts = Callable[[Tx, int, int], Iterable[str]]
 other_hosts: dict[str, OtherHosts] = {}
 
@@ -30,53 +30,56 @@ def redirects_of(tx: Tx, org_id: int, name: str) -> list[StoredRedirect]:
 
 
 def set_headers(tx: Tx, org_id: int, actor: Actor, name: str, rules: Sequence[HeaderRule]) -> list[StoredHeader]:
-    """Replace all header rules of a project with some that were checked."""
+    """Replace all header rules of a project; `rules` are validated."""
     project = projects.lock(tx, org_id, name)
     names = sorted({rule.name.lower() for rule in rules})[:SHOWN_NAMES]
     target = projects.target_of(project)
     audit.record(tx, org_id, actor, "project.headers_changed", target, count=len(rules), names=names)
-    its = {"org_id": org_id, "project_id": project.id}
-    tx.run(tables.DELETE_HEADERS, **its)
+    keys = {"org_id": org_id, "project_id": project.id}
+    tx.run(tables.DELETE_HEADERS, **keys)
     if rules:
         rows = [
-            {**its, "place": place, "source": rule.source, "name": rule.name, "value": rule.value}
+            {**keys, "place": place, "source": rule.source, "name": rule.name, "value": rule.value}
             for place, rule in enumerate(rules)
         ]
         tx.run_many(tables.ADD_HEADER, rows)
-    return tx.all(tables.HEADERS_OF, **its)
+    return tx.all(tables.HEADERS_OF, **keys)
 
 
 def set_redirects(tx: Tx, org_id: int, actor: Actor, name: str, rules: Sequence[RedirectRule]) -> list[StoredRedirect]:
-    """Replace all redirects of a project with some that were checked."""
+    """Replace all redirects of a project; `rules` are validated."""
     project = projects.lock(tx, org_id, name)
     target = projects.target_of(project)
     audit.record(tx, org_id, actor, "project.redirects_changed", target, count=len(rules))
-    its = {"org_id": org_id, "project_id": project.id}
-    tx.run(tables.DELETE_REDIRECTS, **its)
+    keys = {"org_id": org_id, "project_id": project.id}
+    tx.run(tables.DELETE_REDIRECTS, **keys)
     if rules:
         rows = [
-            {**its, "place": place, "source": rule.source, "destination": rule.destination, "status": rule.status}
+            {**keys, "place": place, "source": rule.source, "destination": rule.destination, "status": rule.status}
             for place, rule in enumerate(rules)
         ]
         tx.run_many(tables.ADD_REDIRECT, rows)
-    return tx.all(tables.REDIRECTS_OF, **its)
+    return tx.all(tables.REDIRECTS_OF, **keys)
 
 
 def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
-    """Remove the rules of a project, in the transaction that deletes it. Safe to repeat."""
+    """Remove the rules of a project in the transaction that deletes it. Idempotent."""
     tx.run(tables.DELETE_HEADERS, org_id=org_id, project_id=project_id)
     tx.run(tables.DELETE_REDIRECTS, org_id=org_id, project_id=project_id)
 
 
-def own_addresses(tx: Tx, org_id: int, name: str) -> Own:
-    """Return where visitors meet a project's rules; of ports the usual ones too, for a proxy may stand in front."""
+def own_addresses(tx: Tx, org_id: int, name: str) -> OwnAddresses:
+    """Return the hosts and ports that serve a project.
+
+    Ports 80 and 443 count too, because a proxy may run in front of the gateway.
+    """
     project, settings = projects.get(tx, org_id, name), tx.env.settings
     others = (host for find in other_hosts.values() for host in find(tx, org_id, project.id))
     ports = (80, 443, settings.gateway_port, settings.https_port)
-    return Own(frozenset((projects.host_of(settings, name), *others)), frozenset(ports))
+    return OwnAddresses(frozenset((projects.host_of(settings, name), *others)), frozenset(ports))
 
 
-@across_organizations("one gateway serves the projects of all")
+@across_organizations("one gateway serves the projects of all organizations")
 def all_rules(tx: Tx) -> dict[int, HostRules]:
     """Return the rules of every project that has any."""
     headers: dict[int, list[HeaderRule]] = {}

@@ -1,4 +1,4 @@
-"""The header and redirect rules of projects. A project's rules are always written as a whole, in their order."""
+"""Tables of header and redirect rules. A project's rules are replaced as a whole."""
 
 from __future__ import annotations
 
