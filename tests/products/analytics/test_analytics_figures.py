@@ -138,7 +138,7 @@ async def test_a_list_has_at_most_500_rows_a_day_and_the_rest_is_counted_togethe
 
 
 async def test_made_up_visitors_do_not_fill_the_store(db: Database, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "MOST_VISITORS", 10)
+    monkeypatch.setattr(counting, "MAX_VISITORS", 10)
     project = await make_project(db)
     for address in addresses(25):
         log.visit(ip=address)

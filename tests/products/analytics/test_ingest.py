@@ -26,7 +26,7 @@ from moorage.products.analytics import ingest as ingest_module
 from moorage.products.analytics.counting import Owner
 from moorage.products.analytics.ingest import Ingest, find_own_host
 from moorage.products.analytics.lines import Hit
-from moorage.products.analytics.log_files import CHUNK, LINES
+from moorage.products.analytics.log_files import BATCH_LINES, CHUNK_BYTES
 
 pytestmark = pytest.mark.anyio
 # What happens to files is the same whichever store it is.
@@ -93,11 +93,11 @@ async def test_a_new_reader_goes_on_where_the_last_one_stopped(db: Database, log
 @any_store
 async def test_a_burst_is_counted_in_batches(db: Database, log: Log) -> None:
     project = await make_project(db)
-    log.visit(3 * LINES + 7)
+    log.visit(3 * BATCH_LINES + 7)
 
     await make_ingest(db).catch_up()
 
-    assert await requests(db, project) == 3 * LINES + 7
+    assert await requests(db, project) == 3 * BATCH_LINES + 7
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -105,7 +105,7 @@ async def test_a_reader_that_is_killed_in_a_batch_neither_loses_nor_doubles_a_li
     db: Database, log: Log, batch: int
 ) -> None:
     project = await make_project(db)
-    log.visit(3 * LINES + 7)
+    log.visit(3 * BATCH_LINES + 7)
     asked = 0
 
     def find_until_killed(tx: Tx, host: str) -> tuple[int, int] | None:
@@ -120,13 +120,13 @@ async def test_a_reader_that_is_killed_in_a_batch_neither_loses_nor_doubles_a_li
     before = await requests(db, project)
     await make_ingest(db).catch_up()
 
-    assert before == (batch - 1) * LINES
-    assert await requests(db, project) == 3 * LINES + 7
+    assert before == (batch - 1) * BATCH_LINES
+    assert await requests(db, project) == 3 * BATCH_LINES + 7
 
 
 async def test_a_reader_that_is_cancelled_anywhere_can_be_used_again(db: Database, log: Log) -> None:
     project = await make_project(db)
-    log.visit(5 * LINES)
+    log.visit(5 * BATCH_LINES)
     reader = make_ingest(db)
 
     for turns in range(1, 30, 4):
@@ -137,25 +137,25 @@ async def test_a_reader_that_is_cancelled_anywhere_can_be_used_again(db: Databas
         await asyncio.wait({task})
     await reader.catch_up()
 
-    assert await requests(db, project) == 5 * LINES
+    assert await requests(db, project) == 5 * BATCH_LINES
 
 
 async def test_two_readers_of_one_log_count_each_line_once(db: Database, log: Log) -> None:
     project = await make_project(db)
     one, other = make_ingest(db), make_ingest(db)
-    log.visit(4 * LINES + 1)
+    log.visit(4 * BATCH_LINES + 1)
 
     await asyncio.gather(one.catch_up(), other.catch_up())
     log.visit(10)
     await asyncio.gather(one.catch_up(), other.catch_up())
 
-    assert await requests(db, project) == 4 * LINES + 11
+    assert await requests(db, project) == 4 * BATCH_LINES + 11
 
 
 async def test_machines_that_share_a_store_count_a_visitor_of_both_once(db: Database, log: Log, tmp_path: Path) -> None:
     project = await make_project(db)
     elsewhere = db.env.settings.model_copy(update={"data": tmp_path / "elsewhere"})
-    for address in addresses(2 * LINES):
+    for address in addresses(2 * BATCH_LINES):
         log.visit(ip=address)
     elsewhere.folder("logs").mkdir(parents=True)
     (elsewhere.folder("logs") / "access.log").write_bytes(log.path.read_bytes())
@@ -163,8 +163,8 @@ async def test_machines_that_share_a_store_count_a_visitor_of_both_once(db: Data
     readers = make_ingest(db), Ingest(db, elsewhere, Telemetry(quiet=True), find_own_host)
     await asyncio.gather(*(reader.catch_up() for reader in readers))
 
-    assert await requests(db, project) == 4 * LINES
-    assert await visitors(db, project) == 2 * LINES
+    assert await requests(db, project) == 4 * BATCH_LINES
+    assert await visitors(db, project) == 2 * BATCH_LINES
 
 
 async def test_what_was_written_before_a_rotation_is_counted_and_the_old_file_removed(db: Database, log: Log) -> None:
@@ -265,7 +265,7 @@ async def test_garbage_is_passed_over(db: Database, log: Log) -> None:
     project = await make_project(db)
     log.write("garbage\n", "\n", line(log.now())[:100] + "\n", "\0" * 5000 + "\n", '{"ts":1}\n')
     log.visit(2)
-    log.write("x" * (CHUNK + 100) + "\n")
+    log.write("x" * (CHUNK_BYTES + 100) + "\n")
     log.visit(3)
 
     await make_ingest(db).catch_up()
@@ -305,7 +305,7 @@ async def test_another_consumer_is_told_of_every_project_whether_it_has_analytic
 
 async def test_what_a_consumer_could_not_take_is_given_to_it_again(db: Database, log: Log) -> None:
     project = await make_project(db)
-    log.visit(2 * LINES + 7)
+    log.visit(2 * BATCH_LINES + 7)
     taken: list[int] = []
 
     def take(tx: Tx, owned: Mapping[Owner, list[Hit]]) -> None:
@@ -322,8 +322,8 @@ async def test_what_a_consumer_could_not_take_is_given_to_it_again(db: Database,
     before = await requests(db, project)
     await reader.catch_up()
 
-    assert (before, await requests(db, project)) == (LINES, 2 * LINES + 7)
-    assert taken == [LINES, LINES, 7]
+    assert (before, await requests(db, project)) == (BATCH_LINES, 2 * BATCH_LINES + 7)
+    assert taken == [BATCH_LINES, BATCH_LINES, 7]
 
 
 async def test_a_domain_of_its_own_counts_for_the_project(db: Database, log: Log) -> None:

@@ -1,1 +1,4 @@
-"""Who visits a project: figures by the hour, made of the gateway's access log, without cookies or stored addresses."""
+"""Hourly visit figures of projects from the gateway's access log.
+
+Analytics sets no cookies and stores no IP addresses.
+"""

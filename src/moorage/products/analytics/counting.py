@@ -1,7 +1,8 @@
-"""Adds a batch of requests to the figures of their projects, in the transaction that marks their lines as read.
+"""Adds a batch of requests to the figures of projects.
 
-A visitor counts once per project, hour and day. Who it is, is a keyed hash of address and program: the key is made
-anew every day (UTC) and forgotten when the day is over, so nobody is recognized on another day, or in another project.
+The same transaction stores the read position in the log. A visitor counts once per project, hour and day, and is
+identified by a keyed hash of IP address and user agent. The key changes every day (UTC) and is deleted after the day,
+so visitors cannot be recognized on another day or in another project.
 """
 
 from __future__ import annotations
@@ -21,50 +22,50 @@ from moorage.core.kit.clock import DAY_MS, HOUR_MS
 from moorage.core.vault import service as vault
 from moorage.products.analytics import tables
 from moorage.products.analytics.lines import Hit
-from moorage.products.analytics.tables import OTHER, PATH, REFERRER, STATUSES, Place
+from moorage.products.analytics.tables import OTHER, PATH, REFERRER, STATUSES, LogPosition
 
 PLATFORM = 0
-SALTS = "analytics"  # the vault's name for the salts of days
+SALTS = "analytics"  # vault scope of the daily salts
 KEPT_MS = 90 * DAY_MS
-MOST_NAMES = 500  # rows of one list, project and day; what comes after that is counted together
-MOST_VISITORS = 100_000  # of one project and day: whoever makes up visitors must not fill the store
+MAX_NAMES = 500  # rows per list, project and day; further names are counted in one row
+MAX_VISITORS = 100_000  # per project and day: forged visitors must not fill the database
 
-# A project, by its organization's id and its own.
+# Organization id and project id.
 Owner = tuple[int, int]
-# Says which project a host belongs to.
+# Returns the project of a host.
 FindHost = Callable[[Tx, str], Owner | None]
-# Is told of every batch, in the transaction that marks its lines as read: which requests each project had. A unit may
-# be run again, so what it does beside writing rows belongs into `tx.after_commit`.
+# Gets the requests of each project in a batch, in the transaction that stores the read position. The transaction may be
+# retried, so side effects other than rows belong into `tx.after_commit`.
 Consumer = Callable[[Tx, Mapping[Owner, list[Hit]]], None]
 
 
-class MovedOn(Exception):
-    """Somebody else counted these lines: the place of the reading is not what it was."""
+class PositionConflict(Exception):
+    """Another process counted these lines: the stored read position has changed."""
 
 
 @dataclass(slots=True)
-class Sums:
-    """What a batch adds to one project."""
+class ProjectSums:
+    """Figures that a batch adds to one project."""
 
     org_id: int
     project_id: int
     hours: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     names: dict[tuple[str, int], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    visits: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))  # bits of hours, by visitor
+    visits: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))  # hour bits, by visitor
 
 
 @across_organizations("one batch has requests for many projects")
 def store(
     tx: Tx,
     folder: str,
-    was: Place | None,
-    to: Place,
+    old: LogPosition | None,
+    new: LogPosition,
     hits: Iterable[Hit],
     find_host: FindHost,
     consumers: Iterable[Consumer],
 ) -> None:
-    """Let a batch be counted and move the place of the reading, or raise MovedOn and leave nothing behind."""
-    _move_on(tx, folder, was, to)
+    """Count a batch and advance the read position; raises PositionConflict."""
+    _advance_position(tx, folder, old, new)
     owned = _by_owner(tx, hits, find_host)
     for consumer in consumers:
         consumer(tx, owned)
@@ -72,47 +73,47 @@ def store(
 
 @across_organizations("one batch has requests for many projects")
 def _by_owner(tx: Tx, hits: Iterable[Hit], find_host: FindHost) -> dict[Owner, list[Hit]]:
-    """Return the requests to each project; those to nobody's hosts are left out."""
+    """Group requests by project; drops requests to hosts without a project."""
     by_host: dict[str, list[Hit]] = defaultdict(list)
     for hit in hits:
         by_host[hit.host].append(hit)
     owned: dict[Owner, list[Hit]] = {}
-    for host, its in by_host.items():
+    for host, host_hits in by_host.items():
         owner = find_host(tx, host)
         if owner is not None:
-            owned.setdefault(owner, []).extend(its)
+            owned.setdefault(owner, []).extend(host_hits)
     return owned
 
 
 @across_organizations("one batch has requests for many projects")
 def count_visits(tx: Tx, owned: Mapping[Owner, list[Hit]]) -> None:
-    """Add requests to the figures of those projects that have analytics switched on; a Consumer."""
+    """Consumer that adds requests to the figures of projects with analytics."""
     for sums in _add_up(tx, owned):
         _count_names(tx, sums.org_id, sums)
         _count_visitors(tx, sums.org_id, sums)
         _count_hours(tx, sums.org_id, sums)
 
 
-@across_organizations("logs are the platform's")
-def _move_on(tx: Tx, folder: str, was: Place | None, to: Place) -> None:
-    new: dict[str, Any] = {"head_size": to.head_size, "head": to.head, "position": to.position}
-    if was is None:
-        if tx.find(tables.ADD_PLACE, folder=folder, updated_at=tx.now, **new) is None:
-            raise MovedOn
+@across_organizations("access logs belong to the platform")
+def _advance_position(tx: Tx, folder: str, old: LogPosition | None, new: LogPosition) -> None:
+    values: dict[str, Any] = {"head_size": new.head_size, "head": new.head, "position": new.position}
+    if old is None:
+        if tx.find(tables.ADD_POSITION, folder=folder, updated_at=tx.now, **values) is None:
+            raise PositionConflict
         return
-    old = {"was_head_size": was.head_size, "was_head": was.head, "was_position": was.position}
-    if tx.run(tables.MOVE_ON, folder=folder, now=tx.now, **old, **new) == 0:
-        raise MovedOn
+    expected = {"was_head_size": old.head_size, "was_head": old.head, "was_position": old.position}
+    if tx.run(tables.ADVANCE_POSITION, folder=folder, now=tx.now, **expected, **values) == 0:
+        raise PositionConflict
 
 
 @across_organizations("one batch has requests for many projects")
-def _add_up(tx: Tx, owned: Mapping[Owner, list[Hit]]) -> list[Sums]:
-    """Return what each project gets, in the order of their ids; those without analytics are left out.
+def _add_up(tx: Tx, owned: Mapping[Owner, list[Hit]]) -> list[ProjectSums]:
+    """Return the sums of each project with analytics, ordered by project id.
 
-    A host may be logged for other reasons, so what the project says now decides.
+    A host may be logged for other reasons, so the project's current setting decides.
     """
     ids = sorted(project_id for _, project_id in owned)
-    counted = set(tx.all(tables.HOLD_PROJECTS, given=tables.as_list(ids))) if ids else set()
+    counted = set(tx.all(tables.LOCK_PROJECTS, given=tables.as_list(ids))) if ids else set()
     salts: dict[int, bytes] = {}
     sums = []
     for owner in sorted(owned, key=itemgetter(1)):
@@ -122,8 +123,8 @@ def _add_up(tx: Tx, owned: Mapping[Owner, list[Hit]]) -> list[Sums]:
     return sums
 
 
-def _sum_up(tx: Tx, org_id: int, project_id: int, hits: list[Hit], salts: dict[int, bytes]) -> Sums:
-    sums = Sums(org_id, project_id)
+def _sum_up(tx: Tx, org_id: int, project_id: int, hits: list[Hit], salts: dict[int, bytes]) -> ProjectSums:
+    sums = ProjectSums(org_id, project_id)
     for hit in hits:
         _add(sums, hit)
         if hit.visitor is not None:
@@ -134,7 +135,7 @@ def _sum_up(tx: Tx, org_id: int, project_id: int, hits: list[Hit], salts: dict[i
     return sums
 
 
-def _add(sums: Sums, hit: Hit) -> None:
+def _add(sums: ProjectSums, hit: Hit) -> None:
     hour, day = hit.at // HOUR_MS * HOUR_MS, hit.at // DAY_MS * DAY_MS
     figures = sums.hours[hour]
     figures["requests"] += 1
@@ -150,9 +151,9 @@ def _hash(salt: bytes, project_id: int, visitor: bytes) -> str:
     return base64.b64encode(digest[:16]).decode().rstrip("=")
 
 
-@across_organizations("the salt of a day is the platform's")
+@across_organizations("the daily salt belongs to the platform")
 def ensure_salt(tx: Tx, day: int) -> bytes:
-    """Return the salt of a day, made the first time that it is asked for."""
+    """Return the salt of a day; the first call creates it."""
     name = str(day // DAY_MS)
     stored = vault.find(tx, PLATFORM, SALTS, name)
     if stored is None:
@@ -161,26 +162,26 @@ def ensure_salt(tx: Tx, day: int) -> bytes:
     return bytes.fromhex(stored)
 
 
-def _count_names(tx: Tx, org_id: int, sums: Sums) -> None:
+def _count_names(tx: Tx, org_id: int, sums: ProjectSums) -> None:
     for (kind, day), counts in sums.names.items():
-        place = {"org_id": org_id, "project_id": sums.project_id, "kind": kind, "day": day}
-        known = set(tx.all(tables.KNOWN_NAMES, given=tables.as_list(list(counts)), **place))
-        room = MOST_NAMES - tx.one(tables.COUNT_NAMES, **place) if len(known) < len(counts) else 0
+        keys = {"org_id": org_id, "project_id": sums.project_id, "kind": kind, "day": day}
+        known = set(tx.all(tables.KNOWN_NAMES, given=tables.as_list(list(counts)), **keys))
+        room = MAX_NAMES - tx.one(tables.COUNT_NAMES, **keys) if len(known) < len(counts) else 0
         added: Counter[str] = Counter()
         for name, requests in counts.most_common():
             if name not in known:
                 room -= 1
             added[name if name in known or room >= 0 else OTHER] += requests
-        rows = [{**place, "name": name, "requests": requests} for name, requests in added.items()]
+        rows = [{**keys, "name": name, "requests": requests} for name, requests in added.items()]
         tx.run_many(tables.ADD_TO_TOP, rows)
 
 
-def _count_visitors(tx: Tx, org_id: int, sums: Sums) -> None:
-    """Store who was here in which hours, and add those that were not known to the hours' figures."""
+def _count_visitors(tx: Tx, org_id: int, sums: ProjectSums) -> None:
+    """Store the hours of each visitor, and add new visitors to the hourly figures."""
     for day, visits in sums.visits.items():
-        place: dict[str, Any] = {"org_id": org_id, "project_id": sums.project_id}
-        known = dict(tx.all(tables.KNOWN_VISITORS, day=day, given=tables.as_list(list(visits)), **place))
-        room = MOST_VISITORS - tx.one(tables.NEWCOMERS, start=day, end=day + DAY_MS, **place)
+        keys: dict[str, Any] = {"org_id": org_id, "project_id": sums.project_id}
+        known = dict(tx.all(tables.KNOWN_VISITORS, day=day, given=tables.as_list(list(visits)), **keys))
+        room = MAX_VISITORS - tx.one(tables.NEWCOMERS, start=day, end=day + DAY_MS, **keys)
         rows = []
         for visitor, hours in visits.items():
             before = known.get(visitor, 0)
@@ -188,13 +189,13 @@ def _count_visitors(tx: Tx, org_id: int, sums: Sums) -> None:
                 room -= 1
             if hours & ~before == 0 or (not before and room < 0):
                 continue
-            _note(sums, day, before, hours)
-            rows.append({**place, "day": day, "visitor": visitor, "hours": hours})
+            _add_visitor(sums, day, before, hours)
+            rows.append({**keys, "day": day, "visitor": visitor, "hours": hours})
         if rows:
             tx.run_many(tables.ADD_VISITOR, rows)
 
 
-def _note(sums: Sums, day: int, before: int, hours: int) -> None:
+def _add_visitor(sums: ProjectSums, day: int, before: int, hours: int) -> None:
     new = [hour for hour in range(24) if hours & ~before & 1 << hour]
     for hour in new:
         sums.hours[day + hour * HOUR_MS]["visitors"] += 1
@@ -202,7 +203,7 @@ def _note(sums: Sums, day: int, before: int, hours: int) -> None:
         sums.hours[day + new[0] * HOUR_MS]["newcomers"] += 1
 
 
-def _count_hours(tx: Tx, org_id: int, sums: Sums) -> None:
+def _count_hours(tx: Tx, org_id: int, sums: ProjectSums) -> None:
     names = ("requests", "visitors", "newcomers", "bytes", *STATUSES)
     rows = [
         {"org_id": org_id, "project_id": sums.project_id, "hour": hour, **{name: figures[name] for name in names}}

@@ -1,9 +1,9 @@
 """Reads the gateway's access log as it grows, and counts every line exactly once.
 
-What a batch of lines adds to the figures and the place after it are one transaction, so a crash anywhere neither loses
-nor doubles a line. That holds for every consumer of the lines: analytics is one, features above it may bring others.
-A rotated file is deleted when its last line is counted, before a line of the next one is: were it the other way round,
-a crash between the two would have it read again.
+One transaction stores the figures of a batch and the read position after it, so a crash neither loses nor doubles a
+line. That holds for every consumer of the lines: analytics is one, other products add theirs. A rotated file is deleted
+after its last line is counted and before the next file is read: in the opposite order, a crash between the two steps
+would make the rotated file be read again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.telemetry import Telemetry
 from moorage.products.analytics import counting, tables
-from moorage.products.analytics.counting import Consumer, FindHost, MovedOn
+from moorage.products.analytics.counting import Consumer, FindHost, PositionConflict
 from moorage.products.analytics.log_files import Batch, LogFile, open_all
-from moorage.products.analytics.tables import Place
+from moorage.products.analytics.tables import LogPosition
 from moorage.products.functions.records.spool import ensure_id
 from moorage.settings import Settings
 
@@ -28,9 +28,10 @@ POLL_S = 1.0
 
 
 class Ingest:
-    """Counts the log of one folder. `find_host` says whose a host is; what is nobody's is not counted.
+    """Counts the access log of one folder.
 
-    `also` is told of the same lines as analytics, of every project whether it has analytics or not.
+    `find_host` returns the owner of a host; requests to other hosts are not counted. The consumers of `also` get the
+    requests of every project, even if its analytics is switched off.
     """
 
     def __init__(
@@ -47,70 +48,70 @@ class Ingest:
         self._consumers: tuple[Consumer, ...] = (counting.count_visits, *also)
         self._folder = settings.folder("logs")
         self._id = ""
-        self._place: Place | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._position: LogPosition | None = None
+        self._lock = asyncio.Lock()
 
     async def run(self) -> None:
-        """Count until cancelled."""
+        """Poll the log and count new lines until cancelled."""
         while True:
             try:
                 await self.catch_up()
-            except Exception as error:  # noqa: BLE001 - the loop outlives whatever the store or the disk meets
+            except Exception as error:  # noqa: BLE001 - the loop survives any error of the database or the disk
                 self._telemetry.crashed(None, error, where="analytics")
             await asyncio.sleep(POLL_S)
 
     async def catch_up(self) -> None:
         """Count every line that was written before the call."""
-        async with self._one_at_a_time:
+        async with self._lock:
             while not await self._pass():
                 continue
 
     async def _pass(self) -> bool:
-        """Count what is new in every file. Return False where somebody else counted too and one has to look again."""
+        """Count the new lines of every file; return False if another process counted too."""
         try:
             if not self._id:
                 self._id = await asyncio.to_thread(ensure_id, self._folder)
-                self._place = await self._db.read(self._find_place)
+                self._position = await self._db.read(self._find_position)
             with ExitStack() as opened:
                 files = [opened.enter_context(file) for file in await asyncio.to_thread(open_all, self._folder)]
-                for file in _begun_first(files, self._place):
+                for file in _partly_read_first(files, self._position):
                     await self._drain(file)
-        except MovedOn:
-            self._place = await self._db.read(self._find_place)
+        except PositionConflict:
+            self._position = await self._db.read(self._find_position)
             return False
         except BaseException:
-            self._id = ""  # What the store has now is not known, so it is asked again.
+            self._id = ""  # The stored position is unknown now: the next pass reads it again.
             raise
         return True
 
     async def _drain(self, file: LogFile) -> None:
-        if self._place is not None:
-            file.go_on_from(self._place)
+        if self._position is not None:
+            file.resume_at(self._position)
         while (batch := await asyncio.to_thread(file.read)) is not None:
             if batch.unreadable:
-                self._telemetry.log.warning("the access log has lines that are none", lines=batch.unreadable)
+                self._telemetry.log.warning("the access log has lines that cannot be parsed", lines=batch.unreadable)
             await self._db.write(partial(self._store, batch=batch))
-            self._place = batch.to
+            self._position = batch.to
         if file.is_rotated:
             await asyncio.to_thread(file.delete)
 
     @across_organizations("one batch has requests for many projects")
     def _store(self, tx: Tx, batch: Batch) -> None:
-        counting.store(tx, self._id, self._place, batch.to, batch.hits, self._find_host, self._consumers)
+        counting.store(tx, self._id, self._position, batch.to, batch.hits, self._find_host, self._consumers)
 
-    @across_organizations("logs are the platform's")
-    def _find_place(self, tx: Tx) -> Place | None:
-        return tx.find(tables.FIND_PLACE, folder=self._id)
-
-
-def _begun_first(files: list[LogFile], place: Place | None) -> Iterable[LogFile]:
-    """Put the file first that was being read; the others have not been begun."""
-    return files if place is None else sorted(files, key=lambda file: not file.go_on_from(place))
+    @across_organizations("access logs belong to the platform")
+    def _find_position(self, tx: Tx) -> LogPosition | None:
+        return tx.find(tables.FIND_POSITION, folder=self._id)
 
 
-@across_organizations("a name is a subdomain, and there is one of each")
+def _partly_read_first(files: list[LogFile], position: LogPosition | None) -> Iterable[LogFile]:
+    """Move the partly read file to the front; all others are unread."""
+    return files if position is None else sorted(files, key=lambda file: not file.resume_at(position))
+
+
+@across_organizations("the host name determines the organization")
 def find_own_host(tx: Tx, host: str) -> tuple[int, int] | None:
-    """Return whose a subdomain of this platform is: the organization's id and the project's."""
+    """Return the organization id and project id of a subdomain of the platform."""
     name, dot, domain = host.partition(".")
     if not dot or domain != tx.env.settings.domain:
         return None

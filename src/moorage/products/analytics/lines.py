@@ -1,7 +1,7 @@
-"""A line of the gateway's access log, reduced to what is counted.
+"""Parsing of the gateway's access log lines into the fields that are counted.
 
-What could tell who somebody is stays in memory: the query of an address is cut off before anything else looks at it,
-a referrer is only its host, and the visitor's address and program leave here as what a hash is made of.
+Personal data stays in memory: the query of a URL is removed first, a referrer is reduced to its host, and the visitor's
+IP address and user agent are only the input of a hash.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-OWN_AGENT = "moorage-health/1"  # as which the platform itself asks, whether an app is well
+OWN_AGENT = "moorage-health/1"  # user agent of the platform's own health probes
 PATH_CHARS = 200
 HOST_CHARS = 253
 
-# Programs that say of themselves that nobody looks at what they fetch. (CUBOT is a make of telephones.)
+# User agents that identify themselves as automated. (CUBOT is a brand of telephones.)
 _BOTS = re.compile(
     r"(?<!cu)bot\b|bot[/;_-]|crawl|spider|slurp|scrap|archiver|externalhit|link ?preview|headless|lighthouse|pagespeed"
     r"|uptime|monitor|pingdom|statuscake|feed ?(fetch|read|pars)|\brss\b|validator|scanner|\bbytespider\b",
@@ -38,55 +38,55 @@ class _Line(msgspec.Struct):
     size: int
     request: _Request
     duration: float = 0.0
-    # The gateway writes these two apart and no other header; Caddy left to itself has them among the headers.
+    # The platform's Caddy configuration logs only these two headers, as fields; Caddy's default logs all as `headers`.
     referer: str | None = None
     user_agent: str | None = None
 
-    def header(self, name: str, apart: str | None) -> str:
+    def header(self, name: str, logged_field: str | None) -> str:
         values = self.request.headers.get(name) or [""]
-        return values[0] if apart is None else apart
+        return values[0] if logged_field is None else logged_field
 
 
 _decode = msgspec.json.Decoder(_Line).decode
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):
-    """One request that was answered. A struct, because thousands of them are made each second."""
+    """One completed request. A Struct, because thousands are created per second."""
 
     host: str
-    at: int  # when it had been answered
+    at: int  # time of the response
     path: str
-    referrer: str | None  # the host that led here; None without one, and for the site itself
-    visitor: bytes | None  # what tells visitors apart; None for a bot. Never stored.
+    referrer: str | None  # the referring host; None without one, and for the site itself
+    visitor: bytes | None  # hash input that identifies a visitor; None for a bot. Never stored.
     status: int
     bytes: int
-    seconds: float  # that it took; of a WebSocket, how long it was open
+    seconds: float  # duration of the request; for a WebSocket, of the connection
 
 
-OURS = Hit("", 0, "", None, None, 0, 0, 0.0)  # Nobody asked for anything.
+PLATFORM_HIT = Hit("", 0, "", None, None, 0, 0, 0.0)  # stands for any request of the platform itself
 
 
 def parse(line: bytes) -> Hit | None:
-    """Return what a line says, OURS for a request of the platform's own, None where it is no line of an access log."""
+    """Parse a line: PLATFORM_HIT for a health probe, None if the line is invalid."""
     try:
-        found = _decode(line)
-        at = int(found.ts * 1000)
+        entry = _decode(line)
+        at = int(entry.ts * 1000)
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, ValueError):
         return None
-    agent = found.header("User-Agent", found.user_agent)
+    agent = entry.header("User-Agent", entry.user_agent)
     if agent == OWN_AGENT:
-        return OURS
-    request = found.request
+        return PLATFORM_HIT
+    request = entry.request
     host = _host(request.host)
     return Hit(
         host=host,
         at=at,
         path=_path(request.uri),
-        referrer=_referrer(found.header("Referer", found.referer), host),
+        referrer=_referrer(entry.header("Referer", entry.referer), host),
         visitor=_visitor(request.client_ip or request.remote_ip, agent),
-        status=found.status,
-        bytes=max(found.size, 0),
-        seconds=found.duration,
+        status=entry.status,
+        bytes=max(entry.size, 0),
+        seconds=entry.duration,
     )
 
 

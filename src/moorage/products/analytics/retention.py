@@ -1,4 +1,4 @@
-"""Forgetting: figures after 90 days, visitors after two days, a day's salt an hour after the day."""
+"""Retention: figures 90 days, visitors 2 days, salts 1 hour after their day."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from moorage.products.analytics.counting import KEPT_MS, PLATFORM, SALTS
 KIND = "analytics.trim"
 EVERY = Cron.parse("7 * * * *")
 SALT_GRACE_MS = HOUR_MS  # The last lines of a day may be read a little later.
-AT_ONCE = 500  # Others wait to write meanwhile, so no unit takes long.
+DELETE_BATCH = 500  # short transactions, because other writers wait for them
 
 
 class TrimAnalytics(msgspec.Struct, frozen=True, tag="analytics.trim"):
-    """Forget what is too old."""
+    """Delete expired analytics data."""
 
 
 def register(handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
@@ -36,7 +36,7 @@ def register(handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
 
 
 async def ensure(db: Database, _now: int) -> None:
-    """Make sure the timetable holds the chore; for the reconciler."""
+    """Add the task to the timetable if it is missing; called by the reconciler."""
     await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
 
 
@@ -46,21 +46,21 @@ def _on_tick(tx: Tx, tick: Tick) -> None:
 
 
 async def trim(run: Run, _: TrimAnalytics) -> None:
-    """Delete in small units until nothing is left to delete."""
-    await run.write(_forget_salts)
+    """Delete expired rows in batches."""
+    await run.write(_delete_salts)
     today = run.db.env.clock.trusted_now() // DAY_MS * DAY_MS
-    await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_HOURS, today - KEPT_MS))
-    await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_TOP, today - KEPT_MS))
-    # Those of yesterday are still needed to say how many came in the last 24 hours.
-    await run.write_until_fewer(AT_ONCE, _trimming(tables.TRIM_VISITORS, today - DAY_MS))
+    await run.write_until_fewer(DELETE_BATCH, _delete_before(tables.TRIM_HOURS, today - KEPT_MS))
+    await run.write_until_fewer(DELETE_BATCH, _delete_before(tables.TRIM_TOP, today - KEPT_MS))
+    # Yesterday's visitors are still needed to count the visitors of the last 24 hours.
+    await run.write_until_fewer(DELETE_BATCH, _delete_before(tables.TRIM_VISITORS, today - DAY_MS))
 
 
-def _trimming(command: Command, before: int) -> Callable[[Tx], int]:
-    return lambda tx: tx.run(command, before=before, most=AT_ONCE)
+def _delete_before(command: Command, before: int) -> Callable[[Tx], int]:
+    return lambda tx: tx.run(command, before=before, most=DELETE_BATCH)
 
 
-@across_organizations("the salts of days are the platform's")
-def _forget_salts(tx: Tx) -> None:
+@across_organizations("daily salts belong to the platform")
+def _delete_salts(tx: Tx) -> None:
     oldest = (tx.trusted_now - SALT_GRACE_MS) // DAY_MS
     for day in vault.names(tx, PLATFORM, SALTS):
         if int(day) < oldest:

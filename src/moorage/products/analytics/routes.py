@@ -1,4 +1,4 @@
-"""The figures of a project's visits."""
+"""Route of a project's analytics."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def make_router() -> Router:
     def read_analytics(tx: Tx, caller: Caller, name: str, query: AnalyticsQuery) -> ProjectAnalytics:
         """Return a project's requests, visitors, bytes, top paths and referrers.
 
-        `range` is `24h` (in hours), `7d`, `30d` or `90d` (in days, UTC); the present hour or day is the last. A visitor
-        counts once a day: no cookie is set and no address is kept, so nobody is recognized on another day. Bots that
-        say what they are count as requests, not as visitors. The top lists have whole days, 20 entries each, and
-        `other` for the rest. Without `enableAnalytics`, `enabled` is false and there are no figures.
+        `range` is `24h` (in hours), `7d`, `30d` or `90d` (in days, UTC); the current hour or day is the last. A visitor
+        counts once a day: no cookie is set and no IP address is stored, so visitors are not recognized on another day.
+        Self-declared bots count as requests, not as visitors. The top lists cover whole days and have 20 entries each,
+        and `other` for the rest. Without `enableAnalytics`, `enabled` is false and there are no figures.
         """
         project = projects.get(tx, caller.org_id, name)
         return service.read(tx, caller.org_id, project, query.range)

@@ -1,4 +1,4 @@
-"""What the route of analytics takes and gives, by its names on the wire."""
+"""Request and response models of the analytics route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was counted of a project, over a span of time."""
+"""Analytics figures of a project over a time range."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from moorage.products.analytics.schemas import (
 from moorage.products.analytics.tables import PATH, REFERRER, STATUSES, Hour
 from moorage.products.projects.tables import Project
 
-SHOWN = 20  # entries of a top list
+TOP_LIST_ENTRIES = 20
 OTHER_NAME = "other"
 ALL_HOURS = (1 << 24) - 1
 
 
 class Window(NamedTuple):
-    """Buckets that stand at multiples of their width in UTC; the present one is the last."""
+    """Buckets aligned to multiples of their width in UTC; the last one is current."""
 
     start: int
     width: int
@@ -49,7 +49,7 @@ def window_of(name: RangeName, now: int) -> Window:
 
 
 def read(tx: Tx, org_id: int, project: Project, name: RangeName) -> ProjectAnalytics:
-    """Return the figures of a project; none at all where they are switched off."""
+    """Return the figures of a project; no figures if analytics is switched off."""
     if not project.enable_analytics:
         return ProjectAnalytics(False, name, _totals([], 0), [], [], [])
     window = window_of(name, tx.now)
@@ -68,19 +68,20 @@ def read(tx: Tx, org_id: int, project: Project, name: RangeName) -> ProjectAnaly
 
 
 def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
-    """Forget what was counted of a project, for whoever deletes it in the same unit.
+    """Delete the figures of a project, in the transaction that deletes the project.
 
-    Its row is locked first: requests that are just being counted are waited for, and go as well.
+    The project's row is locked first, so that figures of a concurrent ingest are committed and deleted too.
     """
-    tx.find(tables.HOLD_PROJECT, org_id=org_id, project_id=project_id)
+    tx.find(tables.LOCK_PROJECT, org_id=org_id, project_id=project_id)
     for command in tables.DELETE_OF_PROJECT:
         tx.run(command, org_id=org_id, project_id=project_id)
 
 
 def _visitors(tx: Tx, org_id: int, project_id: int, window: Window, hours: list[Hour]) -> int:
-    """Return how many there were, each day's counted once.
+    """Return the number of visitors, each counted once a day.
 
-    A window that begins within a day has visitors who came that day before it too, so they are looked up one by one.
+    If the window begins within a day, the visitors of that day are counted from their hour bits: their first visit may
+    precede the window.
     """
     first = window.start // DAY_MS * DAY_MS
     if window.start == first:
@@ -100,11 +101,11 @@ def _totals(hours: list[Hour], visitors: int) -> AnalyticsTotals:
 
 
 def _series(window: Window, hours: list[Hour]) -> list[AnalyticsBucket]:
-    """Return a bucket for each step, also where nothing happened."""
-    found: dict[int, list[Hour]] = {}
+    """Return a bucket for each step, including empty ones."""
+    by_bucket: dict[int, list[Hour]] = {}
     for hour in hours:
-        found.setdefault(hour.start // window.width * window.width, []).append(hour)
-    return [_bucket(start, found.get(start, []), is_day=window.width == DAY_MS) for start in window.buckets]
+        by_bucket.setdefault(hour.start // window.width * window.width, []).append(hour)
+    return [_bucket(start, by_bucket.get(start, []), is_day=window.width == DAY_MS) for start in window.buckets]
 
 
 def _bucket(start: int, hours: list[Hour], *, is_day: bool) -> AnalyticsBucket:
@@ -117,9 +118,9 @@ def _bucket(start: int, hours: list[Hour], *, is_day: bool) -> AnalyticsBucket:
 
 
 def _top(tx: Tx, org_id: int, project_id: int, kind: str, window: Window) -> list[tuple[str, int]]:
-    """Return the largest entries of a list, and in a last one what all others come to."""
+    """Return the largest entries of a list, and the sum of all others as last entry."""
     day = window.start // DAY_MS * DAY_MS
-    top = tx.all(tables.TOP, org_id=org_id, project_id=project_id, kind=kind, start=day, most=SHOWN)
+    top = tx.all(tables.TOP, org_id=org_id, project_id=project_id, kind=kind, start=day, most=TOP_LIST_ENTRIES)
     listed = tx.one(tables.LISTED, org_id=org_id, project_id=project_id, kind=kind, start=day)
     others = listed - sum(requests for _, requests in top)
     return [*top, (OTHER_NAME, others)] if others else top

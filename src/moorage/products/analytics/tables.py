@@ -1,4 +1,4 @@
-"""Figures per project and hour, top lists per day, the visitors of the latest days, and how far the log was read."""
+"""Tables of hourly figures, daily top lists, recent visitors and read positions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.projects.tables import project
 
 PATH, REFERRER = "path", "referrer"
-OTHER = ""  # The name of the row that counts what has none of its own: no path and no host is empty.
+OTHER = ""  # name of the row for all names without an own row; real paths and hosts are never empty
 STATUSES = ("s2xx", "s3xx", "s4xx", "s5xx")
 
 analytics_hour = table(
@@ -39,8 +39,8 @@ analytics_hour = table(
     Column("project_id", Id, nullable=False),
     millis("hour"),  # its start
     Column("requests", BigInteger, nullable=False),
-    Column("visitors", BigInteger, nullable=False),  # different ones in this hour
-    Column("newcomers", BigInteger, nullable=False),  # those of them who were not here before on this day
+    Column("visitors", BigInteger, nullable=False),  # distinct visitors in this hour
+    Column("newcomers", BigInteger, nullable=False),  # visitors with their first request of the day in this hour
     Column("bytes", BigInteger, nullable=False),
     *(Column(name, BigInteger, nullable=False) for name in STATUSES),
     UniqueConstraint("project_id", "hour"),
@@ -66,8 +66,8 @@ analytics_visitor = table(
     Column("org_id", Id, nullable=False),
     Column("project_id", Id, nullable=False),
     millis("day"),  # its start
-    text("visitor"),  # a hash under the day's salt, which nobody has any more once the day is over
-    Column("hours", Integer, nullable=False),  # a bit for each hour of the day in which they were here
+    text("visitor"),  # hash keyed with the day's salt, which is deleted after the day
+    Column("hours", Integer, nullable=False),  # one bit per hour of the day with a request
     UniqueConstraint("project_id", "day", "visitor"),
 )
 Index("ix_analytics_visitor_day", analytics_visitor.c.day)
@@ -75,10 +75,10 @@ Index("ix_analytics_visitor_day", analytics_visitor.c.day)
 analytics_position = table(
     "analytics_position",
     id_column(),
-    text("folder", unique=True),  # the id of a folder with an access log: each machine has one
+    text("folder", unique=True),  # id of a folder with an access log; each machine has one
     Column("head_size", Integer, nullable=False),
-    text("head"),  # the digest of the file's first bytes, which tells it from others whatever it is called
-    Column("position", BigInteger, nullable=False),  # every line before it is counted
+    text("head"),  # digest of the file's first bytes, which identifies the file under any name
+    Column("position", BigInteger, nullable=False),  # every line before this offset is counted
     millis("updated_at"),
 )
 
@@ -97,8 +97,8 @@ class Hour:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where in which file the reading of a log goes on."""
+class LogPosition:
+    """Read position: a file, identified by its first bytes, and an offset in it."""
 
     head_size: int
     head: str
@@ -109,12 +109,12 @@ _h, _t, _v, _p = analytics_hour.c, analytics_top.c, analytics_visitor.c, analyti
 _FIGURES = ("requests", "visitors", "newcomers", "bytes", *STATUSES)
 
 
-def _its(of: Any) -> Any:
+def _scoped(of: Any) -> Any:
     return (of.org_id == arg("org_id")) & (of.project_id == arg("project_id"))
 
 
 def _add_up(into: Table, keys: tuple[str, ...], sums: dict[str, str]) -> Source:
-    """An INSERT that adds to the row which is there already; `sums` gives each column's operator."""
+    """Return an upsert that adds to an existing row; `sums` maps columns to operators."""
 
     def source(dialect: str) -> ClauseElement:
         make: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
@@ -127,12 +127,12 @@ def _add_up(into: Table, keys: tuple[str, ...], sums: dict[str, str]) -> Source:
 
 
 def as_list(values: Any) -> str:
-    """Write values as the JSON that `_given` reads."""
+    """Encode values as the JSON array that `_given` expands."""
     return msgspec.json.encode(values).decode()
 
 
 def _given(dialect: str) -> Select[Any]:
-    """The texts of a parameter that is a JSON array."""
+    """Select the elements of the JSON array parameter `given`."""
     values = arg("given", Text)
     if dialect == "sqlite":
         return select(func.json_each(values).table_valued("value").c.value)
@@ -153,28 +153,30 @@ ADD_VISITOR = Command(
 )
 
 HOURS = Query(
-    select(_h.hour, *(_h[name] for name in _FIGURES)).where(_its(_h) & (_h.hour >= arg("start"))).order_by(_h.hour),
+    select(_h.hour, *(_h[name] for name in _FIGURES)).where(_scoped(_h) & (_h.hour >= arg("start"))).order_by(_h.hour),
     Hour,
 )
 NEWCOMERS: Query[int] = Query(
     select(cast(func.coalesce(func.sum(_h.newcomers), 0), BigInteger)).where(
-        _its(_h) & (_h.hour >= arg("start")) & (_h.hour < arg("end"))
+        _scoped(_h) & (_h.hour >= arg("start")) & (_h.hour < arg("end"))
     ),
     scalar,
 )
-# Those of one day who were here in any of some hours.
+# Visitors of a day with a request in any of the given hours.
 COUNT_VISITORS: Query[int] = Query(
-    select(func.count()).where(_its(_v) & (_v.day == arg("day")) & (_v.hours.bitwise_and(arg("hours", Integer)) != 0)),
+    select(func.count()).where(
+        _scoped(_v) & (_v.day == arg("day")) & (_v.hours.bitwise_and(arg("hours", Integer)) != 0)
+    ),
     scalar,
 )
 KNOWN_VISITORS: Query[tuple[str, int]] = Query(
     lambda dialect: select(_v.visitor, _v.hours).where(
-        _its(_v) & (_v.day == arg("day")) & _v.visitor.in_(_given(dialect))
+        _scoped(_v) & (_v.day == arg("day")) & _v.visitor.in_(_given(dialect))
     ),
     pair,
 )
 
-_list = _its(_t) & (_t.kind == arg("kind"))
+_list = _scoped(_t) & (_t.kind == arg("kind"))
 _requests = cast(func.sum(_t.requests), BigInteger)
 TOP: Query[tuple[str, int]] = Query(
     select(_t.name, _requests)
@@ -193,11 +195,11 @@ KNOWN_NAMES: Query[str] = Query(
 COUNT_NAMES: Query[int] = Query(select(func.count()).where(_list & (_t.day == arg("day")) & (_t.name != OTHER)), scalar)
 
 
-def _hold_projects(dialect: str) -> ClauseElement:
-    """Of some projects, those that exist and are counted. On PostgreSQL they are locked until the end of the unit.
+def _lock_projects(dialect: str) -> ClauseElement:
+    """Select the given projects with analytics, and on PostgreSQL lock them.
 
-    So a project cannot go while its figures are written, and of two machines that count visits to one project the
-    second sees which visitors the first has counted.
+    The lock prevents the deletion of a project while its figures are written, and serialises two machines that count
+    visits to one project, so that the second sees the visitors of the first.
     """
     ids = _given(dialect).subquery()
     return (
@@ -208,8 +210,8 @@ def _hold_projects(dialect: str) -> ClauseElement:
     )
 
 
-HOLD_PROJECTS: Query[int] = Query(_hold_projects, scalar)
-HOLD_PROJECT: Query[int] = Query(
+LOCK_PROJECTS: Query[int] = Query(_lock_projects, scalar)
+LOCK_PROJECT: Query[int] = Query(
     select(project.c.id)
     .where((project.c.org_id == arg("org_id")) & (project.c.id == arg("project_id")))
     .with_for_update(),
@@ -219,11 +221,11 @@ PROJECT_NAMED: Query[tuple[int, int]] = Query(
     select(project.c.org_id, project.c.id).where(project.c.name == arg("name")), pair
 )
 
-FIND_PLACE = Query(select(_p.head_size, _p.head, _p.position).where(_p.folder == arg("folder")), Place)
-ADD_PLACE: Query[int] = Query(
+FIND_POSITION = Query(select(_p.head_size, _p.head, _p.position).where(_p.folder == arg("folder")), LogPosition)
+ADD_POSITION: Query[int] = Query(
     insert_or_ignore(analytics_position), scalar, sets=("folder", "head_size", "head", "position", "updated_at")
 )
-MOVE_ON = Command(
+ADVANCE_POSITION = Command(
     update(analytics_position)
     .where(
         (_p.folder == arg("folder"))
@@ -235,12 +237,12 @@ MOVE_ON = Command(
 )
 
 DELETE_OF_PROJECT = tuple(
-    Command(delete(of).where(_its(of.c))) for of in (analytics_hour, analytics_top, analytics_visitor)
+    Command(delete(of).where(_scoped(of.c))) for of in (analytics_hour, analytics_top, analytics_visitor)
 )
 
 
 def _trim(of: Table, column: str) -> Command:
-    """Delete some of the rows from before a moment."""
+    """Return a command that deletes at most `most` rows older than `before`."""
     oldest = select(of.c.id).where(of.c[column] < arg("before")).limit(arg("most", Integer))
     return Command(delete(of).where(of.c.id.in_(oldest)))
 
