@@ -41,7 +41,7 @@ class Control:
         self.recorder = Recorder(
             db, telemetry, settings.folder("spool"), FunctionLogs.of(settings), on_scheduled=jobs.on_scheduled
         )
-        self.runner = ScheduleRunner(db, self.edge, telemetry, self.recorder.catch_up, most=most, again_s=0.01)
+        self.runner = ScheduleRunner(db, self.edge, telemetry, self.recorder.catch_up, max_in_flight=most, retry_s=0.01)
         ticks: dict[str, TickHandler] = {}
         jobs.register(Handlers(), ticks, self.runner)
         self.scheduler = Scheduler(db, telemetry, ticks)

@@ -1,4 +1,4 @@
-"""What makes schedules run: their ticks, what the records of their runs mean, and what deletions take along."""
+"""Ticks of schedules, records of their runs, and cleanup after deletions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moorage.runtime.edge.spool import Record
 
 
 def register(handlers: Handlers, ticks: dict[str, TickHandler], runner: ScheduleRunner) -> None:
-    """Register for ticks and for deleted organizations."""
+    """Register the tick and the deletion of organizations."""
 
     def on_tick(tx: Tx, tick: Tick) -> None:
         activation_id = service.new_activation_id(tx.env.settings)
@@ -23,8 +23,8 @@ def register(handlers: Handlers, ticks: dict[str, TickHandler], runner: Schedule
             run = service.begin_run(tx, tick.org_id, int(tick.ref), activation_id, tick.at)
         except service.NoSuchSchedule:
             return
-        # Only to be quick: a run that is not taken here is found by the reconciler.
-        tx.after_commit(lambda: runner.take(run))
+        # Saves time only: the reconciler finds a run that is not submitted here.
+        tx.after_commit(lambda: runner.submit(run))
 
     ticks[KIND] = on_tick
     handlers.listen(OrganizationDeleted, forget)
@@ -35,10 +35,10 @@ def forget(tx: Tx, event: OrganizationDeleted) -> None:
 
 
 def on_scheduled(tx: Tx, starts: Iterable[Record], ends: Iterable[Record]) -> None:
-    """Take in the records of scheduled runs, in the transaction that marks them as read."""
+    """Apply the records of scheduled runs, in the transaction that marks them as read."""
     for start in starts:
-        service.note_start(tx, start.activation, start.started_ms)
-    # In the order of schedules, so that two machines that record at the same time do not wait for each other.
+        service.record_start(tx, start.activation, start.started_ms)
+    # Ordered by schedule id, so that two machines that record at the same time cannot deadlock.
     for end in sorted(ends, key=lambda record: (record.schedule_id, record.started_ms)):
         error = None if end.ok else end.error or "the function failed"
         service.finish(tx, end.activation, end.started_ms, error)

@@ -1,4 +1,4 @@
-"""Scheduled functions: a function, when it runs, and what it is given."""
+"""Routes of scheduled functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_router(runner: ScheduleRunner) -> Router:
     @router.get("/scheduled-functions")
     def list_scheduled_functions(tx: Tx, caller: Caller) -> list[ScheduledFunction]:
         """List the organization's scheduled functions, oldest first."""
-        return [ScheduledFunction.of(found) for found in service.all_of(tx, caller.org_id)]
+        return [ScheduledFunction.of(schedule) for schedule in service.all_of(tx, caller.org_id)]
 
     @router.post("/scheduled-functions", floor=Role.MEMBER)
     def create_scheduled_function(tx: Tx, caller: Caller, body: CreateScheduledFunctionInput) -> ScheduledFunction:
@@ -47,30 +47,30 @@ def make_router(runner: ScheduleRunner) -> Router:
     def update_scheduled_function(
         tx: Tx, caller: Caller, schedule_id: int, body: UpdateScheduledFunctionInput
     ) -> ScheduledFunction:
-        """Change when a scheduled function runs, whether it does, or what it is given.
+        """Update the times, the parameters or `enabled` of a scheduled function.
 
-        Another time, zone or switch counts from now. New `params` keep the next run where it is.
+        New times, a new timezone and `enabled` apply from now on. New `params` do not move the next run.
         """
-        changed = service.update(tx, caller.org_id, caller.as_actor, schedule_id, body.changes())
-        return ScheduledFunction.of(changed)
+        schedule = service.update(tx, caller.org_id, caller.as_actor, schedule_id, body.changes())
+        return ScheduledFunction.of(schedule)
 
     @router.delete("/scheduled-functions/{schedule_id}", floor=Role.MEMBER)
     def delete_scheduled_function(tx: Tx, caller: Caller, schedule_id: int) -> None:
-        """Delete a scheduled function. A run that is under way ends on its own and no longer counts."""
+        """Delete a scheduled function. A running run is not cancelled and does not count."""
         service.delete(tx, caller.org_id, caller.as_actor, schedule_id)
 
     @router.post("/scheduled-functions/{schedule_id}/run", floor=Role.MEMBER)
     async def run_scheduled_function(caller: Caller, request: Request, schedule_id: int) -> InvokeFunctionResult:
-        """Run a scheduled function now, also one that is switched off, and return what came of it.
+        """Run a scheduled function now, even if it is disabled, and return the result.
 
-        The run counts like any other; the next one stays where it is.
+        The run counts like any other and does not move the next run.
         """
         try:
             return InvokeFunctionResult.of(await runner.run_now(caller.org_id, schedule_id))
         except RateLimited as error:
             busy = failure(error, request.trace_id)
             busy.headers.append((b"retry-after", b"%d" % BUSY_S))
-            # A handler's type documents its success; the dispatcher passes a whole answer on as it is.
+            # The return type documents the success; the dispatcher sends a complete response unchanged.
             return cast(InvokeFunctionResult, busy)
 
     return router

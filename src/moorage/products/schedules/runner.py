@@ -1,8 +1,8 @@
-"""Sends the runs that are due to the function gateway and sees each through to the moment it is counted.
+"""Sends due runs to the edge and drives each run until it is counted.
 
-A run's row is written in the transaction of its tick, so nothing here has to survive a crash. What a crash leaves is
-a row, and three cases: it was counted (then it is gone), it was started (then its end is waited for, and it is never
-sent again), or it was not started (then it is sent, under the same activation id, which the gateway runs once).
+The transaction of a tick inserts the run's row, so this module keeps no durable state. After a crash a run is in one of
+three states: counted (its row is gone), started (the runner waits for its end and never sends it again), or not started
+(the runner sends it with the same activation id, which the edge executes once).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from moorage.products.functions.edge_client import Call, EdgeClient, EdgeLost, E
 from moorage.products.schedules import service
 from moorage.products.schedules.tables import Run
 
-MOST_IN_FLIGHT = 2_000  # Each holds a connection; a function may take a quarter of an hour.
-PATIENCE_MS = 5 * MINUTE_MS  # As long as a missed tick may be late.
-# A function that has just been deployed, or a gateway that has just started, is known within a moment.
-UNKNOWN_MS = 10 * SECOND_MS
-AFTER_TIMEOUT_MS = 30 * SECOND_MS  # for an end to be recorded, beyond the longest the function may run
-# Where others may be at work on the same runs, those that are younger than this are left to them.
-GRACE_MS = 5 * SECOND_MS
+MAX_IN_FLIGHT = 2_000  # Each run holds a connection; a function may run for 15 minutes.
+SEND_TIMEOUT_MS = 5 * MINUTE_MS  # the same time by which a missed tick may be late
+# Time for the edge to load a function that was just deployed, or all functions after its own start.
+UNKNOWN_FUNCTION_MS = 10 * SECOND_MS
+RECORD_TIMEOUT_MS = 30 * SECOND_MS  # for the end of a run to be recorded, after the function's timeout
+# Another process on the same database may be about to send a younger run.
+ADOPTION_AGE_MS = 5 * SECOND_MS
 STRANDED_MS = HOUR_MS
-AGAIN_S = 1.0
+RETRY_INTERVAL_S = 1.0
 BATCH = 5_000
 
 NEVER_SENT = "the platform was not running when this run was due"
@@ -41,13 +41,13 @@ STRANDED = "the machine that this run was given to has not come back"
 
 class NotReady(Internal):
     def __init__(self) -> None:
-        super().__init__("The function gateway does not know the function yet; try again in a moment")
+        super().__init__("The edge has not loaded the function yet; try again in a moment")
 
 
 class ScheduleRunner:
-    """Keeps many runs in flight at once.
+    """Drives many runs concurrently.
 
-    `catch_up` returns when everything that the gateway wrote before is recorded, or False where it could not be.
+    `catch_up` returns True once all records that the edge wrote before the call are stored, else False.
     """
 
     def __init__(
@@ -57,34 +57,34 @@ class ScheduleRunner:
         telemetry: Telemetry,
         catch_up: Callable[[], Awaitable[bool]],
         *,
-        most: int = MOST_IN_FLIGHT,
-        again_s: float = AGAIN_S,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        retry_s: float = RETRY_INTERVAL_S,
     ) -> None:
         self.db = db
         self.edge = edge
         self.telemetry = telemetry
         self._catch_up = catch_up
-        self._most = most
-        self._again_s = again_s
-        self._waiting: dict[str, None] = {}  # by activation, in order
+        self._max_in_flight = max_in_flight
+        self._retry_s = retry_s
+        self._waiting: dict[str, None] = {}  # activation ids, in order
         self._in_flight: dict[str, asyncio.Task[Any]] = {}
-        self._by_hand: set[str] = set()
-        self._answered: dict[str, Outcome] = {}  # since the last look; their records are on the way
-        self._gateway = GatewayStart(edge, again_s)
+        self._manual: set[str] = set()
+        self._answered: dict[str, Outcome] = {}  # since the last `ensure`; their records are not stored yet
+        self._edge_start = EdgeStart(edge, retry_s)
 
-    def take(self, run: Run) -> None:
-        """Start a run that has just been recorded; called in the event loop."""
+    def submit(self, run: Run) -> None:
+        """Start a run that was just inserted; must be called in the event loop."""
         if run.activation_id in self._in_flight:
             return
-        if len(self._in_flight) < self._most:
-            self._start(run.activation_id, self._see_through(run.activation_id, run))
+        if len(self._in_flight) < self._max_in_flight:
+            self._start(run.activation_id, self._drive(run.activation_id, run))
         else:
             self._waiting[run.activation_id] = None
 
     async def ensure(self, db: Database, now: int) -> None:
-        """Count what was answered and left no record, and take up the runs that nobody sees through.
+        """Count answered runs that left no record, and adopt runs without a process.
 
-        Their process died, or never got to them.
+        The process of such a run died, or never started the run.
         """
         answered, self._answered = self._answered, {}
         if answered:
@@ -92,16 +92,16 @@ class ScheduleRunner:
         tag = service.machine_tag(db.env.settings)
         for run in await db.read(partial(service.open_runs, before=now, most=BATCH)):
             if run.function_id is None:
-                await db.write(partial(service.forget_run, activation_id=run.activation_id))
+                await db.write(partial(service.discard_run, activation_id=run.activation_id))
             elif run.activation_id in answered:
-                await self._finish_as_answered(run, answered[run.activation_id])
+                await self._finish_with_outcome(run, answered[run.activation_id])
             elif db.dialect == "postgresql" and not run.activation_id.startswith(tag):
                 await self._end_stranded(run, now)
-            elif db.dialect == "sqlite" or now - run.due_at >= GRACE_MS:
-                self._take_up(run.activation_id)
+            elif db.dialect == "sqlite" or now - run.due_at >= ADOPTION_AGE_MS:
+                self._adopt(run.activation_id)
 
     async def run_now(self, org_id: int, schedule_id: int) -> Outcome:
-        """Run a schedule because somebody asked, and return what came of it once it is counted."""
+        """Run a schedule now and return its result after it was counted."""
         activation_id = service.new_activation_id(self.db.env.settings)
         begin = partial(
             service.begin_run,
@@ -110,14 +110,14 @@ class ScheduleRunner:
             activation_id=activation_id,
             due_at=self.db.env.clock.now(),
         )
-        self._by_hand.add(activation_id)
+        self._manual.add(activation_id)
         try:
-            return await self._run_by_hand(await self.db.write(begin))
+            return await self._run_manually(await self.db.write(begin))
         finally:
-            self._by_hand.discard(activation_id)
+            self._manual.discard(activation_id)
 
     async def stop(self) -> None:
-        """Let go of everything; the next start takes it up from the store."""
+        """Cancel all runs; the next start resumes them from the database."""
         self._waiting.clear()
         tasks = list(self._in_flight.values())
         for task in tasks:
@@ -125,74 +125,74 @@ class ScheduleRunner:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def idle(self) -> None:
-        """Return once nothing is in flight; for those who step the runner by hand."""
+        """Return once no run is in flight; for tests."""
         while self._in_flight:
             await asyncio.wait(self._in_flight.values())
             await asyncio.sleep(0)
 
-    def _take_up(self, activation_id: str) -> None:
-        places = (self._in_flight, self._waiting, self._by_hand, self._answered)
-        is_known = any(activation_id in known for known in places)
-        if not is_known and len(self._in_flight) < self._most:
-            self._start(activation_id, self._see_through(activation_id, may_be_sent=True))
+    def _adopt(self, activation_id: str) -> None:
+        active = (self._in_flight, self._waiting, self._manual, self._answered)
+        is_known = any(activation_id in known for known in active)
+        if not is_known and len(self._in_flight) < self._max_in_flight:
+            self._start(activation_id, self._drive(activation_id, may_have_started=True))
 
     def _start(self, activation_id: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._in_flight[activation_id] = task
-        task.add_done_callback(partial(self._ended, activation_id))
+        task.add_done_callback(partial(self._on_done, activation_id))
 
-    def _ended(self, activation_id: str, task: asyncio.Task[None]) -> None:
+    def _on_done(self, activation_id: str, task: asyncio.Task[None]) -> None:
         del self._in_flight[activation_id]
         if not task.cancelled() and (error := task.exception()) is not None:
-            # The row stands: the reconciler takes the run up again.
+            # The row remains: the reconciler resumes the run.
             self.telemetry.crashed(None, error, where="schedule run")
         if self._waiting:
             following = next(iter(self._waiting))
             del self._waiting[following]
-            self._start(following, self._see_through(following))
+            self._start(following, self._drive(following))
 
-    async def _see_through(self, activation_id: str, run: Run | None = None, *, may_be_sent: bool = False) -> None:
-        """Send a run until the gateway takes it, and return when it is answered or counted."""
-        why, unknown_since = NEVER_SENT, None
-        while run := run or await self._find(activation_id, may_be_sent):
+    async def _drive(self, activation_id: str, run: Run | None = None, *, may_have_started: bool = False) -> None:
+        """Send a run until the edge accepts it; return when it is answered or counted."""
+        error_message, unknown_since = NEVER_SENT, None
+        while run := run or await self._find(activation_id, may_have_started):
             now = self.db.env.clock.now()
             if run.started_at is not None:
                 if await self._is_cut_short(run, run.started_at, now):
                     return await self._finish(run, run.started_at, CUT_SHORT)
-            elif now - run.due_at >= PATIENCE_MS or (unknown_since and now - unknown_since >= UNKNOWN_MS):
-                return await self._finish(run, run.due_at, why)
+            elif now - run.due_at >= SEND_TIMEOUT_MS or (unknown_since and now - unknown_since >= UNKNOWN_FUNCTION_MS):
+                return await self._finish(run, run.due_at, error_message)
             else:
                 try:
                     self._answered[activation_id] = await self.edge.invoke(_call(run))
                     return None
                 except (EdgeLost, Conflict):
-                    may_be_sent = True
+                    may_have_started = True
                 except NotFound as error:
-                    why, unknown_since = error.message, unknown_since or now
+                    error_message, unknown_since = error.message, unknown_since or now
                 except (RateLimited, EdgeUnreachable) as error:
-                    why, unknown_since = error.message, None
+                    error_message, unknown_since = error.message, None
             run = None
-            await asyncio.sleep(self._again_s)
+            await asyncio.sleep(self._retry_s)
         return None
 
-    async def _find(self, activation_id: str, may_be_sent: bool) -> Run | None:
-        """Return a run as it stands; where it may have been sent, after everything that is known of it is recorded."""
-        # As long as some records are unread, a run that started may look as if it had not.
-        while may_be_sent and await self._catch_up() is False:  # noqa: ASYNC110 - the recorder tells by its answer
-            await asyncio.sleep(self._again_s)
+    async def _find(self, activation_id: str, may_have_started: bool) -> Run | None:
+        """Return a run; if it may have been sent, store all records of the edge first."""
+        # While records are unread, a started run looks as if it had not started.
+        while may_have_started and await self._catch_up() is False:  # noqa: ASYNC110 - the recorder has no event to wait for
+            await asyncio.sleep(self._retry_s)
         run = await self.db.peek(partial(service.find_run, activation_id=activation_id))
         return None if run is None or run.function_id is None else run
 
     async def _is_cut_short(self, run: Run, started_at: int, now: int) -> bool:
-        """Tell whether no end of a run can come any more: its time is up, or the gateway that had it is gone.
+        """Return whether no end can follow: the run timed out, or its edge is gone.
 
-        Only that gateway could write the end. So once another one runs, and all that was written is recorded, a run
-        that still has its row has none.
+        Only the edge process that started a run records its end. So if a newer edge process runs, and all records are
+        stored, a run that still has its row will get no end.
         """
-        if now >= started_at + (run.timeout_ms or 0) + AFTER_TIMEOUT_MS:
+        if now >= started_at + (run.timeout_ms or 0) + RECORD_TIMEOUT_MS:
             return True
-        # A gateway with a data folder of its own leaves its records to another process.
-        if self.db.env.settings.edge_socket or started_at >= await self._gateway.find_ms():
+        # Another process stores the records of an edge with its own data folder.
+        if self.db.env.settings.edge_socket or started_at >= await self._edge_start.latest_ms():
             return False
         return await self._catch_up()
 
@@ -200,7 +200,7 @@ class ScheduleRunner:
         if now - run.due_at >= STRANDED_MS:
             await self._finish(run, run.started_at or run.due_at, STRANDED)
 
-    async def _finish_as_answered(self, run: Run, outcome: Outcome) -> None:
+    async def _finish_with_outcome(self, run: Run, outcome: Outcome) -> None:
         started_at = run.started_at or self.db.env.clock.now() - int(outcome.duration_ms)
         error = None if outcome.status == "success" else outcome.error or "the function failed"
         await self._finish(run, started_at, error)
@@ -210,59 +210,59 @@ class ScheduleRunner:
             partial(service.finish, activation_id=run.activation_id, started_at=started_at, error=error)
         )
 
-    async def _run_by_hand(self, run: Run) -> Outcome:
+    async def _run_manually(self, run: Run) -> Outcome:
         try:
-            outcome = await self._invoke_when_known(run)
+            outcome = await self._invoke_when_loaded(run)
         except (EdgeLost, Conflict):
-            await self._let_go(run.activation_id)
+            await self._abandon(run.activation_id)
             raise
         except MoorageError:
-            await self.db.write(partial(service.forget_run, activation_id=run.activation_id))
+            await self.db.write(partial(service.discard_run, activation_id=run.activation_id))
             raise
         await self._catch_up()
-        if await self._find(run.activation_id, may_be_sent=False) is not None:
-            await self._finish_as_answered(run, outcome)
+        if await self._find(run.activation_id, may_have_started=False) is not None:
+            await self._finish_with_outcome(run, outcome)
         return outcome
 
-    async def _invoke_when_known(self, run: Run) -> Outcome:
-        give_up_at = self.db.env.clock.now() + UNKNOWN_MS // 2
+    async def _invoke_when_loaded(self, run: Run) -> Outcome:
+        give_up_at = self.db.env.clock.now() + UNKNOWN_FUNCTION_MS // 2
         while True:
             try:
                 return await self.edge.invoke(_call(run))
             except NotFound:
                 if self.db.env.clock.now() >= give_up_at:
                     raise NotReady from None
-            await asyncio.sleep(self._again_s / 4)
+            await asyncio.sleep(self._retry_s / 4)
 
-    async def _let_go(self, activation_id: str) -> None:
-        """Leave a run whose answer was lost: one that started is counted when it ends, any other does not count.
+    async def _abandon(self, activation_id: str) -> None:
+        """Handle a lost response: count the run at its end if it started, else discard it.
 
-        It is not sent again: whoever asked for it is told, and asks again.
+        The run is not sent again: the caller gets the error and may retry.
         """
-        run = await self._find(activation_id, may_be_sent=True)
+        run = await self._find(activation_id, may_have_started=True)
         if run is not None and run.started_at is not None:
-            self._start(activation_id, self._see_through(activation_id, may_be_sent=True))
+            self._start(activation_id, self._drive(activation_id, may_have_started=True))
         else:
-            await self.db.write(partial(service.forget_run, activation_id=activation_id))
+            await self.db.write(partial(service.discard_run, activation_id=activation_id))
 
 
-class GatewayStart:
-    """When the gateway that runs now started, asked for once in a while, however many want to know."""
+class EdgeStart:
+    """Start time of the running edge process, cached for `max_age_s`."""
 
-    def __init__(self, edge: EdgeClient, again_s: float) -> None:
+    def __init__(self, edge: EdgeClient, max_age_s: float) -> None:
         self._edge = edge
-        self._again_s = again_s
-        self._asked_at = float("-inf")
-        self._known_ms = 0
+        self._max_age_s = max_age_s
+        self._queried_at = float("-inf")
+        self._latest_ms = 0
 
-    async def find_ms(self) -> int:
-        """Return the latest start that is known of, or 0. What was known stays true: starts only get later."""
+    async def latest_ms(self) -> int:
+        """Return the latest known start, or 0. A cached value is a lower bound."""
         now = asyncio.get_running_loop().time()
-        if now - self._asked_at >= self._again_s:
-            self._asked_at = now
+        if now - self._queried_at >= self._max_age_s:
+            self._queried_at = now
             with contextlib.suppress(MoorageError, TypeError, ValueError):
-                self._known_ms = int(float((await self._edge.health()).started) * 1000)
-        return self._known_ms
+                self._latest_ms = int(float((await self._edge.health()).started) * 1000)
+        return self._latest_ms
 
 
 def _call(run: Run) -> Call:

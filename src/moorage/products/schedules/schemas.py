@@ -1,4 +1,4 @@
-"""What the routes of scheduled functions take and give, by its names on the wire."""
+"""Request and response models of the scheduled function routes."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class CreateScheduledFunctionInput(Input):
     cron_schedule: CronText
     timezone: Timezone = "UTC"
     enabled: bool = True
-    params: Params = optional(description="What each run is given; `{}` where it is left out.")
-    payload: Params = optional(description="Another name of `params`, which wins where both are sent.")
+    params: Params = optional(description="The parameters of each run; `{}` if omitted.")
+    payload: Params = optional(description="Alias of `params`; ignored if `params` is sent too.")
 
     def new(self) -> New:
         params = _params(self.params, self.payload)
@@ -63,7 +63,7 @@ class UpdateScheduledFunctionInput(Input):
     timezone: Timezone = optional()
     enabled: bool = optional()
     params: Params = optional()
-    payload: Params = optional(description="Another name of `params`, which wins where both are sent.")
+    payload: Params = optional(description="Alias of `params`; ignored if `params` is sent too.")
 
     def changes(self) -> Changes:
         return Changes(self.cron_schedule, self.timezone, self.enabled, _params(self.params, self.payload))
@@ -92,23 +92,23 @@ class ScheduledFunction(Output, frozen=True):
     updated_at: str | None
 
     @classmethod
-    def of(cls, found: Schedule) -> ScheduledFunction:
+    def of(cls, row: Schedule) -> ScheduledFunction:
         return cls(
-            id=found.id,
-            name=found.name,
-            function_id=found.function_id,
-            function_name=found.function_name,
-            organization_id=str(found.org_id),
-            cron_schedule=found.cron,
-            timezone=found.timezone,
-            enabled=found.enabled,
-            # It is JSON already, and goes out as it was stored.
-            params=cast("dict[str, Any]", msgspec.Raw(found.params.encode())),
-            last_run_at=to_wire_or_none(found.last_run_at),
-            next_run_at=to_wire_or_none(found.next_run_at),
-            last_status=found.last_status,
-            last_error=found.last_error,
-            total_runs=found.total_runs,
-            created_at=to_wire(found.created_at),
-            updated_at=to_wire(found.updated_at),
+            id=row.id,
+            name=row.name,
+            function_id=row.function_id,
+            function_name=row.function_name,
+            organization_id=str(row.org_id),
+            cron_schedule=row.cron,
+            timezone=row.timezone,
+            enabled=row.enabled,
+            # Stored as JSON; sent without parsing.
+            params=cast("dict[str, Any]", msgspec.Raw(row.params.encode())),
+            last_run_at=to_wire_or_none(row.last_run_at),
+            next_run_at=to_wire_or_none(row.next_run_at),
+            last_status=row.last_status,
+            last_error=row.last_error,
+            total_runs=row.total_runs,
+            created_at=to_wire(row.created_at),
+            updated_at=to_wire(row.updated_at),
         )

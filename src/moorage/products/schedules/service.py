@@ -1,7 +1,7 @@
-"""Scheduled functions: made, changed, deleted; and their runs, each of which is recorded before it is sent.
+"""Scheduled functions: create, update and delete them, and record their runs.
 
-A run's row is its durable intent and its receipt: it is written when the run becomes due and taken away by whoever
-counts it, so a run that has no row any more has been counted, and one that has a row has not.
+The row of a run is inserted when the run becomes due, before the run is sent. The transaction that counts the run
+deletes the row. So a run with a row is not counted yet, and a run without one is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from moorage.products.schedules import tables
 from moorage.products.schedules.tables import KIND, Run, Schedule
 from moorage.settings import Settings
 
-SHOWN_ERROR = 2_000
+MAX_ERROR_CHARS = 2_000
 TAG_CHARS = 8
 _encode = msgspec.json.Encoder().encode
 
@@ -46,7 +46,7 @@ class NoSuchSchedule(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an edit sets; None keeps what is there."""
+    """New values of an update; None keeps the current value."""
 
     cron: str | None = None
     timezone: str | None = None
@@ -68,15 +68,15 @@ def all_of(tx: Tx, org_id: int) -> list[Schedule]:
 
 
 def get(tx: Tx, org_id: int, schedule_id: int) -> Schedule:
-    found = tx.find(tables.FIND, org_id=org_id, id=schedule_id)
-    if found is None:
+    schedule = tx.find(tables.FIND, org_id=org_id, id=schedule_id)
+    if schedule is None:
         raise NoSuchSchedule
-    return found
+    return schedule
 
 
 def create(tx: Tx, org_id: int, actor: Actor, new: New) -> Schedule:
-    """Make a schedule; raises NotFound where there is no such function."""
-    # An organization's feed has one writer at a time, so from here on its functions stay.
+    """Create a schedule; raises NotFound if the function does not exist."""
+    # The audit feed of an organization has one writer at a time: no other transaction can delete its functions now.
     audit.record(tx, org_id, actor, "schedule.created", Target("schedule", new.name))
     schedule_id = tx.find(
         tables.ADD,
@@ -98,7 +98,7 @@ def create(tx: Tx, org_id: int, actor: Actor, new: New) -> Schedule:
 
 
 def update(tx: Tx, org_id: int, actor: Actor, schedule_id: int, changes: Changes) -> Schedule:
-    """Change a schedule. Another time, zone or switch counts from now; anything else keeps the next tick."""
+    """Update a schedule; a new cron, timezone or `enabled` recomputes the next tick."""
     before = tx.find(tables.LOCK, org_id=org_id, id=schedule_id)
     if before is None:
         raise NoSuchSchedule
@@ -122,13 +122,13 @@ def update(tx: Tx, org_id: int, actor: Actor, schedule_id: int, changes: Changes
 
 
 def delete(tx: Tx, org_id: int, actor: Actor, schedule_id: int) -> None:
-    found = get(tx, org_id, schedule_id)
+    schedule = get(tx, org_id, schedule_id)
     _remove(tx, org_id, schedule_id)
-    audit.record(tx, org_id, actor, "schedule.deleted", Target("schedule", found.name))
+    audit.record(tx, org_id, actor, "schedule.deleted", Target("schedule", schedule.name))
 
 
 def remove_of_function(tx: Tx, org_id: int, function_id: int) -> None:
-    """Remove the schedules of a function, in the transaction that deletes it. Safe to repeat."""
+    """Remove the schedules of a function, in the transaction that deletes it."""
     for schedule_id in tx.all(tables.IDS_OF_FUNCTION, org_id=org_id, function_id=function_id):
         _remove(tx, org_id, schedule_id)
 
@@ -139,12 +139,12 @@ def remove_of_organization(tx: Tx, org_id: int) -> None:
 
 
 def begin_run(tx: Tx, org_id: int, schedule_id: int, activation_id: str, due_at: int) -> Run:
-    """Record that a run is due, and return it; raises NotFound where the schedule is gone."""
-    found = tx.find(tables.TO_RUN, org_id=org_id, id=schedule_id)
-    if found is None:
+    """Insert the row of a due run; raises NotFound if the schedule is deleted."""
+    function = tx.find(tables.TO_RUN, org_id=org_id, id=schedule_id)
+    if function is None:
         raise NoSuchSchedule
     tx.run(tables.ADD_RUN, org_id=org_id, schedule_id=schedule_id, activation_id=activation_id, due_at=due_at)
-    return Run(org_id, schedule_id, activation_id, due_at, None, *found)
+    return Run(org_id, schedule_id, activation_id, due_at, None, *function)
 
 
 def new_activation_id(settings: Settings) -> str:
@@ -156,39 +156,39 @@ def find_run(tx: Tx, activation_id: str) -> Run | None:
     return tx.find(tables.FIND_RUN, activation_id=activation_id)
 
 
-@across_organizations("the runs of every organization are seen through")
+@across_organizations("the runner drives the runs of every organization")
 def open_runs(tx: Tx, before: int, most: int) -> list[Run]:
-    """Return the runs that were due before a moment and are not counted yet, oldest first."""
+    """Return the uncounted runs that were due before a time, oldest first."""
     return tx.all(tables.OPEN_RUNS, before=before, most=most)
 
 
 @across_organizations("an activation id names its run")
-def note_start(tx: Tx, activation_id: str, started_at: int) -> None:
+def record_start(tx: Tx, activation_id: str, started_at: int) -> None:
     tx.run(tables.SET_STARTED, activation_id=activation_id, started=started_at)
 
 
 @across_organizations("an activation id names its run")
 def finish(tx: Tx, activation_id: str, started_at: int, error: str | None) -> bool:
-    """Count a run, once: return False where it was counted before, or its schedule was deleted meanwhile."""
+    """Count a run once; return False if it is counted or its schedule is deleted."""
     schedule_id = tx.find(tables.TAKE_RUN, activation_id=activation_id)
     if schedule_id is None:
         return False
-    shown = None if error is None else error.replace("\x00", "")[:SHOWN_ERROR]
+    shown = None if error is None else error.replace("\x00", "")[:MAX_ERROR_CHARS]
     status = "success" if error is None else "error"
     return tx.run(tables.COUNT_RUN, id=schedule_id, started=started_at, status=status, error=shown) == 1
 
 
 @across_organizations("an activation id names its run")
-def forget_run(tx: Tx, activation_id: str) -> None:
-    """Take back a run that never started: it does not count."""
+def discard_run(tx: Tx, activation_id: str) -> None:
+    """Delete the row of a run that never started, without counting it."""
     tx.find(tables.TAKE_RUN, activation_id=activation_id)
 
 
 def machine_tag(settings: Settings) -> str:
-    """Return what the activation ids of this machine's runs begin with.
+    """Return the prefix of the activation ids of this machine's runs.
 
-    Whether a run started is known only where the records of the function gateway are that it was sent to. So where
-    several machines share a store, each sees through the runs that carry the tag of its own records.
+    Only the machine with the edge that got the run has the record of its start. So if several machines share a
+    database, each drives the runs with the tag of its own spool.
     """
     return _tag_of(settings.folder("spool"))
 
@@ -199,18 +199,18 @@ def _tag_of(folder: Path) -> str:
 
 
 def _remove(tx: Tx, org_id: int, schedule_id: int) -> None:
-    # The timetable comes first: a tick that fires meanwhile holds its entry, and has then written its run.
+    # The timetable entry goes first: a concurrent tick holds a lock on it, and its run row is then visible here.
     timetable.remove(tx, org_id, KIND, str(schedule_id))
     tx.run(tables.DELETE_RUNS_OF, org_id=org_id, id=schedule_id)
     tx.run(tables.DELETE, org_id=org_id, id=schedule_id)
 
 
 def _function_id(tx: Tx, org_id: int, ref: int | str) -> int:
-    found: Function | None = None
+    function: Function | None = None
     if isinstance(ref, str):
-        found = functions.find(tx, org_id, ref)
+        function = functions.find(tx, org_id, ref)
     elif ref <= MAX_ID:
-        found = functions.find_by_id(tx, org_id, ref)
-    if found is None:
+        function = functions.find_by_id(tx, org_id, ref)
+    if function is None:
         raise NotFound(f"There is no function {ref!r}")
-    return found.id
+    return function.id

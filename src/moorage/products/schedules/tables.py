@@ -1,4 +1,4 @@
-"""Scheduled functions, and each of their runs that is under way."""
+"""Tables of scheduled functions and of their uncounted runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.core.jobs.tables import timetable
 from moorage.products.functions.tables import function
 
-KIND = "schedule"  # of its entries in the timetable; `ref` is the schedule's id
+KIND = "schedule"  # kind of the timetable entries; `ref` is the schedule's id
 
 schedule = table(
     "schedule",
@@ -48,7 +48,7 @@ schedule = table(
 )
 Index("ix_schedule_function_id", schedule.c.function_id)
 
-# A row stands from the moment a tick fires until what came of it is counted, so that a run is sent and counted once.
+# A row exists from the tick until the run is counted, so that a run is sent and counted once.
 schedule_run = table(
     "schedule_run",
     id_column(),
@@ -56,7 +56,7 @@ schedule_run = table(
     Column("schedule_id", Id, nullable=False),
     text("activation_id", unique=True),
     millis("due_at"),
-    millis("started_at", nullable=True),  # the function gateway had handed it to an instance by then
+    millis("started_at", nullable=True),  # when the edge passed it to a worker
 )
 
 
@@ -82,14 +82,14 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run under way, with what it takes to send it."""
+    """An uncounted run, with the fields of its invocation."""
 
     org_id: int
     schedule_id: int
     activation_id: str
     due_at: int
     started_at: int | None
-    function_id: int | None  # None where the schedule is gone
+    function_id: int | None  # None if the schedule is deleted
     params: str | None
     timeout_ms: int | None
 
@@ -107,9 +107,9 @@ _schedules = (
 
 
 def _locked(dialect: str) -> ClauseElement:
-    """One schedule, held until the transaction ends: of two changes the second builds on the first."""
-    found = _schedules.where(_this)
-    return found.with_for_update(of=schedule) if dialect == "postgresql" else found
+    """Select and lock a schedule, to serialise updates."""
+    row = _schedules.where(_this)
+    return row.with_for_update(of=schedule) if dialect == "postgresql" else row
 
 
 FIND = Query(_schedules.where(_this), Schedule)
@@ -144,7 +144,7 @@ _runs = (
     .outerjoin(function, _f.id == _s.function_id)
 )
 ADD_RUN = Command(insert(schedule_run), sets=("org_id", "schedule_id", "activation_id", "due_at"))
-# What a new run of a schedule is sent with.
+# Invocation fields of a new run.
 TO_RUN: Query[tuple[int, str, int]] = Query(
     select(_s.function_id, _s.params, _f.timeout_ms).join(function, _f.id == _s.function_id).where(_this),
     lambda *row: (row[0], row[1], row[2]),
@@ -156,13 +156,13 @@ SET_STARTED = Command(
     .where((_r.activation_id == arg("activation_id")) & _r.started_at.is_(None))
     .values(started_at=arg("started"))
 )
-# Of all who know how a run ended, only the one who takes its row away counts it.
+# Only the transaction that deletes the row counts the run.
 TAKE_RUN: Query[int] = Query(
     delete(schedule_run).where(_r.activation_id == arg("activation_id")).returning(_r.schedule_id), scalar
 )
 DELETE_RUNS_OF = Command(delete(schedule_run).where((_r.org_id == arg("org_id")) & (_r.schedule_id == arg("id"))))
 
-# Runs may end in another order than they started in; what is shown is of the one that started last.
+# Runs may end out of order; the shown status is that of the run that started last.
 _is_latest = _s.last_run_at.is_(None) | (_s.last_run_at <= arg("started", BigInteger))
 COUNT_RUN = Command(
     update(schedule)
