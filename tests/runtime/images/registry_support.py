@@ -27,10 +27,10 @@ from tests.ports import free_port
 from moorage.core.net.targets import TargetPolicy
 from moorage.runtime.images.manifests import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from moorage.runtime.images.references import Reference
-from moorage.runtime.images.registry import Terms
+from moorage.runtime.images.registry import TransferSettings
 
 LOOPBACK = TargetPolicy(allow_loopback=True)
-QUICK = Terms(wait_s=0.01, longest_wait_s=0.01)
+QUICK = TransferSettings(wait_s=0.01, max_wait_s=0.01)
 START_S = 30
 _CONFIG = """\
 version: 0.1

@@ -43,7 +43,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServe
 
 
 def make_images(folder: Path, clock: ManualClock | None = None, **changes: Any) -> Images:
-    options: dict[str, Any] = {"limits": LIMITS, "terms": QUICK, "architecture": "arm64"} | changes
+    options: dict[str, Any] = {"limits": LIMITS, "transfer": QUICK, "architecture": "arm64"} | changes
     return Images(folder / "images", options.pop("targets", LOOPBACK), clock or ManualClock(), **options)
 
 
@@ -269,7 +269,7 @@ async def test_a_layer_that_was_changed_on_the_way_is_refused_and_nothing_stays(
 
     images = make_images(tmp_path)
     async with fronting(registry, change=change, drops=frozenset({"Range"})) as front:
-        with pytest.raises(PullFailed, match="not what its digest says"):
+        with pytest.raises(PullFailed, match="does not match its digest"):
             await images.pull(front.server.reference("changed"), unheard)
 
     assert images.find(digest) is None

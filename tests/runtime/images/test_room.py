@@ -49,7 +49,7 @@ def disk(tmp_path: Path) -> Iterator[tuple[Path, int]]:
 
 def make_images(folder: Path, clock: ManualClock | None = None, **limits: int) -> Images:
     its = Limits(**{"reserve_bytes": 0, **limits})
-    return Images(folder / "images", LOOPBACK, clock or ManualClock(), limits=its, terms=QUICK, architecture=HERE)
+    return Images(folder / "images", LOOPBACK, clock or ManualClock(), limits=its, transfer=QUICK, architecture=HERE)
 
 
 def unheard(line: str) -> None:

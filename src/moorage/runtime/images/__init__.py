@@ -1,1 +1,1 @@
-"""Container images without Docker: named, fetched from a registry, checked and unpacked into a folder."""
+"""Container images without Docker: references, registry client, verification and unpacking."""

@@ -1,6 +1,6 @@
-"""What a registry says about an image: which parts it has, for which machine it is, how it is started.
+"""Parses manifests, indexes and configurations of container images.
 
-All of it was written by strangers: it is read field by field, and whatever is not as it should be is an error.
+The documents are untrusted: every field is checked, and any deviation raises BadImage.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ ACCEPTED = (OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST)
 _CONFIGS = frozenset({"application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"})
 _LAYERS = ("application/vnd.oci.image.layer.v1.tar", "application/vnd.docker.image.rootfs.diff.tar")
 _PACKINGS = frozenset({"", "+gzip", "+zstd", ".gzip", ".zstd"})
-_BASELINES = {"arm64": "v8", "amd64": "v1"}  # variants that every machine of the kind can run
-MOST_LAYERS = 256
-MOST_WORDS = 1_000
-MOST_TEXT = 128 * 1024  # What Linux takes as one argument; all of them together stay below it too.
-LONGEST_PATH = 4_096
+_BASELINES = {"arm64": "v8", "amd64": "v1"}  # variants that every machine of the architecture can run
+MAX_LAYERS = 256
+MAX_WORDS = 1_000
+MAX_TEXT = 128 * 1024  # characters of one argument, as in Linux (MAX_ARG_STRLEN), and of all arguments together
+MAX_PATH = 4_096
 
 
 class BadImage(PullFailed):
-    """What the registry sent describes no image that can be run here; the message is a sentence for the user."""
+    """The document is invalid or describes an image that cannot run here; has a user message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One part of an image, by what is in it."""
+    """Reference to a blob or manifest by content digest."""
 
     media_type: str
     digest: str
@@ -43,7 +43,7 @@ class Descriptor:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     config: Descriptor
-    layers: tuple[Descriptor, ...]  # from the lowest up
+    layers: tuple[Descriptor, ...]  # lowest first
 
     @property
     def packed_bytes(self) -> int:
@@ -52,44 +52,44 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An image that exists for several kinds of machines."""
+    """Index of a multi-platform image."""
 
     entries: tuple[dict[str, Any], ...]
 
     def choose(self, architecture: str) -> Descriptor:
-        """Return the manifest for this kind of machine, the one with the plain instruction set if there are more."""
+        """Return the manifest for an architecture, in its baseline variant."""
         fitting = [entry for entry in self.entries if _is_for(entry, architecture)]
         if not fitting:
-            raise BadImage(f"the image exists for {self._offer()}; this machine is linux/{architecture}")
-        found = _descriptor(fitting[0])
-        if found.media_type not in (OCI_MANIFEST, DOCKER_MANIFEST):
-            raise BadImage(f"the image's index leads to something of the kind {found.media_type[:80]!r}")
-        return found
+            raise BadImage(f"the image exists for {self._platforms()}; this machine is linux/{architecture}")
+        manifest = _descriptor(fitting[0])
+        if manifest.media_type not in (OCI_MANIFEST, DOCKER_MANIFEST):
+            raise BadImage(f"the image's index refers to the unsupported media type {manifest.media_type[:80]!r}")
+        return manifest
 
-    def _offer(self) -> str:
+    def _platforms(self) -> str:
         offered = {_platform_text(_platform(entry)) for entry in self.entries}
         return ", ".join(sorted(offered - {"unknown/unknown"})[:10]) or "no machine at all"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
-    """How an image is started."""
+    """Start command and environment of an image."""
 
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     workdir: str = "/"
-    user: str = ""  # as it was written: a name or a number, with or without a group
+    user: str = ""  # verbatim: a name or a number, optionally with a group
 
 
 def parse_manifest(body: bytes, content_type: str) -> Manifest | Index:
-    """Read what a registry keeps under a tag or a digest; raises BadImage."""
+    """Parse the document of a tag or digest; raises BadImage."""
     document = _document(body, "manifest")
     kind = _text(document.get("mediaType") or content_type, "media type").partition(";")[0].strip()
     if document.get("schemaVersion") == 1 or kind.startswith("application/vnd.docker.distribution.manifest.v1"):
         raise BadImage("the image has the old format of Docker (schema 1): push it again with a current tool")
     if ("manifests" in document) == ("layers" in document):
-        raise BadImage("the manifest says neither clearly that it is one image nor that it is a list of them")
+        raise BadImage("the manifest must have either layers (one image) or manifests (an index of images)")
     if "manifests" in document:
         return Index(tuple(_objects(document["manifests"], "manifests")))
     return _manifest(document)
@@ -99,21 +99,21 @@ def _manifest(document: dict[str, Any]) -> Manifest:
     config = _descriptor(_object(document.get("config"), "config"))
     layers = tuple(_descriptor(layer) for layer in _objects(document["layers"], "layers"))
     if config.media_type not in _CONFIGS:
-        raise BadImage(f"this is no container image: its configuration is of the kind {config.media_type[:80]!r}")
-    if len(layers) > MOST_LAYERS:
-        raise BadImage(f"the image has {len(layers)} layers; {MOST_LAYERS} are allowed")
+        raise BadImage(f"this is no container image: its configuration has the media type {config.media_type[:80]!r}")
+    if len(layers) > MAX_LAYERS:
+        raise BadImage(f"the image has {len(layers)} layers; {MAX_LAYERS} are allowed")
     for layer in layers:
         if not any(layer.media_type == start + packing for start in _LAYERS for packing in _PACKINGS):
-            raise BadImage(f"the image has a layer of the kind {layer.media_type[:80]!r}, which cannot be unpacked")
+            raise BadImage(f"the image has a layer of the unsupported media type {layer.media_type[:80]!r}")
     return Manifest(config, layers)
 
 
 def parse_config(body: bytes, architecture: str) -> ImageConfig:
-    """Read an image's configuration; raises BadImage also for an image of another kind of machine."""
+    """Parse an image's configuration; raises BadImage, also for another architecture."""
     document = _document(body, "configuration")
-    made_for = {"os": document.get("os") or "linux", "architecture": document.get("architecture") or architecture}
-    if made_for != {"os": "linux", "architecture": architecture}:
-        raise BadImage(f"the image is for {_platform_text(made_for)}; this machine is linux/{architecture}")
+    platform = {"os": document.get("os") or "linux", "architecture": document.get("architecture") or architecture}
+    if platform != {"os": "linux", "architecture": architecture}:
+        raise BadImage(f"the image is for {_platform_text(platform)}; this machine is linux/{architecture}")
     config = _object(document.get("config") or {}, "config")
     return ImageConfig(
         entrypoint=_words(config.get("Entrypoint"), "Entrypoint"),
@@ -130,9 +130,9 @@ def _environment(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _workdir(value: object) -> str:
-    """Return the folder a program starts in; Docker takes a relative one from the root."""
+    """Return the working directory; a relative one starts at the root, as in Docker."""
     path = "/" + _text(value or "", "WorkingDir").lstrip("/")
-    if len(path) > LONGEST_PATH or ".." in path.split("/"):
+    if len(path) > MAX_PATH or ".." in path.split("/"):
         raise BadImage("the image's WorkingDir is no usable path")
     return path
 
@@ -140,28 +140,28 @@ def _workdir(value: object) -> str:
 def _words(value: object, name: str) -> tuple[str, ...]:
     if value is None:
         return ()
-    if not isinstance(value, list) or len(value) > MOST_WORDS:
-        raise BadImage(f"the image's {name} is not a list of at most {MOST_WORDS:,} words")
+    if not isinstance(value, list) or len(value) > MAX_WORDS:
+        raise BadImage(f"the image's {name} is not a list of at most {MAX_WORDS:,} words")
     words = tuple(_text(word, name) for word in value)
-    if sum(len(word) for word in words) > MOST_TEXT:
+    if sum(len(word) for word in words) > MAX_TEXT:
         raise BadImage(f"the image's {name} is too long")
     return words
 
 
 def _text(value: object, name: str) -> str:
-    if not isinstance(value, str) or "\0" in value or len(value) > MOST_TEXT or not _is_writable(value):
+    if not isinstance(value, str) or "\0" in value or len(value) > MAX_TEXT or not _is_encodable(value):
         raise BadImage(f"the image's {name} is not a text")
     return value
 
 
-def _is_writable(text: str) -> bool:
-    """JSON can spell halves of characters that no program can be given."""
+def _is_encodable(text: str) -> bool:
+    """Whether a text has no lone surrogates, which JSON can express but UTF-8 cannot."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _platform(entry: dict[str, Any]) -> dict[str, Any]:
-    found = entry.get("platform")
-    return found if isinstance(found, dict) else {}
+    platform = entry.get("platform")
+    return platform if isinstance(platform, dict) else {}
 
 
 def _platform_text(platform: dict[str, Any]) -> str:
@@ -184,20 +184,20 @@ def _descriptor(value: dict[str, Any]) -> Descriptor:
     return Descriptor(_text(value.get("mediaType"), "media type"), digest, size)
 
 
-def _document(body: bytes, what: str) -> dict[str, Any]:
+def _document(body: bytes, name: str) -> dict[str, Any]:
     try:
-        return _object(json.loads(body), what)
-    except (ValueError, RecursionError):  # also for bytes that are no UTF-8
-        raise BadImage(f"the image's {what} is not JSON") from None
+        return _object(json.loads(body), name)
+    except (ValueError, RecursionError):  # ValueError includes invalid UTF-8.
+        raise BadImage(f"the image's {name} is not JSON") from None
 
 
-def _object(value: object, what: str) -> dict[str, Any]:
+def _object(value: object, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadImage(f"the image's {what} is not an object")
+        raise BadImage(f"the image's {name} is not an object")
     return value
 
 
-def _objects(value: object, what: str) -> list[dict[str, Any]]:
+def _objects(value: object, name: str) -> list[dict[str, Any]]:
     if not isinstance(value, list):
-        raise BadImage(f"the manifest's {what} are not a list")
-    return [_object(entry, f"entry of {what}") for entry in value]
+        raise BadImage(f"the manifest's {name} are not a list")
+    return [_object(entry, f"entry of {name}") for entry in value]

@@ -1,4 +1,4 @@
-"""The names of images: what a user types, read the way every container tool reads it."""
+"""Parses image references such as `name:tag`, with the rules of Docker."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 HUB = "docker.io"
-LONGEST = 512
-LONGEST_REPOSITORY = 255
+MAX_NAME = 512
+MAX_REPOSITORY = 255
 LATEST = "latest"
 _HUB_NAMES = frozenset({HUB, "index.docker.io", "registry-1.docker.io"})
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -19,21 +19,21 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class PullFailed(Exception):
-    """An image cannot be had; the message is a sentence for the user."""
+    """An image cannot be pulled; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One image at one registry. A digest names it for good; a tag names whatever the registry shows under it."""
+    """An image at a registry. A digest is permanent; a tag can move to another image."""
 
-    registry: str  # host, with the port where one was given; `docker.io` for Docker Hub
+    registry: str  # host with optional port; `docker.io` for Docker Hub
     repository: str
-    tag: str | None  # None where only a digest was given
+    tag: str | None  # None for a reference with only a digest
     digest: str | None
 
     @property
     def wanted(self) -> str:
-        """What the registry is asked for: a digest says more than a tag."""
+        """The digest or tag to request; the digest wins."""
         return self.digest or self.tag or LATEST
 
     def __str__(self) -> str:
@@ -47,9 +47,9 @@ def is_digest(text: str) -> bool:
 
 
 def parse(text: str, default_registry: str = HUB) -> Reference:
-    """Read the name of an image; raises ValueError with a sentence for the user."""
-    if not text or len(text) > LONGEST:
-        raise ValueError(f"the name of an image has 1 to {LONGEST} characters")
+    """Parse an image reference; raises ValueError with a message for the user."""
+    if not text or len(text) > MAX_NAME:
+        raise ValueError(f"the name of an image has 1 to {MAX_NAME} characters")
     if "://" in text:
         raise ValueError("the name of an image has no http:// or https:// before it")
     name, digest = _without_digest(text)
@@ -68,7 +68,7 @@ def _without_digest(text: str) -> tuple[str, str | None]:
 
 
 def _without_tag(text: str) -> tuple[str, str | None]:
-    """Cut the tag off; a colon before the last slash belongs to the port of the registry."""
+    """Split off the tag; a colon before the last slash belongs to the registry's port."""
     name, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         return text, None
@@ -78,7 +78,7 @@ def _without_tag(text: str) -> tuple[str, str | None]:
 
 
 def _split(name: str, default_registry: str) -> tuple[str, str]:
-    """Tell the registry from the repository. Official images of the default registry are named without `library/`."""
+    """Split into registry and repository; a name without slash gets the prefix `library/`."""
     first, slash, rest = name.partition("/")
     if not slash or not _is_registry(first):
         return default_registry, name if slash else f"library/{name}"
@@ -92,13 +92,13 @@ def _is_registry(part: str) -> bool:
 
 
 def _check_registry(registry: str) -> None:
-    found = _REGISTRY.fullmatch(registry)
-    if found is None or (found[1] is not None and not 0 < int(found[1]) < 2**16):
+    match = _REGISTRY.fullmatch(registry)
+    if match is None or (match[1] is not None and not 0 < int(match[1]) < 2**16):
         raise ValueError(f"{registry!r} is not the address of a registry")
 
 
 def _check_repository(repository: str) -> None:
-    if len(repository) > LONGEST_REPOSITORY or not _REPOSITORY.fullmatch(repository):
+    if len(repository) > MAX_REPOSITORY or not _REPOSITORY.fullmatch(repository):
         raise ValueError(
             "an image is named like 'name:tag' or 'registry.example.com/team/name:tag', in lower case: "
             f"letters and digits with single dots, dashes and underscores between them; {repository!r} is not"

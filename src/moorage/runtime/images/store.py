@@ -1,12 +1,12 @@
-"""The images that are here, each unpacked once, whoever runs it.
+"""Store of unpacked images, shared by all organizations.
 
-    images/<digest>/root/         the image's files; read by all, changed by nobody
-    images/<digest>/image.json    how it is started, and its size; touched whenever it is asked for
-    images/<digest>/users/<id>    an organization that uses it; touched whenever the organization asks for it
-    images/incoming/              pulls that are under way, and what is being removed
+    images/<digest>/root/         files of the image, read-only for all users
+    images/<digest>/image.json    start configuration and size; touched at each use
+    images/<digest>/users/<id>    marks use by an organization; touched at each use by it
+    images/incoming/              pulls in progress, and images being removed
 
-The digest is that of the manifest for this machine, so what is found under it is what the registry would send again.
-An image is made and removed under another name and renamed, so that there is never half of one at its place.
+The digest is that of the manifest for this machine. Images are built and removed in `incoming` and renamed, so that no
+incomplete image has its final name.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from moorage.runtime.images import layers
 from moorage.runtime.images.layers import GB, MB, TooLarge, Unpacker, size_text
 from moorage.runtime.images.manifests import BadImage, ImageConfig, Index, Manifest, parse_config
 from moorage.runtime.images.references import PullFailed, Reference, is_digest
-from moorage.runtime.images.registry import Registry, Terms
+from moorage.runtime.images.registry import Registry, TransferSettings
 
-MOST_CONFIG_BYTES = 8 * MB
-LEAST_INODES = 10_000  # that a pull leaves free, on file systems that have a fixed number
+MAX_CONFIG_BYTES = 8 * MB
+MIN_FREE_INODES = 10_000  # that a pull leaves free, on file systems with a fixed number
 _ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,40 +52,40 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of this machine an image may take."""
+    """Resources of the machine that images may use."""
 
-    packed_bytes: int = 4 * GB  # all layers as they are fetched
-    unpacked_bytes: int = layers.MOST_UNPACKED
-    entries: int = layers.MOST_ENTRIES
+    packed_bytes: int = 4 * GB  # all compressed layers of an image
+    unpacked_bytes: int = layers.MAX_UNPACKED_BYTES
+    entries: int = layers.MAX_ENTRIES
     pull_s: float = 1800
-    pulls: int = 3  # at once; others wait
-    reserve_bytes: int = GB  # free disk space that a pull leaves
-    organization_bytes: int = 20 * GB  # all images that an organization has asked for within a day
+    pulls: int = 3  # concurrent; others wait
+    reserve_bytes: int = GB  # disk space that a pull leaves free
+    organization_bytes: int = 20 * GB  # of all images that an organization used within a day
     organization_entries: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What a reference stands for at this moment. The manifest is there where the registry has sent it already."""
+class _Resolved:
+    """Digest of a resolved reference, with the manifest if the registry has sent it already."""
 
     digest: str
     manifest: Manifest | None
 
 
 @dataclass(slots=True)
-class _Flight:
-    """A pull that several may wait for: each hears how it goes, and the last one that leaves ends it."""
+class _SharedPull:
+    """A pull with several waiting callers; cancelled when the last one is."""
 
     task: asyncio.Task[Image] | None = None
-    listeners: list[Say] = field(default_factory=list)
+    listeners: list[Progress] = field(default_factory=list)
 
-    def say(self, line: str) -> None:
+    def progress(self, line: str) -> None:
         for listener in tuple(self.listeners):
             listener(line)
 
 
 class Images:
-    """All images of this machine. For one process and one event loop; `find` and `collect` also for its threads."""
+    """All images of this machine, for one event loop; `find` and `collect` are thread-safe."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Images:
         clock: Clock,
         *,
         limits: Limits | None = None,
-        terms: Terms | None = None,
+        transfer: TransferSettings | None = None,
         architecture: str | None = None,
     ) -> None:
         self._folder = folder.absolute()
@@ -102,33 +102,31 @@ class Images:
         self._targets = targets
         self._clock = clock
         self._limits = limits or Limits()
-        self._terms = terms or Terms()
+        self._transfer = transfer or TransferSettings()
         self._architecture = architecture or _ARCHITECTURES.get(platform.machine(), platform.machine())
         self._slots = asyncio.Semaphore(self._limits.pulls)
-        self._flights: dict[str, _Flight] = {}
-        self._lock = threading.Lock()  # between using an image and removing it
+        self._shared_pulls: dict[str, _SharedPull] = {}
+        self._lock = threading.Lock()  # excludes removal of an image during `_use_stored`
 
     def find(self, digest: str) -> Image | None:
         if not is_digest(digest):
             return None
         try:
-            stored = json.loads(self._note(digest).read_bytes())
+            stored = json.loads(self._image_file(digest).read_bytes())
         except FileNotFoundError:
             return None
         size = (stored.get("diskBytes", 0), stored.get("entries", 0))
-        return Image(digest, self._place(digest) / "root", _config(stored["config"]), *size)
+        return Image(digest, self._image_folder(digest) / "root", _config(stored["config"]), *size)
 
-    async def pull(self, reference: Reference, say: Say, org_id: int | None = None) -> Image:
-        """Return the image, fetched if it is not here yet; raises PullFailed with a sentence.
+    async def pull(self, reference: Reference, progress: Progress, org_id: int | None = None) -> Image:
+        """Return the image, after downloading it if necessary; raises PullFailed with a user message.
 
-        It counts against the budget of the organization, also where another one uses it too.
-
-        A tag is looked up at the registry each time. Where that cannot be done it is an error, although an older image
-        may be here: what a tag stood for yesterday is not what was asked for.
+        The image counts against the organization's budget, even if other organizations use it too. A tag is resolved
+        at the registry each time; if that fails, the pull fails although an older image of the tag may be stored.
         """
         try:
             async with asyncio.timeout(self._limits.pull_s):
-                return await self._pull(reference, say, org_id)
+                return await self._pull(reference, progress, org_id)
         except TimeoutError:
             why = f"it took longer than {self._limits.pull_s / 60:g} minutes"
         except PullFailed as error:
@@ -138,31 +136,33 @@ class Images:
         raise PullFailed(f"cannot pull {reference}: {why}") from None
 
     def collect(self, keep: set[str], now: int) -> int:
-        """Remove the images that are not to be kept and that nobody asked for in the last day; return how many."""
+        """Remove images that are not in `keep` and were not used for a day; return their count."""
         self._clear_incoming(now)
-        gone = [digest for digest in self._digests() if digest not in keep and self._take_away(digest, now - DAY_MS)]
+        gone = [
+            digest for digest in self._digests() if digest not in keep and self._remove_unused(digest, now - DAY_MS)
+        ]
         return len(gone)
 
-    async def _pull(self, reference: Reference, say: Say, org_id: int | None) -> Image:
-        known = await asyncio.to_thread(self._use, reference.digest, org_id) if reference.digest else None
+    async def _pull(self, reference: Reference, progress: Progress, org_id: int | None) -> Image:
+        known = await asyncio.to_thread(self._use_stored, reference.digest, org_id) if reference.digest else None
         if known is None:
-            found = await self._resolve(reference)
-            known = await asyncio.to_thread(self._use, found.digest, org_id)
+            resolved = await self._resolve(reference)
+            known = await asyncio.to_thread(self._use_stored, resolved.digest, org_id)
             if known is None:
-                # Each organization pulls by itself: the budget of one must not end the pull of another.
-                fetch = partial(self._fetch, reference, found, org_id=org_id)
-                return await self._together(f"{org_id}:{found.digest}", say, fetch)
-        say(f"Image {reference} is here: {known.digest}")
+                # Pulls are shared within an organization only: the budget of one must not end the pull of another.
+                fetch = partial(self._fetch, reference, resolved, org_id=org_id)
+                return await self._share(f"{org_id}:{resolved.digest}", progress, fetch)
+        progress(f"Image {reference} is here: {known.digest}")
         return known
 
-    def _left(self, org_id: int | None, digest: str) -> tuple[int, int]:
-        """Return how many bytes and files an organization may still have, without one image."""
+    def _remaining_budget(self, org_id: int | None, digest: str) -> tuple[int, int]:
+        """Return the unused budget of an organization in bytes and files, not counting one image."""
         left_bytes, left_entries = self._limits.organization_bytes, self._limits.organization_entries
         if org_id is None:
             return left_bytes, left_entries
         since = self._clock.now() - DAY_MS
         for other in self._digests():
-            if other != digest and _moment_ms(self._mark(other, org_id)) > since and (image := self.find(other)):
+            if other != digest and _mtime_ms(self._usage_file(other, org_id)) > since and (image := self.find(other)):
                 left_bytes -= image.disk_bytes
                 left_entries -= image.entries
         return max(left_bytes, 0), max(left_entries, 0)
@@ -174,182 +174,186 @@ class Images:
             f"or {most_entries:,} files (MOORAGE_IMAGES_GB, MOORAGE_IMAGE_FILES)"
         )
 
-    async def _resolve(self, reference: Reference) -> _Found:
+    async def _resolve(self, reference: Reference) -> _Resolved:
         async with self._client() as client:
             registry = self._registry(client, reference)
-            digest, found = await registry.manifest(reference.wanted)
-        if isinstance(found, Index):
-            return _Found(found.choose(self._architecture).digest, None)
-        return _Found(digest, found)
+            digest, document = await registry.manifest(reference.wanted)
+        if isinstance(document, Index):
+            return _Resolved(document.choose(self._architecture).digest, None)
+        return _Resolved(digest, document)
 
-    async def _together(self, key: str, say: Say, fetch: Callable[[Say], Coroutine[Any, Any, Image]]) -> Image:
-        """Wait for the same pull that is under way, or begin it."""
-        flight = self._flights.setdefault(key, _Flight())
-        flight.listeners.append(say)
-        if flight.task is None:
-            flight.task = asyncio.create_task(fetch(flight.say))
+    async def _share(
+        self, key: str, progress: Progress, fetch: Callable[[Progress], Coroutine[Any, Any, Image]]
+    ) -> Image:
+        """Join the pull in progress with this key, or start it."""
+        pull = self._shared_pulls.setdefault(key, _SharedPull())
+        pull.listeners.append(progress)
+        if pull.task is None:
+            pull.task = asyncio.create_task(fetch(pull.progress))
         else:
-            say("The same image is being pulled already: waiting for it")
+            progress("The same image is being pulled already: waiting for it")
         try:
-            return await asyncio.shield(flight.task)
+            return await asyncio.shield(pull.task)
         finally:
-            flight.listeners.remove(say)
-            if flight.task.done() or not flight.listeners:
-                flight.task.cancel()
-                if self._flights.get(key) is flight:
-                    del self._flights[key]
+            pull.listeners.remove(progress)
+            if pull.task.done() or not pull.listeners:
+                pull.task.cancel()
+                if self._shared_pulls.get(key) is pull:
+                    del self._shared_pulls[key]
 
-    async def _fetch(self, reference: Reference, found: _Found, say: Say, *, org_id: int | None) -> Image:
+    async def _fetch(
+        self, reference: Reference, resolved: _Resolved, progress: Progress, *, org_id: int | None
+    ) -> Image:
         async with self._slots:
             self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
             work = Path(tempfile.mkdtemp(dir=self._incoming, prefix="pull-"))
             try:
-                left = await asyncio.to_thread(self._left, org_id, found.digest)
-                config, size = await self._fill(work, reference, found, say, left)
+                budget = await asyncio.to_thread(self._remaining_budget, org_id, resolved.digest)
+                config, size = await self._fill(work, reference, resolved, progress, budget)
                 (work / "users").mkdir()
-                note = {"digest": found.digest, "reference": str(reference), "config": asdict(config)}
+                note = {"digest": resolved.digest, "reference": str(reference), "config": asdict(config)}
                 (work / "image.json").write_text(json.dumps({**note, "diskBytes": size[0], "entries": size[1]}))
-                await asyncio.to_thread(self._settle, work, found.digest)
+                await asyncio.to_thread(self._publish, work, resolved.digest)
             finally:
                 await asyncio.to_thread(folders.remove, work)
-        image = await asyncio.to_thread(self._use, found.digest, org_id)
+        image = await asyncio.to_thread(self._use_stored, resolved.digest, org_id)
         if image is None:
-            raise PullFailed("it was removed again at once")
-        say(f"Pulled {reference}: {found.digest}")
+            raise PullFailed("it was removed right after the pull")
+        progress(f"Pulled {reference}: {resolved.digest}")
         return image
 
     async def _fill(
-        self, work: Path, reference: Reference, found: _Found, say: Say, left: tuple[int, int]
+        self, work: Path, reference: Reference, resolved: _Resolved, progress: Progress, budget: tuple[int, int]
     ) -> tuple[ImageConfig, tuple[int, int]]:
-        """Put the image into a folder; return how it is started, and what it takes: bytes and files."""
+        """Download and unpack the image; return its configuration, and its size in bytes and files."""
         async with self._client() as client:
             registry = self._registry(client, reference)
-            manifest = found.manifest or await _manifest(registry, found.digest)
+            manifest = resolved.manifest or await _manifest(registry, resolved.digest)
             if manifest.packed_bytes > self._limits.packed_bytes:
                 raise BadImage(
                     f"the image has {size_text(manifest.packed_bytes)} of layers; "
                     f"{size_text(self._limits.packed_bytes)} are allowed"
                 )
-            config = parse_config(await registry.read(manifest.config, MOST_CONFIG_BYTES), self._architecture)
-            size = await self._unpack(work, registry, manifest, say, left)
+            config = parse_config(await registry.read(manifest.config, MAX_CONFIG_BYTES), self._architecture)
+            size = await self._unpack(work, registry, manifest, progress, budget)
         return config, size
 
     async def _unpack(
-        self, work: Path, registry: Registry, manifest: Manifest, say: Say, left: tuple[int, int]
+        self, work: Path, registry: Registry, manifest: Manifest, progress: Progress, budget: tuple[int, int]
     ) -> tuple[int, int]:
-        """Fetch and apply one layer after the other, so that no more than one lies there packed."""
+        """Download and apply the layers one by one, so that only one compressed layer is stored."""
         stop, root, blob = threading.Event(), work / "root", work / "layer"
         root.mkdir()
         root.chmod(0o755)
         limits = self._limits
-        most_bytes, most_entries = min(limits.unpacked_bytes, left[0]), min(limits.entries, left[1])
+        most_bytes, most_entries = min(limits.unpacked_bytes, budget[0]), min(limits.entries, budget[1])
         unpacker = Unpacker(
             root, most_bytes=most_bytes, most_entries=most_entries, check_room=self._check_room, stop=stop
         )
         for number, layer in enumerate(manifest.layers, 1):
-            say(f"Layer {number} of {len(manifest.layers)}: {size_text(layer.size)}")
+            progress(f"Layer {number} of {len(manifest.layers)}: {size_text(layer.size)}")
             self._check_room(layer.size)
             await registry.download(layer, blob)
             try:
-                await _in_thread(partial(unpacker.apply, blob), stop)
+                await _run_cancellable(partial(unpacker.apply, blob), stop)
             except TooLarge:
                 if (most_bytes, most_entries) != (limits.unpacked_bytes, limits.entries):
                     raise self._over_budget() from None
                 raise
             blob.unlink()
         if unpacker.skipped:
-            say(f"Left out {unpacker.skipped} devices and the like")
+            progress(f"Skipped {unpacker.skipped} devices and other special files")
         return await asyncio.to_thread(_size_of, root)
 
     def _check_room(self, more_bytes: int = 0) -> None:
-        """Raise PullFailed where less than the reserve would be free; called every few megabytes of a layer."""
-        found = os.statvfs(self._folder)
-        has_inodes = not found.f_files or found.f_favail >= min(LEAST_INODES, found.f_files // 10)
-        if found.f_bavail * found.f_frsize - more_bytes < self._limits.reserve_bytes or not has_inodes:
+        """Raise PullFailed if less than the reserve would stay free."""
+        disk = os.statvfs(self._folder)
+        has_inodes = not disk.f_files or disk.f_favail >= min(MIN_FREE_INODES, disk.f_files // 10)
+        if disk.f_bavail * disk.f_frsize - more_bytes < self._limits.reserve_bytes or not has_inodes:
             raise PullFailed("the platform's disk is almost full")
 
-    def _settle(self, work: Path, digest: str) -> None:
-        os.sync()  # The name must not outlive a power cut that the files do not.
+    def _publish(self, work: Path, digest: str) -> None:
+        os.sync()  # After a power failure the final name must not exist without its files.
         work.chmod(0o755)
         try:
-            work.rename(self._place(digest))
+            work.rename(self._image_folder(digest))
         except OSError:
-            if self.find(digest) is None:  # Else it came meanwhile: the same files, under the same name.
+            if self.find(digest) is None:  # Else another organization's pull has stored the same image meanwhile.
                 raise
 
-    def _use(self, digest: str, org_id: int | None = None) -> Image | None:
-        """Return an image that is here, and note who asked for it; raises PullFailed over the budget. In a thread."""
+    def _use_stored(self, digest: str, org_id: int | None = None) -> Image | None:
+        """Return a stored image and record its use; raises PullFailed over budget. Blocks: run in a thread."""
         with self._lock:
             image = self.find(digest)
             if image is None:
                 return None
             if not image.entries:
                 image = self._measure(image)
-            left_bytes, left_entries = self._left(org_id, digest)
+            left_bytes, left_entries = self._remaining_budget(org_id, digest)
             if image.disk_bytes > left_bytes or image.entries > left_entries:
                 raise self._over_budget()
-            marks = [self._note(digest), *([self._mark(digest, org_id)] if org_id is not None else [])]
+            files = [self._image_file(digest), *([self._usage_file(digest, org_id)] if org_id is not None else [])]
             moment_ns = self._clock.now() * 1_000_000
-            for mark in marks:
-                mark.parent.mkdir(exist_ok=True)
-                mark.touch()
-                os.utime(mark, ns=(moment_ns, moment_ns))
+            for file in files:
+                file.parent.mkdir(exist_ok=True)
+                file.touch()
+                os.utime(file, ns=(moment_ns, moment_ns))
             return image
 
     def _measure(self, image: Image) -> Image:
-        """Write down the size of an image that was pulled before sizes were."""
+        """Store the size of an image of a release that did not record sizes."""
         disk_bytes, entries = _size_of(image.root)
-        note = self._note(image.digest)
-        stored = {**json.loads(note.read_bytes()), "diskBytes": disk_bytes, "entries": entries}
-        new = note.with_suffix(".new")
+        path = self._image_file(image.digest)
+        stored = {**json.loads(path.read_bytes()), "diskBytes": disk_bytes, "entries": entries}
+        new = path.with_suffix(".new")
         new.write_text(json.dumps(stored))
-        new.rename(note)
+        new.rename(path)
         return replace(image, disk_bytes=disk_bytes, entries=entries)
 
     def _digests(self) -> list[str]:
         names = os.listdir(self._folder) if self._folder.is_dir() else []
         return [digest for digest in (f"sha256:{name}" for name in names) if is_digest(digest)]
 
-    def _take_away(self, digest: str, unused_since: int) -> bool:
+    def _remove_unused(self, digest: str, unused_since: int) -> bool:
         self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
         gone = self._incoming / f"gone-{secrets.token_hex(8)}"
         with self._lock:
-            if _moment_ms(self._note(digest)) > unused_since:
+            if _mtime_ms(self._image_file(digest)) > unused_since:
                 return False
-            self._place(digest).rename(gone)
+            self._image_folder(digest).rename(gone)
         folders.remove(gone)
         return True
 
     def _clear_incoming(self, now: int) -> None:
-        for left in self._incoming.glob("*"):
-            if _moment_ms(left) <= now - DAY_MS:
-                folders.remove(left)
+        for folder in self._incoming.glob("*"):
+            if _mtime_ms(folder) <= now - DAY_MS:
+                folders.remove(folder)
 
-    def _place(self, digest: str) -> Path:
+    def _image_folder(self, digest: str) -> Path:
         return self._folder / digest.removeprefix("sha256:")
 
-    def _mark(self, digest: str, org_id: int) -> Path:
-        return self._place(digest) / "users" / str(org_id)
+    def _usage_file(self, digest: str, org_id: int) -> Path:
+        return self._image_folder(digest) / "users" / str(org_id)
 
-    def _note(self, digest: str) -> Path:
-        return self._place(digest) / "image.json"
+    def _image_file(self, digest: str) -> Path:
+        return self._image_folder(digest) / "image.json"
 
     def _client(self) -> GuardedClient:
         return GuardedClient(self._targets, user_agent="Moorage-Images")
 
     def _registry(self, client: GuardedClient, reference: Reference) -> Registry:
-        return Registry(client, self._targets, reference, self._terms)
+        return Registry(client, self._targets, reference, self._transfer)
 
 
 async def _manifest(registry: Registry, digest: str) -> Manifest:
-    _, found = await registry.manifest(digest)
-    if isinstance(found, Index):
-        raise BadImage("the image's index leads to another index")
-    return found
+    _, manifest = await registry.manifest(digest)
+    if isinstance(manifest, Index):
+        raise BadImage("the image's index refers to another index")
+    return manifest
 
 
-async def _in_thread(work: Callable[[], None], stop: threading.Event) -> None:
-    """Run in a thread; whoever is cancelled meanwhile goes on only when the thread has ended."""
+async def _run_cancellable(work: Callable[[], None], stop: threading.Event) -> None:
+    """Run in a thread; on cancellation set `stop` and wait for the thread to end."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(running)
@@ -360,15 +364,15 @@ async def _in_thread(work: Callable[[], None], stop: threading.Event) -> None:
 
 
 def _size_of(root: Path) -> tuple[int, int]:
-    """Return what the files of an image take on disk, each once whatever links lead to it, and how many there are."""
+    """Return disk usage and count of the files of an image; hard links count once."""
     sizes: dict[int, int] = {}
     for entry in folders.walk(root, is_lenient=True):
-        found = entry.stat(follow_symlinks=False)
-        sizes[found.st_ino] = max(found.st_blocks * folders.BLOCK, folders.LEAST)
+        info = entry.stat(follow_symlinks=False)
+        sizes[info.st_ino] = max(info.st_blocks * folders.BLOCK, folders.LEAST)
     return sum(sizes.values()), len(sizes)
 
 
-def _moment_ms(path: Path) -> int:
+def _mtime_ms(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns // 1_000_000
     except FileNotFoundError:
