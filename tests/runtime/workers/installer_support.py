@@ -28,7 +28,7 @@ import asyncio, json, sys
 from pathlib import Path
 from moorage.runtime.workers.runtimes import resolve
 from moorage.errors import DiskFull
-from moorage.products.functions import installer
+from moorage.products.functions.dependencies import installer
 from moorage.products.functions.dependencies.failures import InstallFailed
 from moorage.settings import Settings
 
