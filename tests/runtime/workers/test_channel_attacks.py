@@ -21,9 +21,9 @@ HOSTILE = """
 import os, signal, socket, sys, time
 time.sleep(0.2)
 frame = sys._getframe()
-while frame is not None and "given" not in frame.f_locals:
+while frame is not None and "load" not in frame.f_locals:
     frame = frame.f_back
-if frame.f_locals["given"].get("template"):
+if frame.f_locals["load"].get("template"):
     high = [name for name in os.listdir("/proc/self/fd") if int(name) >= 900]
     own = [name for name in high if os.readlink("/proc/self/fd/" + name).startswith("socket:")]
     sock = socket.socket(fileno=os.dup(int(own[0])))
@@ -58,7 +58,7 @@ def quick(host: Host) -> int:
 
 
 def is_killed(host: Host, number: int) -> bool:
-    return f"killed the template of function {number}:" in host.log("moorage.runtime.workers.main")
+    return f"killed the snapshot of function {number}:" in host.log("moorage.runtime.workers.main")
 
 
 @BOUNDARY

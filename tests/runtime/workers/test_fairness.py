@@ -19,7 +19,7 @@ from tests.runtime.workers.invoker_support import MODES, Host, lab_on, running, 
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.cgroups.groups import Cgroups, NoCgroups
 from moorage.runtime.workers.fairness import Fairness
-from moorage.runtime.workers.sandbox import Cell
+from moorage.runtime.workers.sandbox import FunctionSandbox
 
 pytestmark = pytest.mark.xdist_group("cells-fairness")
 
@@ -33,7 +33,7 @@ KINDS = [
     if can or kind == "none"
 ]
 
-MakeCell = Callable[..., Cell]
+MakeSandbox = Callable[..., FunctionSandbox]
 
 
 @pytest.fixture(params=KINDS)
@@ -44,17 +44,17 @@ def groups(request: pytest.FixtureRequest) -> Iterator[Cgroups]:
 
 
 @pytest.fixture
-def make_cell(groups: Cgroups) -> Iterator[MakeCell]:
+def make_sandbox(groups: Cgroups) -> Iterator[MakeSandbox]:
     """Make cells with a process that runs some code; all of it is gone afterwards."""
     with ExitStack() as stack:
 
-        def make(code: str, org: str = "1") -> Cell:
+        def make(code: str, org: str = "1") -> FunctionSandbox:
             process = stack.enter_context(subprocess.Popen([sys.executable, "-I", "-S", "-c", code]))
             stack.callback(process.kill)
             ours, theirs = socket.socketpair()
             for each in (ours, theirs):
                 stack.callback(each.close)
-            cell = Cell(process.pid, "python:3", 0, ours, (-1, -1), org=org, pid=process.pid)
+            cell = FunctionSandbox(process.pid, "python:3", 0, ours, (-1, -1), org=org, pid=process.pid)
             cell.group = groups.create(f"cell-{process.pid}")
             stack.callback(cell.group.remove)
             stack.callback(cell.group.kill)
@@ -71,7 +71,7 @@ def sleeps(pid: int) -> bool:
     return (name, state) == (f"({WAITING})", "S")
 
 
-def steps_back(cell: Cell) -> bool:
+def steps_back(cell: FunctionSandbox) -> bool:
     """Tell what the kernel says: whether a cell runs only when nobody else wants to."""
     if os.sched_getscheduler(cell.pid) == os.SCHED_IDLE:
         return True
@@ -85,19 +85,19 @@ def steps_back(cell: Cell) -> bool:
     return any(path.exists() and path.read_text().strip() == "1" for path in verdicts)
 
 
-def look_until(fairness: Fairness, condition: Callable[[], bool], *busy: Cell) -> None:
+def look_until(fairness: Fairness, condition: Callable[[], bool], *busy: FunctionSandbox) -> None:
     """Look again and again, as the invoker does, telling which cells work."""
 
     def is_true() -> bool:
         fairness.count(busy)
-        fairness.look()
+        fairness.check()
         return condition()
 
     until(is_true, "a verdict")
 
 
-def test_a_long_computation_steps_back_until_its_call_ends(groups: Cgroups, make_cell: MakeCell) -> None:
-    fairness, cell = Fairness(), make_cell(BURN)
+def test_a_long_computation_steps_back_until_its_call_ends(groups: Cgroups, make_sandbox: MakeSandbox) -> None:
+    fairness, cell = Fairness(), make_sandbox(BURN)
 
     fairness.watch(cell)
     look_until(fairness, lambda: cell.is_idle_class)
@@ -109,33 +109,35 @@ def test_a_long_computation_steps_back_until_its_call_ends(groups: Cgroups, make
     assert not steps_back(cell)
 
 
-def test_a_call_that_waits_does_not_step_back(make_cell: MakeCell) -> None:
-    fairness, cell = Fairness(), make_cell(WAIT)
+def test_a_call_that_waits_does_not_step_back(make_sandbox: MakeSandbox) -> None:
+    fairness, cell = Fairness(), make_sandbox(WAIT)
     until(lambda: sleeps(cell.pid), "a process that waits")  # Starting the interpreter is a computation too.
 
     fairness.watch(cell)
     for _ in range(8):
         time.sleep(0.1)
-        fairness.look()
+        fairness.check()
 
     assert not cell.is_idle_class
 
 
-def test_a_computation_that_nobody_watches_is_left_alone(make_cell: MakeCell) -> None:
-    fairness, cell = Fairness(), make_cell(BURN)
+def test_a_computation_that_nobody_watches_is_left_alone(make_sandbox: MakeSandbox) -> None:
+    fairness, cell = Fairness(), make_sandbox(BURN)
 
     for _ in range(4):
         time.sleep(0.1)
-        fairness.look()
+        fairness.check()
 
     assert not cell.is_idle_class
 
 
-def test_an_organization_over_its_share_steps_back_and_comes_forward_once_it_has_paid(make_cell: MakeCell) -> None:
+def test_an_organization_over_its_share_steps_back_and_comes_forward_once_it_has_paid(
+    make_sandbox: MakeSandbox,
+) -> None:
     fairness = Fairness()
-    greedy = [make_cell(BURN, org="greedy") for _ in range(2)]
+    greedy = [make_sandbox(BURN, org="greedy") for _ in range(2)]
     # With many others about, a fair share is small.
-    modest = [make_cell(WAIT, org=f"modest-{number}") for number in range(12)]
+    modest = [make_sandbox(WAIT, org=f"modest-{number}") for number in range(12)]
 
     look_until(fairness, lambda: all(cell.is_idle_class for cell in greedy), *greedy, *modest)
     others = [cell.is_idle_class for cell in modest]
@@ -149,8 +151,8 @@ def test_an_organization_over_its_share_steps_back_and_comes_forward_once_it_has
     assert not any(steps_back(cell) for cell in greedy)
 
 
-def test_one_organization_alone_has_the_machine_to_itself(make_cell: MakeCell) -> None:
-    fairness, cell = Fairness(), make_cell(BURN)
+def test_one_organization_alone_has_the_machine_to_itself(make_sandbox: MakeSandbox) -> None:
+    fairness, cell = Fairness(), make_sandbox(BURN)
     fairness.cores = 0  # so that whatever it uses is more than its share
 
     look_until(fairness, lambda: cell.group.cpu_us() > 1_500_000, cell)
@@ -158,8 +160,8 @@ def test_one_organization_alone_has_the_machine_to_itself(make_cell: MakeCell) -
     assert not cell.is_idle_class
 
 
-def test_the_end_of_a_call_does_not_pay_an_organization_s_debt(make_cell: MakeCell) -> None:
-    fairness, cell, other = Fairness(), make_cell(BURN), make_cell(WAIT, org="2")
+def test_the_end_of_a_call_does_not_pay_an_organization_s_debt(make_sandbox: MakeSandbox) -> None:
+    fairness, cell, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
     fairness.cores = 0
     look_until(fairness, lambda: cell.is_idle_class, cell, other)
 
@@ -169,8 +171,8 @@ def test_the_end_of_a_call_does_not_pay_an_organization_s_debt(make_cell: MakeCe
     assert cell.is_idle_class
 
 
-def test_a_cell_that_has_ended_is_forgotten(make_cell: MakeCell) -> None:
-    fairness, cell, other = Fairness(), make_cell(BURN), make_cell(WAIT, org="2")
+def test_a_cell_that_has_ended_is_forgotten(make_sandbox: MakeSandbox) -> None:
+    fairness, cell, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
     fairness.watch(cell)
     fairness.count([cell, other])
 
@@ -178,7 +180,7 @@ def test_a_cell_that_has_ended_is_forgotten(make_cell: MakeCell) -> None:
     cell.group.kill()
     for _ in range(3):
         time.sleep(0.06)
-        fairness.look()
+        fairness.check()
 
     assert not cell.is_idle_class
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.workers.invoker_support import MODES, Host, Lab, lab_on, node_lab_on, running, until
 
-from moorage.runtime.workers import empty_sandboxes as hulls
+from moorage.runtime.workers import empty_sandboxes
 
 pytestmark = pytest.mark.xdist_group("cells-hulls")
 
@@ -32,7 +32,7 @@ def host(shared: Host) -> Iterator[Host]:
 
 def kept(host: Host) -> set[int]:
     """Return the hulls of a host on which no function has an instance, when all are there."""
-    return set(until(lambda: cells if len(cells := host.cells()) == hulls.KEPT else [], "empty hulls"))
+    return set(until(lambda: cells if len(cells := host.cells()) == empty_sandboxes.POOL_SIZE else [], "empty hulls"))
 
 
 def is_node(pid: int) -> bool:
@@ -49,15 +49,17 @@ def test_a_hull_takes_whatever_runtime_is_asked_for_and_is_replaced(
     answer = lab.run(ran)
 
     assert answer == 1
-    cells = until(lambda: now if len(now := set(host.cells())) == hulls.KEPT + 1 else set(), "another hull")
+    cells = until(
+        lambda: now if len(now := set(host.cells())) == empty_sandboxes.POOL_SIZE + 1 else set(), "another hull"
+    )
     assert empty < cells
     assert [is_node(pid) for pid in empty].count(True) == (lab_of is node_lab_on)
     assert not any(is_node(pid) for pid in cells - empty)
 
 
 def test_more_calls_than_hulls_are_answered_all_the_same(host: Host) -> None:
-    labs = [lab_on(host) for _ in range(hulls.KEPT * 2)]
-    nodes = [node_lab_on(host) for _ in range(hulls.KEPT * 2)]
+    labs = [lab_on(host) for _ in range(empty_sandboxes.POOL_SIZE * 2)]
+    nodes = [node_lab_on(host) for _ in range(empty_sandboxes.POOL_SIZE * 2)]
     kept(host)
 
     with ThreadPoolExecutor(len(labs) * 2) as threads:
@@ -75,7 +77,7 @@ def test_hulls_that_were_killed_are_missed_by_nobody(host: Host) -> None:
     until(lambda: not host.cells(), "their end")
 
     assert [first.run("answer = 1"), second.run("answer = 2")] == [1, 2]
-    until(lambda: len(host.cells()) == hulls.KEPT + 2, "new ones")
+    until(lambda: len(host.cells()) == empty_sandboxes.POOL_SIZE + 2, "new ones")
 
 
 def test_a_call_that_meets_a_hull_that_just_died_is_answered(host: Host) -> None:

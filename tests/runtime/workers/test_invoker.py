@@ -30,15 +30,15 @@ from tests.runtime.workers.invoker_support import (
 
 from moorage.runtime.edge import spool
 from moorage.runtime.sandbox.cgroups.none import NoCgroups
-from moorage.runtime.workers import empty_sandboxes as hulls
+from moorage.runtime.workers import empty_sandboxes
 from moorage.runtime.workers.invoker import Invoker
-from moorage.runtime.workers.sandbox import CellState
+from moorage.runtime.workers.sandbox import SandboxState
 from moorage.runtime.workers.zygotes import Setup
 
 pytestmark = pytest.mark.xdist_group("cells-invoker")
 
 POOL = 2
-WAITING = POOL + hulls.KEPT  # cells, with a runtime and without
+WAITING = POOL + empty_sandboxes.POOL_SIZE  # cells, with a runtime and without
 WHO = """
 import sys
 def main(args):
@@ -188,9 +188,9 @@ def test_a_function_that_is_dropped_leaves_no_cell(own_host: Host) -> None:
 async def test_a_process_that_got_the_number_of_an_ended_cell_is_left_alone(tmp_path: Path) -> None:
     setup = Setup(sandbox=False, notify=False, own_users=False, root="", runtimes={})
     invoker = Invoker(setup, NoCgroups(), None, tmp_path, None)
-    cell, theirs = invoker.new_cell("python:3", 0)
+    cell, theirs = invoker.new_sandbox("python:3", 0)
     theirs.close()
-    cell.state = CellState.TAKEN
+    cell.state = SandboxState.TAKEN
     with subprocess.Popen(["sleep", "60"]) as other:
         cell.pid = other.pid
         invoker.ended(cell, 0)

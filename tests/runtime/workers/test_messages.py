@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from moorage.runtime.workers.messages import MOST_MESSAGE, Channel, Message
+from moorage.runtime.workers.messages import MAX_MESSAGE_BYTES, Channel, Message
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ async def test_a_message_that_is_too_long_closes_the_channel() -> None:
     closed = asyncio.Event()
     Channel(theirs, lambda *_: None, closed.set)
 
-    ours.send((MOST_MESSAGE + 1).to_bytes(4, "little") + bytes(10))
+    ours.send((MAX_MESSAGE_BYTES + 1).to_bytes(4, "little") + bytes(10))
 
     async with asyncio.timeout(60):
         await closed.wait()

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from tests.runtime.workers.invoker_support import MODES, Host, running, until
 
-from moorage.runtime.workers import empty_sandboxes as hulls
+from moorage.runtime.workers import empty_sandboxes
 
 pytestmark = pytest.mark.xdist_group("cells-templates")
 
 POOL = 2
-WAITING = POOL + hulls.KEPT  # cells, with a runtime and without
+WAITING = POOL + empty_sandboxes.POOL_SIZE  # cells, with a runtime and without
 # Each load draws its own number; calls count up, and hold their instance for as long as the test wants.
 HEAVY = """
 import ctypes, os, random, socket, sys, threading, time

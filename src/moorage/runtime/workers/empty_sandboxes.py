@@ -1,8 +1,8 @@
-"""Hulls: sandboxes that are made and sealed, and wait without a runtime in them.
+"""Pool of empty sandboxes: forked and sealed, but without a language runtime.
 
-A cell of any runtime begins as one. Making it is half of what a Python cell takes and the better part of what a Node
-cell takes beside Node itself, so a few are kept for calls that find no waiting cell. An empty one needs little memory,
-and it is not yet decided whose it will be.
+Every sandbox starts empty. Creating one takes half the start time of a Python sandbox, and most of that of a Node
+sandbox apart from Node itself. A few are kept for calls that find no waiting sandbox of their runtime. An empty sandbox
+needs little memory and fits any runtime of its zygote and any organization.
 """
 
 from __future__ import annotations
@@ -17,83 +17,83 @@ from moorage.runtime.workers import zygotes
 from moorage.runtime.workers.frames import BEGIN, HEAD
 from moorage.runtime.workers.messages import close_all
 from moorage.runtime.workers.runtimes import Runtime
-from moorage.runtime.workers.sandbox import Cell, CellState
+from moorage.runtime.workers.sandbox import FunctionSandbox, SandboxState
 from moorage.runtime.workers.zygotes import Zygote
 
 if TYPE_CHECKING:
     from moorage.runtime.workers.invoker import Invoker
 
-KEPT = 2
-REFILL_S = 0.03  # after a cell was taken: about when whoever took it has had its answer
-OLD_ZYGOTE_S = 20.0  # what was asked of it is made by then
+POOL_SIZE = 2
+REFILL_DELAY_S = 0.03  # after a sandbox was taken; the call that took it is usually answered by then
+RETIRED_ZYGOTE_S = 20.0  # lifetime of a replaced zygote, which finishes its pending forks meanwhile
 
 
-class Hulls:
-    """Asks zygotes for sandboxes, and keeps some of them."""
+class EmptySandboxes:
+    """Lets zygotes fork empty sandboxes and keeps some of them in a pool."""
 
     def __init__(self, invoker: Invoker) -> None:
         self._invoker = invoker
         self._setup = invoker.setup
         self._loop = asyncio.get_running_loop()
-        self._kept: deque[Cell] = deque()
+        self._pool: deque[FunctionSandbox] = deque()
         self._zygotes: dict[str, Zygote] = {}
         self._is_refilling = False
         self._is_stopped = False
 
-    def take(self, runtime: Runtime) -> Cell | None:
-        """Return a hull that waits, or is about to, if it can become a cell of this runtime."""
-        if self._kept and self._python_of(runtime) == self._default_python():
-            return self._kept.popleft()
+    def take(self, runtime: Runtime) -> FunctionSandbox | None:
+        """Return a pooled sandbox, possibly still being forked, if it fits this runtime."""
+        if self._pool and self._python_of(runtime) == self._default_python():
+            return self._pool.popleft()
         return None
 
-    def make(self, runtime: Runtime | None, asked: Any = None) -> Cell | None:
-        """Return a hull that is being made; where it cannot be, whoever waits for it is told."""
+    def make(self, runtime: Runtime | None, reserved_for: Any = None) -> FunctionSandbox | None:
+        """Start to fork an empty sandbox; on failure refuse the waiting request and return None."""
         invoker = self._invoker
         try:
-            cell, theirs = invoker.new_cell(runtime.name if runtime else "", invoker.take_uid(), asked)
+            sandbox, theirs = invoker.new_sandbox(runtime.name if runtime else "", invoker.take_uid(), reserved_for)
         except OSError:
             return None
         descriptors = [theirs.detach()]
         try:
             if invoker.mounts is not None:
-                descriptors.append(invoker.mounts.open(cell.number))
-            descriptors += [os.dup(output) for output in cell.outputs]
+                descriptors.append(invoker.mounts.open(sandbox.number))
+            descriptors += [os.dup(output) for output in sandbox.outputs]
         except OSError as error:
             close_all(descriptors)
-            invoker.failed(cell, f"cannot make a cell: {error}")
+            invoker.failed(sandbox, f"cannot create a function sandbox: {error}")
             return None
-        cell.zygote = self._zygote_for(self._python_of(runtime) if runtime else self._default_python())
-        cell.zygote.ask(zygotes.request(cell.number, cell.uid), tuple(descriptors))
-        return cell
+        sandbox.zygote = self._zygote_for(self._python_of(runtime) if runtime else self._default_python())
+        sandbox.zygote.fork(zygotes.fork_request(sandbox.number, sandbox.uid), tuple(descriptors))
+        return sandbox
 
-    def begin(self, cell: Cell, runtime: Runtime, code: Path | None) -> None:
-        """Have a hull become a cell of a runtime. It need not be made yet: it will find this when it is.
+    def begin(self, sandbox: FunctionSandbox, runtime: Runtime, code: Path | None) -> None:
+        """Start a runtime in an empty sandbox, which may still be forking: it reads the frame later.
 
-        Raises OSError when it has ended.
+        Raises OSError when the sandbox has ended.
         """
-        cell.runtime, cell.state = runtime.name, CellState.STARTING
-        message = zygotes.beginning(self._setup, runtime, code)
-        cell.socket.send(HEAD.pack(len(message) + 1, BEGIN) + message)
+        sandbox.runtime, sandbox.state = runtime.name, SandboxState.STARTING
+        message = zygotes.begin_message(self._setup, runtime, code)
+        sandbox.socket.send(HEAD.pack(len(message) + 1, BEGIN) + message)
 
     def refill_later(self) -> None:
-        """Make up for what was taken when whoever took it has had its answer."""
+        """Refill the pool after the call that took a sandbox was answered."""
         if not self._is_refilling:
             self._is_refilling = True
-            self._loop.call_later(REFILL_S, self.refill)
+            self._loop.call_later(REFILL_DELAY_S, self.refill)
 
     def refill(self) -> None:
         self._is_refilling = False
         if not self._setup.sandbox or self._invoker.memory.is_low or self._is_stopped:
             return
-        while len(self._kept) < KEPT:
-            cell = self.make(None)
-            if cell is None:
+        while len(self._pool) < POOL_SIZE:
+            sandbox = self.make(None)
+            if sandbox is None:
                 return
-            self._kept.append(cell)
+            self._pool.append(sandbox)
 
-    def forget(self, cell: Cell) -> None:
-        if cell in self._kept:
-            self._kept.remove(cell)
+    def forget(self, sandbox: FunctionSandbox) -> None:
+        if sandbox in self._pool:
+            self._pool.remove(sandbox)
 
     def is_zygote(self, pid: int) -> bool:
         return any(zygote.process.pid == pid for zygote in self._zygotes.values())
@@ -104,7 +104,7 @@ class Hulls:
             zygote.stop()
 
     def _python_of(self, runtime: Runtime) -> Runtime:
-        """Return the Python whose zygote makes a runtime's cells; Node's are made by the default one's."""
+        """Return the Python whose zygote forks sandboxes of a runtime; the default one for Node."""
         return runtime if runtime.language == "python" else self._default_python()
 
     def _default_python(self) -> Runtime:
@@ -112,17 +112,17 @@ class Hulls:
 
     def _zygote_for(self, python: Runtime) -> Zygote:
         zygote = self._zygotes.get(python.name)
-        if zygote is None or zygote.forks >= zygotes.RENEW_AFTER or zygote.process.poll() is not None:
+        if zygote is None or zygote.forks >= zygotes.MAX_FORKS or zygote.process.poll() is not None:
             if zygote is not None:
-                self._loop.call_later(OLD_ZYGOTE_S, zygote.stop)
+                self._loop.call_later(RETIRED_ZYGOTE_S, zygote.stop)
             zygote = self._zygotes[python.name] = Zygote(self._setup, python, self._heard_zygote)
         return zygote
 
     def _heard_zygote(self, message: dict[str, Any]) -> None:
         if "pid" in message:
-            self._invoker.born(message["cell"], message["pid"])
+            self._invoker.forked(message["cell"], message["pid"])
         elif "failed" in message:
-            self._invoker.not_born(message["cell"], message["failed"])
+            self._invoker.fork_failed(message["cell"], message["failed"])
         elif message.get("zygote") == "gone":
             self._zygotes = {name: each for name, each in self._zygotes.items() if each is not message["of"]}
-            self._invoker.ask_again(message["of"])
+            self._invoker.retry_forks(message["of"])

@@ -1,7 +1,7 @@
-"""Who computes first: long-running computations and greedy organizations step back behind everybody else.
+"""CPU fairness: long computations and organizations over their share run in the idle class.
 
-A quota would throttle in bursts, and hurt also when the machine is free. The idle class of the scheduler does neither:
-who is in it gets every cycle that nobody else wants, and no other.
+A CPU quota would throttle in bursts, also on an idle machine. The idle class of the scheduler (`cpu.idle`) does not:
+its tasks get exactly the CPU time that no other task uses.
 """
 
 from __future__ import annotations
@@ -12,131 +12,132 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from moorage.runtime.workers.sandbox import Cell
+from moorage.runtime.workers.sandbox import FunctionSandbox
 
-COMPUTES = 0.3  # of one core: a watched call that uses more than this is a computation, not a wait
-WANTS = 0.6  # of the time: so is one that would use a processor, if the others let it
-SAVED_S = 1.0  # computing time an organization can save up
-OWED_S = -2.0  # and owe
-GREED = 1.5  # times the fair share an organization may use before it gets into debt
-FORGET_S = 10.0
+CPU_BOUND_SHARE = 0.3  # of one core: a watched call that uses more is CPU-bound
+RUNNABLE_SHARE = 0.6  # of the time: a call that runs, or is runnable and waits for a CPU, for longer is CPU-bound too
+MAX_CREDIT_S = 1.0  # CPU time that an organization can accumulate
+MIN_CREDIT_S = -2.0  # largest debt
+SHARE_FACTOR = 1.5  # multiple of the fair share that an organization earns
+ORG_EXPIRY_S = 10.0
 
 
-class Watched:
-    def __init__(self, cell: Cell, now: float) -> None:
-        self.cell = cell
+class WatchedCall:
+    def __init__(self, sandbox: FunctionSandbox, now: float) -> None:
+        self.sandbox = sandbox
         self.at = now
-        self.cpu_us = used(cell)
-        self.wanted_us = wanted(cell)
+        self.cpu_us = cpu_us_of(sandbox)
+        self.runnable_us = runnable_us_of(sandbox)
 
-    def computes(self, now: float) -> bool:
-        """Tell whether it has computed since the last look, or stood in line for a processor most of the time."""
+    def is_cpu_bound(self, now: float) -> bool:
+        """Whether the sandbox used or waited for a CPU most of the time since the last check."""
         elapsed_us = (now - self.at) * 1e6
-        cpu_us, wanted_us = used(self.cell), wanted(self.cell)
-        does = cpu_us - self.cpu_us > COMPUTES * elapsed_us or wanted_us - self.wanted_us > WANTS * elapsed_us
-        self.at, self.cpu_us, self.wanted_us = now, cpu_us, wanted_us
-        return does
+        cpu_us, runnable_us = cpu_us_of(self.sandbox), runnable_us_of(self.sandbox)
+        uses_cpu = cpu_us - self.cpu_us > CPU_BOUND_SHARE * elapsed_us
+        is_runnable = runnable_us - self.runnable_us > RUNNABLE_SHARE * elapsed_us
+        self.at, self.cpu_us, self.runnable_us = now, cpu_us, runnable_us
+        return uses_cpu or is_runnable
 
 
-class Organization:
-    """A token bucket of computing time."""
+class CpuCredit:
+    """Token bucket of one organization's CPU time, and its busy sandboxes."""
 
     def __init__(self, now: float) -> None:
-        self.saved_s = SAVED_S
-        self.seen = now
-        self.cells: dict[Cell, int] = {}
-        self.is_behind = False
+        self.balance_s = MAX_CREDIT_S
+        self.active_at = now
+        self.sandboxes: dict[FunctionSandbox, int] = {}
+        self.is_idle_class = False
 
-    def settle(self, earned_s: float, spent_s: float) -> None:
-        self.saved_s = max(OWED_S, min(SAVED_S, self.saved_s + earned_s - spent_s))
+    def update(self, earned_s: float, spent_s: float) -> None:
+        self.balance_s = max(MIN_CREDIT_S, min(MAX_CREDIT_S, self.balance_s + earned_s - spent_s))
 
 
 class Fairness:
     def __init__(self) -> None:
         self.cores = len(os.sched_getaffinity(0))
-        self._watched: dict[Cell, Watched] = {}
-        self._organizations: dict[str, Organization] = {}
-        self._settled_at = time.monotonic()
+        self._watched: dict[FunctionSandbox, WatchedCall] = {}
+        self._credits: dict[str, CpuCredit] = {}
+        self._updated_at = time.monotonic()
 
-    def watch(self, cell: Cell) -> None:
-        if cell not in self._watched:
-            self._watched[cell] = Watched(cell, time.monotonic())
+    def watch(self, sandbox: FunctionSandbox) -> None:
+        if sandbox not in self._watched:
+            self._watched[sandbox] = WatchedCall(sandbox, time.monotonic())
 
-    def unwatch(self, cell: Cell) -> None:
-        if self._watched.pop(cell, None) is not None and not self._is_behind(cell.org):
-            step_back(cell, False)
+    def unwatch(self, sandbox: FunctionSandbox) -> None:
+        if self._watched.pop(sandbox, None) is not None and not self._has_debt(sandbox.org):
+            set_idle_class(sandbox, False)
 
-    def count(self, cells: Iterable[Cell]) -> None:
-        """Note which cells worked; `look` settles what they used."""
+    def count(self, sandboxes: Iterable[FunctionSandbox]) -> None:
+        """Start to charge the CPU time of these sandboxes; `check` updates the balances."""
         now = time.monotonic()
-        for cell in cells:
-            organization = self._organizations.setdefault(cell.org, Organization(now))
-            organization.seen = now
-            organization.cells.setdefault(cell, used(cell))
+        for sandbox in sandboxes:
+            credit = self._credits.setdefault(sandbox.org, CpuCredit(now))
+            credit.active_at = now
+            credit.sandboxes.setdefault(sandbox, cpu_us_of(sandbox))
 
-    def forget(self, cell: Cell) -> None:
-        self._watched.pop(cell, None)
-        if organization := self._organizations.get(cell.org):
-            organization.cells.pop(cell, None)
+    def forget(self, sandbox: FunctionSandbox) -> None:
+        self._watched.pop(sandbox, None)
+        if credit := self._credits.get(sandbox.org):
+            credit.sandboxes.pop(sandbox, None)
 
-    def look(self) -> None:
-        """Judge what was used since the last look."""
+    def check(self) -> None:
+        """Update idle classes from the CPU time used since the last check."""
         now = time.monotonic()
         for watched in self._watched.values():
-            if now - watched.at > 0.05 and watched.computes(now):
-                step_back(watched.cell, True)
-        self._settle(now)
+            if now - watched.at > 0.05 and watched.is_cpu_bound(now):
+                set_idle_class(watched.sandbox, True)
+        self._update_credits(now)
 
-    def _settle(self, now: float) -> None:
-        elapsed, self._settled_at = now - self._settled_at, now
-        gone = [org for org, each in self._organizations.items() if now - each.seen > FORGET_S]
-        for org in gone:
-            self._catch_up(self._organizations.pop(org), False)
-        fair = self.cores / max(1, len(self._organizations)) * GREED
-        for organization in self._organizations.values():
+    def _update_credits(self, now: float) -> None:
+        elapsed, self._updated_at = now - self._updated_at, now
+        expired = [org for org, each in self._credits.items() if now - each.active_at > ORG_EXPIRY_S]
+        for org in expired:
+            self._set_idle_class(self._credits.pop(org), False)
+        fair = self.cores / max(1, len(self._credits)) * SHARE_FACTOR
+        for credit in self._credits.values():
             spent = 0.0
-            for cell, before in organization.cells.items():
-                cpu_us = used(cell)
+            for sandbox, before in credit.sandboxes.items():
+                cpu_us = cpu_us_of(sandbox)
                 spent += (cpu_us - before) / 1e6
-                organization.cells[cell] = cpu_us
-            organization.settle(fair * elapsed, spent)
-            # One organization alone cannot take anything from another.
-            if organization.saved_s < 0 and len(self._organizations) > 1:
-                self._catch_up(organization, True)
-            elif organization.saved_s > SAVED_S / 5:
-                self._catch_up(organization, False)
+                credit.sandboxes[sandbox] = cpu_us
+            credit.update(fair * elapsed, spent)
+            # An organization that is alone takes CPU time from no other.
+            if credit.balance_s < 0 and len(self._credits) > 1:
+                self._set_idle_class(credit, True)
+            elif credit.balance_s > MAX_CREDIT_S / 5:
+                self._set_idle_class(credit, False)
 
-    def _catch_up(self, organization: Organization, is_behind: bool) -> None:
-        if organization.is_behind == is_behind:
+    def _set_idle_class(self, credit: CpuCredit, is_idle_class: bool) -> None:
+        if credit.is_idle_class == is_idle_class:
             return
-        organization.is_behind = is_behind
-        for cell in organization.cells:
-            if is_behind or cell not in self._watched:
-                step_back(cell, is_behind)
+        credit.is_idle_class = is_idle_class
+        for sandbox in credit.sandboxes:
+            if is_idle_class or sandbox not in self._watched:
+                set_idle_class(sandbox, is_idle_class)
 
-    def _is_behind(self, org: str) -> bool:
-        organization = self._organizations.get(org)
-        return organization is not None and organization.is_behind
+    def _has_debt(self, org: str) -> bool:
+        credit = self._credits.get(org)
+        return credit is not None and credit.is_idle_class
 
 
-def used(cell: Cell) -> int:
+def cpu_us_of(sandbox: FunctionSandbox) -> int:
     try:
-        return int(cell.group.cpu_us())
+        return int(sandbox.group.cpu_us())
     except OSError:
         return 0
 
 
-def wanted(cell: Cell) -> int:
-    """Return how long the cell's first process has run or been ready to, in microseconds."""
+def runnable_us_of(sandbox: FunctionSandbox) -> int:
+    """Return the time that PID 1 of the sandbox ran or was runnable, in microseconds."""
     try:
-        ran, waited, _ = Path(f"/proc/{cell.pid}/schedstat").read_text().split()
+        ran, waited, _ = Path(f"/proc/{sandbox.pid}/schedstat").read_text().split()
     except (OSError, ValueError):
         return 0
     return (int(ran) + int(waited)) // 1000
 
 
-def step_back(cell: Cell, on: bool) -> None:
-    if cell.is_idle_class != on:
-        cell.is_idle_class = on
+def set_idle_class(sandbox: FunctionSandbox, on: bool) -> None:
+    if sandbox.is_idle_class != on:
+        sandbox.is_idle_class = on
         with contextlib.suppress(OSError):
-            cell.group.idle(on)
+            sandbox.group.idle(on)

@@ -1,7 +1,7 @@
-"""The invoker: makes cells, keeps some waiting, hands them to the function gateway and clears up after them.
+"""The invoker: creates function sandboxes, hands them to the edge and cleans up after them.
 
-It is the only process of the platform that needs rights over namespaces and control groups. A cell's calls do not pass
-through it: the gateway gets one end of the cell's socket, so the data takes one hop, and either may restart alone.
+It is the only process of the platform that needs privileges over namespaces and cgroups. Calls do not pass through it:
+the edge receives one end of the worker's socket, so that a call takes one hop, and either process can restart alone.
 """
 
 from __future__ import annotations
@@ -21,44 +21,47 @@ from typing import Any
 
 from moorage.runtime.sandbox.hurry import hurry
 from moorage.runtime.workers.code_mounts import CodeMounts
-from moorage.runtime.workers.empty_sandboxes import REFILL_S, Hulls
+from moorage.runtime.workers.empty_sandboxes import REFILL_DELAY_S, EmptySandboxes
 from moorage.runtime.workers.fairness import Fairness
-from moorage.runtime.workers.memory import Memory
+from moorage.runtime.workers.memory import MemoryMonitor
 from moorage.runtime.workers.messages import Channel, Message, close_all
-from moorage.runtime.workers.network_supervisor import Network
-from moorage.runtime.workers.sandbox import PIDS, Cell, CellState, append_only
-from moorage.runtime.workers.snapshots import Templates
+from moorage.runtime.workers.network_supervisor import NetworkSupervisor
+from moorage.runtime.workers.sandbox import PIDS, FunctionSandbox, SandboxState, append_only
+from moorage.runtime.workers.snapshots import Snapshots
 from moorage.runtime.workers.zygotes import Setup, Zygote
 
 FIRST_UID = 200_000
-STARTING_MEMORY_MB = 512  # of a cell that has no code yet; its function's limit replaces it
+STARTING_MEMORY_MB = 512  # limit of a sandbox without code; the limit of its function replaces it
 ORPHAN_GRACE_S = 5.0
-START_S = 20.0
+START_TIMEOUT_S = 20.0
 
 
-class Gateway:
-    """One function gateway that is connected, and the cells it has."""
+class EdgeConnection:
+    """A connected edge process and the sandboxes that it owns.
+
+    Each key of a message names a method `on_<key>` of the invoker.
+    """
 
     def __init__(self, invoker: Invoker, sock: socket.socket) -> None:
-        self.cells: dict[int, Cell] = {}
+        self.sandboxes: dict[int, FunctionSandbox] = {}
         self.wanted: dict[str, int] = {}
         self._invoker = invoker
-        self.channel = Channel(sock, self._heard, self._lost)
+        self.channel = Channel(sock, self._handle_message, self._disconnected)
 
-    def _heard(self, message: Message, descriptors: list[int]) -> None:
+    def _handle_message(self, message: Message, descriptors: list[int]) -> None:
         close_all(descriptors)
         for verb, argument in message.items():
             action = getattr(self._invoker, f"on_{verb}", None)
             if action is not None:
                 action(self, argument)
 
-    def _lost(self) -> None:
-        self._invoker.on_gateway_lost(self)
+    def _disconnected(self) -> None:
+        self._invoker.edge_disconnected(self)
 
 
 class Invoker:
     def __init__(
-        self, setup: Setup, groups: Any, mounts: CodeMounts | None, code: Path, network: Network | None
+        self, setup: Setup, groups: Any, mounts: CodeMounts | None, code: Path, network: NetworkSupervisor | None
     ) -> None:
         self.setup = setup
         self.groups = groups
@@ -66,315 +69,320 @@ class Invoker:
         self.code = code
         self._network = network
         self._loop = asyncio.get_running_loop()
-        self._cells: dict[int, Cell] = {}
-        self._by_pid: dict[int, Cell] = {}
-        self._pools: dict[str, deque[Cell]] = {}
-        self._asked: dict[str, deque[tuple[Gateway, Message]]] = {}  # takes that wait for a cell to be made
+        self._sandboxes: dict[int, FunctionSandbox] = {}
+        self._by_pid: dict[int, FunctionSandbox] = {}
+        self._pools: dict[str, deque[FunctionSandbox]] = {}
+        self._pending_takes: dict[str, deque[tuple[EdgeConnection, Message]]] = {}  # by runtime
         self._refilling: set[str] = set()
-        self._gateways: set[Gateway] = set()
-        self._numbers = int(time.time()) * 1000  # A run before this one may have left groups that cannot go yet.
+        self._edges: set[EdgeConnection] = set()
+        self._numbers = int(time.time()) * 1000  # An earlier invoker may have left cgroups that are still in use.
         self._free_uids: deque[int] = deque()
         self._next_uid = FIRST_UID
         self._early_ends: dict[int, int] = {}
         self.fairness = Fairness()
-        self.templates = Templates(self)
-        self.hulls = Hulls(self)
-        self.memory = Memory(self._tell_pressure, watches_cells="memory" not in groups.controllers)
-        # Taking a group away waits for the kernel, and nobody else should.
+        self.snapshots = Snapshots(self)
+        self.empty_sandboxes = EmptySandboxes(self)
+        self.memory = MemoryMonitor(self._report_pressure, watches_sandboxes="memory" not in groups.controllers)
+        # Removing a cgroup blocks in the kernel, so it runs in a thread.
         self._cleaning = ThreadPoolExecutor(1, thread_name_prefix="cleaning")
 
-    # What gateways ask for.
+    # Messages of the edge.
 
     def connected(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError):
             pid, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            self.groups.platform([pid])  # Its answers are everybody's: cells must not starve it.
-        gateway = Gateway(self, sock)
-        self._gateways.add(gateway)
-        gateway.channel.send({"hello": {"sandbox": self.setup.sandbox, "low": self.memory.is_low}})
+            self.groups.platform([pid])  # Sandboxes must not take the edge's CPU.
+        edge = EdgeConnection(self, sock)
+        self._edges.add(edge)
+        edge.channel.send({"hello": {"sandbox": self.setup.sandbox, "low": self.memory.is_low}})
 
-    def on_want(self, gateway: Gateway, wanted: dict[str, int]) -> None:
-        """Keep so many cells waiting of each runtime."""
-        gateway.wanted = {name: count for name, count in wanted.items() if name in self.setup.runtimes}
-        for runtime in gateway.wanted:
+    def on_want(self, edge: EdgeConnection, wanted: dict[str, int]) -> None:
+        """Set the number of waiting sandboxes per runtime."""
+        edge.wanted = {name: count for name, count in wanted.items() if name in self.setup.runtimes}
+        for runtime in edge.wanted:
             self._refill(runtime)
-        self.hulls.refill()
+        self.empty_sandboxes.refill()
 
-    def on_take(self, gateway: Gateway, asked: Message) -> None:
-        """Give a cell with the function's code in it, a waiting one if there is any."""
-        runtime = asked["runtime"]
+    def on_take(self, edge: EdgeConnection, request: Message) -> None:
+        """Hand over a sandbox with the function's code, a waiting one if there is any."""
+        runtime = request["runtime"]
         if runtime not in self.setup.runtimes:
-            gateway.channel.send({"refused": {"take": asked["take"], "why": f"{runtime} is not installed any more"}})
+            edge.channel.send({"refused": {"take": request["take"], "why": f"{runtime} is not installed any more"}})
             return
-        if self.templates.fork(gateway, asked):
+        if self.snapshots.fork(edge, request):
             return
         pool = self._pools.get(runtime)
         if pool:
-            self._give(gateway, asked, pool.popleft(), how="waiting")
+            self._hand_over(edge, request, pool.popleft(), how="waiting")
             self._refill_later(runtime)
         elif self.setup.sandbox:
-            self._asked.setdefault(runtime, deque()).append((gateway, asked))
+            self._pending_takes.setdefault(runtime, deque()).append((edge, request))
             self._start(runtime, is_awaited=True)
         else:
-            self._start(runtime, asked=(gateway, asked))
+            self._start(runtime, reserved_for=(edge, request))
 
-    def on_template(self, gateway: Gateway, asked: Message) -> None:
-        """Loading this function takes long: do it once more, for its further instances to be forked off."""
-        pool = self._pools.get(asked["runtime"])
+    def on_template(self, edge: EdgeConnection, request: Message) -> None:
+        """Load a slow function once more, as the snapshot that further instances are forked from."""
+        pool = self._pools.get(request["runtime"])
         if self.setup.sandbox and pool and not self.memory.is_low:
-            cell = pool.popleft()
-            if self._furnish(cell, asked):
-                self.templates.add(gateway, asked, cell)
-            self._refill(asked["runtime"])
+            sandbox = pool.popleft()
+            if self._prepare(sandbox, request):
+                self.snapshots.add(request, sandbox)
+            self._refill(request["runtime"])
 
-    def on_retire(self, gateway: Gateway, key: list[int]) -> None:
-        """A function's revision is no longer in force: its template goes when its last fork does."""
-        self.templates.doom((key[0], key[1]))
+    def on_retire(self, edge: EdgeConnection, key: list[int]) -> None:
+        """End the snapshot of a replaced revision once its last fork has ended."""
+        self.snapshots.retire((key[0], key[1]))
 
-    def on_kill(self, gateway: Gateway, number: int) -> None:
-        if cell := gateway.cells.get(number):
-            cell.kill()
+    def on_kill(self, edge: EdgeConnection, number: int) -> None:
+        if sandbox := edge.sandboxes.get(number):
+            sandbox.kill()
 
-    def on_freeze(self, gateway: Gateway, number: int) -> None:
-        cell = gateway.cells.get(number)
-        if cell is not None and not cell.is_frozen and cell.state is CellState.TAKEN:
+    def on_freeze(self, edge: EdgeConnection, number: int) -> None:
+        sandbox = edge.sandboxes.get(number)
+        if sandbox is not None and not sandbox.is_frozen and sandbox.state is SandboxState.TAKEN:
             with contextlib.suppress(OSError):
-                cell.group.freeze()
-                cell.is_frozen = True
+                sandbox.group.freeze()
+                sandbox.is_frozen = True
 
-    def on_thaw(self, gateway: Gateway, number: int) -> None:
-        cell = gateway.cells.get(number)
-        if cell is not None and cell.is_frozen:
+    def on_thaw(self, edge: EdgeConnection, number: int) -> None:
+        sandbox = edge.sandboxes.get(number)
+        if sandbox is not None and sandbox.is_frozen:
             with contextlib.suppress(OSError):
-                cell.group.thaw()
-            cell.is_frozen = False
+                sandbox.group.thaw()
+            sandbox.is_frozen = False
 
-    def on_watch(self, gateway: Gateway, number: int) -> None:
-        """A call of this cell takes long: see whether it computes, and let others go first if it does."""
-        if cell := gateway.cells.get(number):
-            self.fairness.watch(cell)
+    def on_watch(self, edge: EdgeConnection, number: int) -> None:
+        """Move a sandbox with a long call into the idle class if the call is CPU-bound."""
+        if sandbox := edge.sandboxes.get(number):
+            self.fairness.watch(sandbox)
 
-    def on_unwatch(self, gateway: Gateway, number: int) -> None:
-        if cell := gateway.cells.get(number):
-            self.fairness.unwatch(cell)
+    def on_unwatch(self, edge: EdgeConnection, number: int) -> None:
+        if sandbox := edge.sandboxes.get(number):
+            self.fairness.unwatch(sandbox)
 
-    def on_busy(self, gateway: Gateway, numbers: list[int]) -> None:
-        """These cells worked since the last time; count what their organizations used."""
-        self.fairness.count([cell for number in numbers if (cell := gateway.cells.get(number))])
+    def on_busy(self, edge: EdgeConnection, numbers: list[int]) -> None:
+        """Charge the CPU time of sandboxes that were busy to their organizations."""
+        self.fairness.count([sandbox for number in numbers if (sandbox := edge.sandboxes.get(number))])
 
-    def on_gateway_lost(self, gateway: Gateway) -> None:
-        """A gateway is gone. Calls that run may finish within their time; everything idle ends by itself."""
-        self._gateways.discard(gateway)
-        for cell in list(gateway.cells.values()):
-            cell.owner = None
-            if cell.is_frozen:
-                cell.kill()
+    def edge_disconnected(self, edge: EdgeConnection) -> None:
+        """Kill the edge's sandboxes after their timeout, so that running calls can finish.
+
+        Idle workers exit by themselves when their socket closes.
+        """
+        self._edges.discard(edge)
+        for sandbox in list(edge.sandboxes.values()):
+            sandbox.owner = None
+            if sandbox.is_frozen:
+                sandbox.kill()
             else:
-                self._loop.call_later(cell.timeout_ms / 1000 + ORPHAN_GRACE_S, cell.kill)
+                self._loop.call_later(sandbox.timeout_ms / 1000 + ORPHAN_GRACE_S, sandbox.kill)
 
-    # Making cells.
+    # Creating sandboxes.
 
-    def _give(self, gateway: Gateway, asked: Message, cell: Cell, *, how: str) -> None:
-        if gateway not in self._gateways:
-            self._put_back(cell) if cell.template is None else cell.kill()
+    def _hand_over(self, edge: EdgeConnection, request: Message, sandbox: FunctionSandbox, *, how: str) -> None:
+        if edge not in self._edges:
+            self._put_back(sandbox) if sandbox.snapshot is None else sandbox.kill()
             return
-        if cell.template is None and not self._furnish(cell, asked):
-            gateway.channel.send({"refused": {"take": asked["take"], "why": "its code cannot be read"}})
+        if sandbox.snapshot is None and not self._prepare(sandbox, request):
+            edge.channel.send({"refused": {"take": request["take"], "why": "its code cannot be read"}})
             return
-        cell.owner = gateway
-        gateway.cells[cell.number] = cell
-        handed = os.dup(cell.socket.fileno())
-        cell.socket.close()
-        gateway.channel.send({"cell": {"take": asked["take"], "cell": cell.number, "how": how}}, handed)
+        sandbox.owner = edge
+        edge.sandboxes[sandbox.number] = sandbox
+        descriptor = os.dup(sandbox.socket.fileno())
+        sandbox.socket.close()
+        edge.channel.send({"cell": {"take": request["take"], "cell": sandbox.number, "how": how}}, descriptor)
 
-    def hand_over(self, cell: Cell) -> None:
-        """Give a cell to the one it was made for."""
-        gateway, asked = cell.asked
-        self._give(gateway, asked, cell, how="forked")
+    def hand_over_fork(self, sandbox: FunctionSandbox) -> None:
+        edge, request = sandbox.reserved_for
+        self._hand_over(edge, request, sandbox, how="forked")
 
-    def _furnish(self, cell: Cell, asked: Message) -> bool:
-        """Make a cell one function's: its code, its limits, its network. From here on it is nobody else's."""
+    def _prepare(self, sandbox: FunctionSandbox, request: Message) -> bool:
+        """Assign a sandbox to one function for good: mount the code, set limits and network."""
         try:
             if self.mounts is not None:
-                self.mounts.put(cell.number, self.code / asked["digest"])
-            cell.limit(asked)
+                self.mounts.put(sandbox.number, self.code / request["digest"])
+            sandbox.limit(request)
         except OSError as error:
-            print(f"moorage invoker: a cell could not be furnished: {error}", file=sys.stderr, flush=True)
-            cell.kill()
+            print(f"moorage invoker: cannot prepare a function sandbox: {error}", file=sys.stderr, flush=True)
+            sandbox.kill()
             return False
-        if self._network is not None and cell.network:
-            cell.outside = asked["network"] != "none"
-            self._network.add(cell)
+        if self._network is not None and sandbox.network:
+            sandbox.outside = request["network"] != "none"
+            self._network.add(sandbox)
         return True
 
-    def _put_back(self, cell: Cell) -> None:
+    def _put_back(self, sandbox: FunctionSandbox) -> None:
         if self.setup.sandbox:
-            self._pools.setdefault(cell.runtime, deque()).append(cell)
+            self._pools.setdefault(sandbox.runtime, deque()).append(sandbox)
         else:
-            cell.kill()
+            sandbox.kill()
 
     def _refill_later(self, runtime: str) -> None:
-        """Fill the pool when whoever just took a cell has had its answer: making one keeps a processor busy."""
+        """Refill the pool after the call was answered: creating a sandbox keeps a CPU busy."""
         if runtime not in self._refilling:
             self._refilling.add(runtime)
-            self._loop.call_later(REFILL_S, self._refill, runtime)
+            self._loop.call_later(REFILL_DELAY_S, self._refill, runtime)
 
     def _refill(self, runtime: str) -> None:
-        """Keep the pool at the size that gateways want. Without a sandbox a cell has its code from the start."""
+        """Fill the pool up to the size that edges want; unsandboxed workers are not pooled."""
         self._refilling.discard(runtime)
         if not self.setup.sandbox or self.memory.is_low:
             return
-        wanted = max((gateway.wanted.get(runtime, 0) for gateway in self._gateways), default=0)
+        wanted = max((edge.wanted.get(runtime, 0) for edge in self._edges), default=0)
         pool = self._pools.setdefault(runtime, deque())
-        starting = sum(cell.state is CellState.STARTING and cell.runtime == runtime for cell in self._cells.values())
-        missing = wanted - len(pool) - max(0, starting - len(self._asked.get(runtime, ())))
+        starting = sum(
+            sandbox.state is SandboxState.STARTING and sandbox.runtime == runtime
+            for sandbox in self._sandboxes.values()
+        )
+        missing = wanted - len(pool) - max(0, starting - len(self._pending_takes.get(runtime, ())))
         for _ in range(missing):
             self._start(runtime)
 
-    def new_cell(self, runtime: str, uid: int, asked: Any = None) -> tuple[Cell, socket.socket]:
-        """Return a cell that has everything but a process, and the socket for that.
+    def new_sandbox(self, runtime: str, uid: int, reserved_for: Any = None) -> tuple[FunctionSandbox, socket.socket]:
+        """Return a sandbox without a process, and the socket for that process.
 
-        Raises OSError, when whoever asked for it has been told.
+        Raises OSError after the waiting request was refused.
         """
         self._numbers += 1
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        cell = Cell(self._numbers, runtime, uid, ours, tuple(append_only(name) for name in ("out", "err", "journal")))
-        cell.asked = asked
-        self._cells[cell.number] = cell
+        sandbox = FunctionSandbox(
+            self._numbers, runtime, uid, ours, tuple(append_only(name) for name in ("out", "err", "journal"))
+        )
+        sandbox.reserved_for = reserved_for
+        self._sandboxes[sandbox.number] = sandbox
         try:
-            cell.group = self.groups.create(f"cell-{cell.number}")
-            cell.group.limit(memory_mb=STARTING_MEMORY_MB, pids=PIDS, weight=100)
+            sandbox.group = self.groups.create(f"cell-{sandbox.number}")
+            sandbox.group.limit(memory_mb=STARTING_MEMORY_MB, pids=PIDS, weight=100)
         except OSError as error:
             theirs.close()
-            self.failed(cell, f"cannot make a cell: {error}")
+            self.failed(sandbox, f"cannot create a function sandbox: {error}")
             raise
-        return cell, theirs
+        return sandbox, theirs
 
     def _start(
         self,
         name: str,
         *,
-        asked: tuple[Gateway, Message] | None = None,
+        reserved_for: tuple[EdgeConnection, Message] | None = None,
         is_awaited: bool = False,
         is_second_try: bool = False,
     ) -> None:
-        """Start a cell of a runtime, in an empty hull if somebody waits for it and there is one."""
+        """Start a runtime; an awaited one uses a pooled empty sandbox if possible."""
         runtime = self.setup.runtimes[name]
-        cell = self.hulls.take(runtime) if is_awaited else None
-        cell = cell or self.hulls.make(runtime, asked)
-        if cell is None:
+        sandbox = self.empty_sandboxes.take(runtime) if is_awaited else None
+        sandbox = sandbox or self.empty_sandboxes.make(runtime, reserved_for)
+        if sandbox is None:
             return
-        cell.is_second_try = is_second_try
+        sandbox.is_second_try = is_second_try
         try:
-            self.hulls.begin(cell, runtime, self.code / asked[1]["digest"] if asked else None)
+            self.empty_sandboxes.begin(
+                sandbox, runtime, self.code / reserved_for[1]["digest"] if reserved_for else None
+            )
         except OSError:
-            self._try_again(cell)
+            self._restart(sandbox)
             return
-        self._loop.add_reader(cell.socket, self._listen, cell)
-        self.watch_start(cell)
+        self._loop.add_reader(sandbox.socket, self._read_start, sandbox)
+        self._loop.call_later(START_TIMEOUT_S, self._check_started, sandbox)
 
-    def ask_again(self, zygote: Zygote) -> None:
-        """A zygote is gone: ask another one for the cells that it has not made."""
-        for cell in [each for each in self._cells.values() if each.zygote is zygote and not each.pid]:
-            if cell.state is CellState.EMPTY:
-                self.forget(cell)
-            elif cell.state is CellState.STARTING:
-                self._try_again(cell)
+    def retry_forks(self, zygote: Zygote) -> None:
+        """Repeat the pending forks of a dead zygote with another one."""
+        for sandbox in [each for each in self._sandboxes.values() if each.zygote is zygote and not each.pid]:
+            if sandbox.state is SandboxState.EMPTY:
+                self.forget(sandbox)
+            elif sandbox.state is SandboxState.STARTING:
+                self._restart(sandbox)
 
-    def _try_again(self, cell: Cell) -> None:
-        """Make another cell in the place of one that ended before it was anything."""
-        if cell.is_second_try:
-            self.failed(cell, "cells end before they are made")
+    def _restart(self, sandbox: FunctionSandbox) -> None:
+        """Replace a sandbox that ended before its worker was ready; the second failure is final."""
+        if sandbox.is_second_try:
+            self.failed(sandbox, "two function sandboxes in a row ended before they were ready")
         else:
-            self.forget(cell)
-            self._start(cell.runtime, asked=cell.asked, is_second_try=True)
+            self.forget(sandbox)
+            self._start(sandbox.runtime, reserved_for=sandbox.reserved_for, is_second_try=True)
 
-    def not_born(self, number: int, why: str) -> None:
-        if cell := self._cells.get(number):
-            self.failed(cell, why)
+    def fork_failed(self, number: int, why: str) -> None:
+        if sandbox := self._sandboxes.get(number):
+            self.failed(sandbox, why)
 
-    def born(self, number: int, pid: int) -> None:
-        cell = self._cells.get(number)
-        if cell is None:
+    def forked(self, number: int, pid: int) -> None:
+        sandbox = self._sandboxes.get(number)
+        if sandbox is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             return
-        cell.pid = pid
-        self._by_pid[pid] = cell
+        sandbox.pid = pid
+        self._by_pid[pid] = sandbox
         with contextlib.suppress(OSError), hurry():
-            cell.group.attach(pid)
+            sandbox.group.attach(pid)
         if pid in self._early_ends:
-            self.ended(cell, self._early_ends.pop(pid))
+            self.ended(sandbox, self._early_ends.pop(pid))
 
-    def _listen(self, cell: Cell) -> None:
-        """Wait for a starting cell to say that it is ready. It cannot be before its process is in its group."""
+    def _read_start(self, sandbox: FunctionSandbox) -> None:
+        """Read the frames of a starting sandbox; it is ready once its process is in the cgroup."""
         try:
-            is_ready = cell.listen()
+            is_ready = sandbox.read_start_frames()
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            self._loop.remove_reader(cell.socket)
-            return  # Its end is reported by the kernel, with the reason.
+            self._loop.remove_reader(sandbox.socket)
+            return  # SIGCHLD reports the end, with the reason.
         if not is_ready:
             return
-        self._loop.remove_reader(cell.socket)
-        if not cell.pid:
-            self._loop.call_soon(self._is_ready_when_born, cell)
+        self._loop.remove_reader(sandbox.socket)
+        if not sandbox.pid:
+            self._loop.call_soon(self._become_ready_once_forked, sandbox)
         else:
-            self._is_ready(cell)
+            self._become_ready(sandbox)
 
-    def _is_ready_when_born(self, cell: Cell) -> None:
-        if cell.pid:
-            self._is_ready(cell)
-        elif cell.number in self._cells:
-            self._loop.call_later(0.001, self._is_ready_when_born, cell)
+    def _become_ready_once_forked(self, sandbox: FunctionSandbox) -> None:
+        if sandbox.pid:
+            self._become_ready(sandbox)
+        elif sandbox.number in self._sandboxes:
+            self._loop.call_later(0.001, self._become_ready_once_forked, sandbox)
 
-    def _is_ready(self, cell: Cell) -> None:
-        if cell.state is not CellState.STARTING:
+    def _become_ready(self, sandbox: FunctionSandbox) -> None:
+        if sandbox.state is not SandboxState.STARTING:
             return
-        cell.state = CellState.WAITING
-        asked = self._next_asked(cell)
-        if asked is not None:
-            self._give(*asked, cell, how="made")
+        sandbox.state = SandboxState.WAITING
+        take = self._next_take(sandbox)
+        if take is not None:
+            self._hand_over(*take, sandbox, how="made")
         else:
-            self._put_back(cell)
-        self._refill(cell.runtime)
-        self.hulls.refill_later()
+            self._put_back(sandbox)
+        self._refill(sandbox.runtime)
+        self.empty_sandboxes.refill_later()
 
-    def watch_start(self, cell: Cell) -> None:
-        """See to it that a cell is ready in time, or given up."""
-        self._loop.call_later(START_S, self._check_started, cell)
+    def _check_started(self, sandbox: FunctionSandbox) -> None:
+        if sandbox.state is SandboxState.STARTING and sandbox.number in self._sandboxes:
+            self.failed(sandbox, f"a function sandbox was not ready after {START_TIMEOUT_S:.0f} s")
 
-    def _check_started(self, cell: Cell) -> None:
-        if cell.state is CellState.STARTING and cell.number in self._cells:
-            self.failed(cell, f"the cell was not ready after {START_S:.0f} s")
-
-    def failed(self, cell: Cell, why: str) -> None:
-        """A cell could not be made. Whoever waits for one of its kind is told."""
+    def failed(self, sandbox: FunctionSandbox, why: str) -> None:
+        """Discard a sandbox that could not start, and refuse the request that waits for it."""
         print(f"moorage invoker: {why}", file=sys.stderr, flush=True)
-        said = cell.output()
-        if said["err"] or said["out"]:
-            print(f"moorage invoker: it said: {(said['err'] or said['out']).strip()}", file=sys.stderr, flush=True)
-        cell.kill()
-        self.forget(cell)
-        asked = self._next_asked(cell)
-        if asked is not None:
-            gateway, message = asked
-            gateway.channel.send({"refused": {"take": message["take"], "why": "no sandbox could be made for it"}})
+        output = sandbox.output()
+        if text := (output["err"] or output["out"]).strip():
+            print(f"moorage invoker: output of the sandbox: {text}", file=sys.stderr, flush=True)
+        sandbox.kill()
+        self.forget(sandbox)
+        take = self._next_take(sandbox)
+        if take is not None:
+            edge, request = take
+            edge.channel.send({"refused": {"take": request["take"], "why": "no sandbox could be made for it"}})
 
-    def _next_asked(self, cell: Cell) -> tuple[Gateway, Message] | None:
-        """Return who a cell is for: the one it was made for, else whoever waits longest for one of its kind."""
-        if cell.asked is not None:
-            made_for: tuple[Gateway, Message] = cell.asked
-            return made_for
-        waiting = self._asked.get(cell.runtime)
+    def _next_take(self, sandbox: FunctionSandbox) -> tuple[EdgeConnection, Message] | None:
+        """Return the request that a sandbox is for: its own, else the oldest of its runtime."""
+        if sandbox.reserved_for is not None:
+            take: tuple[EdgeConnection, Message] = sandbox.reserved_for
+            return take
+        waiting = self._pending_takes.get(sandbox.runtime)
         return waiting.popleft() if waiting else None
 
-    # Ends.
+    # Sandboxes end.
 
     def reap(self) -> None:
-        """Collect every process that ended; cells are our children because they outlived those who forked them."""
+        """Reap ended child processes. Zygotes fork with CLONE_PARENT, so sandboxes are our children."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -382,64 +390,64 @@ class Invoker:
                 return
             if pid == 0:
                 return
-            cell = self._by_pid.pop(pid, None)
-            if cell is not None:
-                self.ended(cell, status)
-            elif not self.hulls.is_zygote(pid):
+            sandbox = self._by_pid.pop(pid, None)
+            if sandbox is not None:
+                self.ended(sandbox, status)
+            elif not self.empty_sandboxes.is_zygote(pid):
                 self._early_ends[pid] = status
                 if len(self._early_ends) > 1000:
                     self._early_ends.pop(next(iter(self._early_ends)))
 
-    def ended(self, cell: Cell, status: int | None) -> None:
-        """A cell's process is gone; only of our own children do we know how it ended."""
-        if cell.number not in self._cells:
+    def ended(self, sandbox: FunctionSandbox, status: int | None) -> None:
+        """Report the end of a sandbox's process; forks of snapshots have no exit status."""
+        if sandbox.number not in self._sandboxes:
             return
-        self.templates.ended(cell)
-        if cell.state is CellState.STARTING and not cell.is_second_try and cell.template is None:
-            self._try_again(cell)  # Its empty sandbox may have been killed just before it was taken.
+        self.snapshots.ended(sandbox)
+        if sandbox.state is SandboxState.STARTING and not sandbox.is_second_try and sandbox.snapshot is None:
+            self._restart(sandbox)  # A pooled empty sandbox may have been killed just before it was taken.
             return
-        if cell.state in (CellState.EMPTY, CellState.STARTING):
-            self.failed(cell, f"a cell ended while it started ({describe(status)})")
+        if sandbox.state in (SandboxState.EMPTY, SandboxState.STARTING):
+            self.failed(sandbox, f"a function sandbox ended while it started ({describe(status)})")
             return
-        oom = cell.oom or (cell.group is not None and _oom_kills(cell.group) > 0)
-        if cell.owner is not None:
-            cell.owner.cells.pop(cell.number, None)
+        oom = sandbox.oom or (sandbox.group is not None and _oom_kills(sandbox.group) > 0)
+        if sandbox.owner is not None:
+            sandbox.owner.sandboxes.pop(sandbox.number, None)
             code = None if status is None else os.waitstatus_to_exitcode(status)
-            told = {"cell": cell.number, "code": code, "oom": oom, "memory_mb": cell.memory_mb, **cell.output()}
-            cell.owner.channel.send({"ended": told})
-        self.forget(cell)
-        if cell.state is CellState.WAITING:
-            self._refill(cell.runtime)
+            end = {"cell": sandbox.number, "code": code, "oom": oom, "memory_mb": sandbox.memory_mb, **sandbox.output()}
+            sandbox.owner.channel.send({"ended": end})
+        self.forget(sandbox)
+        if sandbox.state is SandboxState.WAITING:
+            self._refill(sandbox.runtime)
 
-    def forget(self, cell: Cell) -> None:
-        self._cells.pop(cell.number, None)
-        self._by_pid.pop(cell.pid, None)
-        cell.pid = 0  # From now on it may be somebody else's.
-        pool = self._pools.get(cell.runtime)
-        if pool and cell in pool:
-            pool.remove(cell)
-        self.hulls.forget(cell)
-        if cell.state is CellState.STARTING or cell.socket.fileno() >= 0:
+    def forget(self, sandbox: FunctionSandbox) -> None:
+        self._sandboxes.pop(sandbox.number, None)
+        self._by_pid.pop(sandbox.pid, None)
+        sandbox.pid = 0  # The kernel may reuse the PID from now on.
+        pool = self._pools.get(sandbox.runtime)
+        if pool and sandbox in pool:
+            pool.remove(sandbox)
+        self.empty_sandboxes.forget(sandbox)
+        if sandbox.state is SandboxState.STARTING or sandbox.socket.fileno() >= 0:
             with contextlib.suppress(ValueError, OSError):
-                self._loop.remove_reader(cell.socket)
-        self.fairness.forget(cell)
+                self._loop.remove_reader(sandbox.socket)
+        self.fairness.forget(sandbox)
         if self._network is not None:
-            self._network.forget(cell)
-        cell.close()
+            self._network.forget(sandbox)
+        sandbox.close()
         if self.mounts is not None:
-            self.mounts.remove(cell.number)
-        self._cleaning.submit(self._clean, cell)
+            self.mounts.remove(sandbox.number)
+        self._cleaning.submit(self._clean, sandbox)
 
-    def _clean(self, cell: Cell) -> None:
+    def _clean(self, sandbox: FunctionSandbox) -> None:
         with contextlib.suppress(OSError):
-            if cell.group is not None:
-                cell.group.kill()
-                cell.group.remove()
-        if cell.uid and cell.template is None:
-            self._free_uids.append(cell.uid)
+            if sandbox.group is not None:
+                sandbox.group.kill()
+                sandbox.group.remove()
+        if sandbox.uid and sandbox.snapshot is None:
+            self._free_uids.append(sandbox.uid)
 
     def take_uid(self) -> int:
-        """Return a user id that no living cell has; the one that has rested longest comes first."""
+        """Return a user id that no sandbox uses, reusing ids in the order of their release."""
         if os.geteuid() != 0 or not self.setup.sandbox or not self.setup.own_users:
             return 0
         if len(self._free_uids) > 1000:
@@ -447,36 +455,36 @@ class Invoker:
         self._next_uid += 1
         return self._next_uid
 
-    # Time passes.
+    # Periodic checks.
 
     async def run(self) -> None:
-        """Watch memory and computing time until cancelled."""
+        """Check memory, CPU shares and idle snapshots until cancelled."""
         while True:
             await asyncio.sleep(0.1)
-            self.memory.look(self._cells.values())
-            self.fairness.look()
-            self.templates.look()
+            self.memory.check(self._sandboxes.values())
+            self.fairness.check()
+            self.snapshots.retire_unused()
 
-    def _tell_pressure(self, is_low: bool) -> None:
-        for gateway in self._gateways:
-            gateway.channel.send({"memory": {"low": is_low}})
+    def _report_pressure(self, is_low: bool) -> None:
+        for edge in self._edges:
+            edge.channel.send({"memory": {"low": is_low}})
         if not is_low:
             for runtime in self._pools:
                 self._refill(runtime)
-            self.hulls.refill()
+            self.empty_sandboxes.refill()
 
     def stop(self) -> None:
-        for cell in list(self._cells.values()):
-            cell.kill()
-        self.hulls.stop()
-        for cell in list(self._cells.values()):
-            self.forget(cell)
+        for sandbox in list(self._sandboxes.values()):
+            sandbox.kill()
+        self.empty_sandboxes.stop()
+        for sandbox in list(self._sandboxes.values()):
+            self.forget(sandbox)
         self._cleaning.shutdown()
 
 
 def describe(status: int | None) -> str:
     if status is None:
-        return "nobody knows how"
+        return "unknown exit status"
     code = os.waitstatus_to_exitcode(status)
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 

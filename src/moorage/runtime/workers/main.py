@@ -1,6 +1,6 @@
-"""The invoker's process: `python -m moorage.runtime.workers.main`.
+"""The invoker process: `python -m moorage.runtime.workers.main`.
 
-It reads its few settings itself, for the same reason as the function gateway: what it imports stays in memory.
+It reads its settings from the environment itself: importing `moorage.settings` would cost memory (see the edge's main).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from moorage.runtime.sandbox.usage import process_tree
 from moorage.runtime.workers import zygotes
 from moorage.runtime.workers.code_mounts import CodeMounts
 from moorage.runtime.workers.invoker import Invoker
-from moorage.runtime.workers.network_supervisor import Network
+from moorage.runtime.workers.network_supervisor import NetworkSupervisor
 from moorage.runtime.workers.runtimes import installed
 
-SUPERVISOR = "MOORAGE_SUPERVISOR"  # the process id of the supervisor, which sets it
+SUPERVISOR = "MOORAGE_SUPERVISOR"  # PID of the supervisor, which sets this variable
 
 
 @dataclass(frozen=True)
-class Place:
+class InvokerSettings:
     data: Path
     sandbox: str  # `auto` or `off`
     allow: tuple[str, ...]
@@ -42,11 +42,11 @@ class Place:
         return self.data / "run" / "invoker.sock"
 
 
-def read_place(environment: Mapping[str, str]) -> Place:
+def read_settings(environment: Mapping[str, str]) -> InvokerSettings:
     def networks(name: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in environment.get(name, "").split(",") if part.strip())
 
-    return Place(
+    return InvokerSettings(
         Path(environment.get("MOORAGE_DATA") or ".moorage").absolute(),
         environment.get("MOORAGE_SANDBOX") or "auto",
         networks("MOORAGE_SANDBOX_ALLOW"),
@@ -54,15 +54,15 @@ def read_place(environment: Mapping[str, str]) -> Place:
     )
 
 
-async def serve(place: Place) -> None:
+async def serve(settings: InvokerSettings) -> None:
     loop = asyncio.get_running_loop()
     report = capabilities.probe()
-    sandbox = place.sandbox != "off" and report.can_sandbox
+    sandbox = settings.sandbox != "off" and report.can_sandbox
     mounts, tree = None, ""
     if sandbox:
-        tree = str(prepare(place))
-        mounts = CodeMounts(place.data / "run" / "cells")
-    groups = cgroups.find(token_of(place.data))
+        tree = str(prepare(settings))
+        mounts = CodeMounts(settings.data / "run" / "cells")
+    groups = cgroups.find(token_of(settings.data))
     groups.sweep()
     groups.platform([os.getpid(), *supervised(os.environ)])
     setup = zygotes.Setup(
@@ -73,13 +73,13 @@ async def serve(place: Place) -> None:
         runtimes=installed(),
         is_counted="memory" in groups.controllers,
     )
-    network = Network(place.allow, place.block) if setup.notify else None
-    invoker = Invoker(setup, groups, mounts, place.data / "code", network)
+    network = NetworkSupervisor(settings.allow, settings.block) if setup.notify else None
+    invoker = Invoker(setup, groups, mounts, settings.data / "code", network)
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGCHLD, invoker.reap)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    listener = bind_locally(place.socket)
+    listener = bind_locally(settings.socket)
     listener.listen(64)
     listener.setblocking(False)
     loop.add_reader(listener, lambda: accept(listener, invoker))
@@ -92,10 +92,10 @@ async def serve(place: Place) -> None:
     listener.close()
 
 
-def prepare(place: Place) -> Path:
-    """Build the tree that cells start from, in a mount namespace of our own."""
+def prepare(settings: InvokerSettings) -> Path:
+    """Build the root file system of all sandboxes, in a private mount namespace."""
     root.take_own_mounts()
-    tree = place.data / "run" / "cellroot"
+    tree = settings.data / "run" / "cellroot"
     root.build(tree, binds=zygotes.binds(installed()), files={})
     return tree
 
@@ -105,9 +105,9 @@ def token_of(data: Path) -> str:
 
 
 def supervised(environment: Mapping[str, str]) -> list[int]:
-    """Return the supervisor and all that it has started; none where something else has started this process.
+    """Return the PIDs of the supervisor and its children; none without a supervisor.
 
-    A process that the supervisor starts later, or again, inherits the group from it.
+    Processes that the supervisor starts later inherit its cgroup.
     """
     supervisor = os.getppid()
     if environment.get(SUPERVISOR) != str(supervisor):
@@ -125,7 +125,7 @@ def main() -> None:
     open_many()
     sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1)
     try:
-        asyncio.run(serve(read_place(os.environ)))
+        asyncio.run(serve(read_settings(os.environ)))
     except OSError as error:
         sys.exit(f"moorage invoker: {error}")
 

@@ -1,4 +1,4 @@
-"""Memory: cells are admitted by what is really free, and ended when they pass their own limit."""
+"""Memory pressure of the machine, and memory limits where no cgroup enforces them."""
 
 from __future__ import annotations
 
@@ -6,54 +6,61 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from moorage.runtime.workers.sandbox import Cell, CellState
+from moorage.runtime.workers.sandbox import FunctionSandbox, SandboxState
 
 RESERVE_SHARE = 0.08  # of all memory stays free for the platform and the system
 RESERVE_MB = 256
-EVERY_S = 0.5
-WATCH_S = 0.25  # how often cells are measured where the kernel does not limit them
+CHECK_INTERVAL_S = 0.5
+SANDBOX_CHECK_INTERVAL_S = 0.25
 
 
-class Memory:
-    """Tells when memory runs low and when it no longer does."""
+class MemoryMonitor:
+    """Reports when memory becomes low and when it recovers.
 
-    def __init__(self, tell: Callable[[bool], None], *, watches_cells: bool) -> None:
-        self._tell = tell
-        self._watches_cells = watches_cells
+    With `watches_sandboxes` it also kills sandboxes over their limit, for hosts without the cgroup memory controller.
+    """
+
+    def __init__(self, on_change: Callable[[bool], None], *, watches_sandboxes: bool) -> None:
+        self._on_change = on_change
+        self._watches_cells = watches_sandboxes
         self.is_low = False
-        total, _ = measure()
+        total, _ = read_meminfo()
         self._reserve_mb = max(RESERVE_MB, int(total * RESERVE_SHARE))
-        self._looked_at = 0.0
-        self._watched_at = 0.0
+        self._checked_at = 0.0
+        self._sandboxes_checked_at = 0.0
 
-    def look(self, cells: Iterable[Cell]) -> None:
+    def check(self, sandboxes: Iterable[FunctionSandbox]) -> None:
         now = time.monotonic()
-        if self._watches_cells and now - self._watched_at >= WATCH_S:
-            self._watched_at = now
-            self._watch(cells)
-        if now - self._looked_at < EVERY_S:
+        if self._watches_cells and now - self._sandboxes_checked_at >= SANDBOX_CHECK_INTERVAL_S:
+            self._sandboxes_checked_at = now
+            self._kill_oversized(sandboxes)
+        if now - self._checked_at < CHECK_INTERVAL_S:
             return
-        self._looked_at = now
-        _, available = measure()
-        # What was low must be clearly better before it counts as good: cells that come back would make it low again.
+        self._checked_at = now
+        _, available = read_meminfo()
+        # Hysteresis: the sandboxes that start after a recovery would make memory low again.
         is_low = available < self._reserve_mb * (1.25 if self.is_low else 1)
         if is_low != self.is_low:
             self.is_low = is_low
-            self._tell(is_low)
+            self._on_change(is_low)
 
-    def _watch(self, cells: Iterable[Cell]) -> None:
-        cells = list(cells)
-        # Forks are children of their template, so what is counted for it would be theirs.
-        forked_off = {cell.template.cell for cell in cells if cell.template is not None}
-        for cell in cells:
-            is_running = cell.state is CellState.TAKEN and not cell.is_frozen and cell.group is not None
-            if is_running and cell not in forked_off and cell.group.memory_bytes() > cell.memory_mb << 20:
-                cell.oom = True
-                cell.kill()
+    def _kill_oversized(self, sandboxes: Iterable[FunctionSandbox]) -> None:
+        sandboxes = list(sandboxes)
+        # Forks are child processes of their snapshot, so its measured memory includes theirs.
+        snapshot_sandboxes = {sandbox.snapshot.sandbox for sandbox in sandboxes if sandbox.snapshot is not None}
+        for sandbox in sandboxes:
+            is_running = sandbox.state is SandboxState.TAKEN and not sandbox.is_frozen and sandbox.group is not None
+            if (
+                is_running
+                and sandbox not in snapshot_sandboxes
+                and sandbox.group.memory_bytes() > sandbox.memory_mb << 20
+            ):
+                sandbox.oom = True
+                sandbox.kill()
 
 
-def measure() -> tuple[int, int]:
-    """Return all memory and what is available of it, in MB; a control group's limit counts like the machine's."""
+def read_meminfo() -> tuple[int, int]:
+    """Return total and available memory of the machine in MB."""
     values = {}
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, rest = line.partition(":")

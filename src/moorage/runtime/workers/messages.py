@@ -1,4 +1,4 @@
-"""Messages between the function gateway and the invoker: JSON with descriptors, over a unix stream socket."""
+"""Messages between the edge and the invoker: JSON with file descriptors, on a unix stream socket."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 Message = dict[str, Any]
 RECEIVE_BYTES = 65536
-MOST_DESCRIPTORS = 16
-MOST_MESSAGE = 64 * 2**20  # A cell's end comes with its logs, which are 11 MB at most.
+MAX_DESCRIPTORS = 16
+MAX_MESSAGE_BYTES = 64 * 2**20  # The message about the end of a sandbox carries its logs, at most 11 MB.
 
 
 class Channel:
-    """One end of a connection. A message that carries a descriptor comes with it; order is kept."""
+    """One end of a connection. Messages arrive in order, each with its descriptors."""
 
     def __init__(
         self, sock: socket.socket, on_message: Callable[[Message, list[int]], None], on_close: Callable[[], None]
@@ -29,14 +29,14 @@ class Channel:
         self._on_message = on_message
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
-        self._in = bytearray()  # Bytes would be copied whole for each piece of a long message.
+        self._in = bytearray()  # `bytes` would be copied whole for each chunk of a long message.
         self._descriptors: deque[int] = deque()
         self._out: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         self._is_open = True
         self._loop.add_reader(sock, self._readable)
 
     def send(self, message: Message, *descriptors: int) -> None:
-        """Queue a message. Its descriptors must stay open until they are on their way: give duplicates away."""
+        """Queue a message. The channel closes the descriptors after sending: pass duplicates."""
         if not self._is_open:
             close_all(descriptors)
             return
@@ -94,7 +94,7 @@ class Channel:
         self._in += data
         while len(self._in) >= 5 and self._is_open:
             length, count = int.from_bytes(self._in[:4], "little"), self._in[4]
-            if length > MOST_MESSAGE:
+            if length > MAX_MESSAGE_BYTES:
                 self.close()
                 return
             if len(self._in) < 5 + length or len(self._descriptors) < count:
@@ -105,9 +105,9 @@ class Channel:
 
 
 def receive(sock: socket.socket) -> tuple[bytes, list[int]]:
-    """Read some bytes and the descriptors that came with them."""
+    """Read available bytes and the descriptors sent with them."""
     descriptors = array.array("i")
-    space = socket.CMSG_SPACE(MOST_DESCRIPTORS * descriptors.itemsize)
+    space = socket.CMSG_SPACE(MAX_DESCRIPTORS * descriptors.itemsize)
     data, ancillary, _, _ = sock.recvmsg(RECEIVE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

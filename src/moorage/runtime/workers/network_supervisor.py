@@ -1,4 +1,4 @@
-"""The supervisor of the cells' connections: a process of its own, started with the first cell that needs it."""
+"""Client of the network supervisor: the process that allows or denies the connections of sandboxes."""
 
 from __future__ import annotations
 
@@ -7,43 +7,46 @@ import os
 
 from moorage.runtime.sandbox.network import setup as network
 from moorage.runtime.workers.messages import Channel
-from moorage.runtime.workers.sandbox import Cell
+from moorage.runtime.workers.sandbox import FunctionSandbox
 
-RESTART_S = 0.5
+RESTART_DELAY_S = 0.5
 
 
-class Network:
-    """Hands cells to the supervisor, and all of them again to a new one should it die."""
+class NetworkSupervisor:
+    """Starts the supervisor for the first sandbox and registers every sandbox with it.
+
+    After a crash it starts another supervisor and registers all sandboxes again.
+    """
 
     def __init__(self, allow: tuple[str, ...], block: tuple[str, ...]) -> None:
         self._rules = {"allow": list(allow), "block": list(block)}
         self._channel: Channel | None = None
-        self._cells: dict[int, Cell] = {}
+        self._sandboxes: dict[int, FunctionSandbox] = {}
 
-    def add(self, cell: Cell) -> None:
-        self._cells[cell.number] = cell
+    def add(self, sandbox: FunctionSandbox) -> None:
+        self._sandboxes[sandbox.number] = sandbox
         if self._channel is None:
             self._channel = self._start()
-        self._hand_over(self._channel, cell)
+        self._hand_over(self._channel, sandbox)
 
-    def forget(self, cell: Cell) -> None:
-        self._cells.pop(cell.number, None)
+    def forget(self, sandbox: FunctionSandbox) -> None:
+        self._sandboxes.pop(sandbox.number, None)
 
-    def _hand_over(self, channel: Channel, cell: Cell) -> None:
-        # The descriptors stay open here: while somebody holds them, a cell waits for the next supervisor.
-        handed = [os.dup(descriptor) for descriptor in cell.network]
-        channel.send({"add": cell.number, "policy": {**self._rules, "outside": cell.outside}}, *handed)
+    def _hand_over(self, channel: Channel, sandbox: FunctionSandbox) -> None:
+        # Our copies stay open: system calls of the sandbox then wait for the next supervisor instead of failing.
+        duplicates = [os.dup(descriptor) for descriptor in sandbox.network]
+        channel.send({"add": sandbox.number, "policy": {**self._rules, "outside": sandbox.outside}}, *duplicates)
 
     def _start(self) -> Channel:
         _, ours = network.start_supervisor()
-        return Channel(ours, lambda _message, _descriptors: None, self._lost)
+        return Channel(ours, lambda _message, _descriptors: None, self._disconnected)
 
-    def _lost(self) -> None:
+    def _disconnected(self) -> None:
         self._channel = None
-        asyncio.get_running_loop().call_later(RESTART_S, self._restart)
+        asyncio.get_running_loop().call_later(RESTART_DELAY_S, self._restart)
 
     def _restart(self) -> None:
-        if self._channel is None and self._cells:
+        if self._channel is None and self._sandboxes:
             self._channel = self._start()
-            for cell in self._cells.values():
-                self._hand_over(self._channel, cell)
+            for sandbox in self._sandboxes.values():
+                self._hand_over(self._channel, sandbox)

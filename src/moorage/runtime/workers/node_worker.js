@@ -1,9 +1,9 @@
 'use strict';
-// The Node worker: loads one function inside its sandbox and answers the edge's calls, strictly one at a time.
+// The Node worker: loads one function in its sandbox and runs its calls, strictly one at a time.
 //
-// It runs alone in a cell as one file without dependencies, on Node 18 and later. Its loop is on the path of every
-// call, so a call makes no closures and copies nothing twice. The frames are described in `frames.py`; what a function
-// may return, and every message, is the same as in the Python worker, and the tests compare the two.
+// It is one file without dependencies, for Node 18 and later. Its loop is on the path of every call, so a call creates
+// no closures and copies no data twice. `frames.py` describes the frames. Valid results and all messages are the same
+// as in the Python worker; the tests compare the two.
 
 const fs = require('fs');
 const Module = require('module');
@@ -42,7 +42,7 @@ const UNSENDABLE = /[\r\n\0]/;
 const STATUS = /^[1-5][0-9][0-9]$/;
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
 const IS_JSON = /^(?:(?:application|text)\/json|[^/]+\/[^/]+\+json)$/;
-// Unknown application types count as text: a string that is not base64 must not fail a working function.
+// Unknown application types count as text, else a body that is not base64 would fail.
 const IS_BINARY = new RegExp(
   '^(?!.*\\+(?:xml|json|yaml|text)$)(?:(?:image|audio|video|font)/.+|application/(?:octet-stream|pdf|zip|gzip|x-gzip' +
   '|zstd|x-tar|x-bzip2?|x-xz|x-7z-compressed|x-rar-compressed|x-zip-compressed|java-archive|wasm|msword' +
@@ -56,15 +56,15 @@ const writeSync = fs.writeSync;
 const readSync = fs.readSync;
 const fstatSync = fs.fstatSync;
 const ftruncateSync = fs.ftruncateSync;
-const hrtime = process.hrtime; // `performance` would have to be loaded.
+const hrtime = process.hrtime; // `performance` would load another module.
 
-/** Return milliseconds since some moment. */
+/** Return monotonic milliseconds. */
 function now() {
   const time = hrtime();
   return time[0] * 1e3 + time[1] / 1e6;
 }
 
-/** The function's result cannot be sent; the text tells its author why. */
+/** The function's result cannot be sent; the message is for its author. */
 class Refused extends Error {}
 
 // ---------------------------------------------------------------------------------------------------------------- logs
@@ -75,11 +75,11 @@ let logsCut = false;
 let closedStream = '';
 let block = Buffer.allocUnsafeSlow(4096);
 let blockSize = 0;
-const pending = [null, [], []]; // Pieces of a line that has no end yet, by stream.
+const pending = [null, [], []]; // Parts of an unfinished line, by stream.
 const since = [0, 0, 0];
 let lateScheduled = false;
-let lastEntry = -1; // Where the last entry of the block starts.
-let journal = -1; // A file that outlives this process: what was printed by a call that never ends is in it.
+let lastEntry = -1; // Offset of the last entry in the block.
+let journal = -1; // Descriptor of a file that outlives this process, for the logs of a killed call.
 let isJournaled = false;
 
 function addLog(number, text) {
@@ -105,7 +105,7 @@ function writeJournal(number, text, size) {
     writeSync(journal, entry, 0, entry.length);
     isJournaled = true;
   } catch {
-    journal = -1; // It is full; what is printed is still in the answer.
+    journal = -1; // The journal is full; the reply still carries the logs.
   }
 }
 
@@ -113,14 +113,14 @@ function openJournal() {
   try {
     if (fstatSync(JOURNAL).isFile()) journal = JOURNAL;
   } catch {
-    journal = -1; // This worker was started without one.
+    journal = -1; // The worker runs without a journal.
   }
 }
 
 function addLastLog(number, text, room) {
   const bytes = Buffer.from(text);
   let end = room;
-  while (end > 0 && (bytes[end] & 0xc0) === 0x80) end--; // Never cut within a character.
+  while (end > 0 && (bytes[end] & 0xc0) === 0x80) end--; // Cut at the start of a character.
   addLines(number, bytes.toString('utf8', 0, end));
   endLine(1);
   endLine(2);
@@ -153,7 +153,7 @@ function endLine(number) {
   }
   const moment = BigInt(since[number]);
   if (lastEntry >= 0 && block[lastEntry] === number && block.readBigInt64LE(lastEntry + 1) === moment) {
-    // Lines of the same moment share an entry: a million short ones must not weigh more than their text.
+    // Lines of the same millisecond share an entry: a million short lines need no million heads.
     blockSize += block.write(text, blockSize);
     block.writeUInt32LE(blockSize - lastEntry - ENTRY_HEAD, lastEntry + 9);
     return;
@@ -166,7 +166,7 @@ function endLine(number) {
   blockSize += ENTRY_HEAD + size;
 }
 
-/** Return what was printed and forget it; the bytes are good until something else is printed. */
+/** Return the block and start a new one; the returned bytes are valid until the next output. */
 function takeLogs() {
   endLine(1);
   endLine(2);
@@ -178,11 +178,11 @@ function takeLogs() {
 }
 
 function takeLines() {
-  const taken = block.subarray(0, blockSize);
+  const lines = block.subarray(0, blockSize);
   if (block.length > 1 << 20) block = Buffer.allocUnsafeSlow(4096);
   blockSize = 0;
   lastEntry = -1;
-  return taken;
+  return lines;
 }
 
 function hasLogs() {
@@ -194,7 +194,7 @@ function restartLogs() {
   logsCut = false;
 }
 
-/** Have the two streams of the function made when something first asks for one: many functions never print. */
+/** Define `process.stdout` and `process.stderr` lazily: many functions never print. */
 function defineOutputs() {
   let Output = null;
   for (const [name, number] of [['stdout', 1], ['stderr', 2]]) {
@@ -208,7 +208,6 @@ function defineOutputs() {
   }
 }
 
-/** Return the class of `process.stdout` and `process.stderr`. */
 function makeOutput() {
   const { Writable } = require('stream');
   const { StringDecoder } = require('string_decoder');
@@ -234,7 +233,7 @@ function makeOutput() {
     end(chunk, encoding, callback) {
       if (chunk !== undefined && chunk !== null && typeof chunk !== 'function') this.write(chunk, encoding);
       closedStream = closedStream || CLOSED[this.fd];
-      for (const given of [chunk, encoding, callback]) if (typeof given === 'function') process.nextTick(given);
+      for (const each of [chunk, encoding, callback]) if (typeof each === 'function') process.nextTick(each);
       return this;
     }
 
@@ -249,13 +248,13 @@ function asBuffer(chunk) {
   throw new TypeError('The "chunk" argument must be of type string or an instance of Buffer, TypedArray, or DataView.');
 }
 
-// What reached descriptors 1 and 2 past the streams above: child processes, native code, `fs.writeSync(1, …)`.
-// Only a function that has been near one of these modules, or near something as unusual, can have made any. Until it
-// has, it is enough to look after the last call of a turn, and the calls before it are spared the two system calls.
-const LOUD = new Set(
+// Native output: written directly to descriptors 1 and 2 by child processes, native code or `fs.writeSync(1, …)`.
+// Only a function that loaded one of these modules, or used one of the hooks in `watchModules`, can produce it. Until
+// then the worker checks for it only after the last call of a turn, which saves the other calls two system calls.
+const NATIVE_WRITERS = new Set(
   ['child_process', 'cluster', 'fs', 'fs/promises', 'inspector', 'inspector/promises', 'net', 'repl', 'trace_events',
     'tty', 'v8', 'wasi', 'worker_threads']);
-let isLoud = false;
+let mayWriteNatively = false;
 let isWatching = false;
 const inodes = [0, 0, 0];
 const probe = Buffer.allocUnsafeSlow(1);
@@ -269,32 +268,32 @@ function watchNativeOutput() {
   nativeIsKept = inodes[1] !== 0 && inodes[2] !== 0;
 }
 
-/** Notice when the function comes near what can write to the descriptors. */
+/** Set `mayWriteNatively` when the function loads or calls anything that can write to the descriptors. */
 function watchModules() {
   if (isWatching) return;
   isWatching = true;
   const load = Module._load;
   Module._load = function (request, ...rest) {
     const name = String(request);
-    if (LOUD.has(name.replace(/^node:/, '')) || name.endsWith('.mjs')) isLoud = true;
+    if (NATIVE_WRITERS.has(name.replace(/^node:/, '')) || name.endsWith('.mjs')) mayWriteNatively = true;
     const loaded = load.call(this, request, ...rest);
-    if (!isLoud && util.types.isModuleNamespaceObject(loaded)) isLoud = true; // Its imports are not seen here.
+    if (!mayWriteNatively && util.types.isModuleNamespaceObject(loaded)) mayWriteNatively = true; // Imports of ES modules bypass this hook.
     return loaded;
   };
   const compile = Module.prototype._compile;
   Module.prototype._compile = function (content, ...rest) {
-    if (!isLoud && /\bimport\s*(?:\(|\/[*/])/.test(content)) isLoud = true;
+    if (!mayWriteNatively && /\bimport\s*(?:\(|\/[*/])/.test(content)) mayWriteNatively = true;
     return compile.call(this, content, ...rest);
   };
   for (const name of ['binding', '_linkedBinding', 'dlopen', 'getBuiltinModule', '_rawDebug']) {
     const method = process[name];
     if (typeof method !== 'function') continue;
-    process[name] = function (...given) {
-      isLoud = true;
-      return method.apply(this, given);
+    process[name] = function (...args) {
+      mayWriteNatively = true;
+      return method.apply(this, args);
     };
   }
-  process.on('warning', () => { isLoud = true; }); // Node itself is about to print it.
+  process.on('warning', () => { mayWriteNatively = true; }); // Node prints the warning.
 }
 
 function moveNativeOutput() {
@@ -332,38 +331,38 @@ function sizeText(size, exact = false) {
 
 // ------------------------------------------------------------------------------------------------------------- results
 
-/** Return a value as JSON text, or refuse it with the place of what JSON does not have. */
+/** Return a value as JSON text; throws Refused with the path of the part that JSON cannot express. */
 function stringify(value, where) {
   let text;
   try {
     text = JSON.stringify(value);
   } catch (error) {
-    const blamed = blameSafely(value, where);
-    if (blamed === null && !(error instanceof TypeError)) throw error;
-    throw new Refused(`the function returned a value that is not JSON: ${blamed || firstLine(error.message)}`);
+    const reason = findInvalidSafely(value, where);
+    if (reason === null && !(error instanceof TypeError)) throw error;
+    throw new Refused(`the function returned a value that is not JSON: ${reason || firstLine(error.message)}`);
   }
   if (text === undefined) {
     if (value === undefined) return 'null';
-    throw new Refused(`the function returned a value that is not JSON: ${blameSafely(value, where) || typeof value}`);
+    throw new Refused(`the function returned a value that is not JSON: ${findInvalidSafely(value, where) || typeof value}`);
   }
-  // `JSON.stringify` hides what it cannot write; only where its text looks like that, the value is searched.
+  // `JSON.stringify` replaces invalid values silently; the value is searched only if the text may contain such a one.
   if (text.includes('null') || text.includes('{}') || text.includes('{"0":') || text.includes('"type":"Buffer"')) {
-    const blamed = blameSafely(value, where);
-    if (blamed !== null) throw new Refused(`the function returned a value that is not JSON: ${blamed}`);
+    const reason = findInvalidSafely(value, where);
+    if (reason !== null) throw new Refused(`the function returned a value that is not JSON: ${reason}`);
   }
   return text;
 }
 
-function blameSafely(value, where) {
+function findInvalidSafely(value, where) {
   try {
-    return blame(value, where, [], true);
+    return findInvalid(value, where, [], true);
   } catch (error) {
     if (error instanceof RangeError) return 'it is nested too deeply';
     throw error;
   }
 }
 
-function blame(value, where, above, isTop) {
+function findInvalid(value, where, above, isTop) {
   if (typeof value === 'number') return Number.isFinite(value) ? null : `${Number.isNaN(value) ? 'NaN' : 'Infinity'} at ${where}`;
   if (typeof value === 'bigint') return `BigInt at ${where}`;
   if (typeof value === 'function' || typeof value === 'symbol') return isTop ? `a ${typeof value} at ${where}` : null;
@@ -379,8 +378,8 @@ function blame(value, where, above, isTop) {
   const count = names === null ? value.length : names.length;
   for (let index = 0; index < count; index++) {
     const name = names === null ? index : names[index];
-    const found = blame(value[name], names === null ? `${where}[${index}]` : `${where}.${name}`, above, false);
-    if (found !== null) return found;
+    const reason = findInvalid(value[name], names === null ? `${where}[${index}]` : `${where}.${name}`, above, false);
+    if (reason !== null) return reason;
   }
   above.pop();
   return null;
@@ -397,20 +396,20 @@ function isObject(value) {
   return typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value);
 }
 
-// The parts of the answer to a web call; one call runs at a time, so one set of them is enough.
+// Parts of the response to a web call; global, because one call runs at a time.
 let status = 0;
 let kind = JSON_TYPE;
 let head = '';
 let declared = '';
 
-/** Set the parts of the answer from a response object, and return the body: a text, or bytes. */
+/** Set the parts of the response from a response object, and return the body: a string or bytes. */
 function respond(result) {
   if (!isObject(result)) {
     throw new Refused(`the function returned ${kindText(result)}, not an object with statusCode and body`);
   }
-  const given = result.statusCode;
-  if (given === undefined || given === null) return respondError(result);
-  status = typeof given === 'number' && given >= 100 && given <= 599 && Number.isInteger(given) ? given : readStatus(given);
+  const code = result.statusCode;
+  if (code === undefined || code === null) return respondError(result);
+  status = typeof code === 'number' && code >= 100 && code <= 599 && Number.isInteger(code) ? code : readStatus(code);
   head = '';
   declared = '';
   if (result.headers !== undefined && result.headers !== null) makeHead(result.headers);
@@ -440,9 +439,9 @@ function respondError(result) {
   throw new Refused('the function returned an object without statusCode');
 }
 
-function readStatus(given) {
-  if (typeof given === 'string' && STATUS.test(given)) return Number(given);
-  const shown = typeof given === 'string' ? util.inspect(given) : String(given);
+function readStatus(code) {
+  if (typeof code === 'string' && STATUS.test(code)) return Number(code);
+  const shown = typeof code === 'string' ? util.inspect(code) : String(code);
   throw new Refused(`statusCode is ${shown.slice(0, 40)}, not a whole number from 100 to 599`);
 }
 
@@ -457,7 +456,7 @@ function makeHead(headers) {
   const pairs = [];
   for (const name of Object.keys(headers)) {
     const value = headers[name];
-    if (value === undefined) continue; // JSON would drop it as well.
+    if (value === undefined) continue; // As in JSON.
     if (!TOKEN.test(name)) throw new Refused(`${util.inspect(name.slice(0, 80))} cannot be the name of a header`);
     if (Array.isArray(value)) for (const single of value) addHeader(pairs, name, single);
     else addHeader(pairs, name, value);
@@ -497,7 +496,7 @@ function errorText(error) {
   }
 }
 
-/** Write the stack, without the worker's own frames and those of Node that led there, into the logs. */
+/** Log the stack without frames of the worker and of Node below them; return the message for the caller. */
 function showError(error) {
   let text;
   try {
@@ -511,7 +510,7 @@ function showError(error) {
 
 function withoutOwnFrames(lines) {
   const kept = [];
-  let isBelow = false; // Below a frame of ours there are only frames of Node, up to the end of that stack.
+  let isBelow = false; // Below a frame of the worker, the stack has only frames of Node.
   for (const line of lines) {
     const isFrame = /^\s+at /.test(line);
     if (!isFrame) isBelow = false;
@@ -520,7 +519,7 @@ function withoutOwnFrames(lines) {
       while (kept.length > 1 && /^\s+at .*node:internal\//.test(kept[kept.length - 1])) kept.pop();
     }
     if (!isBelow) kept.push(line);
-    else if (line.endsWith(' {')) kept[kept.length - 1] += ' {'; // The error's own properties follow.
+    else if (line.endsWith(' {')) kept[kept.length - 1] += ' {'; // Properties of the error follow.
   }
   return kept;
 }
@@ -529,7 +528,7 @@ function withoutOwnFrames(lines) {
 
 let out = Buffer.allocUnsafeSlow(BUFFER);
 let outSize = 0;
-let store = Buffer.alloc(0); // What was read and has not been answered, while a call waits or a frame is incomplete.
+let store = Buffer.alloc(0); // Unprocessed input, while a call runs asynchronously or a frame is incomplete.
 let storeStart = 0;
 let storeEnd = 0;
 let answeredTo = 0;
@@ -541,8 +540,8 @@ function writeAll(bytes, size) {
     try {
       at += writeSync(CHANNEL, bytes, at, size - at);
     } catch (error) {
-      if (error.code !== 'EAGAIN') realExit(0); // The edge has gone.
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 0.2); // The edge reads; there will be room.
+      if (error.code !== 'EAGAIN') realExit(0); // The edge is gone.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 0.2); // Sleep until the edge has read more.
     }
   }
 }
@@ -555,14 +554,14 @@ function flush() {
   }
 }
 
-/** Return where `size` bytes of output can be written: at `outSize` of `out`, or at 0 of a buffer of their own. */
+/** Return a buffer for `size` bytes of output: `out`, to be written at `outSize`, or a new one. */
 function room(size) {
   if (outSize + size <= out.length) return out;
   flush();
   return size <= out.length ? out : Buffer.allocUnsafe(size);
 }
 
-function sent(target, size) {
+function addOutput(target, size) {
   if (target === out) outSize += size;
   else writeAll(target, size);
 }
@@ -589,7 +588,7 @@ function addReply(outcome, body) {
   target.writeUInt32LE(Math.min(MAX_U32, Math.round(took * 1000)), start + 13);
   target.writeUInt32LE(headSize, start + 17);
   target.writeUInt32LE(logSize, start + 21);
-  sent(target, at - start);
+  addOutput(target, at - start);
 }
 
 function addLate(logs) {
@@ -601,10 +600,10 @@ function addLate(logs) {
   target[start + 4] = LATE;
   target.write(activation, start + 5, 'latin1');
   logs.copy(target, start + 37);
-  sent(target, size);
+  addOutput(target, size);
 }
 
-/** Send what timers and callbacks printed while no call ran. */
+/** Send the output of timers and callbacks between calls. */
 function sendLate() {
   lateScheduled = false;
   if (active || loading || activation === '') return;
@@ -612,7 +611,7 @@ function sendLate() {
   flush();
 }
 
-function keep(bytes) {
+function storeBytes(bytes) {
   const have = storeEnd - storeStart;
   if (storeEnd + bytes.length > store.length) {
     const known = have >= 4 ? store.readUInt32LE(storeStart) + 4 : 0;
@@ -638,7 +637,7 @@ function answerStore() {
   }
 }
 
-/** Answer the whole frames between two places, up to a call that has to wait; `answeredTo` says where that stopped. */
+/** Process complete frames up to one that continues asynchronously; `answeredTo` is the end of the last one. */
 function answerAll(bytes, at, end) {
   answeredTo = at;
   turnEnd = end;
@@ -656,14 +655,14 @@ function answerAll(bytes, at, end) {
 
 function onData(size, bytes) {
   if (busy || storeEnd > storeStart) {
-    keep(bytes.subarray(0, size));
+    storeBytes(bytes.subarray(0, size));
     if (!busy) answerStore();
     return true;
   }
   try {
     answerAll(bytes, 0, size);
   } finally {
-    if (answeredTo < size) keep(bytes.subarray(answeredTo, size));
+    if (answeredTo < size) storeBytes(bytes.subarray(answeredTo, size));
   }
   return true;
 }
@@ -676,37 +675,37 @@ function onEnd() {
 // --------------------------------------------------------------------------------------------------------------- calls
 
 let handler = null;
-let hasCode = false; // The function's code was asked for.
+let isLoadRequested = false;
 let fixed = {};
 let resultLimit = 6 * 1024 * 1024;
 let loading = false;
 let active = false; // A call runs.
 let isNewTurn = true; // Timers and callbacks may have run since the last call.
-let turnEnd = 0; // Where the calls that are here end.
-let isLast = true; // The call that runs is the last of them.
-let busy = false; // A call, or the loading, goes on after this turn of the event loop.
+let turnEnd = 0; // Offset of the end of the received calls.
+let isLast = true; // The running call is the last received one.
+let busy = false; // A call, or loading, continues after this turn of the event loop.
 let ident = 0;
 let web = false;
 let activation = '';
 let deadline = '';
 let began = 0;
-let settled = 0; // 1: the handler's promise was kept, 2: it was broken.
+let settled = 0; // 1: the handler returned or its promise was fulfilled, 2: it threw or was rejected.
 let outcomeValue;
 let endCode = 1;
 
 function call(bytes, at, after) {
   if (isNewTurn && activation !== '') {
-    if (isLoud) moveNativeOutput();
+    if (mayWriteNatively) moveNativeOutput();
     if (hasLogs()) addLate(takeLogs());
   }
-  isNewTurn = false; // Between this call and the next one that is here already nothing else runs.
+  isNewTurn = false; // No timer or callback runs before the next call of this turn.
   isLast = after === turnEnd;
   ident = bytes.readUInt32LE(at + 5);
   web = (bytes[at + 9] & 1) === 1;
   activation = bytes.toString('latin1', at + 10, at + 42);
   deadline = bytes.toString('latin1', at + 42, at + CALL_HEAD);
   restartLogs();
-  // Nothing may run while an answer is held back: if this call ends the process, only it may seem to have started.
+  // Replies are sent before the next call runs: if that call ends the process, only it counts as started.
   flush();
   began = now();
   active = true;
@@ -720,7 +719,7 @@ function call(bytes, at, after) {
     }
     outcomeValue = handler(params);
     if (outcomeValue !== null && typeof outcomeValue === 'object' && typeof outcomeValue.then === 'function') {
-      Promise.resolve(outcomeValue).then(onKept, onBroken);
+      Promise.resolve(outcomeValue).then(onFulfilled, onRejected);
     } else {
       settled = 1;
     }
@@ -736,24 +735,24 @@ function call(bytes, at, after) {
   }
 }
 
-/** Let everything that is due in this turn happen, so that a rejection nobody handles surfaces before the answer. */
+/** Run the pending microtasks, so that an unhandled rejection is reported before the reply. */
 function drain() {
   try {
     drainMicrotasks();
   } catch (error) {
     if (process.listenerCount('uncaughtException') === 1) onUncaught(error, 'uncaughtException');
-    // The function has a listener of its own. Node has to hear of the error too; the call goes on in the next turn.
+    // The function has its own listener: rethrow for Node to call it. The call continues in the next turn.
     busy = true;
     if (settled !== 0) setImmediate(finishLater);
     throw error;
   }
 }
 
-function onKept(value) {
+function onFulfilled(value) {
   settle(1, value);
 }
 
-function onBroken(error) {
+function onRejected(error) {
   settle(2, error);
 }
 
@@ -771,7 +770,7 @@ function finishLater() {
   else flush();
 }
 
-/** Make the answer of the call whose handler is done. */
+/** Reply to the call whose handler has settled. */
 function finish() {
   const value = outcomeValue;
   outcomeValue = undefined;
@@ -805,7 +804,7 @@ function checkSize(body) {
 }
 
 function answer(outcome, body) {
-  if (isLoud || isLast || busy) moveNativeOutput();
+  if (mayWriteNatively || isLast || busy) moveNativeOutput();
   if (closedStream !== '') {
     outcome = ENDED;
     body = closedStream;
@@ -823,7 +822,7 @@ function answer(outcome, body) {
   if (outcome === ENDED) end(endCode);
 }
 
-/** End this instance, after everything there is to say was said. */
+/** Exit after sending all output. */
 function end(code) {
   flush();
   realExit(code);
@@ -831,14 +830,14 @@ function end(code) {
 
 // ---------------------------------------------------------------------------------------------------- sudden endings
 
-/** Stand in for `process.exit`, so that a call that ends the process has an answer. */
+/** Replacement of `process.exit` that replies to the running call first. */
 function exit(code) {
   if (code !== undefined) process.exitCode = code;
-  const given = Number(process.exitCode) || 0;
-  endSuddenly(`the function called exit (code ${given})`, given);
+  const exitCode = Number(process.exitCode) || 0;
+  endWithMessage(`the function called exit (code ${exitCode})`, exitCode);
 }
 
-function endSuddenly(message, code) {
+function endWithMessage(message, code) {
   if (loading) endLoading(message);
   if (active) {
     closedStream = message;
@@ -852,9 +851,9 @@ function endSuddenly(message, code) {
 
 function onUncaught(error, origin) {
   const event = origin === 'unhandledRejection' ? origin : 'uncaughtException';
-  if (process.listenerCount(event) > 1) return; // The function has a listener of its own for this.
-  const what = event === 'unhandledRejection' ? 'unhandled rejection' : 'uncaught exception';
-  endSuddenly(`${what}: ${showError(error)}`, EXIT_BETWEEN_CALLS);
+  if (process.listenerCount(event) > 1) return; // The function has its own listener.
+  const label = event === 'unhandledRejection' ? 'unhandled rejection' : 'uncaught exception';
+  endWithMessage(`${label}: ${showError(error)}`, EXIT_BETWEEN_CALLS);
 }
 
 function onRejection(reason) {
@@ -866,20 +865,20 @@ function onRejection(reason) {
 const codeFolder = path.resolve(process.argv[2] || '/code');
 let loadBegan = 0;
 
-function load(given) {
+function load(message) {
   loadBegan = now();
-  hasCode = loading = true;
-  logLimit = given.log_limit;
-  resultLimit = given.result_limit;
+  isLoadRequested = loading = true;
+  logLimit = message.log_limit;
+  resultLimit = message.result_limit;
   try {
-    prepare(given);
+    prepare(message);
     watchModules();
-    const file = path.join(codeFolder, given.main);
+    const file = path.join(codeFolder, message.main);
     if (isModule(file)) {
-      busy = isLoud = true;
+      busy = mayWriteNatively = true;
       importModule(file);
     } else {
-      handler = findHandler(requireModule(file, readSource(file)), given.main, 'define');
+      handler = findHandler(requireModule(file, readSource(file)), message.main, 'define');
       drain();
       endLoading('');
     }
@@ -890,8 +889,8 @@ function load(given) {
 
 function importModule(file) {
   import(pathToFileURL(file).href).then(
-    (found) => {
-      handler = findHandler({ exports: found }, path.basename(file), 'export');
+    (exports) => {
+      handler = findHandler({ exports }, path.basename(file), 'export');
       setImmediate(endImport);
     },
   ).catch((error) => endLoading(error instanceof Refused ? error.message : showError(error)));
@@ -918,29 +917,29 @@ function endLoading(message) {
   logs.copy(target, start + 14);
   const used = 14 + logs.length + target.write(message, start + 14 + logs.length);
   target.writeUInt32LE(used - 4, start);
-  sent(target, used);
+  addOutput(target, used);
   loading = false;
   if (message !== '') end(1);
 }
 
-/** Set the environment and the folder that the function's code finds. */
-function prepare(given) {
+/** Set environment, working directory and arguments of the function. */
+function prepare(message) {
   const clean = { PATH: '/usr/local/bin:/usr/bin:/bin', HOME: '/tmp', LANG: 'C.UTF-8' };
   for (const name of Object.keys(clean)) if (realEnv[name] === undefined) realEnv[name] = clean[name];
-  fixed = Object.assign(Object.fromEntries(given.env), {
-    __OW_NAMESPACE: given.namespace,
-    __OW_ACTION_NAME: given.action,
-    __OW_ACTION_VERSION: given.version,
-    __OW_API_HOST: given.api_host,
+  fixed = Object.assign(Object.fromEntries(message.env), {
+    __OW_NAMESPACE: message.namespace,
+    __OW_ACTION_NAME: message.action,
+    __OW_ACTION_VERSION: message.version,
+    __OW_API_HOST: message.api_host,
   });
   Object.assign(realEnv, fixed, { __OW_ACTIVATION_ID: '', __OW_DEADLINE: '' });
   process.env = new Proxy(realEnv, CALL_ENV);
   process.chdir(codeFolder);
-  process.argv = [process.argv[0], path.join(codeFolder, given.main)];
+  process.argv = [process.argv[0], path.join(codeFolder, message.main)];
 }
 
-// `setenv` never frees what it replaces, so a new activation id per call would leak memory with every call. Child
-// processes are started with what `process.env` says, so it is enough that the two variables of a call are true there.
+// `setenv` never frees the replaced value, so setting an activation id per call would leak memory. Child processes get
+// their environment from `process.env`, so the proxy alone can provide the two variables of a call.
 const CALL_ENV = {
   get(target, name) {
     if (name === '__OW_ACTIVATION_ID') return activation;
@@ -951,9 +950,9 @@ const CALL_ENV = {
     return true;
   },
   getOwnPropertyDescriptor(target, name) {
-    const found = Reflect.getOwnPropertyDescriptor(target, name);
-    if (found !== undefined) found.value = CALL_ENV.get(target, name);
-    return found;
+    const descriptor = Reflect.getOwnPropertyDescriptor(target, name);
+    if (descriptor !== undefined) descriptor.value = CALL_ENV.get(target, name);
+    return descriptor;
   },
 };
 
@@ -974,7 +973,7 @@ function packageType(folder) {
   return undefined;
 }
 
-/** Tell whether a `.js` file that nothing declares a module can only be one, such as `export function main`. */
+/** Whether an undeclared `.js` file parses only as an ES module, such as `export function main`. */
 function hasModuleSyntax(file, source) {
   if (!/^\s*(?:import|export)\b/m.test(source)) return false;
   try {
@@ -993,7 +992,7 @@ function readSource(file) {
   }
 }
 
-/** Load a CommonJS file, and note a `main` that it has without exporting it. */
+/** Load a CommonJS file; `ownMain` is its `main` function even if it is not exported. */
 function requireModule(file, source) {
   const loaded = new Module(file, null);
   loaded.filename = file;
@@ -1005,9 +1004,9 @@ function requireModule(file, source) {
 }
 
 function findHandler(loaded, name, verb) {
-  const found = loaded.exports;
-  const inner = found && found.default;
-  const candidates = [found && found.main, found, inner && inner.main, inner, loaded.ownMain];
+  const { exports } = loaded;
+  const inner = exports && exports.default;
+  const candidates = [exports && exports.main, exports, inner && inner.main, inner, loaded.ownMain];
   const main = candidates.find((candidate) => typeof candidate === 'function');
   if (main === undefined) throw new Refused(`${name} does not ${verb} main`);
   return main;
@@ -1015,28 +1014,28 @@ function findHandler(loaded, name, verb) {
 
 // ------------------------------------------------------------------------------------------------------------ starting
 
-// What a waiting cell does until it gets its code: answer some calls in memory, so that the first real ones find
-// everything warm. One that was made for a call that waits already has hardly time for it, so it is done in pieces.
-const REHEARSALS = 16;
-const REHEARSED = [
+// Warm-up of a waiting worker: some calls in memory, so that V8 has compiled the code before the first real call. It
+// runs in short steps, because a worker that starts for a waiting call has hardly time for it.
+const WARM_UPS = 16;
+const WARM_UP_RESULTS = [
   { statusCode: 200, headers: { 'x-a': 'b' }, body: { a: [1, null] } }, { statusCode: '200', body: 'a' },
   Promise.resolve({ statusCode: 200 }), 1,
 ];
-let rehearsals = 0;
+let warmUps = 0;
 
-function rehearse() {
-  if (hasCode) return;
-  if (rehearsals === 0) loadSmall();
-  else if (rehearsals <= REHEARSALS) callSmall(rehearsals - 1);
+function warmUp() {
+  if (isLoadRequested) return;
+  if (warmUps === 0) warmUpLoading();
+  else if (warmUps <= WARM_UPS) warmUpCall(warmUps - 1);
   else showError(new Error('a'));
   takeLogs();
   settled = outSize = 0;
-  if (rehearsals++ <= REHEARSALS) setImmediate(rehearse);
+  if (warmUps++ <= WARM_UPS) setImmediate(warmUp);
 }
 
-function loadSmall() {
-  // Beside this file: whatever Node remembers of a folder must not be about that of the function, which is empty yet.
-  const file = path.join(__dirname, 'rehearsal.js');
+function warmUpLoading() {
+  // Not in the function's folder, which is still empty: Node caches the contents of folders.
+  const file = path.join(__dirname, 'warm_up.js');
   const source = 'exports.main = (params) => params';
   watchModules();
   packageType(codeFolder);
@@ -1047,13 +1046,13 @@ function loadSmall() {
   moveNativeOutput();
 }
 
-function callSmall(round) {
+function warmUpCall(round) {
   const params = '{"a":"b"}';
   const frame = Buffer.alloc(CALL_HEAD + params.length, 48);
   frame.writeUInt32LE(frame.length - 4, 0);
   frame[4] = 2;
   frame.write(params, CALL_HEAD);
-  handler = () => (round >= REHEARSALS - 2 ? console.log('a') : 0, REHEARSED[round % 4]);
+  handler = () => (round >= WARM_UPS - 2 ? console.log('a') : 0, WARM_UP_RESULTS[round % 4]);
   frame[9] = round & 1;
   call(frame, 0, frame.length);
   activation = '';
@@ -1062,8 +1061,8 @@ function callSmall(round) {
 let pipe = null;
 
 /**
- * Have what comes in given to `onData`. Reading from the pipe itself is what `net` does underneath, but loading that
- * and the streams it builds on would be a sixth of this worker's start. Where the way there has changed, it has to be.
+ * Pass input to `onData`. Uses the pipe handle below `net`, because loading `net` and its streams takes a sixth of the
+ * start time; falls back to `net` where Node's internals differ.
  */
 function listen() {
   const buffer = Buffer.allocUnsafeSlow(BUFFER);
@@ -1104,10 +1103,10 @@ function openPipe(buffer) {
 }
 
 function start() {
-  // These are for this process, which has read them by now, and nothing the function should see or pass on.
+  // These variables configure the allocator of this process only; the function must not see or inherit them.
   for (const name of Object.keys(process.env)) if (name.startsWith('MALLOC_')) delete process.env[name];
   defineOutputs();
-  loading = true; // Nothing is late before the first call.
+  loading = true; // No output counts as late before the first call.
   watchNativeOutput();
   openJournal();
   process.exit = exit;
@@ -1116,7 +1115,7 @@ function start() {
   process.on('unhandledRejection', onRejection);
   listen();
   writeAll(READY_FRAME, READY_FRAME.length);
-  setImmediate(rehearse);
+  setImmediate(warmUp);
 }
 
 start();

@@ -1,4 +1,4 @@
-"""Which language runtimes this machine has, by the name that functions carry: `python:3.11`, `nodejs:24`."""
+"""Language runtimes installed on this machine, named like `python:3.11` or `nodejs:24`."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ class Runtime:
 
 @lru_cache(maxsize=1)
 def installed() -> dict[str, Runtime]:
-    """Return every runtime by name; the first of a language is its default."""
-    found: dict[str, Runtime] = {}
+    """Return the runtimes by name; the first of a language is its default."""
+    runtimes: dict[str, Runtime] = {}
     for executable in _nodes():
         if (major := _node_major(executable)) is not None and major >= OLDEST_NODE:
-            found.setdefault(f"nodejs:{major}", Runtime(f"nodejs:{major}", "nodejs", executable))
+            runtimes.setdefault(f"nodejs:{major}", Runtime(f"nodejs:{major}", "nodejs", executable))
     own = Path(sys.executable).resolve()
     name = f"python:{sys.version_info[0]}.{sys.version_info[1]}"
-    found[name] = Runtime(name, "python", own)
+    runtimes[name] = Runtime(name, "python", own)
     for minor in range(OLDEST_PYTHON[1], 20):
         other = shutil.which(f"python3.{minor}", path="/usr/local/bin:/usr/bin:/bin")
         if other is not None:
-            found.setdefault(f"python:3.{minor}", Runtime(f"python:3.{minor}", "python", Path(other).resolve()))
-    return found
+            runtimes.setdefault(f"python:3.{minor}", Runtime(f"python:3.{minor}", "python", Path(other).resolve()))
+    return runtimes
 
 
-def resolve(asked: str) -> str | None:
-    """Return the full name of the runtime somebody asked for, or None where it is not installed.
+def resolve(requested: str) -> str | None:
+    """Return the full name of a requested runtime, or None if it is not installed.
 
-    `nodejs` and `python` mean the default, `python:3` any Python 3, `nodejs:20` exactly that one.
+    `nodejs`, `python` and `python:3` mean the default of the language; `nodejs:20` means exactly that version.
     """
     names = list(installed())
-    if asked in names:
-        return asked
-    if asked in LANGUAGES or asked == "python:3":
-        language = asked.partition(":")[0]
+    if requested in names:
+        return requested
+    if requested in LANGUAGES or requested == "python:3":
+        language = requested.partition(":")[0]
         return next((name for name in names if name.startswith(language + ":")), None)
     return None
 
@@ -69,10 +69,10 @@ def _nodes() -> list[Path]:
 
 def _node_major(executable: Path) -> int | None:
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             [executable, "--version"], capture_output=True, text=True, timeout=20, check=False, env={}
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.match(r"v(\d+)\.", said.stdout)
+    match = re.match(r"v(\d+)\.", result.stdout)
     return int(match.group(1)) if match else None

@@ -1,4 +1,4 @@
-"""One cell as the invoker knows it: a process, its group, its sockets and where it stands."""
+"""One function sandbox in the invoker: process, cgroup, sockets and state."""
 
 from __future__ import annotations
 
@@ -16,78 +16,78 @@ from moorage.runtime.workers.frames import HEAD, READY, SEALED
 from moorage.runtime.workers.messages import close_all, receive
 
 PIDS = 64
-OUTPUT_BYTES = 256 * 1024  # of native output that is passed on when a cell dies
+OUTPUT_BYTES = 256 * 1024  # of native output sent to the edge when a sandbox ends
 JOURNAL_BYTES = 11 * 2**20
-MOST_EARLY = 4096  # bytes of a frame before a cell is ready
+MAX_START_FRAME_BYTES = 4096  # of a frame before READY
 
 
-class CellState(StrEnum):
-    EMPTY = "empty"  # asked of a zygote; whether it is made yet or not, no runtime is in it
-    STARTING = "starting"  # its runtime is on its way; it has not said that it is ready
+class SandboxState(StrEnum):
+    EMPTY = "empty"  # forked or being forked, without a runtime
+    STARTING = "starting"  # the runtime starts; READY has not arrived
     WAITING = "waiting"  # in the pool, without code
-    TAKEN = "taken"  # belongs to one function's version, for good
+    TAKEN = "taken"  # assigned to one function revision for good
     ENDING = "ending"  # killed; not yet reaped
 
 
 @dataclass(eq=False)
-class Cell:
+class FunctionSandbox:
     number: int
-    runtime: str  # none as long as it is empty
+    runtime: str  # "" while the sandbox is empty
     uid: int
-    socket: socket.socket  # the end that the gateway gets; ours until then
-    outputs: tuple[int, ...]  # what the cell writes natively to standard output and error, and its journal of logs
+    socket: socket.socket  # our end; handed to the edge with the sandbox
+    outputs: tuple[int, ...]  # files of native standard output, native standard error and the log journal
     group: Any = None
     pid: int = 0
-    state: CellState = CellState.EMPTY
-    owner: Any = None  # the gateway that has it
+    state: SandboxState = SandboxState.EMPTY
+    owner: Any = None  # EdgeConnection
     org: str = ""
     memory_mb: int = 0
     timeout_ms: int = 0
     is_frozen: bool = False
     is_idle_class: bool = False
     oom: bool = False
-    asked: Any = None  # (gateway, request): the one it is made for; without it, it goes to whoever is next
-    template: Any = None  # the template it was forked off
-    zygote: Any = None  # the zygote it was asked of
-    is_second_try: bool = False  # the first zygote that it was asked of died
-    heard: bytes = b""
-    network: list[int] = field(default_factory=list)  # for the supervisor of its connections
+    reserved_for: Any = None  # (edge, request); None: goes to the oldest waiting request of its runtime
+    snapshot: Any = None  # the snapshot that this sandbox is a fork of
+    zygote: Any = None
+    is_second_try: bool = False  # replaces a sandbox that ended while it started
+    received: bytes = b""
+    network: list[int] = field(default_factory=list)  # descriptors for the network supervisor
     outside: bool = True  # may connect to the internet
 
-    def limit(self, asked: dict[str, Any]) -> None:
-        """Take on the limits of the function it belongs to from now on."""
-        self.memory_mb, self.timeout_ms, self.org = asked["memory_mb"], asked["timeout_ms"], asked["org"]
+    def limit(self, request: dict[str, Any]) -> None:
+        """Apply the limits of the function that the sandbox is assigned to."""
+        self.memory_mb, self.timeout_ms, self.org = request["memory_mb"], request["timeout_ms"], request["org"]
         self.group.limit(memory_mb=self.memory_mb, pids=PIDS, weight=weight_of(self.memory_mb))
-        self.state = CellState.TAKEN
+        self.state = SandboxState.TAKEN
 
-    def listen(self) -> bool:
-        """Read what the cell says before it is ready. Return whether it is; raises OSError when it is gone."""
+    def read_start_frames(self) -> bool:
+        """Read the frames before READY; return whether it arrived. Raises OSError at the end."""
         data, descriptors = receive(self.socket)
         self.network += descriptors
         if not data:
-            raise ConnectionResetError("the cell ended before it was ready")
-        self.heard += data
-        while len(self.heard) >= HEAD.size:
-            length, kind = HEAD.unpack_from(self.heard)
-            if length > MOST_EARLY:
-                raise ConnectionResetError("the cell sent an invalid frame")
-            if len(self.heard) < 4 + length:
+            raise ConnectionResetError("the sandbox ended before it was ready")
+        self.received += data
+        while len(self.received) >= HEAD.size:
+            length, kind = HEAD.unpack_from(self.received)
+            if length > MAX_START_FRAME_BYTES:
+                raise ConnectionResetError("the sandbox sent an invalid frame")
+            if len(self.received) < 4 + length:
                 return False
-            self.heard = self.heard[4 + length :]
+            self.received = self.received[4 + length :]
             if kind == READY:
                 return True
             if kind != SEALED:
-                raise ConnectionResetError("the cell does not speak our language")
+                raise ConnectionResetError(f"the sandbox sent an unexpected frame of type {kind}")
         return False
 
     def kill(self) -> None:
-        """End every process of the cell. The first one takes its whole process namespace along."""
-        self.state = CellState.ENDING
+        """Kill every process of the sandbox: the end of PID 1 ends its PID namespace."""
+        self.state = SandboxState.ENDING
         if self.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
-        if self.template is not None and self.group is not None:
-            # It is not the first process of its namespace, so what it started would outlive it.
+        if self.snapshot is not None and self.group is not None:
+            # A fork is not PID 1 of its namespace, so its child processes would survive it.
             with contextlib.suppress(OSError):
                 self.group.kill()
         if self.is_frozen and self.group is not None:
@@ -96,7 +96,7 @@ class Cell:
             self.is_frozen = False
 
     def output(self) -> dict[str, str]:
-        """Return what the cell printed and nobody has read: the end of native output, and the journal of its logs."""
+        """Return the unread output: the end of the native output, and the log journal."""
         out, err, journal = self.outputs
         return {
             "out": _tail(out, OUTPUT_BYTES).decode("utf-8", "replace"),
@@ -126,12 +126,12 @@ def _head(descriptor: int, most: int) -> bytes:
 
 
 def weight_of(memory_mb: int) -> int:
-    """Computing time follows memory, as users of functions expect."""
+    """Return the CPU weight, proportional to memory as on other function platforms."""
     return max(10, min(1000, memory_mb * 100 // 256))
 
 
 def append_only(name: str) -> int:
-    """Return a file in memory that can only be added to, whoever writes."""
+    """Return the descriptor of an append-only memory file."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
     return descriptor

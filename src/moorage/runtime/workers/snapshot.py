@@ -1,8 +1,8 @@
-"""Templates: a function's code loaded once, then forked for each further instance.
+"""Snapshots: a worker that has loaded a function's code and is forked for each further instance.
 
-Importing large libraries takes longer than everything else together. A template is a cell that has done so and waits;
-its forks share its sandbox and its memory, and have groups, limits and sockets of their own. It lives as long as any of
-them, because it is the first process of their world.
+Importing large libraries takes longer than the rest of a start. Forks share the sandbox and the memory pages of their
+snapshot, and have their own cgroups, limits and sockets. The snapshot outlives all its forks: it is PID 1 of their PID
+namespace.
 """
 
 from __future__ import annotations
@@ -18,79 +18,85 @@ from typing import Any
 
 from moorage.runtime.workers.frames import FORK, HEAD, LOAD, LOADED, LOADED_HEAD
 from moorage.runtime.workers.messages import close_all, receive
-from moorage.runtime.workers.sandbox import Cell
+from moorage.runtime.workers.sandbox import FunctionSandbox
 
-UNUSED_S = 600.0
-MOST_LOADED = 32 * 2**20  # bytes of the one frame that a template sends; it has the log of loading
+MAX_IDLE_S = 600.0
+MAX_LOADED_BYTES = 32 * 2**20  # of the LOADED frame, which contains the logs of loading
 _HEAD_SIZE = HEAD.size + LOADED_HEAD.size
 
-LOAD_SEND_S = 2.0
-GRACE_S = 5.0  # beyond the function's own timeout
+LOAD_SEND_TIMEOUT_S = 2.0
+LOAD_GRACE_S = 5.0  # beyond the function's own timeout
 
 Key = tuple[int, int]  # function, revision
-OnEnd = Callable[["Template", str], None]  # why, or nothing where it is no fault of the function
+OnEnd = Callable[["Snapshot", str], None]  # snapshot, reason; "" where the function is not at fault
 
 
-class Template:
-    """A cell whose process runs users' code, so nothing that it sends is believed, kept or waited for.
+class Snapshot:
+    """The invoker's end of a snapshot, which runs users' code and is not trusted.
 
-    It sends one frame, of which only the first bytes are looked at. `on_end` hears why it has to go: it broke the
-    protocol, or could not be loaded, or not in time.
+    The invoker reads only the head of its one frame, drops the rest and never blocks on it. `on_end` receives the
+    reason when the snapshot broke the protocol, could not be loaded or timed out.
     """
 
     def __init__(
-        self, key: Key, cell: Cell, load: dict[str, Any], on_ready: Callable[[Template], None], on_end: OnEnd
+        self,
+        key: Key,
+        sandbox: FunctionSandbox,
+        load: dict[str, Any],
+        on_ready: Callable[[Snapshot], None],
+        on_end: OnEnd,
     ) -> None:
         self.key = key
-        self.cell = cell
+        self.sandbox = sandbox
         self.is_ready = False
-        self.is_doomed = False
-        self.forks: set[Cell] = set()
+        self.is_retired = False
+        self.forks: set[FunctionSandbox] = set()
         self._on_ready = on_ready
         self._on_end = on_end
         self._head = b""
-        self._left = 0  # bytes of the frame that are still to come, and are dropped
+        self._left = 0  # bytes of the frame that have not arrived; they are dropped
         self._loop = asyncio.get_running_loop()
         self.used_at = self._loop.time()
         body = json.dumps({**load, "template": True}).encode()
-        cell.socket.settimeout(LOAD_SEND_S)  # It runs our code alone until it has read this.
-        cell.socket.sendall(HEAD.pack(len(body) + 1, LOAD) + body)
-        cell.socket.setblocking(False)
-        self._loop.add_reader(cell.socket, self._readable)
-        self._deadline = self._loop.call_later(cell.timeout_ms / 1000 + GRACE_S, on_end, self, "it does not get loaded")
+        sandbox.socket.settimeout(LOAD_SEND_TIMEOUT_S)  # Blocks: the worker runs no user code before LOAD.
+        sandbox.socket.sendall(HEAD.pack(len(body) + 1, LOAD) + body)
+        sandbox.socket.setblocking(False)
+        self._loop.add_reader(sandbox.socket, self._readable)
+        timeout_s = sandbox.timeout_ms / 1000 + LOAD_GRACE_S
+        self._deadline = self._loop.call_later(timeout_s, on_end, self, f"it was not loaded within {timeout_s:g} s")
 
-    def fork(self, cell: Cell, theirs: socket.socket) -> None:
-        """Let the template fork an instance that speaks through this socket; it says READY like any other cell.
+    def fork(self, sandbox: FunctionSandbox, theirs: socket.socket) -> None:
+        """Fork an instance that uses this socket and sends READY on it.
 
-        Raises OSError, also where the template has not taken the requests before this one.
+        Raises OSError, also when the snapshot has not read earlier requests and its socket buffer is full.
         """
         self.used_at = self._loop.time()
-        self.forks.add(cell)
-        cell.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self.forks.add(sandbox)
+        sandbox.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         with theirs:
-            socket.send_fds(self.cell.socket, [HEAD.pack(1, FORK)], [theirs.fileno(), *cell.outputs])
+            socket.send_fds(self.sandbox.socket, [HEAD.pack(1, FORK)], [theirs.fileno(), *sandbox.outputs])
 
     def close(self) -> None:
         self._deadline.cancel()
         with contextlib.suppress(OSError, ValueError):
-            self._loop.remove_reader(self.cell.socket)
+            self._loop.remove_reader(self.sandbox.socket)
 
     def _readable(self) -> None:
         try:
-            data, descriptors = receive(self.cell.socket)
+            data, descriptors = receive(self.sandbox.socket)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             data, descriptors = b"", []
         close_all(descriptors)
         if not data:
-            self._on_end(self, "its socket has ended")
+            self._on_end(self, "it closed its socket")
         elif descriptors or self.is_ready:
-            self._on_end(self, "it sent what it was not asked for")
+            self._on_end(self, "it sent unexpected data")
         else:
-            self._take(data)
+            self._read_loaded(data)
 
-    def _take(self, data: bytes) -> None:
+    def _read_loaded(self, data: bytes) -> None:
         if len(self._head) < _HEAD_SIZE:
             missing = _HEAD_SIZE - len(self._head)
             self._head += data[:missing]
@@ -98,15 +104,15 @@ class Template:
             if len(self._head) < _HEAD_SIZE:
                 return
             length, kind = HEAD.unpack_from(self._head)
-            if kind != LOADED or not LOADED_HEAD.size < length <= MOST_LOADED:
+            if kind != LOADED or not LOADED_HEAD.size < length <= MAX_LOADED_BYTES:
                 self._on_end(self, "it sent an invalid frame")
                 return
             self._left = 4 + length - _HEAD_SIZE
         self._left -= len(data)
         if self._left < 0:
-            self._on_end(self, "it sent what it was not asked for")
+            self._on_end(self, "it sent unexpected data")
         elif self._left == 0 and not LOADED_HEAD.unpack_from(self._head, HEAD.size)[0]:
-            # It has threads or connections that forks cannot share; its instances are loaded one by one.
+            # The function has threads or connections, which forks cannot share: each instance loads its code itself.
             self._on_end(self, "")
         elif self._left == 0:
             self._deadline.cancel()
@@ -114,8 +120,8 @@ class Template:
             self._on_ready(self)
 
 
-def sender_of(sock: socket.socket) -> tuple[bytes, int]:
-    """Read some bytes, and which process of this machine sent them."""
+def read_with_sender(sock: socket.socket) -> tuple[bytes, int]:
+    """Read available bytes; return them and the sender's PID on the host, 0 if unknown."""
     space = socket.CMSG_SPACE(struct.calcsize("3i"))
     data, ancillary, _, _ = sock.recvmsg(4096, space)
     for level, kind, content in ancillary:
@@ -124,8 +130,8 @@ def sender_of(sock: socket.socket) -> tuple[bytes, int]:
     return data, 0
 
 
-def watch_end(pid: int, on_end: Callable[[], None]) -> None:
-    """Call back when a process ends that is not our child."""
+def watch_exit(pid: int, on_end: Callable[[], None]) -> None:
+    """Call `on_end` when a process that is not our child exits."""
     loop = asyncio.get_running_loop()
     handle = os.pidfd_open(pid)
 

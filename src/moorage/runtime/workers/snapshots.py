@@ -1,4 +1,4 @@
-"""Which functions have a template, and what becomes of their forks."""
+"""All snapshots of the invoker, by function revision, and the forking of instances from them."""
 
 from __future__ import annotations
 
@@ -9,154 +9,154 @@ from typing import TYPE_CHECKING, Any
 
 from moorage.runtime.sandbox.hurry import hurry
 from moorage.runtime.workers.frames import HEAD, READY
-from moorage.runtime.workers.sandbox import Cell, CellState
-from moorage.runtime.workers.snapshot import UNUSED_S, Key, Template, sender_of, watch_end
+from moorage.runtime.workers.sandbox import FunctionSandbox, SandboxState
+from moorage.runtime.workers.snapshot import MAX_IDLE_S, Key, Snapshot, read_with_sender, watch_exit
 
 if TYPE_CHECKING:
     from moorage.runtime.workers.invoker import Invoker
 
 
-FORK_S = 10.0
-MOST_OF_ORG = 16  # templates of one organization; each keeps a function's whole memory
-MOST_REFUSED = 10_000
+FORK_TIMEOUT_S = 10.0
+MAX_SNAPSHOTS_PER_ORG = 16  # Each keeps the whole memory of a loaded function.
+MAX_REFUSED = 10_000
 
 
-class Templates:
+class Snapshots:
     def __init__(self, invoker: Invoker) -> None:
         self._invoker = invoker
-        self._by_key: dict[Key, Template] = {}
-        self._refused: dict[Key, None] = {}  # functions whose template broke the protocol
+        self._by_key: dict[Key, Snapshot] = {}
+        self._refused: dict[Key, None] = {}  # revisions whose snapshot broke the protocol
         self._loop = asyncio.get_running_loop()
 
-    def add(self, _gateway: Any, asked: dict[str, Any], cell: Cell) -> None:
-        key = (asked["function"], asked["revision"])
-        if key in self._by_key or key in self._refused or not self._make_room(asked["org"]):
-            cell.kill()
+    def add(self, request: dict[str, Any], sandbox: FunctionSandbox) -> None:
+        key = (request["function"], request["revision"])
+        if key in self._by_key or key in self._refused or not self._make_room(request["org"]):
+            sandbox.kill()
             return
         try:
-            self._by_key[key] = Template(key, cell, asked["load"], self._loaded, self._end)
+            self._by_key[key] = Snapshot(key, sandbox, request["load"], self._snapshot_loaded, self._kill)
         except OSError:
-            cell.kill()
+            sandbox.kill()
 
     def _make_room(self, org: str) -> bool:
-        """See to it that an organization may have another template, in the place of its longest unused one."""
-        own = [each for each in self._by_key.values() if each.cell.org == org]
-        if len(own) < MOST_OF_ORG:
+        """Return whether an organization may have another snapshot; may retire its oldest unused one."""
+        own = [each for each in self._by_key.values() if each.sandbox.org == org]
+        if len(own) < MAX_SNAPSHOTS_PER_ORG:
             return True
         unused = [each for each in own if not each.forks]
         if unused:
-            self.doom(min(unused, key=lambda each: each.used_at).key)
+            self.retire(min(unused, key=lambda each: each.used_at).key)
         return bool(unused)
 
-    def fork(self, gateway: Any, asked: dict[str, Any]) -> bool:
-        """Fork an instance off the function's template, if it has one; return whether it has."""
-        template = self._by_key.get((asked["function"], asked["revision"]))
-        if template is None or not template.is_ready or template.is_doomed:
+    def fork(self, edge: Any, request: dict[str, Any]) -> bool:
+        """Fork an instance from the snapshot of the function; return False if there is none."""
+        snapshot = self._by_key.get((request["function"], request["revision"]))
+        if snapshot is None or not snapshot.is_ready or snapshot.is_retired:
             return False
         try:
-            cell, theirs = self._invoker.new_cell(template.cell.runtime, template.cell.uid)
+            sandbox, theirs = self._invoker.new_sandbox(snapshot.sandbox.runtime, snapshot.sandbox.uid)
         except OSError:
             return False
-        cell.template, cell.asked = template, (gateway, asked)
-        cell.limit(asked)
-        cell.state = CellState.STARTING
-        self._loop.add_reader(cell.socket, self._listen, cell)
-        self._loop.call_later(FORK_S, self._check_forked, cell)
+        sandbox.snapshot, sandbox.reserved_for = snapshot, (edge, request)
+        sandbox.limit(request)
+        sandbox.state = SandboxState.STARTING
+        self._loop.add_reader(sandbox.socket, self._read_start, sandbox)
+        self._loop.call_later(FORK_TIMEOUT_S, self._check_forked, sandbox)
         try:
-            template.fork(cell, theirs)
+            snapshot.fork(sandbox, theirs)
         except OSError:
-            self._do_without(cell, "it takes no more requests")
+            self._abandon_fork(sandbox, "it does not read requests to fork")
         return True
 
-    def _check_forked(self, cell: Cell) -> None:
-        if cell.state is CellState.STARTING:
-            self._do_without(cell, f"it has not forked within {FORK_S:.0f} s")
+    def _check_forked(self, sandbox: FunctionSandbox) -> None:
+        if sandbox.state is SandboxState.STARTING:
+            self._abandon_fork(sandbox, f"it has not forked within {FORK_TIMEOUT_S:.0f} s")
 
-    def _do_without(self, cell: Cell, why: str) -> None:
-        """End a template that does not fork. Another cell is made for the call that waits."""
-        gateway, asked = cell.asked
-        cell.state = CellState.ENDING
-        self._loop.remove_reader(cell.socket)
-        self._end(cell.template, why)
-        self._invoker.forget(cell)
-        self._invoker.on_take(gateway, asked)
+    def _abandon_fork(self, sandbox: FunctionSandbox, why: str) -> None:
+        """Kill a snapshot that does not fork, and serve the waiting request without it."""
+        edge, request = sandbox.reserved_for
+        sandbox.state = SandboxState.ENDING
+        self._loop.remove_reader(sandbox.socket)
+        self._kill(sandbox.snapshot, why)
+        self._invoker.forget(sandbox)
+        self._invoker.on_take(edge, request)
 
-    def doom(self, key: Key) -> None:
-        if template := self._by_key.pop(key, None):
-            template.is_doomed = True
-            self._end_if_unused(template)
+    def retire(self, key: Key) -> None:
+        if snapshot := self._by_key.pop(key, None):
+            snapshot.is_retired = True
+            self._kill_if_unused(snapshot)
 
-    def ended(self, cell: Cell) -> None:
-        """A cell is gone: a fork, or a template and with it all its forks."""
-        template = cell.template
-        if template is not None:
-            template.forks.discard(cell)
-            self._end_if_unused(template)
+    def ended(self, sandbox: FunctionSandbox) -> None:
+        """Forget an ended sandbox: a fork, or a snapshot, whose forks end with it."""
+        snapshot = sandbox.snapshot
+        if snapshot is not None:
+            snapshot.forks.discard(sandbox)
+            self._kill_if_unused(snapshot)
             return
         for key, each in list(self._by_key.items()):
-            if each.cell is cell:
+            if each.sandbox is sandbox:
                 each.close()
                 del self._by_key[key]
 
-    def look(self) -> None:
-        """Let go of templates that nobody has forked for long."""
+    def retire_unused(self) -> None:
+        """Retire snapshots that were not forked for long, and one more while memory is low."""
         now = self._loop.time()
         if self._invoker.memory.is_low:
             unused = [each for each in self._by_key.values() if not each.forks]
             if unused:
-                self.doom(min(unused, key=lambda each: each.used_at).key)
-        for key, template in list(self._by_key.items()):
-            if not template.forks and now - template.used_at > UNUSED_S:
-                self.doom(key)
+                self.retire(min(unused, key=lambda each: each.used_at).key)
+        for key, snapshot in list(self._by_key.items()):
+            if not snapshot.forks and now - snapshot.used_at > MAX_IDLE_S:
+                self.retire(key)
 
-    def _loaded(self, template: Template) -> None:
-        if template.is_doomed:
-            self._end_if_unused(template)
+    def _snapshot_loaded(self, snapshot: Snapshot) -> None:
+        if snapshot.is_retired:
+            self._kill_if_unused(snapshot)
 
-    def _end(self, template: Template, why: str) -> None:
-        """Kill a template. After a fault of its code, its function gets no other one for this revision."""
-        if why and template.cell.state is not CellState.ENDING:
-            print(f"moorage invoker: killed the template of function {template.key[0]}: {why}", file=sys.stderr)
-            self._refused[template.key] = None
-            if len(self._refused) > MOST_REFUSED:
+    def _kill(self, snapshot: Snapshot, why: str) -> None:
+        """Kill a snapshot. With a reason, this revision gets no other snapshot."""
+        if why and snapshot.sandbox.state is not SandboxState.ENDING:
+            print(f"moorage invoker: killed the snapshot of function {snapshot.key[0]}: {why}", file=sys.stderr)
+            self._refused[snapshot.key] = None
+            if len(self._refused) > MAX_REFUSED:
                 del self._refused[next(iter(self._refused))]
-        self._by_key.pop(template.key, None)
-        template.is_doomed = True
-        template.close()
-        template.cell.kill()
+        self._by_key.pop(snapshot.key, None)
+        snapshot.is_retired = True
+        snapshot.close()
+        snapshot.sandbox.kill()
 
-    def _end_if_unused(self, template: Template) -> None:
-        if template.is_doomed and not template.forks:
-            template.close()
-            template.cell.kill()
+    def _kill_if_unused(self, snapshot: Snapshot) -> None:
+        if snapshot.is_retired and not snapshot.forks:
+            snapshot.close()
+            snapshot.sandbox.kill()
 
-    def _listen(self, cell: Cell) -> None:
-        """Hear READY from a fork, and learn from the kernel which process it is."""
+    def _read_start(self, sandbox: FunctionSandbox) -> None:
+        """Read READY from a fork, with the PID that the kernel attaches to it."""
         try:
-            data, pid = sender_of(cell.socket)
+            data, pid = read_with_sender(sandbox.socket)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             data, pid = b"", 0
-        self._loop.remove_reader(cell.socket)
-        if not data and cell.template.is_doomed:
-            self._do_without(cell, "")
+        self._loop.remove_reader(sandbox.socket)
+        if not data and sandbox.snapshot.is_retired:
+            self._abandon_fork(sandbox, "")
             return
         if data and data != HEAD.pack(1, READY):
-            self._do_without(cell, "a fork of it sent an invalid frame")
+            self._abandon_fork(sandbox, "a fork of it sent an invalid frame")
             return
         if not data or not pid:
-            self._invoker.failed(cell, "a fork of a template ended before it was ready")
+            self._invoker.failed(sandbox, "a fork of a snapshot ended before it was ready")
             return
         with contextlib.suppress(OSError):
-            cell.socket.setsockopt(1, 16, 0)  # SO_PASSCRED off: the gateway needs nobody's identity
+            sandbox.socket.setsockopt(1, 16, 0)  # SO_PASSCRED off: the edge needs no credentials.
         with contextlib.suppress(OSError), hurry():
-            cell.group.attach(pid)
-        cell.pid = pid
+            sandbox.group.attach(pid)
+        sandbox.pid = pid
         try:
-            watch_end(pid, lambda: self._invoker.ended(cell, None))
+            watch_exit(pid, lambda: self._invoker.ended(sandbox, None))
         except OSError:
-            self._invoker.failed(cell, "a fork of a template ended before it was ready")
+            self._invoker.failed(sandbox, "a fork of a snapshot ended before it was ready")
             return
-        cell.state = CellState.TAKEN
-        self._invoker.hand_over(cell)
+        sandbox.state = SandboxState.TAKEN
+        self._invoker.hand_over_fork(sandbox)

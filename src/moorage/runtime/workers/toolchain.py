@@ -1,6 +1,6 @@
-"""What installs and builds need besides a runtime: npm and pip, the package index of the operator, and its authorities.
+"""Tools of installs and builds besides the runtime: npm, pip, package indexes, CA certificates.
 
-Sandboxes see no path of the host but those that are bound into them, so each answer says where a thing is outside.
+The functions return host paths, which the caller bind-mounts into the sandbox.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 AUTHORITIES = "/opt/moorage/authorities.crt"
 NPM = "/opt/npm"
 PIP = "/opt/pip"
-# The operator's choice of package index, and the way to it.
+# The operator's package index and proxy.
 _PASSED_ON = (
     "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT", "npm_config_registry",
     "NPM_CONFIG_REGISTRY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
@@ -24,24 +24,24 @@ _PASSED_ON = (
 
 
 def environment() -> dict[str, str]:
-    """Return what every program that installs something is told, whoever's packages they are."""
+    """Return the environment variables of every package installer."""
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return env | {"PATH": SYSTEM_PATH, "LANG": "C.UTF-8", "npm_config_update_notifier": "false"}
 
 
 def authorities(extra_ca: str) -> str | None:
-    """Return the file of certificates that the operator trusts, None where the system's own are meant."""
-    found = extra_ca or os.environ.get("SSL_CERT_FILE", "")
-    return found if found and Path(found).is_file() else None
+    """Return the operator's file of CA certificates; None: use those of the system."""
+    path = extra_ca or os.environ.get("SSL_CERT_FILE", "")
+    return path if path and Path(path).is_file() else None
 
 
 def trusting(file: str) -> dict[str, str]:
-    """Return what makes Python, pip, Node and npm trust the certificates of a file."""
+    """Return variables that make Python, pip, Node and npm trust a file of CA certificates."""
     return {"SSL_CERT_FILE": file, "PIP_CERT": file, "NODE_EXTRA_CA_CERTS": file}
 
 
 def npm_folder(runtime: Runtime) -> Path:
-    """Return the npm that came with a Node, else the one of the bundled Node."""
+    """Return the npm of this Node, else that of the default Node."""
     program = _npm_beside(runtime)
     if program.is_dir():
         return program
@@ -53,9 +53,10 @@ def _npm_beside(runtime: Runtime) -> Path:
 
 
 def find_pip() -> tuple[str, Path] | None:
-    """Return where pip goes below a folder of `PYTHONPATH`, and where it is now; None where there is none.
+    """Return pip's path below a `PYTHONPATH` folder, and its host path; None without pip.
 
-    It is a folder of that name, or the archive that Python brings along: then the path itself is the archive.
+    The path is `pip` for an installed package, and empty for the wheel bundled with Python, which is itself the
+    `PYTHONPATH` entry.
     """
     spec = util.find_spec("pip")
     if spec is not None and spec.origin:

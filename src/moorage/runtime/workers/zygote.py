@@ -1,10 +1,10 @@
-"""The zygote: a small Python process that has loaded what every cell needs, and forks cells off itself.
+"""The zygote: a Python process with the common modules preloaded, which forks function sandboxes.
 
-It runs as `python -I -S zygote.py FD` under the interpreter whose functions it serves, so it uses the standard library
-and a few modules of ours that do the same. It never runs users' code: a cell seals itself off right after the fork.
+It runs as `python -I -S zygote.py FD` under the interpreter whose functions it serves, so it imports only the standard
+library and platform modules that do the same. It never runs users' code: a sandbox seals itself right after the fork.
 
     invoker ── zygote
-       └────── cell: process 1 of its own world; forked by the zygote, but the invoker's child
+       └────── sandbox: PID 1 of its namespace; forked by the zygote with CLONE_PARENT, so a child of the invoker
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.network import setup as network
 from moorage.runtime.workers.python import worker as python_worker
 
-TYPE_CHECKING = False  # What type checkers take for true; importing typing for the real one costs every cell memory.
+TYPE_CHECKING = False  # Type checkers assume True; importing `typing` for the constant costs each sandbox memory.
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-# Modules that functions use often: what the zygote has loaded costs a cell no time and, being shared, little memory.
+# Modules that functions often use: preloaded, they cost a sandbox no time and, as shared pages, little memory.
 PRELOADED = """
 asyncio base64 collections.abc concurrent.futures contextlib copy csv dataclasses datetime decimal email.utils
 enum functools hashlib hmac html http.client inspect io itertools logging math operator pathlib pprint queue
@@ -47,15 +47,15 @@ NAMESPACES = (
     | sys_.CLONE_NEWUTS
     | sys_.CLONE_NEWCGROUP
 )
-SEALED = 15  # the frame that carries a cell's network descriptors up; see `frames.py`
-HEAD_SIZE = 5  # of the frame that says what to begin with: its length in four bytes, and its type
+SEALED = 15  # frame type, see `frames.py`
+HEAD_SIZE = 5  # of the BEGIN frame: four bytes of length, one of type
 FIRST_FREE_FD = 5
-MOST_DESCRIPTORS = 1024
-COUNTS_BY_NAMESPACE = (5, 14)  # Before, a user's processes were counted together, whatever namespace they were in.
+MAX_DESCRIPTORS = 1024
+PER_NAMESPACE_NPROC_KERNEL = (5, 14)  # Older kernels count the processes of a user across all user namespaces.
 
 
 def main() -> None:
-    """Serve the invoker until it closes the channel."""
+    """Fork sandboxes for the invoker until it closes the channel."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     setup = json.loads(channel.recv(65536))
     for name in PRELOADED.split():
@@ -65,7 +65,7 @@ def main() -> None:
     if setup["sandbox"]:
         sys_.unshare(sys_.CLONE_NEWNS)
         root.enter(setup["root"])
-    # What every cell would do alike is done once here: each page a cell writes to is memory of its own.
+    # Work that is the same for all sandboxes happens before the fork: each page that a sandbox writes is copied.
     os.environ.clear()
     os.environ.update(setup["env"])
     if setup["own_users"]:
@@ -81,12 +81,12 @@ def main() -> None:
         if message is None:
             return
         try:
-            said: dict[str, Any] = {"pid": sys_.fork_into(flags)}
+            reply: dict[str, Any] = {"pid": sys_.fork_into(flags)}
         except OSError as error:
-            said = {"failed": f"cannot make a cell: {error}"}
-        if said.get("pid") == 0:
-            _cell(message, descriptors, setup, programs)
-        channel.send(json.dumps({"cell": message["cell"], **said}).encode())
+            reply = {"failed": f"cannot create a function sandbox: {error}"}
+        if reply.get("pid") == 0:
+            _run_sandbox(message, descriptors, setup, programs)
+        channel.send(json.dumps({"cell": message["cell"], **reply}).encode())
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -100,43 +100,43 @@ def _receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     return (json.loads(data) if data else None), list(descriptors)
 
 
-def _cell(
+def _run_sandbox(
     message: dict[str, Any],
     descriptors: list[int],
     setup: dict[str, Any],
     programs: dict[bool, bytes],
 ) -> NoReturn:
-    """The cell: take up its place, give up every right, then wait to hear which worker to run."""
+    """Set up and seal the sandbox in the forked process, then run the worker that BEGIN names."""
     try:
         data, code, *outputs = descriptors if setup["sandbox"] else [descriptors[0], -1, *descriptors[1:]]
-        os.setsid()  # A signal to one's own process group reaches its members in other namespaces too.
+        os.setsid()  # Else a signal to the process group would reach its members in other namespaces.
         if setup["sandbox"]:
-            _furnish(message, code)
+            _mount_own(message, code)
         _arrange_descriptors(data, outputs)
-        _limit(message)
+        _set_rlimits(message)
         network_sockets = network.make_resolver_sockets() if setup["notify"] else None
-        _give_up_rights(message, setup)
+        _drop_privileges(message, setup)
         if setup["sandbox"]:
             listener = seccomp.install(programs[setup["notify"]], listener=setup["notify"])
-            _hand_up(listener, network_sockets)
-        # Descriptors on their way count for the user, and against the sender's limit: functions get a lower one than
-        # we need here, so that theirs cannot stand in our way.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_DESCRIPTORS, MOST_DESCRIPTORS))
-        begin = _hear_beginning()
+            _send_network(listener, network_sockets)
+        # The kernel counts descriptors in flight per user and checks them against the sender's limit. Functions get a
+        # lower limit than the platform, so that theirs cannot block ours.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_DESCRIPTORS, MAX_DESCRIPTORS))
+        begin = _read_begin()
         if begin is None:
             os._exit(0)
         if begin["argv"]:
             os.execve(begin["argv"][0], begin["argv"], begin["env"])  # noqa: S606 - an argv list, no shell
         python_worker.run(3, begin["code"])
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it must not run on in the zygote's place
+    except BaseException as error:  # noqa: BLE001 - the child must never return into the zygote's loop
         with contextlib.suppress(OSError):
-            os.write(2, f"the cell could not be made: {error!r}\n".encode())
+            os.write(2, f"cannot set up the function sandbox: {error!r}\n".encode())
     finally:
         os._exit(71)
 
 
-def _furnish(message: dict[str, Any], code: int) -> None:
-    """Mount what is the cell's own: /proc of its processes, a small /tmp, and the place where its code will appear."""
+def _mount_own(message: dict[str, Any], code: int) -> None:
+    """Mount the sandbox's own /proc, /tmp and /code."""
     hidden = sys_.MS_NOSUID | sys_.MS_NODEV
     root.mount_proc()
     sys_.mount("tmpfs", "/tmp", "tmpfs", hidden, f"mode=1777,size={message['tmp_mb']}m,nr_inodes=20000")  # noqa: S108
@@ -146,40 +146,40 @@ def _furnish(message: dict[str, Any], code: int) -> None:
 
 
 def _arrange_descriptors(data: int, outputs: list[int]) -> None:
-    """Leave 0 to 4: nothing in, the two outputs, the socket, the journal of logs; close everything else."""
+    """Set descriptors 0 to 4 to /dev/null, stdout, stderr, socket and log journal; close the rest."""
     out, err, journal = outputs
     null = os.open("/dev/null", os.O_RDONLY)
     high = [os.dup(descriptor) for descriptor in (null, out, err, data, journal)]
     safe = [_above(descriptor, 10) for descriptor in high]
     for target, source in enumerate(safe):
         os.dup2(source, target, inheritable=True)
-    os.closerange(FIRST_FREE_FD, MOST_DESCRIPTORS)
+    os.closerange(FIRST_FREE_FD, MAX_DESCRIPTORS)
 
 
 def _above(descriptor: int, least: int) -> int:
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD, least)
 
 
-def _limit(message: dict[str, Any]) -> None:
+def _set_rlimits(message: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (message["file_mb"] << 20, message["file_mb"] << 20))
     for name, (soft, hard) in message.get("rlimits", {}).items():
         resource.setrlimit(getattr(resource, name), (soft, hard))
 
 
-def _give_up_rights(message: dict[str, Any], setup: dict[str, Any]) -> None:
+def _drop_privileges(message: dict[str, Any], setup: dict[str, Any]) -> None:
     uid = message["uid"]
     if uid:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     elif setup["sandbox"]:
-        # Without root there is one user only: a namespace of its own hides that it is the platform's.
+        # Without root, sandboxes run as the platform's user; a user namespace maps it to another id.
         sys_.unshare(sys_.CLONE_NEWUSER)
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{root.USER_ID} 0 1")
         _write("/proc/self/gid_map", f"{root.USER_ID} 0 1")
-        if files.kernel() >= COUNTS_BY_NAMESPACE:
+        if files.kernel() >= PER_NAMESPACE_NPROC_KERNEL:
             resource.setrlimit(resource.RLIMIT_NPROC, (message["pids"], message["pids"]))
     sys_.drop_capabilities(bounding=not uid)
     sys_.no_new_privs()
@@ -194,8 +194,8 @@ def _write(path: str, text: str) -> None:
     os.close(descriptor)
 
 
-def _hand_up(listener: int | None, sockets: tuple[socket.socket, socket.socket] | None) -> None:
-    """Send the descriptors of the cell's network up, on the socket that its calls will come through."""
+def _send_network(listener: int | None, sockets: tuple[socket.socket, socket.socket] | None) -> None:
+    """Send SEALED, with the network descriptors, on the socket that later carries the calls."""
     frame = (1).to_bytes(4, "little") + bytes([SEALED])
     data = socket.socket(fileno=3)
     if listener is not None and sockets is not None:
@@ -209,8 +209,8 @@ def _hand_up(listener: int | None, sockets: tuple[socket.socket, socket.socket] 
     data.detach()
 
 
-def _hear_beginning() -> dict[str, Any] | None:
-    """Wait for the first frame and return what it says; None when the invoker is gone."""
+def _read_begin() -> dict[str, Any] | None:
+    """Wait for the BEGIN frame and return its payload; None when the invoker is gone."""
     length = int.from_bytes(_read(HEAD_SIZE)[:4], "little") - 1
     return json.loads(_read(length)) if length > 0 else None
 

@@ -1,6 +1,6 @@
-"""Turning what a Python function returns into the bytes of its answer: JSON, or a response to a web call.
+"""Converts the result of a Python function into bytes: JSON, or the HTTP response of a web call.
 
-Part of the Python worker, so it imports nothing outside the standard library and runs on Python 3.9 and later.
+Part of the Python worker: it imports only the standard library and runs on Python 3.9 and later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STATUS = re.compile(r"[1-5][0-9][0-9]").fullmatch
 BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}").fullmatch
 SPACE = re.compile(r"[ \t\r\n]+")
 IS_JSON = re.compile(r"(application|text)/json|[^/]+/[^/]+\+json").fullmatch
-# Unknown application types count as text: a string that is not base64 must not fail a working function.
+# Unknown application types count as text, else a body that is not base64 would fail.
 IS_BINARY = re.compile(
     r"(?!.*\+(?:xml|json|yaml|text)$)(?:(?:image|audio|video|font)/.+|application/(?:octet-stream|pdf|zip|gzip|x-gzip|zstd"
     r"|x-tar|x-bzip2?|x-xz|x-7z-compressed|x-rar-compressed|x-zip-compressed|java-archive|wasm|msword|vnd\.(?!.*\+).+"
@@ -38,11 +38,11 @@ IS_BINARY = re.compile(
 
 
 class Refused(Exception):
-    """The function's result cannot be sent; the text tells its author why."""
+    """The function's result cannot be sent; the message is for its author."""
 
 
 def _encoder(*, ascii_only: bool) -> Callable[[Json], str]:
-    """Return a function that writes JSON, made once: `json.dumps` builds its C encoder anew for every value."""
+    """Return a JSON encoder that is built once: `json.dumps` builds its C encoder for every value."""
     plain = json.JSONEncoder(ensure_ascii=ascii_only, allow_nan=False, separators=(",", ":"))
     text = json_encoder.encode_basestring_ascii if ascii_only else json_encoder.encode_basestring
     markers: dict[int, Any] = {}
@@ -69,20 +69,20 @@ _encode_ascii = _encoder(ascii_only=True)
 def json_bytes(value: Json, path: str = "result") -> bytes:
     try:
         return _encode(value).encode()
-    except UnicodeEncodeError:  # Half of a surrogate pair has no UTF-8, but JSON can escape it.
+    except UnicodeEncodeError:  # A lone surrogate has no UTF-8 form, but JSON can escape it.
         return _encode_ascii(value).encode()
     except RecursionError:
         raise Refused("the function returned a value that is not JSON: it is nested too deeply") from None
     except (TypeError, ValueError, OverflowError) as error:
         try:
-            blamed = _blame(value, path, ()) or str(error)
+            reason = _find_invalid(value, path, ()) or str(error)
         except RecursionError:
-            blamed = str(error)
-        raise Refused(f"the function returned a value that is not JSON: {blamed}") from None
+            reason = str(error)
+        raise Refused(f"the function returned a value that is not JSON: {reason}") from None
 
 
-def _blame(value: Json, path: str, above: tuple[Json, ...]) -> str | None:
-    """Return the first part of a value that JSON does not have, and where it is."""
+def _find_invalid(value: Json, path: str, above: tuple[Json, ...]) -> str | None:
+    """Return the type and path of the first part of a value that JSON cannot express."""
     if value is None or isinstance(value, (str, int)):
         return None
     if isinstance(value, float):
@@ -90,23 +90,23 @@ def _blame(value: Json, path: str, above: tuple[Json, ...]) -> str | None:
     if any(value is outer for outer in above):
         return f"a cycle at {path}"
     if isinstance(value, dict):
-        wrong = [key for key in value if key is not None and not isinstance(key, (str, int, float))]
-        if wrong:
-            return f"a key of type {type(wrong[0]).__name__} at {path}"
+        invalid_keys = [key for key in value if key is not None and not isinstance(key, (str, int, float))]
+        if invalid_keys:
+            return f"a key of type {type(invalid_keys[0]).__name__} at {path}"
         inner = ((f"{path}.{key}", item) for key, item in value.items())
     elif isinstance(value, (list, tuple)):
         inner = ((f"{path}[{index}]", item) for index, item in enumerate(value))
     else:
         return f"{type(value).__name__} at {path}"
-    return next(filter(None, (_blame(item, where, (*above, value)) for where, item in inner)), None)
+    return next(filter(None, (_find_invalid(item, where, (*above, value)) for where, item in inner)), None)
 
 
 def kind_text(value: Json) -> str:
     if value is None:
         return "nothing"
     names = ((bool, "a boolean"), (str, "a string"), ((int, float), "a number"), ((list, tuple), "a list"))
-    found = (name for types, name in names if isinstance(value, types))
-    return next(found, "an object" if isinstance(value, dict) else type(value).__name__)
+    matches = (name for types, name in names if isinstance(value, types))
+    return next(matches, "an object" if isinstance(value, dict) else type(value).__name__)
 
 
 def body_bytes(text: str) -> bytes:
@@ -117,7 +117,7 @@ def body_bytes(text: str) -> bytes:
 
 
 class Responses:
-    """Makes the answer to a web call out of a response object."""
+    """Converts response objects of web calls; caches the encoded headers."""
 
     def __init__(self) -> None:
         self._heads: dict[tuple[Any, ...], tuple[bytes, str]] = {}
@@ -168,7 +168,7 @@ class Responses:
         return binascii.a2b_base64(text)
 
     def _head(self, headers: Json) -> tuple[bytes, str]:
-        """Return the headers as they go into the frame, and the declared content type without its parameters."""
+        """Return the headers encoded for the frame, and the content type without parameters."""
         if not isinstance(headers, dict):
             raise Refused(f"headers is {kind_text(headers)}, not an object")
         key = tuple(headers.items())

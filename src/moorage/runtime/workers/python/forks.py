@@ -1,6 +1,6 @@
-"""The Python worker as a template: it has loaded a function's code, and forks an instance whenever it is asked to.
+"""The Python worker as a snapshot: forks instances of a loaded function.
 
-Part of the worker: standard library only, every Python that functions may ask for.
+Part of the Python worker: it imports only the standard library and runs on Python 3.9 and later.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import sys
 from collections.abc import Callable
 
 FORK = 3
-JOURNAL = 4  # where a cell finds the file that its logs are written to as they come
+JOURNAL = 4  # descriptor of the log journal
 HIGH_JOURNAL = 901
 _DESCRIPTORS = 4
 
 
 def high_journal() -> int:
-    """Move the journal out of the way of the function's own descriptors; -1 where there is none."""
+    """Move the journal to a high descriptor, away from the function's own; -1 without journal."""
     try:
         if not stat.S_ISREG(os.fstat(JOURNAL).st_mode):
             return -1
@@ -33,7 +33,7 @@ def high_journal() -> int:
 
 
 def can_fork(own: int) -> bool:
-    """Tell whether this process may be forked: one thread, and no connection that two processes would share."""
+    """Whether this process has one thread and no sockets besides its own."""
     if len(os.listdir("/proc/self/task")) > 1:
         return False
     for name in os.listdir("/proc/self/fd"):
@@ -41,14 +41,14 @@ def can_fork(own: int) -> bool:
             if int(name) != own and os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 return False
         except OSError:
-            continue  # The folder's own descriptor is gone by now.
+            continue  # The descriptor of the listing itself is closed by now.
     return True
 
 
 def serve(channel: socket.socket, enter: Callable[[bool], None]) -> socket.socket:
-    """Fork as often as asked. Returns in each fork, with the socket that its calls will come through."""
+    """Fork for each FORK frame; returns in the forks only, with the socket of the fork."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    # All forks have one user, whose processes are counted together.
+    # All forks have the same user, and the kernel counts the processes per user.
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
     while True:
@@ -62,16 +62,16 @@ def serve(channel: socket.socket, enter: Callable[[bool], None]) -> socket.socke
         enter(True)
         try:
             child = os.fork()
-        except OSError:  # Too many processes; who asked sees the socket end, and the template lives on.
+        except OSError:  # Too many processes: the invoker sees the socket close, and the snapshot keeps running.
             child = -1
         enter(False)
         if child == 0:
-            return _settle(channel, *descriptors)
+            return _take_descriptors(channel, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _settle(channel: socket.socket, own: int, out: int, err: int, journal: int) -> socket.socket:
+def _take_descriptors(channel: socket.socket, own: int, out: int, err: int, journal: int) -> socket.socket:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     number = channel.fileno()
     channel.close()
@@ -84,6 +84,6 @@ def _settle(channel: socket.socket, own: int, out: int, err: int, journal: int) 
         if descriptor != JOURNAL:
             os.close(descriptor)
     sys.stdout.flush()
-    taken = socket.socket(fileno=number)
-    taken.settimeout(None)
-    return taken
+    own_channel = socket.socket(fileno=number)
+    own_channel.settimeout(None)
+    return own_channel

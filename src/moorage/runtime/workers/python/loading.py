@@ -1,6 +1,6 @@
-"""Finding and loading a Python function: its module, its libraries, and how many parameters its handler takes.
+"""Loads a Python function: its module, its libraries and the parameter count of its handler.
 
-Part of the Python worker: standard library only, every Python that functions may ask for.
+Part of the Python worker: it imports only the standard library and runs on Python 3.9 and later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from moorage.runtime.workers.python.answers import Json, Refused
 
 
 def parameters_of(main: Callable[..., Json]) -> int:
-    """Return how many of (params, context) a handler takes; an optional second one is its own, unless named context."""
+    """Return how many of (params, context) a handler takes.
+
+    A second parameter with a default is not the context, unless it is named so.
+    """
     if type(main) is types.FunctionType and not hasattr(main, "__wrapped__"):
         return _plain_parameters(main)
     try:
@@ -32,7 +35,7 @@ def parameters_of(main: Callable[..., Json]) -> int:
 
 
 def _plain_parameters(main: types.FunctionType) -> int:
-    """Say the same of a plain function, without all that `inspect` would bring to life."""
+    """`parameters_of` for plain functions, without the cost of `inspect.signature`."""
     code = main.__code__
     count = code.co_argcount
     if count == 0:
@@ -44,7 +47,7 @@ def _plain_parameters(main: types.FunctionType) -> int:
 
 
 def library_folders(code: str) -> list[str]:
-    """Return the code's own folder, then those of the libraries that came with it."""
+    """Return the folder of the code, then its library folders."""
     folders = [os.path.join(code, "packages")]
     for root in ("virtualenv/lib", ".venv/lib", "lib"):
         with contextlib.suppress(OSError):
@@ -64,7 +67,7 @@ def load_module(path: str, names: tuple[str, ...]) -> Any:
 
 
 def find_main(path: str) -> Callable[..., Json]:
-    """Import the function's file as `main`, which is what `__main__` means to its code too."""
+    """Import the function's file as both `main` and `__main__`; return its `main`."""
     main = getattr(load_module(path, ("main", "__main__")), "main", None)
     if not callable(main):
         raise Refused(f"{os.path.basename(path)} does not define main")

@@ -1,6 +1,6 @@
-"""What a Python function prints, kept per call: text, bytes, and the output of native code and child processes.
+"""Captures the output of a Python function per call, including native code and child processes.
 
-Part of the Python worker, so it imports nothing outside the standard library and runs on Python 3.9 and later.
+Part of the Python worker: it imports only the standard library and runs on Python 3.9 and later.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def size_text(size: int, *, exact: bool = False) -> str:
 
 
 class Logs:
-    """What the function prints, in order, as the entries of a log block; threads may write at any time."""
+    """Output of the function as entries of a log block, in order. Thread-safe."""
 
     def __init__(self) -> None:
         self.guard = threading.RLock()
         self.limit = 10 * 1024 * 1024
-        self.late: Callable[[], None] | None = None  # set while no call runs
+        self.late: Callable[[], None] | None = None  # sends output while no call runs; None during a call
         self.closed = ""
         self.dirty = self.cut = self.forked = False
-        self.journal = -1  # a file that outlives this process: what was printed by a call that never ends is in it
+        self.journal = -1  # descriptor of a file that outlives this process, for the logs of a killed call
         self._is_journaled = False
-        self._last = -1  # where the last entry of the block starts
+        self._last = -1  # offset of the last entry in the block
         self._used = 0
         self._block = bytearray()
         self._pending: tuple[list[str], ...] = ([], [], [])
@@ -98,7 +98,7 @@ class Logs:
             pending.clear()
             since, last = self._since[number], self._last
             if last >= 0 and ENTRY.unpack_from(self._block, last)[:2] == (number, since):
-                # Lines of the same moment share an entry: a million short ones must not weigh more than their text.
+                # Lines of the same millisecond share an entry: a million short lines need no million heads.
                 ENTRY.pack_into(self._block, last, number, since, len(self._block) - last - ENTRY.size + len(line))
             else:
                 self._last = len(self._block)
@@ -106,7 +106,7 @@ class Logs:
             self._block += line
 
     def take(self) -> bytes:
-        """Return and forget what was printed."""
+        """Return the block, unfinished lines included, and start a new one."""
         with self.guard:
             self._end_line(1)
             self._end_line(2)
@@ -117,7 +117,7 @@ class Logs:
             return self.take_lines()
 
     def take_lines(self) -> bytes:
-        """Return and forget the lines that have their end."""
+        """Return the block of complete lines and start a new one."""
         block = bytes(self._block)
         self._block = bytearray()
         self._last = -1
@@ -152,14 +152,14 @@ class Stream(io.TextIOBase):
         return self._number
 
     def reconfigure(self, **_: Any) -> None:
-        """Accept what callers of a real text stream ask for: it is always UTF-8 and never holds lines back."""
+        """Ignore the options of a text stream: this one is always UTF-8 and unbuffered."""
 
     def close(self) -> None:
         self._logs.closed = self._logs.closed or CLOSED[self._number]
 
 
 class ByteStream(io.RawIOBase):
-    """`sys.stdout.buffer`: bytes that become text as they come."""
+    """`sys.stdout.buffer`: decodes bytes and writes them to the text stream."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -180,7 +180,7 @@ class ByteStream(io.RawIOBase):
 
 
 class NativeOutput:
-    """What reached descriptors 1 and 2 past Python: the output of child processes and of native code."""
+    """Output written directly to descriptors 1 and 2 by child processes and native code."""
 
     def __init__(self, numbers: tuple[int, ...]) -> None:
         self._inodes = [0, 0, 0]
@@ -199,7 +199,7 @@ class NativeOutput:
             return True
 
     def move(self, logs: Logs) -> None:
-        """Move what is new into the logs; a descriptor that is closed, or another file by now, is noted there."""
+        """Move new output into the logs; mark the logs closed if a descriptor was replaced or closed."""
         for number in (1, 2):
             try:
                 size = lseek(number, 0, SEEK_END)

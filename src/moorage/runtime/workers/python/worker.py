@@ -1,8 +1,8 @@
-"""The Python worker: loads one function inside its sandbox and answers the edge's calls, strictly one at a time.
+"""The Python worker: loads one function in its sandbox and runs its calls, strictly one at a time.
 
-It runs alone in a cell, so it and its two parts (`python_logs`, `python_answers`) import nothing outside the standard
-library and run on every Python that functions may ask for (3.9 and later). Its loop is on the path of every call: what
-a call does not need (logs, headers, an event loop) costs it nothing. The frames are described in `frames.py`.
+The modules of this package import only the standard library and run on Python 3.9 and later. The worker's loop is on
+the path of every call: features that a call does not use (logs, headers, an event loop) cost it nothing. `frames.py`
+describes the frames.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-with contextlib.suppress(ImportError, AttributeError, OSError):  # Some builds lack it; then `os.putenv` has to do.
+with contextlib.suppress(ImportError, AttributeError, OSError):  # Builds without ctypes fall back to `os.putenv`.
     import ctypes
 
     _putenv = ctypes.CDLL(None).putenv
@@ -47,7 +47,7 @@ READY_FRAME = b"\x01\x00\x00\x00\x10"
 LOAD = 1
 DONE, FAILED, ENDED = 0, 1, 2
 
-BUFFER = 32768  # Holds a few dozen usual calls; a larger frame gets a buffer of its own for as long as it is read.
+BUFFER = 32768  # bytes; holds a few dozen usual calls. A larger frame gets a temporary buffer.
 HIGH_DESCRIPTOR = 900
 CLEAN_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
 
@@ -62,7 +62,7 @@ _OWN_MODULES: list[str] = []
 
 
 class Context:
-    """What a handler with a second parameter is given."""
+    """The `context` argument of a handler with two parameters."""
 
     __slots__ = ("activation_id", "api_host", "deadline", "function_name", "function_version", "namespace")
 
@@ -79,9 +79,9 @@ class Context:
 
 
 class PinnedVariable:
-    """A variable of the C environment that is rewritten in place.
+    """A C environment variable that is overwritten in place.
 
-    `setenv` never frees what it replaces, so a new activation id per call would leak memory with every call.
+    `setenv` never frees the replaced value, so setting an activation id per call would leak memory.
     """
 
     def __init__(self, name: str, width: int) -> None:
@@ -102,7 +102,7 @@ class PinnedVariable:
 
 
 class Worker:
-    """One function's instance, on the socket that its calls come through."""
+    """One instance of a function, serving calls from a socket."""
 
     def __init__(self, channel: socket.socket, code: str) -> None:
         self.logs = Logs()
@@ -138,7 +138,7 @@ class Worker:
     # Frames
 
     def _read(self) -> None:
-        """Wait for more of the next frame, which then starts at 0 of the buffer."""
+        """Read more data; the next frame then starts at offset 0 of the buffer."""
         rest = b""
         if self._start != self._end:
             rest = bytes(self._buffer[self._start : self._end])
@@ -147,13 +147,13 @@ class Worker:
             self._buffer = bytearray(size)
             self._room = memoryview(self._buffer)
         self._room[: len(rest)] = rest
-        got = self._channel.recv_into(self._room[len(rest) :] if rest else self._room)
-        if not got:
+        count = self._channel.recv_into(self._room[len(rest) :] if rest else self._room)
+        if not count:
             _end_process(0)
-        self._start, self._end = 0, len(rest) + got
+        self._start, self._end = 0, len(rest) + count
 
     def _answer_all(self) -> None:
-        """Answer every whole frame that was read; what was printed since the last answer goes first."""
+        """Process all complete frames in the buffer, after sending late output."""
         self._end_late()
         buffer, at, end = self._buffer, 0, self._end
         while end - at >= 4 and (after := at + 4 + LENGTH.unpack_from(buffer, at)[0]) <= end:
@@ -172,7 +172,7 @@ class Worker:
             try:
                 if out:
                     self._channel.sendall(out)
-            except OSError:  # The edge has gone, or this is a copy of the worker that the function forked.
+            except OSError:  # The edge is gone, or the function forked this process from the worker.
                 _end_process(0)
 
     def _begin_late(self) -> None:
@@ -193,7 +193,7 @@ class Worker:
                 self._add_late(logs.take())
 
     def _send_late(self) -> None:
-        """Send what was printed while no call ran; called by whichever thread printed it."""
+        """Send output of the time between calls; runs in the thread that printed it."""
         self._add_late(self.logs.take_lines())
         self._flush()
 
@@ -209,8 +209,7 @@ class Worker:
         self._set_activation(self._activation)
         self._set_deadline(self._deadline)
         if self._out:
-            # Nothing may run while an answer is held back: if this call ends the process, only it may seem to have
-            # started.
+            # Replies are sent before the next call runs: if that call ends the process, only it counts as started.
             self._flush()
         self._began = time.perf_counter_ns()
         try:
@@ -224,7 +223,7 @@ class Worker:
                     f"the function's result is {size_text(len(body), exact=True)}, "
                     f"at most {size_text(self._result_limit)} are allowed"
                 )
-        except BaseException as error:  # noqa: BLE001 - whatever the function raises is its answer
+        except BaseException as error:  # noqa: BLE001 - any exception of the function is its result
             outcome, body = self._failure(error)
             self._reply(outcome, 0, JSON, b"", body)
         else:
@@ -260,16 +259,16 @@ class Worker:
             _end_process(self._exit_code)
 
     def _finish(self, awaitable: Any) -> Json:
-        """Wait for an `async` handler. Its event loop stays: tasks left over go on while a later call runs it."""
+        """Await an async handler. The loop is kept: leftover tasks continue during later calls."""
         if self._loop is None or self._loop.is_closed():
-            import asyncio  # Only functions that use it pay for it.
+            import asyncio  # Only async functions pay for the import.
 
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
         return self._loop.run_until_complete(awaitable)
 
     def _failure(self, error: BaseException) -> tuple[int, bytes]:
-        """Return the outcome and the message of a failed call; the traceback goes to the logs."""
+        """Return outcome and message of a failed call; log the traceback."""
         if isinstance(error, Refused):
             return FAILED, str(error).encode("utf-8", "replace")
         if not isinstance(error, SystemExit):
@@ -282,7 +281,7 @@ class Worker:
         return ENDED, f"the function called exit (code {code})".encode()
 
     def _exit(self, code: int) -> None:
-        """Stand in for `os._exit`, so that even such an end has an answer."""
+        """Replacement of `os._exit` that replies to the running call first."""
         if self._running and os.getpid() == self._pid:
             outcome, message = self._failure(SystemExit(code))
             self._reply(outcome, 0, JSON, b"", message)
@@ -291,20 +290,20 @@ class Worker:
     # Loading
 
     def take_process(self) -> None:
-        """Make this process the function's: its streams, its input, its forks."""
+        """Redirect the standard streams, `os._exit` and forks of this process to the worker."""
         self._pid = os.getpid()
         self._native = NativeOutput((1, 2))
         self.logs.journal = python_forks.high_journal()
         sys.stdout = sys.__stdout__ = self._stdout = Stream(self.logs, 1)  # type: ignore[misc, assignment]
         sys.stderr = sys.__stderr__ = self._stderr = Stream(self.logs, 2)  # type: ignore[misc, assignment]
         os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays open for good
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
         os._exit = self._exit  # type: ignore[assignment]
         builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]
-        os.register_at_fork(after_in_child=self._become_copy)
+        os.register_at_fork(after_in_child=self._detach_child)
 
-    def _become_copy(self) -> None:
-        """In a process that the function forked: leave the socket alone, print to the descriptors."""
+    def _detach_child(self) -> None:
+        """In a child process that the function forked: close the socket, write logs to 1 and 2."""
         if self._is_forking:
             return
         self._channel.close()
@@ -313,23 +312,23 @@ class Worker:
         self.logs.late = None
         self.logs.forked = True
 
-    def _load(self, given: dict[str, Any]) -> None:
+    def _load(self, load: dict[str, Any]) -> None:
         if self._is_fork:
             self._out.append(LOADED.pack(10, 17, True, 0, 0))
             return
         began = time.perf_counter_ns()
-        self.logs.limit = given["log_limit"]
-        self._result_limit = given["result_limit"]
+        self.logs.limit = load["log_limit"]
+        self._result_limit = load["result_limit"]
         message = b""
         try:
-            self._prepare(given)
-            self._bind(find_main(os.path.join(self._code, given["main"])))
-        except BaseException as error:  # noqa: BLE001 - whatever the function raises is why it cannot be loaded
+            self._prepare(load)
+            self._bind(find_main(os.path.join(self._code, load["main"])))
+        except BaseException as error:  # noqa: BLE001 - any exception of the function is a load failure
             message = self._failure(error)[1]
         if self._native.has_more():
             self._native.move(self.logs)
         message = message or self.logs.closed.encode()
-        if given.get("template") and not message and not python_forks.can_fork(self._channel.fileno()):
+        if load.get("template") and not message and not python_forks.can_fork(self._channel.fileno()):
             message = b"the function has threads or connections"
         block = self.logs.take()
         micros = (time.perf_counter_ns() - began) // 1000
@@ -339,15 +338,15 @@ class Worker:
             self._flush()
             _end_process(1)
         gc.freeze()
-        if given.get("template"):
+        if load.get("template"):
             self._flush()
-            self._become_fork(python_forks.serve(self._channel, self._enter_fork))
+            self._become_fork(python_forks.serve(self._channel, self._set_forking))
 
-    def _enter_fork(self, is_inside: bool) -> None:
-        self._is_forking = is_inside
+    def _set_forking(self, is_forking: bool) -> None:
+        self._is_forking = is_forking
 
     def _become_fork(self, channel: socket.socket) -> None:
-        """In a fork of the template: be an instance like any other, whose code is loaded already."""
+        """In a fork of the snapshot: become an instance with loaded code."""
         self._channel, self._pid, self._is_fork = channel, os.getpid(), True
         self._start = self._end = 0
         self._native = NativeOutput((1, 2))
@@ -355,8 +354,8 @@ class Worker:
         self._activation = b""
         self._out.append(READY_FRAME)
 
-    def _prepare(self, given: dict[str, Any]) -> None:
-        """Set the environment, the folder and the paths that the function's code finds."""
+    def _prepare(self, load: dict[str, Any]) -> None:
+        """Set environment, working directory and import paths of the function."""
         for name, value in CLEAN_ENV.items():
             os.environ.setdefault(name, value)
         special = {
@@ -365,7 +364,7 @@ class Worker:
             "ACTION_VERSION": "version",
             "API_HOST": "api_host",
         }
-        self._fixed = {**dict(given["env"]), **{f"__OW_{name}": given[key] for name, key in special.items()}}
+        self._fixed = {**dict(load["env"]), **{f"__OW_{name}": load[key] for name, key in special.items()}}
         os.environ.update(self._fixed)
         time.tzset()
         self._set_activation = PinnedVariable("__OW_ACTIVATION_ID", 32).set
@@ -374,10 +373,10 @@ class Worker:
         own_paths = ("", _PACKAGE_FOLDER, _OWN_FOLDER)
         code, *libraries = library_folders(self._code)
         sys.path[:] = [code, *(path for path in sys.path if path not in own_paths), *libraries]
-        sys.argv = [os.path.join(self._code, given["main"])]
-        for path in (code, *libraries):  # They may have been missing when they were last looked at.
+        sys.argv = [os.path.join(self._code, load["main"])]
+        for path in (code, *libraries):  # A cached lookup may date from before the code was mounted.
             sys.path_importer_cache.pop(path, None)
-        # They leave the function's sight, but stay in memory: taking them apart would cost pages of our own.
+        # Hidden from the function but not freed: freeing writes to shared pages, which the kernel would copy.
         self._hidden = [sys.modules.pop(name, None) for name in _OWN_MODULES]
 
     def _bind(self, main: Callable[..., Json]) -> None:
@@ -391,14 +390,14 @@ class Worker:
 
 
 def show_error(logs: Logs, error: BaseException) -> str:
-    """Write the traceback, without the worker's own frames, into the logs; return the message for the caller."""
+    """Log the traceback without the worker's own frames; return the message for the caller."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HIDDEN_FRAMES):
         frames = frames.tb_next
     logs.add(2, "".join(traceback.format_exception(type(error), error, frames)))
     try:
         text = str(error)
-    except BaseException:  # noqa: BLE001 - the text of the user's own exception may raise anything
+    except BaseException:  # noqa: BLE001 - `__str__` of a user's exception may raise anything
         text = ""
     if isinstance(error, MemoryError):
         text = text or "the function ran out of memory"
@@ -407,7 +406,7 @@ def show_error(logs: Logs, error: BaseException) -> str:
 
 
 def pretouch() -> None:
-    """Load a small module and answer a few calls in memory, so that the first real ones find everything warm."""
+    """Warm up: load a small module and run a few calls in memory before the first fork."""
     near, far = socket.socketpair()
     worker = Worker(far, "")
     answers = [
@@ -428,15 +427,15 @@ def pretouch() -> None:
     with contextlib.suppress(OSError, Refused):
         load_module(keyword.__file__, ("keyword",))
     parameters_of(pretouch)
-    # Looking through all modules writes to the pages of all their names, so it is done here and not in each cell.
+    # Iterating over all modules writes to their pages (reference counts), so it happens before the fork.
     _OWN_MODULES[:] = [name for name in sys.modules if name.partition(".")[0] == "moorage"]
 
 
 def run(sock_fd: int = 3, code: str = "/code") -> NoReturn:
-    """Serve the calls that come through a descriptor, which is moved out of the way of the function's own."""
+    """Serve calls from a socket, moved to a high descriptor away from the function's own."""
     try:
         high = fcntl.fcntl(sock_fd, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
-    except OSError:  # Fewer descriptors than that are allowed.
+    except OSError:  # The limit of descriptors is lower.
         high = fcntl.fcntl(sock_fd, fcntl.F_DUPFD_CLOEXEC, 10)
     os.close(sock_fd)
     channel = socket.socket(fileno=high)
