@@ -53,7 +53,7 @@ sys.stdin.read()
 """
 HOLDS = """
 import sys, time
-from moorage.platform import holding
+from moorage.platform.backups import freezing as holding
 with holding.held([(int(sys.argv[1]), int(sys.argv[2]))]):
     print("held", flush=True)
     time.sleep(600)

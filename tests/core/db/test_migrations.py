@@ -236,7 +236,7 @@ def test_migrations_leave_no_table_that_gives_out_ids_of_deleted_rows(tmp_path: 
 def test_a_migration_that_is_killed_half_way_leaves_the_store_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     program = (
-        "import os, sys; from pathlib import Path; from moorage.db import migrate; from sqlalchemy import event\n"
+        "import os, sys; from pathlib import Path; from moorage.core.db import migrate; from sqlalchemy import event\n"
         "engine = migrate._sqlite_engine(Path(sys.argv[1])); seen = []\n"
         "def count(conn, cursor, statement, *rest):\n"
         "    seen.append(statement)\n"

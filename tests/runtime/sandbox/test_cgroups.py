@@ -310,7 +310,7 @@ def test_a_process_that_works_for_one_tenant_leaves_the_platforms_group(made: Cg
     code = f"""
 import sys
 sys.path.insert(0, {str(SRC)!r})
-from moorage.runtime.sandbox import cgroup_files
+from moorage.runtime.sandbox.cgroups import files as cgroup_files
 sys.stdin.readline()
 cgroup_files.leave_platform()
 print(sum("-platform" in tree.folder for tree in cgroup_files.own_hierarchies() if not tree.is_v2), flush=True)

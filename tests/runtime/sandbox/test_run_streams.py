@@ -25,7 +25,7 @@ UID = 191_999
 # Runs a job as the platform does, as whatever user this is, and tells everything as it comes.
 DRIVER = """
 import asyncio, json, sys
-from moorage.runtime.sandbox import run
+from moorage.runtime.sandbox.runs import main as run
 
 def tell(*said):
     print(json.dumps(said), flush=True)

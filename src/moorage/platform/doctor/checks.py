@@ -26,18 +26,10 @@ from typing import Any
 
 from moorage.core.db.sqlite import OLDEST_SQLITE
 from moorage.gateway.caddy import LONGEST_SOCKET_PATH, MissingCaddy, find_caddy
-from moorage.platform.doctor import (
-    certificate as doctor_certificate,
-)
-from moorage.platform.doctor import (
-    databases as doctor_databases,
-)
-from moorage.platform.doctor import (
-    function_origins,
-)
-from moorage.platform.doctor import (
-    functions as doctor_functions,
-)
+from moorage.platform.doctor import certificate as doctor_certificate
+from moorage.platform.doctor import databases as doctor_databases
+from moorage.platform.doctor import function_origins
+from moorage.platform.doctor import functions as doctor_functions
 from moorage.platform.doctor.findings import Check as Check
 from moorage.platform.doctor.findings import State as State
 from moorage.platform.doctor.findings import in_package, program

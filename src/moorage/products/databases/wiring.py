@@ -22,18 +22,10 @@ from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.apps import launching
 from moorage.products.databases import lifecycle, linking, routes, service
-from moorage.products.databases.backups import (
-    jobs as backup_jobs,
-)
-from moorage.products.databases.backups import (
-    restoring,
-)
-from moorage.products.databases.backups import (
-    routes as backup_routes,
-)
-from moorage.products.databases.backups import (
-    service as backups,
-)
+from moorage.products.databases.backups import jobs as backup_jobs
+from moorage.products.databases.backups import restoring
+from moorage.products.databases.backups import routes as backup_routes
+from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups.archiving import Archiver
 from moorage.products.databases.backups.jobs import BackupMaker
 from moorage.products.databases.backups.restore_tests import Driller
