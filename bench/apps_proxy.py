@@ -101,7 +101,7 @@ def _route(settings: Settings, app_port: int, *, is_counted: bool) -> None:
         raise error
 
     routes = AppRoutes(settings, complain)
-    routes.look()
+    routes.scan()
     here = AppRoute((f"127.0.0.1:{app_port}",), 1)
     apps = dict.fromkeys((HOST, DEPLOYED_HOST, *OTHERS), here)
     routes.put(Wanted(apps={**apps, DEPLOYED_HOST: AppRoute((f"localhost:{app_port}",), 1)}))

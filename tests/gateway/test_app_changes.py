@@ -32,7 +32,7 @@ async def test_swaps_under_load_fail_no_request(
     is_counted: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(app_routes, "KEPT_S", 0.5)  # so that names are taken away meanwhile, too
+    monkeypatch.setattr(app_routes, "FORMER_NAME_KEPT_S", 0.5)  # so that former names are removed during the test
     await gateway.apply(wanted(app.address, is_counted=is_counted))
 
     async with busy_clients(settings, REQUEST, 8, reconnecting=4) as replies:
@@ -158,10 +158,10 @@ async def test_where_nobody_is_connected_a_load_remembers_where_apps_are_now(
         await gateway.apply(wanted(other.address, generation=2))
         return other.address in (settings.folder("run") / "caddy.json").read_text()
 
-    monkeypatch.setattr(routes, "QUIET_S", 3600)
+    monkeypatch.setattr(routes, "QUIET_BEFORE_LOAD_S", 3600)
     await gateway.apply(wanted(app.address))
     at_once = [await is_remembered() for _ in range(3)]
-    monkeypatch.setattr(routes, "QUIET_S", 0)
+    monkeypatch.setattr(routes, "QUIET_BEFORE_LOAD_S", 0)
     async with asyncio.timeout(20):
         while not await is_remembered():  # Connections of the tests before may still be about to end.
             await asyncio.sleep(0.05)

@@ -246,7 +246,7 @@ async def test_one_app_that_cannot_be_routed_does_not_stop_the_others(
 async def test_of_many_apps_each_host_reaches_its_own(
     settings: Settings, gateway: Routes, app: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch, quick: int
 ) -> None:
-    monkeypatch.setattr(hosts, "QUICK", quick)  # Beyond that they are divided by a tree.
+    monkeypatch.setattr(hosts, "MAX_DIRECT_HOSTS", quick)  # More hosts are divided by a tree.
     names = [f"h{number}.localhost" for number in range(60)]
     apps = {name: AppRoute(((app, other)[number % 2].address,), 1) for number, name in enumerate(names)}
     rules = {name: HostRules((), (HeaderRule("/*", "X-Rule", "yes"),)) for name in names[::3]}

@@ -30,7 +30,7 @@ class Table:
     def start(self) -> None:
         """Begin as a process does that knows nothing of what is there."""
         self.routes = AppRoutes(self.settings, lambda host, why: self.complaints.append((host, str(why))), self._time)
-        self.routes.look()
+        self.routes.scan()
 
     def _time(self) -> float:
         return self.now
@@ -61,7 +61,7 @@ def test_a_new_address_comes_before_the_old_one_which_goes_a_while_later(table: 
     table.send(ONE, generation=1)
     table.send(TWO, generation=2)
     at_once = table.addresses()
-    table.now += app_routes.KEPT_S
+    table.now += app_routes.FORMER_NAME_KEPT_S
     table.send(TWO, generation=2)
 
     assert at_once == [TWO, ONE]
@@ -99,7 +99,7 @@ def test_another_process_goes_on_where_the_last_one_ended(table: Table) -> None:
     table.start()
     table.send(ONE, generation=3)
     at_once = table.addresses()
-    table.now += app_routes.KEPT_S
+    table.now += app_routes.FORMER_NAME_KEPT_S
     table.send(ONE, generation=3)
 
     assert at_once == [ONE, TWO, ONE]
@@ -111,7 +111,7 @@ def test_what_was_left_behind_by_another_process_goes_too(table: Table) -> None:
     table.send(TWO, generation=2)
 
     table.start()
-    table.now += app_routes.KEPT_S
+    table.now += app_routes.FORMER_NAME_KEPT_S
     table.send(TWO, generation=2)
 
     assert table.addresses() == [TWO]
@@ -122,7 +122,7 @@ def test_a_name_that_was_taken_away_by_others_comes_back_at_the_next_look(table:
     folder = table.settings.folder("apps") / HOST
     (folder / os.listdir(folder)[0]).unlink()
 
-    table.routes.look()
+    table.routes.scan()
     table.send(ONE)
 
     assert table.addresses() == [ONE]
@@ -186,7 +186,7 @@ def test_a_host_that_has_files_instead_keeps_its_name_for_a_while(table: Table, 
 
     table.apply(files)
     at_once = table.addresses()
-    table.now += app_routes.KEPT_S
+    table.now += app_routes.FORMER_NAME_KEPT_S
     table.apply(files)
 
     assert at_once == [ONE]
@@ -198,7 +198,7 @@ def test_what_is_no_route_of_ours_is_left_alone(table: Table) -> None:
     (folder / "Not_A_Host").mkdir()
     (folder / "file.localhost").touch()
 
-    table.routes.look()
+    table.routes.scan()
     table.apply(Wanted())
 
     assert sorted(os.listdir(folder)) == ["Not_A_Host", "file.localhost"]

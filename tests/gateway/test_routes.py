@@ -95,7 +95,7 @@ async def test_what_others_did_to_the_links_is_put_right_at_the_next_look(
     sites.publish(settings, "stray.localhost", two)
     sites.unmark_disabled(settings, "off.localhost")
 
-    monkeypatch.setattr(routes, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(routes, "DISK_SCAN_INTERVAL_S", 0.0)
     await gateway.apply(wanted)
 
     assert [(await get(settings, host)).body for host in wanted.sites] == [b"one", b"one"]

@@ -1,10 +1,10 @@
-"""The gateway's own door: its unix socket takes a new configuration.
+"""Load a configuration into Caddy through its admin API on a unix socket.
 
-A load starts the new servers before it lets the old ones go, and those finish what they were asked, however long that
-takes. For a moment both take new connections, and Caddy says that it is done before that is over; so here the sockets
-that listen are counted, until whoever asks from now on can only be answered by the new ones. What an old server has
-taken but not read by then, it closes without an answer, as it does with connections that are idle: a server of Go that
-stops reads no more requests. That is why deployments do not load anything, and a burst of changes loads once.
+On a load Caddy starts the new servers before it stops the old ones, and the old ones finish their running requests,
+however long these take. For a moment both accept connections, and Caddy answers the load before that moment is over. So
+`load` counts the listening sockets until only the new servers accept. An old server closes a connection that it has
+accepted but not read, and idle ones, without an answer: Go's server reads no more requests once it shuts down. For that
+reason a deployment loads nothing, and a burst of changes causes one load.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from typing import Any
 
 from moorage.core.net.local_http import BrokenOff, LocalHttp, NotConnected, Reply
 
-HOST = "local"  # what LocalHttp says it asks for; the configuration has to allow it
+HOST = "local"  # the Host header of LocalHttp; Caddy's configuration has to allow it
 LOAD_TIMEOUT_S = 30.0
 HANDOVER_TIMEOUT_S = 5.0
-HANDOVER_LOOK_S = 0.001
+HANDOVER_POLL_INTERVAL_S = 0.001
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTENS = "0A"
 
 
 class Refused(Exception):
-    """Caddy would not take the configuration, and goes on with the one it has."""
+    """Caddy rejected the configuration and keeps the current one."""
 
 
 class Unreachable(Exception):
-    """Caddy is not there, or went away while it was asked."""
+    """Caddy does not listen, or closed the connection without an answer."""
 
 
 async def load(socket: Path, config: bytes, ports: Sequence[int]) -> None:
-    """Put a configuration in force at these ports; raises Refused or Unreachable. Safe to repeat."""
+    """Load a configuration, wait for the new servers; raises Refused or Unreachable."""
     before = {port: max(_listening(port), 1) for port in ports}
     reply = await _send(socket, config)
     if reply.status != 200:
         raise Refused(_reason(reply.body))
     try:
         async with asyncio.timeout(HANDOVER_TIMEOUT_S):
-            while any(_listening(port) > count for port, count in before.items()):  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(HANDOVER_LOOK_S)
+            while any(_listening(port) > count for port, count in before.items()):  # noqa: ASYNC110 - Caddy has no event
+                await asyncio.sleep(HANDOVER_POLL_INTERVAL_S)
     except TimeoutError as error:
-        raise Unreachable("its former servers do not go") from error
+        raise Unreachable("its previous servers still accept connections") from error
 
 
 async def running(socket: Path) -> Any:
-    """Return the configuration that is in force, as JSON values; raises Unreachable."""
+    """Return Caddy's current configuration as JSON values; raises Unreachable."""
     reply = await _send(socket, b"", "GET", "/config/")
     try:
         return json.loads(reply.body)
     except ValueError as error:
-        raise Unreachable("it does not tell its configuration") from error
+        raise Unreachable("its admin API returned no JSON") from error
 
 
 async def _send(socket: Path, config: bytes, method: str = "POST", path: str = "/load") -> Reply:
@@ -65,25 +65,25 @@ async def _send(socket: Path, config: bytes, method: str = "POST", path: str = "
     except (NotConnected, BrokenOff, TimeoutError) as error:
         raise Unreachable(str(error) or "no answer in time") from error
     finally:
-        # A load also replaces the server that is asked, so the connection is of no more use.
+        # A load also replaces the admin server, so the connection cannot be reused.
         await http.close()
 
 
 def _listening(port: int) -> int:
-    """Return how many sockets of this machine listen on a port, at whatever address."""
+    """Return how many sockets of this machine listen on a port, on any address."""
     return sum(_count(table, f":{port:04X}") for table in _TABLES if table.exists())
 
 
 def _count(table: Path, ending: str) -> int:
-    found = 0
+    listeners = 0
     with table.open() as lines:
         next(lines)
         for line in lines:
             _, local, _, state, *_ = line.split()
-            if state != _LISTENS:  # Those that listen come first, and of the others there may be very many.
+            if state != _LISTENS:  # Listening sockets come first; there may be very many others.
                 break
-            found += local.endswith(ending)
-    return found
+            listeners += local.endswith(ending)
+    return listeners
 
 
 def _reason(body: bytes) -> str:

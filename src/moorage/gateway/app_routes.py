@@ -1,11 +1,11 @@
-"""The folder of routes to apps: the name of the first file in `apps/<host>/` says where the host's app listens.
+"""Routing table of apps: the first file name in `apps/<host>/` is its address.
 
-A name is `<order>~<address>`, or `<order>~waker` for an app that sleeps. A change puts a file there whose name sorts
-before all others, and takes the others away a while later: the gateway lists a folder and then looks at the first file,
-and one that it had found must still be there. Whatever is left behind the first name has no effect.
+A file name is `<order>~<address>`, or `<order>~waker` for a sleeping app. A change adds a file whose name sorts first,
+and removes the others a while later: Caddy lists the folder and then stats the first file, which must still exist. All
+names but the first have no effect.
 
-The gateway's configuration may know a name from the time it was loaded. As soon as that is no longer the first one, a
-file `<order>-left-<address>` says so, as long as that configuration may be in use.
+Caddy's configuration may contain a name from the time of its load. When that name is no longer the first one, a file
+`<order>-left-<address>` marks it as outdated, for as long as that configuration may be loaded.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Callable, Container, Mapping
 
 from moorage.gateway import sites
 from moorage.gateway.config.app_proxy import WAKER, left_name
-from moorage.gateway.links import Complain
+from moorage.gateway.links import ReportError
 from moorage.gateway.wanted import ADDRESS_PATTERN, AppRoute, Wanted
 from moorage.settings import Settings
 
-KEPT_S = 2.0  # how long a former name stays
+FORMER_NAME_KEPT_S = 2.0
 
 _FIRST = 10**15
 _NAME = re.compile(rf"([0-9]{{15}})~({WAKER}|{ADDRESS_PATTERN})")
@@ -29,56 +29,60 @@ _LEFT = re.compile(_NAME.pattern.replace("~", "-left-"))
 
 
 class BadAddress(ValueError):
-    """The address is not one that an app can have."""
+    """The address cannot be the address of an app."""
 
     def __init__(self, address: str) -> None:
-        super().__init__(f"cannot route to {address!r}: should be an address and a port")
+        super().__init__(f"cannot route to {address!r}: it is not `<address>:<port>`")
 
 
 class AppRoutes:
-    """Used by one thread at a time. As `Links`, it remembers what it put there, and looks when it is told to."""
+    """Not thread-safe: one thread at a time. `scan` reads the disk, as in `Links`."""
 
-    def __init__(self, settings: Settings, complain: Complain, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: Settings, report_error: ReportError, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._folder = settings.folder("apps")
-        self._complain = complain
+        self._report_error = report_error
         self._monotonic = monotonic
-        self._there: dict[str, list[str]] = {}  # by host: the names of its files, the one in force first
-        self._outdated: dict[str, float] = {}  # by host: since when all but its first name are
-        self._leaving: dict[str, float] = {}  # by host: since when it has files instead of an app
+        self._names_of: dict[str, list[str]] = {}  # by host: its file names, the one in force first
+        self._outdated: dict[str, float] = {}  # by host: since when it has more than one name
+        self._leaving: dict[str, float] = {}  # by host: since when it serves files instead of an app
 
-    def look(self) -> None:
-        """Find out what is there. Former names count as such from the first look on."""
+    def scan(self) -> None:
+        """Read the names on disk. Former names expire from the first scan on."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with os.scandir(self._folder) as entries:
             hosts = [entry.name for entry in entries if sites.is_host(entry.name) and _is_folder(entry)]
-        self._there = {host: names for host in hosts if (names := self._names(host))}
+        self._names_of = {host: names for host in hosts if (names := self._read_names(host))}
         now = self._monotonic()
-        self._outdated = {host: self._outdated.get(host, now) for host, names in self._there.items() if len(names) > 1}
+        self._outdated = {
+            host: self._outdated.get(host, now) for host, names in self._names_of.items() if len(names) > 1
+        }
 
     def put(self, wanted: Wanted) -> None:
-        """Bring into place what is missing."""
+        """Create missing routes."""
         for host, route in wanted.apps.items():
             if host not in wanted.disabled and self._address(host) != _in_name(route):
                 self._try(host, lambda host, route=route: self._add(host, route))  # type: ignore[misc]
 
     def clear(self, wanted: Wanted, *, keep: Container[str] = ()) -> None:
-        """Take away what is too much, except the hosts to keep; former names when their time has come."""
+        """Remove surplus routes, except of the hosts in `keep`, and expired former names."""
         now = self._monotonic()
-        for host in [*self._there]:
+        for host in [*self._names_of]:
             if host in keep or (host in wanted.apps and host not in wanted.disabled):
                 self._leaving.pop(host, None)
-            # Whoever found no file before there was one looks for the app after that.
-            elif host not in wanted.sites or self._leaving.setdefault(host, now) <= now - KEPT_S:
+            # A request that found no file just before the site was published still looks for the app.
+            elif host not in wanted.sites or self._leaving.setdefault(host, now) <= now - FORMER_NAME_KEPT_S:
                 self._try(host, self._remove)
-        for host in [host for host, since in self._outdated.items() if since <= now - KEPT_S]:
-            self._try(host, self._sweep)
+        for host in [host for host, since in self._outdated.items() if since <= now - FORMER_NAME_KEPT_S]:
+            self._try(host, self._remove_former_names)
 
     def names(self) -> dict[str, str]:
-        """Return the name that is in force, by host."""
-        return {host: names[0] for host, names in self._there.items()}
+        """Return the name in force, by host."""
+        return {host: names[0] for host, names in self._names_of.items()}
 
     def prune(self, known: Mapping[str, str]) -> None:
-        """Take away what was said of names that no configuration knows; those in use know these, by host."""
+        """Remove "left" marks of names that are not in Caddy's configuration (`known`)."""
         for host in filter(sites.is_host, os.listdir(self._folder)):
             self._try(host, lambda host: self._prune(host, known.get(host)))
 
@@ -86,20 +90,20 @@ class AppRoutes:
         folder = self._folder / host
         kept = left_name(known) if known else None
         entries = os.listdir(folder)
-        gone = [name for name in entries if _LEFT.fullmatch(name) and name != kept]
-        for name in gone:
+        outdated = [name for name in entries if _LEFT.fullmatch(name) and name != kept]
+        for name in outdated:
             (folder / name).unlink(missing_ok=True)
-        if len(gone) == len(entries):
+        if len(outdated) == len(entries):
             folder.rmdir()
 
     def _try(self, host: str, change: Callable[[str], None]) -> None:
         try:
             change(host)
-        except (OSError, sites.BadHost, BadAddress) as error:  # What is wrong with one host must not stop the others.
-            self._complain(host, error)
+        except (OSError, sites.BadHost, BadAddress) as error:  # An error of one host must not stop the others.
+            self._report_error(host, error)
 
     def _address(self, host: str) -> str | None:
-        names = self._there.get(host)
+        names = self._names_of.get(host)
         return names[0].partition("~")[2] if names else None
 
     def _add(self, host: str, route: AppRoute) -> None:
@@ -107,36 +111,36 @@ class AppRoutes:
             raise sites.BadHost(host)
         if route.bad_address is not None:
             raise BadAddress(route.bad_address)
-        names = self._there.get(host, [])
-        # Whatever the generation, what is wanted now comes before what was.
+        names = self._names_of.get(host, [])
+        # The new name sorts first at any generation.
         order = min([_FIRST - max(route.generation, 1), *(int(name.partition("~")[0]) - 1 for name in names[:1])])
         name = f"{order:015d}~{_in_name(route)}"
         folder = self._folder / host
         folder.mkdir(exist_ok=True)
         (folder / name).touch(exist_ok=False)
         (folder / left_name(name)).unlink(missing_ok=True)
-        self._there[host] = [name, *names]
+        self._names_of[host] = [name, *names]
         if names:
             (folder / left_name(names[0])).touch()
             self._outdated[host] = self._monotonic()
 
     def _remove(self, host: str) -> None:
-        (self._folder / host / left_name(self._there[host][0])).touch()
-        # From the last to the first: what was before must not come back on the way.
-        for name in reversed(self._there[host]):
+        (self._folder / host / left_name(self._names_of[host][0])).touch()
+        # From the last to the first: a former name must never become the first one.
+        for name in reversed(self._names_of[host]):
             (self._folder / host / name).unlink(missing_ok=True)
-        del self._there[host]
+        del self._names_of[host]
         self._outdated.pop(host, None)
         self._leaving.pop(host, None)
 
-    def _sweep(self, host: str) -> None:
-        first, *former = self._there[host]
+    def _remove_former_names(self, host: str) -> None:
+        first, *former = self._names_of[host]
         for name in reversed(former):
             (self._folder / host / name).unlink(missing_ok=True)
-        self._there[host] = [first]
+        self._names_of[host] = [first]
         del self._outdated[host]
 
-    def _names(self, host: str) -> list[str]:
+    def _read_names(self, host: str) -> list[str]:
         return sorted(name for name in os.listdir(self._folder / host) if _NAME.fullmatch(name))
 
 

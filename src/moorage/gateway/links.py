@@ -1,7 +1,7 @@
-"""The part of the routing table that is on disk: a link for each host that serves, a marker for each that is off.
+"""Routing table of sites: a symlink per served host, a marker per disabled host.
 
-What was put there is remembered, so a change of one host touches one name however many there are. What others did to
-these folders meanwhile is found by looking at all of it, which happens at the first use and every minute.
+`Links` remembers the links and markers it made, so a change of one host touches one file. Changes by other processes
+are found by scanning the folders, at the first use and every minute.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from moorage.gateway import sites
 from moorage.gateway.wanted import Wanted
 from moorage.settings import Settings
 
-Complain = Callable[[str, Exception], None]  # the host, and what could not be done for it
+ReportError = Callable[[str, Exception], None]  # called with the host and the error of its change
 
 
 class Links:
-    """Used by one thread at a time."""
+    """Not thread-safe: one thread at a time."""
 
-    def __init__(self, settings: Settings, complain: Complain) -> None:
+    def __init__(self, settings: Settings, report_error: ReportError) -> None:
         self._settings = settings
-        self._complain = complain
-        self._wanted: dict[str, Path] = {}  # by host: the release whose link is in place, as it was asked for
-        self._there: dict[str, str] = {}  # by host: where its link leads, for the links that are ours
+        self._report_error = report_error
+        self._applied: dict[str, Path] = {}  # by host: the release folder whose link is in place
+        self._links: dict[str, str] = {}  # by host: the target of its link, for links that the platform made
         self._markers: set[str] = set()
 
-    def look(self) -> None:
-        """Find out what is there."""
+    def scan(self) -> None:
+        """Read the links and markers on disk."""
         for folder in (self._settings.folder("sites"), self._settings.folder("disabled")):
             folder.mkdir(parents=True, exist_ok=True)
-        there = self._links_on_disk()
-        self._wanted = {
-            host: release for host, release in self._wanted.items() if there.get(host) == self._there.get(host)
+        targets = self._links_on_disk()
+        self._applied = {
+            host: release for host, release in self._applied.items() if targets.get(host) == self._links.get(host)
         }
-        self._there = {host: to for host, to in there.items() if host in self._there or self._is_release(to)}
+        self._links = {host: to for host, to in targets.items() if host in self._links or self._is_release(to)}
         self._markers = {name for name in os.listdir(self._settings.folder("disabled")) if sites.is_host(name)}
 
     def put(self, wanted: Wanted) -> None:
-        """Bring into place what is missing. Markers first: a host that is switched off must never seem unknown."""
+        """Create missing markers, then links: a disabled host is never unknown."""
         for host in wanted.disabled - self._markers:
             self._try(host, self._mark)
         for host, release in wanted.sites.items():
-            if self._wanted.get(host) != release:
+            if self._applied.get(host) != release:
                 self._try(host, lambda host, release=release: self._link(host, release))  # type: ignore[misc]
 
     def clear(self, wanted: Wanted, *, keep: Container[str] = ()) -> None:
-        """Take away what is too much, except the links of the hosts to keep."""
-        for host in [host for host in self._there if host not in wanted.sites and host not in keep]:
+        """Remove surplus links and markers, except the links of the hosts in `keep`."""
+        for host in [host for host in self._links if host not in wanted.sites and host not in keep]:
             self._try(host, self._unlink)
         for host in self._markers - wanted.disabled:
             self._try(host, self._unmark)
@@ -56,20 +56,20 @@ class Links:
     def _try(self, host: str, change: Callable[[str], None]) -> None:
         try:
             change(host)
-        except (OSError, sites.BadHost) as error:  # What is wrong with one host must not stop the others.
-            self._complain(host, error)
+        except (OSError, sites.BadHost) as error:  # An error of one host must not stop the others.
+            self._report_error(host, error)
 
     def _link(self, host: str, release: Path) -> None:
         target = sites.target_of(self._settings, release)
-        if self._there.get(host) != target:
+        if self._links.get(host) != target:
             sites.publish(self._settings, host, release)
-            self._there[host] = target
-        self._wanted[host] = release
+            self._links[host] = target
+        self._applied[host] = release
 
     def _unlink(self, host: str) -> None:
         sites.unpublish(self._settings, host)
-        self._there.pop(host, None)
-        self._wanted.pop(host, None)
+        self._links.pop(host, None)
+        self._applied.pop(host, None)
 
     def _mark(self, host: str) -> None:
         sites.mark_disabled(self._settings, host)
@@ -85,5 +85,5 @@ class Links:
         return {entry.name: os.readlink(entry.path) for entry in links}
 
     def _is_release(self, target: str) -> bool:
-        """Tell links to releases from those that others may have put here."""
+        """Return whether a link leads to a release: operators may add other links."""
         return Path(target).parent.name == self._settings.folder("releases").name

@@ -1,7 +1,7 @@
-"""The operator's own certificate, such as a wildcard for the platform's domain: checked, copied and loaded by Caddy.
+"""The operator's own certificate, such as a wildcard for the platform's domain.
 
-Caddy refuses a whole configuration for one file that it cannot read, and reads files only when it is configured. So it
-gets copies of what was checked, and a new configuration when the operator's files have changed.
+Caddy rejects a whole configuration for one unreadable file, and reads files only at a load. So this module checks the
+operator's files and copies them; Caddy loads the copies, and gets a new configuration when the files change.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cryptography.hazmat.primitives import serialization
 
 from moorage.settings import BadSettings, Settings
 
-KEPT = 2  # A configuration on disk may still name the copy before the newest.
+KEPT_COPIES = 2  # A configuration on disk may still name the copy before the newest.
 
 
 @dataclass(frozen=True)
 class OperatorCertificate:
-    fingerprint: str  # of both files
+    fingerprint: str  # of certificate and key
     names: tuple[str, ...]
     not_after: datetime
     chain: bytes
@@ -36,14 +36,14 @@ class OperatorCertificate:
 
 
 def is_match(name: str, host: str) -> bool:
-    """Tell whether a name in a certificate is valid for a host; a wildcard stands for one label."""
+    """Return whether a certificate's name covers a host; a wildcard is one label."""
     if name.startswith("*."):
         return host.partition(".")[2] == name[2:].lower() and not host.startswith(".")
     return name.lower() == host
 
 
 def find(settings: Settings) -> OperatorCertificate | None:
-    """Return the operator's certificate, if there is one; raises BadSettings where it cannot be used."""
+    """Return the operator's certificate, if configured; raises BadSettings."""
     if not settings.tls_cert and not settings.tls_key:
         return None
     if not settings.tls_cert or not settings.tls_key:
@@ -62,11 +62,11 @@ def _read(cert: Path, key: Path, *_stamps: tuple[int, ...]) -> OperatorCertifica
         first = x509.load_pem_x509_certificates(chain)[0]
         names = first.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
-        raise BadSettings(f"MOORAGE_TLS_CERT: {cert} is no certificate in PEM with host names") from None
+        raise BadSettings(f"MOORAGE_TLS_CERT: {cert} is not a PEM certificate with host names") from None
     try:
         loaded = serialization.load_pem_private_key(private, password=None)
     except (ValueError, TypeError):
-        raise BadSettings(f"MOORAGE_TLS_KEY: {key} is no private key in PEM without a password") from None
+        raise BadSettings(f"MOORAGE_TLS_KEY: {key} is not a PEM private key without a password") from None
     if loaded.public_key() != first.public_key():
         raise BadSettings(f"MOORAGE_TLS_KEY: {key} is not the key of the certificate in {cert}")
     fingerprint = hashlib.sha256(chain + private).hexdigest()[:32]
@@ -75,35 +75,35 @@ def _read(cert: Path, key: Path, *_stamps: tuple[int, ...]) -> OperatorCertifica
 
 
 def ensure_copy(settings: Settings) -> str:
-    """Copy the certificate to where Caddy reads it; return its fingerprint, empty where there is none.
+    """Copy the certificate for Caddy; return its fingerprint, empty without one.
 
     Safe to repeat. Raises BadSettings.
     """
-    found = find(settings)
-    if found is None:
+    certificate = find(settings)
+    if certificate is None:
         return ""
-    cert, key = _copies(settings, found.fingerprint)
+    cert, key = _copies(settings, certificate.fingerprint)
     if not cert.exists() or not key.exists():
         cert.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(key, found.key)
-        _write(cert, found.chain)
+        _write(key, certificate.key)
+        _write(cert, certificate.chain)
         _prune(cert.parent)
-    return found.fingerprint
+    return certificate.fingerprint
 
 
 def load_files(settings: Settings, fingerprint: str) -> list[dict[str, Any]]:
-    """Return what Caddy is told to load: the copies with that fingerprint."""
+    """Return Caddy's `load_files` entry for the copies with that fingerprint."""
     cert, key = _copies(settings, fingerprint)
     return [{"certificate": str(cert), "key": str(key), "tags": ["operator"]}]
 
 
 def is_covered(settings: Settings, host: str) -> bool:
-    """Tell whether Caddy shows the operator's certificate for a host. An expired one covers nothing."""
+    """Return whether Caddy serves the operator's certificate, unexpired, for a host."""
     try:
-        found = find(settings)
+        certificate = find(settings)
     except BadSettings:
         return False
-    return found is not None and found.not_after > datetime.now(UTC) and found.covers(host)
+    return certificate is not None and certificate.not_after > datetime.now(UTC) and certificate.covers(host)
 
 
 def _copies(settings: Settings, fingerprint: str) -> tuple[Path, Path]:
@@ -120,6 +120,6 @@ def _write(path: Path, data: bytes) -> None:
 
 def _prune(folder: Path) -> None:
     newest_first = sorted(folder.glob("*.crt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for old in newest_first[KEPT:]:
+    for old in newest_first[KEPT_COPIES:]:
         old.unlink()
         old.with_suffix(".key").unlink(missing_ok=True)

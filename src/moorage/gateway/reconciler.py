@@ -1,6 +1,6 @@
-"""Keeps the gateway equal to the store: level-triggered, whole, and as often as anybody asks.
+"""Keep the gateway's routes equal to the database, level-triggered.
 
-Whoever changes what an address serves asks for a round and waits for it; those who ask at the same time share one.
+A change of a host's routes requests a pass and waits for it; concurrent requests share one pass.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from moorage.products.projects.deployments.tables import LiveSite
 from moorage.products.rules import service as rules
 from moorage.products.rules.patterns import HostRules
 
-AGAIN_S = 0.05
+GATEWAY_START_POLL_INTERVAL_S = 0.05
 
 
 @dataclass
 class Hosts:
-    """What the store says of every host, before the releases are on this machine."""
+    """State of every host in the database, before its release is on this machine."""
 
     sites: dict[str, LiveSite] = field(default_factory=dict)
     apps: dict[str, AppRoute] = field(default_factory=dict)
@@ -51,27 +51,27 @@ class Keeper:
         self._artifacts = artifacts
         self._telemetry = telemetry
         self._turn = asyncio.Lock()
-        self._asked = 0
-        self._done = 0
+        self._requested = 0
+        self._completed = 0
 
     async def settle(self) -> None:
-        """Return when the gateway serves what the store said at the moment of this call, or something newer."""
-        self._asked += 1
-        mine = self._asked
+        """Return when the gateway serves the database state of this call or newer."""
+        self._requested += 1
+        request = self._requested
         async with self._turn:
-            if self._done >= mine:
+            if self._completed >= request:
                 return
-            round_ = self._asked
+            last_request = self._requested
             hosts = await self._db.read(read_hosts)
             await self._routes.apply(await self._with_releases(hosts))
-            self._done = round_
+            self._completed = last_request
 
     async def ready(self, within_s: float) -> None:
-        """Return when the gateway serves what the store says; a gateway that is only starting is waited for."""
+        """Sync the routes; wait up to `within_s` for a gateway that is still starting."""
         give_up_at = asyncio.get_running_loop().time() + within_s
         await self.settle()
         while not self._routes.is_loaded and asyncio.get_running_loop().time() < give_up_at:
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(GATEWAY_START_POLL_INTERVAL_S)
             await self.settle()
 
     async def _with_releases(self, hosts: Hosts) -> Wanted:
@@ -95,13 +95,13 @@ class Keeper:
         )
 
 
-@across_organizations("one gateway serves everybody")
+@across_organizations("one gateway serves all organizations")
 def read_hosts(tx: Tx) -> Hosts:
-    """Return what every host should serve."""
+    """Return the wanted state of every host."""
     settings = tx.env.settings
     hosts = Hosts()
-    places = {place.id: place for place in tx.all(tables.EVERY)}
-    of_project = {place.id: [service.host_of(settings, place.name)] for place in places.values()}
+    projects = {project.id: project for project in tx.all(tables.EVERY)}
+    of_project = {project.id: [service.host_of(settings, project.name)] for project in projects.values()}
     live = {site.project_id: site for site in tx.all(deployment_tables.LIVE_PROJECTS)}
     for host, project_id in domains.served(tx).items():
         if project_id in of_project:
@@ -113,34 +113,34 @@ def read_hosts(tx: Tx) -> Hosts:
         hosts.sites.setdefault(service.host_of(settings, site.name), site)
         of_project[site.project_id].append(service.host_of(settings, site.name))
     _add_apps(tx, hosts, of_project)
-    for project_id, its in rules.all_rules(tx).items():
-        hosts.rules.update(dict.fromkeys(of_project.get(project_id, ()), its))
-    for place in places.values():
-        if not place.enabled:
-            hosts.disabled.update(of_project[place.id])
-        if place.enable_analytics:
-            hosts.logged.update(of_project[place.id])
+    for project_id, project_rules in rules.all_rules(tx).items():
+        hosts.rules.update(dict.fromkeys(of_project.get(project_id, ()), project_rules))
+    for project in projects.values():
+        if not project.enabled:
+            hosts.disabled.update(of_project[project.id])
+        if project.enable_analytics:
+            hosts.logged.update(of_project[project.id])
     taken = {name for names in of_project.values() for name in names}
     for former in tx.all(tables.LEFT_SINCE, since=tx.now - service.MOVED_MS):
         host = service.host_of(settings, former.name)
-        if former.project_id in places and host not in taken:
-            hosts.moved.setdefault(host, service.host_of(settings, places[former.project_id].name))
+        if former.project_id in projects and host not in taken:
+            hosts.moved.setdefault(host, service.host_of(settings, projects[former.project_id].name))
     return hosts
 
 
-@across_organizations("one gateway serves everybody")
+@across_organizations("one gateway serves all organizations")
 def _add_apps(tx: Tx, hosts: Hosts, of_project: dict[int, list[str]]) -> None:
-    """Add where apps are to be reached. One that is live and has nothing ready is woken by who asks for it."""
+    """Add routes to apps; a live app without a ready replica routes to the waker."""
     settings, seen = tx.env.settings, apps.view(tx)
     for app in seen.live:
         own = service.host_of(settings, app.name)
         names = of_project[app.project_id] if app.preview_id is None else [own]
-        # A preview that takes a name which is served already was refused before.
+        # A preview cannot take a served name: its creation was refused.
         route = AppRoute(apps.addresses(seen, app.deployment_id), app.deployment_id)
         hosts.apps.update(dict.fromkeys(names, route))
         hosts.logged.update(names)
         if app.preview_id is not None:
             of_project[app.project_id].append(own)
     for candidate in seen.candidates:
-        if found := apps.addresses(seen, candidate.deployment_id):
-            hosts.apps[probe_host(settings, candidate.uuid)] = AppRoute(found, candidate.deployment_id)
+        if addresses := apps.addresses(seen, candidate.deployment_id):
+            hosts.apps[probe_host(settings, candidate.uuid)] = AppRoute(addresses, candidate.deployment_id)

@@ -1,6 +1,6 @@
-"""Makes the gateway serve exactly what is wanted: names on disk, and one load of Caddy where configuration differs.
+"""Apply the wanted state to the gateway: links on disk, and a load if needed.
 
-Level-triggered: what is wanted comes whole each time, so a call that failed half-way is made good by the next one.
+Level-triggered: each call gets the complete state, so the next call repairs one that failed half-way.
 """
 
 from __future__ import annotations
@@ -22,36 +22,37 @@ from moorage.products.rules.patterns import HostRules
 from moorage.runtime.shim import ports
 from moorage.settings import BadSettings, Settings
 
-LOOK_AGAIN_S = 60.0
-QUIET_S = 10.0  # without a change; who has just deployed something asks for it, and so does the deployment itself
+DISK_SCAN_INTERVAL_S = 60.0
+# Time without a change. Just after a deployment its author sends requests, and so does the deployment's health probe.
+QUIET_BEFORE_LOAD_S = 10.0
 
 
 class Routes:
-    """One per machine: it takes the folders of links and Caddy's configuration for its own."""
+    """One per machine: the only writer of the link folders and Caddy's configuration."""
 
     def __init__(self, settings: Settings, telemetry: Telemetry) -> None:
         self._settings = settings
         self._log = telemetry.log
-        self._turn = asyncio.Lock()
-        self._links = Links(settings, self._complain)
-        self._apps = AppRoutes(settings, self._complain)
-        self._looked_at: float | None = None
-        self._complaints: dict[str, str] = {}
-        self._written: HostConfig | None = None  # what Caddy will start with
-        self._loaded: HostConfig | None = None  # what Caddy runs with
-        self._newest: HostConfig | None = None  # what was wanted last, and since when
+        self._lock = asyncio.Lock()
+        self._links = Links(settings, self._report_error)
+        self._apps = AppRoutes(settings, self._report_error)
+        self._scanned_at: float | None = None
+        self._reported: dict[str, str] = {}
+        self._written: HostConfig | None = None  # on disk: Caddy starts with it
+        self._loaded: HostConfig | None = None  # in force in Caddy
+        self._newest: HostConfig | None = None  # the last wanted one, unchanged since `_newest_at`
         self._newest_at = 0.0
-        self._refused: dict[str, HostRules] = {}  # rules that Caddy would not take
+        self._refused: dict[str, HostRules] = {}  # rules that Caddy rejected
         self._is_unreachable = False
 
     async def apply(self, wanted: Wanted) -> None:
-        """Return when the gateway serves what is wanted; calls take their turns. Safe to repeat.
+        """Return when the gateway serves the wanted state; one call at a time.
 
-        While Caddy is down, its configuration waits for it on disk, and each call tries to reach it.
+        While Caddy is down, the configuration is written to disk, and each call tries to load it. Safe to repeat.
         """
-        async with self._turn:
-            # A host that moved keeps its files, or its app, until visitors are sent on.
-            await asyncio.to_thread(self._bring_in_line, wanted)
+        async with self._lock:
+            # A moved host keeps its files or its app until its redirect is loaded.
+            await asyncio.to_thread(self._sync_files, wanted)
             config = host_configs.of(wanted, self._apps.names())
             await self._configure(replace(config, certificate=await asyncio.to_thread(self._certificate)))
             if wanted.moved:
@@ -59,17 +60,17 @@ class Routes:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether Caddy runs with what was wanted last."""
+        """Whether Caddy runs with the last wanted configuration."""
         return self._loaded is not None and not self._is_unreachable
 
-    def _bring_in_line(self, wanted: Wanted) -> None:
+    def _sync_files(self, wanted: Wanted) -> None:
         now = time.monotonic()
-        if self._looked_at is None or now - self._looked_at >= LOOK_AGAIN_S:
-            self._links.look()
-            self._apps.look()
+        if self._scanned_at is None or now - self._scanned_at >= DISK_SCAN_INTERVAL_S:
+            self._links.scan()
+            self._apps.scan()
             if self._loaded is not None and self._loaded == self._written:
                 self._apps.prune(self._loaded.direct)
-            self._looked_at = now
+            self._scanned_at = now
         # A host that changes between files and an app has both for a moment, and never neither.
         self._links.put(wanted)
         self._apps.put(wanted)
@@ -80,32 +81,32 @@ class Routes:
         self._apps.clear(wanted, keep=keep)
 
     def _certificate(self) -> str:
-        """Return the operator's certificate as it is now; the one before where its files cannot be used."""
+        """Return the certificate's fingerprint; the previous one if a file is unusable."""
         try:
             return operator_certificate.ensure_copy(self._settings)
         except (BadSettings, OSError) as error:
-            self._complain("the operator's certificate", error)
-            before = self._loaded or self._written or caddy.last_hosts(self._settings)
-            return before.certificate
+            self._report_error("the operator's certificate", error)
+            previous = self._loaded or self._written or caddy.last_hosts(self._settings)
+            return previous.certificate
 
-    def _complain(self, host: str, error: Exception) -> None:
-        if self._complaints.get(host) != str(error):
-            self._complaints[host] = str(error)
+    def _report_error(self, host: str, error: Exception) -> None:
+        if self._reported.get(host) != str(error):
+            self._reported[host] = str(error)
             self._log.error("cannot route a host", host=host, why=str(error))
 
     async def _configure(self, wanted: HostConfig) -> None:
         config = self._without_refused(wanted)
         if self._loaded is None and not self._is_unreachable:
-            self._written = self._loaded = await self._recall()
-        if self._loaded is not None and config.is_as_good_as(self._loaded) and not await self._may_remember(config):
+            self._written = self._loaded = await self._running_config()
+        if self._loaded is not None and config.serves_same_as(self._loaded) and not await self._should_optimise(config):
             return
         try:
             await self._load(config)
         except admin.Refused as error:
-            await self._leave_out(config, str(error))
+            await self._load_without_rejected_rules(config, str(error))
 
-    async def _recall(self) -> HostConfig | None:
-        """Return what Caddy runs with already: a control process that is started again need not load anything."""
+    async def _running_config(self) -> HostConfig | None:
+        """Return Caddy's configuration if it is known: then a restart needs no load."""
         last = await asyncio.to_thread(caddy.last_hosts, self._settings)
         text = await asyncio.to_thread(caddy.config_text, self._settings, last)
         try:
@@ -114,26 +115,27 @@ class Routes:
             return None
         return last if await asyncio.to_thread(json.loads, text) == running else None
 
-    async def _may_remember(self, config: HostConfig) -> bool:
-        """Tell whether to load names that are only quicker: a load closes connections, also those that come just then.
+    async def _should_optimise(self, config: HostConfig) -> bool:
+        """Return whether to load a configuration that only speeds up the routing to apps.
 
-        So it waits until nobody is connected, and somebody soon is less likely.
+        A load closes connections, also those that arrive at that moment. So it waits until no client is connected, and
+        until a new connection is less likely.
         """
         now = time.monotonic()
         if config != self._newest:
             self._newest, self._newest_at = config, now
-        if config == self._loaded or now - self._newest_at < QUIET_S:
+        if config == self._loaded or now - self._newest_at < QUIET_BEFORE_LOAD_S:
             return False
-        return not await asyncio.to_thread(self._is_in_use)
+        return not await asyncio.to_thread(self._has_clients)
 
-    def _is_in_use(self) -> bool:
-        """Tell whether any client is connected to the gateway, as far as that can be told."""
+    def _has_clients(self) -> bool:
+        """Return whether a client is connected to the gateway; always True on IPv6."""
         if ":" in self._settings.host:
             return True
         return any(ports.count(port, ports.ESTABLISHED) for port in caddy.ports(self._settings))
 
     async def _load(self, config: HostConfig) -> None:
-        """Write the configuration for a Caddy that starts, and give it to the one that runs; raises Refused."""
+        """Write the configuration to disk and load it into Caddy; raises Refused."""
         text = await asyncio.to_thread(caddy.config_text, self._settings, config)
         if config != self._written:
             await asyncio.to_thread(caddy.write_config, self._settings, config)
@@ -143,28 +145,28 @@ class Routes:
             if not self._is_unreachable:
                 self._log.warning("the gateway does not take its configuration; it will be tried again", why=str(error))
             self._is_unreachable = True
-            if config.rules and config != self._written:  # Nobody else will tell whether Caddy can start with it.
+            if config.rules and config != self._written:  # Otherwise nothing checks that Caddy can start with it.
                 await caddy.check(self._settings, text)
             self._written = config
             return
         self._is_unreachable = False
         self._written = self._loaded = config
 
-    async def _leave_out(self, config: HostConfig, why: str) -> None:
-        """Go on without the rules that Caddy refuses: one host's must not keep the others from changing."""
-        found = await self._find_refused(config, sorted(config.rules))
-        self._log.error("the gateway refuses its configuration", why=why, without_rules_of=found)
-        self._refused |= {host: config.rules[host] for host in found}
+    async def _load_without_rejected_rules(self, config: HostConfig, why: str) -> None:
+        """Skip the rules that Caddy rejects: one host must not block changes of others."""
+        rejected = await self._find_refused(config, sorted(config.rules))
+        self._log.error("the gateway refuses its configuration", why=why, without_rules_of=rejected)
+        self._refused |= {host: config.rules[host] for host in rejected}
         try:
             await self._load(self._without_refused(config))
         except admin.Refused as error:
-            # It is not for any host's rules. Caddy goes on with what it has, and must be able to start with it too.
+            # The cause is not the rules of a host. Caddy keeps its configuration and must be able to start with it.
             self._log.error("the gateway refuses its configuration", why=str(error))
             self._written = None
             await asyncio.to_thread(caddy.write_config, self._settings, self._loaded or HostConfig())
 
     async def _find_refused(self, config: HostConfig, hosts: list[str]) -> list[str]:
-        """Halve the hosts until those are found that Caddy does not start with."""
+        """Bisect the hosts for those whose rules Caddy rejects."""
         alone = HostConfig(rules={host: config.rules[host] for host in hosts})
         try:
             text = await asyncio.to_thread(caddy.config_text, self._settings, alone)

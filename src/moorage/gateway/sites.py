@@ -1,9 +1,8 @@
-"""The folder of routes: `sites/<host>` is a link to the release that host serves.
+"""Routing table of static sites: `sites/<host>` is a symlink to a release.
 
-The gateway looks a host up in this folder at each request, so swapping a link is a deployment, a rollback or a new
-domain, and needs no reload at any number of hosts. Only where a host has no such file, it looks for a marker
-`disabled/<host>`. The rule for host names stands here once: the gateway's guard is
-made from the same pattern, because a name that passes it becomes a path.
+Caddy resolves the link at each request, so replacing a link is a deployment, a rollback or a new domain, and needs no
+reload at any number of hosts. Where a host has no such file, Caddy looks for a marker `disabled/<host>`. `HOST_PATTERN`
+is the only rule for host names; Caddy's guard uses the same pattern, because an accepted host becomes a path.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from pathlib import Path
 from moorage.settings import Settings
 
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-# Lower case without a dot at either end: Python and Go (the gateway) read this pattern alike. It admits no empty label,
-# so neither `..` nor a hidden name can come out of a Host header.
+# Lower case without a dot at either end; Python and Go (Caddy) read this pattern alike. It admits no empty label, so a
+# Host header yields neither `..` nor a hidden file.
 HOST_PATTERN = rf"^{_LABEL}(?:\.{_LABEL})*$"
 _HOST = re.compile(HOST_PATTERN)
-_LONGEST_HOST = 253  # DNS has no longer name, and a file name holds it.
+_LONGEST_HOST = 253  # the limit of DNS, and below the limit of file names
 
 
 class BadHost(ValueError):
-    """The name is not one the gateway would ever serve."""
+    """The name is not a valid host name of a route."""
 
     def __init__(self, host: str) -> None:
         super().__init__(f"cannot route {host!r}: should be a host name in lower case, without a port")
@@ -35,12 +34,12 @@ def is_host(name: str) -> bool:
 
 
 def publish(settings: Settings, host: str, release_dir: Path) -> None:
-    """Serve the folder at the host from the next request on, in place of what was there; safe to repeat."""
+    """Serve the folder at the host from the next request on; safe to repeat."""
     link, target = _link(settings, host), target_of(settings, release_dir)
     if not release_dir.is_dir():
         raise NotADirectoryError(f"cannot publish {release_dir}: it is not a folder")
     link.parent.mkdir(parents=True, exist_ok=True)
-    # A name that starts with a dot is no host, so a link left by a crash is never served.
+    # A name that starts with a dot is not a host, so a link left by a crash is never served.
     fresh = link.with_name(f".{secrets.token_hex(8)}")
     os.symlink(target, fresh, target_is_directory=True)
     try:
@@ -51,19 +50,19 @@ def publish(settings: Settings, host: str, release_dir: Path) -> None:
 
 
 def target_of(settings: Settings, release_dir: Path) -> str:
-    """Return what the link to a folder says: below the data folder it is relative, so that this can be moved."""
+    """Return a link target; relative, so that the data folder can be moved."""
     target = release_dir.resolve(strict=True)
     data = settings.data.resolve()
     return f"../{target.relative_to(data)}" if target.is_relative_to(data) else str(target)
 
 
 def unpublish(settings: Settings, host: str) -> None:
-    """Serve nothing at the host; the release itself stays. Safe to repeat."""
+    """Remove the link of the host; the release itself stays. Safe to repeat."""
     _link(settings, host).unlink(missing_ok=True)
 
 
 def find(settings: Settings, host: str) -> Path | None:
-    """Return the folder that the host serves, or None where nothing is published."""
+    """Return the folder that the host serves, or None."""
     link = _link(settings, host)
     try:
         return Path(os.path.normpath(link.parent / os.readlink(link)))
@@ -72,14 +71,14 @@ def find(settings: Settings, host: str) -> Path | None:
 
 
 def mark_disabled(settings: Settings, host: str) -> None:
-    """Let the host say that it is switched off, wherever it has no file to serve. Safe to repeat."""
+    """Answer "disabled" where the host has no file to serve. Safe to repeat."""
     marker = _marker(settings, host)
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.touch()
 
 
 def unmark_disabled(settings: Settings, host: str) -> None:
-    """Let the host be unknown again, where it has nothing to serve. Safe to repeat."""
+    """Answer "not found" where the host has no file to serve. Safe to repeat."""
     _marker(settings, host).unlink(missing_ok=True)
 
 

@@ -1,12 +1,12 @@
-"""The access log: what is counted for the hosts that asked to be, and nothing that would identify a visitor for long.
+"""The access log: one line for each request to a host with analytics.
 
-One line of JSON for each request, in `logs/access.log` of the data folder:
+JSON lines in `logs/access.log` of the data folder:
 
-    ts          when it was answered, in epoch seconds
-    request     remote_ip, client_ip (behind trusted proxies the visitor's), proto, method, host, uri (the path alone)
+    ts          time of the response, in epoch seconds
+    request     remote_ip, client_ip (differs behind trusted proxies), proto, method, host, uri (the path alone)
     status, size, bytes_read, duration (in seconds)
-    referer     without its query; empty where there was none
-    user_agent  empty where there was none
+    referer     without its query; empty if absent
+    user_agent  empty if absent
 
 Caddy starts a new file at 10 MB, and keeps two beside it.
 """
@@ -36,22 +36,22 @@ def path_of(settings: Settings) -> Path:
 
 
 def add_to(config: dict[str, Any], settings: Settings, hosts: HostConfig) -> None:
-    """Let Caddy write the log, where any host is counted. Without one it does not even look."""
+    """Add the log to Caddy's configuration if any host is logged."""
     if not hosts.logged:
         return
-    # A list of names in `logs` would be shorter to write. But Caddy goes through it at each request, whatever the host:
-    # 0.1 us for each name.
-    uncounted = {"match": [{"not": [host_is(hosts.logged)]}], "handle": [{"handler": "vars", "log_skip": True}]}
+    # Caddy searches a list of names in `logs` at each request to any host: 0.1 us for each name. This matcher is
+    # cheaper.
+    unlogged = {"match": [{"not": [host_is(hosts.logged)]}], "handle": [{"handler": "vars", "log_skip": True}]}
     for server in config["apps"]["http"]["servers"].values():
         server["logs"] = {"default_logger_name": NAME}
-        server["routes"] = [uncounted, *server["routes"]]
+        server["routes"] = [unlogged, *server["routes"]]
     logs = config["logging"]["logs"]
     logs["default"]["exclude"].append("http.log.access")
     logs[NAME] = log_of(settings)
 
 
 def log_of(settings: Settings) -> dict[str, Any]:
-    """Return where the lines go, and what is in them; `hosts.LOGGED` adds two fields that Caddy has not by itself."""
+    """Return file and fields of the log; `hosts.LOGGED` adds two fields."""
     return {
         "include": [f"http.log.access.{NAME}"],
         "level": "INFO",
@@ -61,7 +61,7 @@ def log_of(settings: Settings) -> dict[str, Any]:
             "mode": "0600",
             "roll_size_mb": ROLL_MB,
             "roll_keep": FILES_KEPT,
-            # Whoever reads along finds the rest of a file that was rolled as it was.
+            # The reader of the log also reads the rest of a rotated file.
             "roll_gzip": False,
         },
         "encoder": {"format": "filter", "wrap": _JSON, "fields": _fields()},
@@ -69,7 +69,7 @@ def log_of(settings: Settings) -> dict[str, Any]:
 
 
 def _fields() -> dict[str, Any]:
-    # Everything that is not named stays, so what could hold a secret goes as a whole: all headers, to and fro.
+    # A field that is not deleted is written, so all headers of request and response are deleted: they may hold secrets.
     removed = [*_LEFT_OUT, *(f"request>{name}" for name in _LEFT_OUT_OF_REQUEST)]
     return {
         **{name: {"filter": "delete"} for name in removed},

@@ -1,13 +1,13 @@
-"""How a request reaches an app: the handlers of Caddy between a visitor and 127.0.0.1.
+"""Caddy's handlers that proxy requests to apps on 127.0.0.1.
 
-The address is read from the name of a file (see `app_routes.py`), so a deployment loads nothing. Listing a folder costs
-a request half as much again as all the rest, so a configuration that is loaded for another reason brings along the
-names of that moment; each is good until there is a file that says that it was left, and to find no file is cheap. Hosts
-with several replicas are always configured: Caddy counts connections and failures only for addresses it knows. What an
-app says goes through as it is, compressed or not, and as soon as it is said: Caddy flushes what has no length.
+The address of an app is read from a file name (see `app_routes.py`), so a deployment loads nothing. Listing that folder
+makes a request half as expensive again. So a configuration that is loaded for another reason also contains the current
+names; each is valid until its "left" file exists, and the check for a missing file is cheap. Hosts with several
+replicas are always configured: Caddy counts connections and failures only for configured addresses. The response of an
+app passes unchanged, compressed or not, and without delay: Caddy flushes responses without a length.
 
-The routes here are meant to stand side by side: those within a subroute Caddy puts together anew for each request, and
-that costs about a microsecond for each of them.
+The routes of this module are top-level routes: Caddy compiles the routes of a subroute at each request, which costs
+about 1 us per route.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ from moorage.gateway.config.pages import Route
 from moorage.gateway.config.static import file_is, literal
 from moorage.settings import Settings
 
-WAKER = "waker"  # stands in the name of a file where the app sleeps
+WAKER = "waker"  # in a file name: the app sleeps
 DIAL_TIMEOUT = "3s"
-# Shorter than what servers wait before they close a connection that is idle (gunicorn 2 s, Node.js and uvicorn 5 s): a
-# request must not be sent into one that is closing. An old replica is also left that much sooner.
+# Shorter than the keep-alive timeout of common servers (gunicorn 2 s, Node.js and uvicorn 5 s): a request must not be
+# sent on a connection that the app is closing. An old replica also loses its connections sooner.
 IDLE = "1500ms"
-IDLE_CONNECTIONS = 256  # for each app: as many clients at once do not connect anew for each request
-TRY_FOR = "5s"  # An app that crashed is started again in less.
+IDLE_CONNECTIONS = 256  # per app: up to this many concurrent clients reuse connections
+TRY_FOR = "5s"  # A crashed app restarts in less.
 TRY_EVERY = "100ms"
-# A load of configuration ends the WebSockets that came before it, after this. Until then it is kept in memory.
+# After a load, Caddy closes older WebSockets after this time. Until then it keeps the old configuration in memory.
 STREAMS_KEPT = "10m"
 FAILED_FOR, MAX_FAILS = "10s", 2
 
-# With tabs, as in `rules.py`: no host and no address has one.
+# The names contain a tab, as in `rules.py`: no host and no address contains one.
 _UPSTREAM, _KNOWN, _LEFT = "{app\tupstream}", "{app\tknown}", "{app\tleft}"
 
-_ALWAYS_THERE = "/run/caddy.json"  # below the data folder: what Caddy was started with
+_ALWAYS_THERE = "/run/caddy.json"  # below the data folder; exists while Caddy runs
 
 
 def waker_socket(settings: Settings) -> Path:
-    """Return where whoever wakes apps takes the requests for those that sleep."""
+    """Return the socket of the waker, which accepts the requests to sleeping apps."""
     return settings.folder("run") / "waker.sock"
 
 
 def left_name(name: str) -> str:
-    """Return the name of the file that says that the app is no longer where the other one says."""
+    """Return the name of the file that marks a route's name as outdated."""
     return name.replace("~", "-left-")
 
 
 def direct_routes(settings: Settings, names: Mapping[str, str], before: Sequence[dict[str, Any]] = ()) -> list[Route]:
-    """Return the routes to the apps of these hosts, by the names in their folders now.
+    """Return the routes to the apps of these hosts, from the current file names.
 
-    Other hosts pay for being told apart three times. `before` is handled ahead of all else.
+    Requests to other hosts pay for three host matchers. The handlers in `before` run first.
     """
     if not names:
         return []
-    # Caddy tries the matchers of one set in an order that it draws at each load, but those of several sets in theirs: a
-    # file must not be looked for before it is known that the host is one of these.
+    # Caddy orders the matchers of one set randomly at each load, but keeps the order of several sets. The file must not
+    # be looked up before the host is known to be one of these.
     is_other = {"not": [host_is(names)]}
     was_left = file_is(literal(settings.data), _LEFT)
-    found = _app_route(settings)
+    by_file = _app_route(settings)
     return [
         {"match": [host_is(names)], "handle": [*before, _table(settings, names)]},
         {"match": [{"not": [is_other, was_left]}], "handle": _PROXY_TO_KNOWN, "terminal": True},
-        {**found, "match": [{"not": [is_other, {"not": found["match"]}]}]},
+        {**by_file, "match": [{"not": [is_other, {"not": by_file["match"]}]}]},
     ]
 
 
@@ -80,7 +80,7 @@ def _table(settings: Settings, names: Mapping[str, str]) -> dict[str, Any]:
         "source": "{http.request.host}",
         "destinations": [_LEFT, _KNOWN],
         "mappings": lines,
-        # A host in upper case has no line. For it this is as if its name had been left.
+        # A host in upper case is not in the map. This default makes it an outdated name.
         "defaults": [_ALWAYS_THERE, ""],
     }
 
@@ -91,13 +91,13 @@ def _dial(settings: Settings, name: str) -> str:
 
 
 def late_routes(settings: Settings) -> list[Route]:
-    """Return the route to the app of any host, for after no file was found: new hosts need no configuration."""
-    return [_app_route(settings, _UNSAID)]
+    """Return the route to the app of any host; new hosts need no load."""
+    return [_app_route(settings, _WITHOUT_FILE_HEADERS)]
 
 
 def _app_route(settings: Settings, *before: dict[str, Any]) -> Route:
     there = file_is(literal(settings.folder("apps")), "/{http.request.host}/*~*")
-    # What a regular expression gives is not looked through for placeholders, only for `$`.
+    # Caddy replaces no placeholders in the output of a regular expression, only `$`.
     waker = f"unix/{waker_socket(settings)}".replace("$", "$$")
     address = {
         "handler": "map",
@@ -113,17 +113,17 @@ def _app_route(settings: Settings, *before: dict[str, Any]) -> Route:
 
 
 def replicas_route(host: str, addresses: Sequence[str]) -> Route:
-    """Return the route to an app with several replicas: to the least busy, and not to one that refuses."""
+    """Return the route to several replicas: least connections, no failed ones."""
     balanced = {"selection_policy": {"policy": "least_conn"}}
     health = {"health_checks": {"passive": {"fail_duration": FAILED_FOR, "max_fails": MAX_FAILS}}}
-    # Only to say in the routes for errors that this is an app.
+    # Marks the request as one to an app for the error routes.
     named = {"handler": "map", "source": "", "destinations": [_UPSTREAM], "mappings": [], "defaults": [addresses[0]]}
     proxy = _proxy(addresses, balanced) | health
     return {"match": [{"host": [host]}], "handle": [named, _WITHOUT_VIA, proxy], "terminal": True}
 
 
 def error_routes() -> list[Route]:
-    """Say that an app does not answer, whatever the reason; what it says itself is no error here."""
+    """Answer 502 for any proxy error; an error response of the app itself passes."""
     is_app = [{"not": [{"vars": {name: [""]}}]} for name in (_UPSTREAM, _KNOWN)]
     return [{"match": is_app, "handle": [pages.app_down()], "terminal": True}]
 
@@ -136,13 +136,13 @@ def _proxy(addresses: Sequence[str], balancing: dict[str, Any] | None = None) ->
             "protocol": "http",
             "dial_timeout": DIAL_TIMEOUT,
             "keep_alive": {"idle_timeout": IDLE, "max_idle_conns_per_host": IDLE_CONNECTIONS},
-            # Else the app would compress for clients that did not ask for it, and Caddy undo it.
+            # With compression on, Caddy would request compressed responses for all clients and decompress them.
             "compression": False,
         },
         "load_balancing": {
             "try_duration": TRY_FOR,
             "try_interval": TRY_EVERY,
-            # What could not be sent at all is always tried again. Nothing else is: it may be what ended the app.
+            # A request that could not be sent is always retried. No other is: it may have crashed the app.
             "retry_match": [{"method": [""]}],
             **(balancing or {}),
         },
@@ -150,10 +150,13 @@ def _proxy(addresses: Sequence[str], balancing: dict[str, Any] | None = None) ->
     }
 
 
-# What was about to be said of a file.
-_UNSAID = {"handler": "headers", "response": {"delete": ["Cache-Control", "Content-Type", "X-Content-Type-Options"]}}
+# Removes the headers that were set for a file.
+_WITHOUT_FILE_HEADERS = {
+    "handler": "headers",
+    "response": {"delete": ["Cache-Control", "Content-Type", "X-Content-Type-Options"]},
+}
 
-# The proxy names itself as it writes the answer, so this has to wait until then.
+# `deferred`: the proxy adds `Via` while it writes the response.
 _WITHOUT_VIA = {"handler": "headers", "response": {"deferred": True, "delete": ["Via"]}}
 
 _PROXY_TO_KNOWN = [_WITHOUT_VIA, _proxy([_KNOWN])]

@@ -1,48 +1,48 @@
-"""Which files never change: those whose names carry a hash of what is in them, as build tools write them.
+"""Recognise files that never change: their names contain a hash of the content.
 
-Browsers keep such a file for a year. The other mistake is the worse one: a file that is kept for a year although its
-name stays (`report-chapter1.pdf`, `IMG_0001.jpg`, `style-20240101.css`, `UserList.js`). So a name has to look like a
-hash and not like a word, a number or a date; only in the folders that build tools fill is that taken less strictly.
+Browsers may cache such a file for a year. The worse mistake is to mark a file whose content changes under the same name
+(`report-chapter1.pdf`, `IMG_0001.jpg`, `style-20240101.css`, `UserList.js`). So the name must contain a hash, and not a
+word, a number or a date; the test is less strict in the folders that build tools write to.
 """
 
 from __future__ import annotations
 
 import re
 
-# All that is in these was named by a tool: Next.js, SvelteKit, Astro.
+# Only build tools write to these folders: Next.js, SvelteKit, Astro.
 _OWN_FOLDERS = ("_next/static/", "_app/immutable/", "_astro/")
-# Tools put their files here among those of people: Vite, Nuxt, Create React App.
+# Build tools and authors write to these: Vite, Nuxt, Create React App.
 _SHARED_FOLDERS = ("assets/", "_nuxt/", "static/", "build/")
 
 _ENDING = r"(?:\.[A-Za-z0-9]{1,12}){1,2}$"
-# Before it there is a separator: `main.3f2a9bc1.chunk.css` (webpack, Parcel). Alone it has to be long.
+# Preceded by a separator: `main.3f2a9bc1.chunk.css` (webpack, Parcel). As the whole name it must have 16 digits.
 _HEX = re.compile(rf"(?:[-._]|^(?=[0-9a-f]{{16}}))([0-9a-f]{{8,64}}){_ENDING}")
 # Vite and Rollup write eight characters of base64url, esbuild and Angular of base32.
 _EIGHT = re.compile(rf"[-.]([A-Za-z0-9_-]{{8}}){_ENDING}")
 _EIGHT_ALONE = re.compile(rf"^([A-Za-z0-9_-]{{8}}){_ENDING}")
 _WORD = re.compile("[A-Z]?[a-z]+[0-9]*")
 _BASE32 = re.compile("[A-Z2-7]*[2-7][A-Z2-7]*")
-# A capital within, or a digit before something else: not a word, and not a word with a number.
+# A capital inside, or a digit before another character: not a word, and not a word with a number.
 _NO_WORD = re.compile("[A-Za-z0-9_-]+[A-Z]|[A-Za-z0-9_-]*[0-9][A-Za-z_-]")
 _PAGES = (".html", ".htm")
 
 
 def is_fingerprinted(path: str) -> bool:
-    """Tell whether a file, by its path in a release, has a name that changes with what is in it."""
+    """Return whether the name of a file, by its path in a release, contains a hash."""
     if path.lower().endswith(_PAGES):
         return False
     if path.startswith(_OWN_FOLDERS):
         return True
     name = path.rpartition("/")[2]
-    if (found := _HEX.search(name)) is not None and not found[1].isdigit():
+    if (match := _HEX.search(name)) is not None and not match[1].isdigit():
         return True
-    found = _EIGHT.search(name)
-    if found is not None and _is_random(found[1]):
+    match = _EIGHT.search(name)
+    if match is not None and _is_random(match[1]):
         return True
     if not path.startswith(_SHARED_FOLDERS):
         return False
-    found = found or _EIGHT_ALONE.search(name)
-    return found is not None and _NO_WORD.match(found[1]) is not None
+    match = match or _EIGHT_ALONE.search(name)
+    return match is not None and _NO_WORD.match(match[1]) is not None
 
 
 def _is_random(text: str) -> bool:

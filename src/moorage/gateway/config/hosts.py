@@ -1,8 +1,7 @@
-"""Configuration of the few hosts that the file system cannot describe.
+"""Caddy's configuration of hosts that the routing table on disk cannot describe.
 
-These are the hosts that moved, have rules, are counted, or have several replicas of an app.
-
-All other hosts pay for one look-up among these names. Among them, a tree of names leads to a host in a few steps.
+These are the hosts that moved, have rules, are logged, or have an app with several replicas. Requests to all other
+hosts pay for one host matcher. Between these hosts, a tree of matchers selects a host in a few steps.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from moorage.products.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.settings import Settings
 
 BRANCHES = 12
-LEAF = 24  # hosts that are compared one by one
-# Hosts in one table of addresses, which Caddy goes through from its start, in 50 ns for each. To divide them by a tree
-# costs as much as the whole table.
-QUICK = 256
+LEAF = 24  # hosts in a leaf of the tree, matched one by one
+# Hosts in one map of addresses, which Caddy searches linearly, 50 ns per host. A tree would cost as much as a full map.
+MAX_DIRECT_HOSTS = 256
 
 _NEW_HOST = "{moorage.new_host}"
 
@@ -38,8 +36,8 @@ class HostConfig:
     moved: Mapping[str, str] = field(default_factory=dict)
     rules: Mapping[str, HostRules] = field(default_factory=dict)
     logged: frozenset[str] = frozenset()
-    apps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # where the replicas listen, if there are several
-    # Those with an app: none of their requests is for a file. With the name that said where it is, "" if none did.
+    apps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # addresses, for apps with several replicas
+    # Hosts with an app, which serve no files: the file name of the app's route, or "" without one.
     direct: Mapping[str, str] = field(default_factory=dict)
     certificate: str = ""  # fingerprint of the operator's own certificate
 
@@ -47,64 +45,64 @@ class HostConfig:
         return sorted({*self.moved, *self.rules, *self.logged, *self.apps, *self.direct})
 
     def without(self, hosts: frozenset[str]) -> HostConfig:
-        """Return the rest, where these hosts are counted or have an app, and nothing else."""
+        """Return the rest, without hosts that are only logged or have only an app."""
         direct = {host: name for host, name in self.direct.items() if host not in hosts}
         return replace(self, logged=self.logged - hosts, direct=direct)
 
-    def is_as_good_as(self, other: HostConfig) -> bool:
-        """Tell whether it serves the same: names that are outdated are found out."""
+    def serves_same_as(self, other: HostConfig) -> bool:
+        """Return whether both serve the same: outdated route names only cost a lookup."""
         return replace(self, direct=other.direct) == other and self.direct.keys() == other.direct.keys()
 
 
 def of(wanted: Wanted, names: Mapping[str, str] = MappingProxyType({})) -> HostConfig:
-    """Return what of the wanted has to be configured. What is switched off neither redirects nor sets headers.
+    """Return the part of the wanted state that needs Caddy's configuration.
 
-    `names` say where apps are, by host.
+    A disabled host has neither redirects nor headers. `names` are the file names of the routes to apps, by host.
     """
     rules = {
-        host: its
-        for host, its in wanted.rules.items()
-        if is_host(host) and host not in wanted.disabled and (its.redirects or its.headers)
+        host: host_rules
+        for host, host_rules in wanted.rules.items()
+        if is_host(host) and host not in wanted.disabled and (host_rules.redirects or host_rules.headers)
     }
-    taken = {*wanted.sites, *wanted.apps}
-    moved = {old: new for old, new in wanted.moved.items() if is_host(old) and is_host(new) and old not in taken}
+    served = {*wanted.sites, *wanted.apps}
+    moved = {old: new for old, new in wanted.moved.items() if is_host(old) and is_host(new) and old not in served}
     apps = {
         host: route.addresses
         for host, route in wanted.apps.items()
         if len(route.addresses) > 1 and is_host(host) and host not in wanted.disabled and not route.bad_address
     }
     logged = frozenset(host for host in wanted.logged if is_host(host))
-    # An app that needs no configuration otherwise is not worth a load: it is found on disk, only later.
+    # An app that needs no other configuration is not worth a load: its route on disk works, only more slowly.
     direct = frozenset(wanted.apps) & {*rules, *logged, *apps} - wanted.disabled
     return HostConfig(moved, rules, logged, apps, {host: names.get(host, "") for host in direct})
 
 
 def host_routes(settings: Settings, config: HostConfig) -> list[Route]:
-    """Return the routes of these hosts; what they do not answer goes on to apps and files."""
-    quick = _quick_hosts(config)
-    counted, uncounted = quick & config.logged, quick - config.logged
+    """Return the routes of these hosts; unanswered requests go on to apps and files."""
+    direct_only = _direct_only_hosts(config)
+    logged, unlogged = direct_only & config.logged, direct_only - config.logged
     direct = config.direct
     return [
-        *direct_routes(settings, {host: direct[host] for host in counted}, before=LOGGED),
-        *direct_routes(settings, {host: direct[host] for host in uncounted}),
-        *_other_routes(settings, config.without(quick)),
+        *direct_routes(settings, {host: direct[host] for host in logged}, before=LOGGED),
+        *direct_routes(settings, {host: direct[host] for host in unlogged}),
+        *_other_routes(settings, config.without(direct_only)),
     ]
 
 
-def _quick_hosts(config: HostConfig) -> frozenset[str]:
-    """Return the hosts with nothing but an app in one replica: they are served before all else, while they are few."""
+def _direct_only_hosts(config: HostConfig) -> frozenset[str]:
+    """Return the hosts with only an app of one replica; none if too many for a map."""
     plain = frozenset(config.direct) - {*config.rules, *config.apps, *config.moved}
-    return plain if len(plain) <= QUICK else frozenset()
+    return plain if len(plain) <= MAX_DIRECT_HOSTS else frozenset()
 
 
 def _other_routes(settings: Settings, config: HostConfig) -> list[Route]:
     hosts = config.hosts()
     if not hosts:
         return []
-    counted = [{"match": [host_is(config.logged)], "handle": LOGGED}] if config.logged else []
+    logged = [{"match": [host_is(config.logged)], "handle": LOGGED}] if config.logged else []
     direct = config.direct
     routes = [
-        *counted,
+        *logged,
         *_moved_routes(settings, config.moved),
         *_tree(sorted(config.rules), lambda part: all_rule_routes({host: config.rules[host] for host in part})),
         *_tree(sorted(config.apps), lambda part: [replicas_route(host, config.apps[host]) for host in part]),
@@ -114,21 +112,21 @@ def _other_routes(settings: Settings, config: HostConfig) -> list[Route]:
 
 
 def _moved_routes(settings: Settings, moved: Mapping[str, str]) -> list[Route]:
-    """Send visitors to the new hosts, under the port they came to. One table is much less to load than many routes."""
+    """Redirect to the new hosts on the same port; a map loads faster than routes."""
     if not moved:
         return []
     lines = [{"input": old, "outputs": [new]} for old, new in sorted(moved.items())]
     table = {"handler": "map", "source": "{http.request.host}", "destinations": [_NEW_HOST], "mappings": lines}
-    # Where there is no TLS in production, a proxy in front ends it.
+    # In production without an https port, a proxy in front terminates TLS.
     is_behind_tls = settings.is_production and not settings.https_port
     scheme = "https" if is_behind_tls else "{http.request.scheme}"
     no_port = {"vars": {"{http.request.port}": [""]}}
 
-    def there(port: str) -> list[dict[str, Any]]:
+    def redirect(port: str) -> list[dict[str, Any]]:
         location = f"{scheme}://{_NEW_HOST}{port}{{http.request.uri}}"
         return [REDIRECTED, {"handler": "static_response", "status_code": 308, "headers": {"Location": [location]}}]
 
-    answers: list[Route] = [{"match": [no_port], "handle": there("")}, {"handle": there(":{http.request.port}")}]
+    answers: list[Route] = [{"match": [no_port], "handle": redirect("")}, {"handle": redirect(":{http.request.port}")}]
     return [{"match": [{"host": sorted(moved)}], "handle": [PLAIN_HOST, table, subroute(answers)], "terminal": True}]
 
 
@@ -136,15 +134,16 @@ def _tree(hosts: Sequence[str], leaf: Callable[[Sequence[str]], list[Route]]) ->
     leaves = -(-len(hosts) // LEAF)
     if leaves <= 1:
         return leaf(hosts)
-    # As few levels as can be, of equal width: Caddy reads a configuration once more for each level that is in it.
+    # As few levels as possible, of equal width: Caddy parses a configuration once more for each level.
     levels = math.ceil(math.log(leaves, BRANCHES))
     size = -(-len(hosts) // math.ceil(leaves ** (1 / levels)))
     parts = [hosts[start : start + size] for start in range(0, len(hosts), size)]
-    # Without a group: Caddy takes no second branch of one, and its names hold for the whole request, on every level.
+    # Not a Caddy group: of a group Caddy takes only one branch, and its name applies to the whole request, on every
+    # level.
     return [{"match": [host_is(part)], "handle": [subroute(_tree(part, leaf))]} for part in parts]
 
 
-# Of a visitor's headers only these two are written down; see `access_log.py`.
+# The only two request headers in the access log; see `access_log.py`.
 LOGGED = [
     {"handler": "log_append", "key": "referer", "value": "{http.request.header.Referer}"},
     {"handler": "log_append", "key": "user_agent", "value": "{http.request.header.User-Agent}"},
@@ -152,13 +151,13 @@ LOGGED = [
 
 
 def to_text(config: HostConfig) -> str:
-    """Write the configuration down; `from_text` reads it, in this version of the product or the next."""
+    """Serialise the configuration; `from_text` of this or a later version reads it."""
     rules = {
         host: {
-            "redirects": [astuple(rule) for rule in its.redirects],
-            "headers": [astuple(rule) for rule in its.headers],
+            "redirects": [astuple(rule) for rule in host_rules.redirects],
+            "headers": [astuple(rule) for rule in host_rules.headers],
         }
-        for host, its in config.rules.items()
+        for host, host_rules in config.rules.items()
     }
     apps = {host: list(addresses) for host, addresses in config.apps.items()}
     plain = {"moved": dict(config.moved), "logged": sorted(config.logged), "direct": dict(config.direct)}
@@ -167,18 +166,18 @@ def to_text(config: HostConfig) -> str:
 
 
 def from_text(text: str) -> HostConfig:
-    """Read what `to_text` wrote; raises ValueError for anything else."""
+    """Parse the output of `to_text`; raises ValueError for anything else."""
     try:
-        read = json.loads(text)
+        document = json.loads(text)
         rules = {
             host: HostRules(
-                tuple(RedirectRule(*fields) for fields in its["redirects"]),
-                tuple(HeaderRule(*fields) for fields in its["headers"]),
+                tuple(RedirectRule(*fields) for fields in host_rules["redirects"]),
+                tuple(HeaderRule(*fields) for fields in host_rules["headers"]),
             )
-            for host, its in read["rules"].items()
+            for host, host_rules in document["rules"].items()
         }
-        apps = {host: tuple(addresses) for host, addresses in read.get("apps", {}).items()}
-        logged, direct = frozenset(read["logged"]), dict(read.get("direct", {}))
-        return HostConfig(dict(read["moved"]), rules, logged, apps, direct, str(read.get("certificate", "")))
+        apps = {host: tuple(addresses) for host, addresses in document.get("apps", {}).items()}
+        logged, direct = frozenset(document["logged"]), dict(document.get("direct", {}))
+        return HostConfig(dict(document["moved"]), rules, logged, apps, direct, str(document.get("certificate", "")))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError("not a configuration of hosts") from error

@@ -1,14 +1,14 @@
-"""How Caddy tells hosts apart, at the least cost for those that are not meant."""
+"""Caddy host matchers that are cheap for requests to other hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-FEW = 8  # hosts that are as quickly compared one by one
-# Caddy halves a list of more names than this until it finds one. With fewer it compares each, in 40 ns.
+FEW = 8  # hosts that a linear search finds as quickly
+# Caddy uses a binary search for lists longer than this. In shorter ones it compares each name, 40 ns each.
 _ONE_BY_ONE = 100
-# What follows a `#` is no part of any host: a request that names one of these is malformed, and gets no further.
+# No valid host contains `#`: a request to one of these is malformed and is rejected before.
 _FILLERS = [f"#{number}" for number in range(_ONE_BY_ONE + 1)]
 
 

@@ -1,9 +1,8 @@
-"""How a release is served: the routes of one host's files, in the order that costs the least.
+"""Caddy's routes for the files of a release, ordered by cost.
 
-A request for a file that is there pays for a handful of cheap looks at its headers and path, and then it is Caddy's own
-file server. Everything that needs another look at the disk (clean addresses, the site's own page for what is not there,
-the single page of an application, a host in upper case, a project that is switched off) comes after the file server
-found nothing.
+A request for an existing file passes a few cheap matchers on headers and path, then Caddy's file server. All routes
+that read the disk again come after the file server found nothing: clean addresses, the site's 404 page, the page of a
+single-page application, a host in upper case, a disabled project.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from moorage.gateway.sites import HOST_PATTERN
 from moorage.settings import Settings
 
 OWN_404 = "404.html"
-# What the platform adds to a release is in a folder that nobody can ask for.
-OWN_FOLDER = ".moorage"
+OWN_FOLDER = ".moorage"  # files that the platform adds to a release; no request can address them
 SINGLE_PAGE = f"{OWN_FOLDER}/spa.html"
-KEPT = f"{OWN_FOLDER}/kept"  # the files whose names change with what is in them, once more
+KEPT = f"{OWN_FOLDER}/kept"  # hard links to files with a content hash in their names
 IMMUTABLE = "public, max-age=31536000, immutable"
 REVALIDATED = "public, max-age=0, must-revalidate"
 
@@ -30,11 +28,11 @@ _READING = {"method": ["GET", "HEAD"]}
 _EXTENSION = "{http.request.uri.path.file.ext}"
 _TYPE = "{moorage.type}"
 
-PAGES = (".html", "/")  # what the addresses of pages end with, as long as they are not clean
-# These have the right type in every build of Caddy, the most frequent first.
+PAGES = (".html", "/")  # endings of the addresses of pages that are not clean addresses
+# Every build of Caddy knows the types of these; the most frequent come first.
 KNOWN_TO_CADDY = (".js", ".css", ".png", ".svg", ".jpg", ".webp", ".json", ".gif", ".jpeg", ".wasm", ".avif", ".pdf")
 
-# For others Caddy asks the machine it runs on. A site must not change with the machine.
+# Caddy would take other types from the machine's MIME tables, and a site must not depend on the machine.
 CONTENT_TYPES = {
     ".apng": "image/apng",
     ".atom": "application/atom+xml",
@@ -85,25 +83,28 @@ CONTENT_TYPES = {
 
 
 def site_routes(settings: Settings, *, late: Sequence[Route] = ()) -> list[Route]:
-    """Return the routes that serve whatever a host has; nothing comes after them.
+    """Return the routes that serve the files of a host; they answer every request.
 
-    `late` are tried where a host has no such file, before anything is said about that.
+    `late` routes are tried where a host has no such file, before the "not found" routes.
     """
     missing = _missing_routes(settings, late)
     serve = _file_routes(settings)
-    # A name in upper case, or with the dot of the root, is the same name. It is so rare that it may cost a second try.
+    # A host in upper case, or with a trailing dot, is the same host. It is rare, so it may cost a second lookup.
     odd_name = {"vars_regexp": {"{http.request.host}": {"pattern": r"[A-Z]|\.$"}}}
     again = subroute([{"handle": [PLAIN_HOST]}, *serve, *missing])
     return [*serve, {"match": [odd_name], "handle": [again], "terminal": True}, *missing]
 
 
 def _file_routes(settings: Settings) -> list[Route]:
-    # Caddy puts the routes of a subroute together anew for each request, so what most requests pass stands here.
+    # Caddy compiles the routes of a subroute at each request, so the frequent routes stand at the top level.
     return [
         {"match": [{"header": {"Range": ["*"]}}], "handle": [_WITHOUT_COMPRESSION]},
         {"match": [{"header": {"Accept-Encoding": ["*"]}}], "handle": [_WITHOUT_LENGTH, _COMPRESS]},
         {"match": [{"path": ["*/.*"]}], "handle": [subroute(_HIDDEN)]},
-        {"match": [_has_ending(*PAGES)], "handle": [said(REVALIDATED), _files(_root(settings), pass_thru=True)]},
+        {
+            "match": [_has_ending(*PAGES)],
+            "handle": [cache_headers(REVALIDATED), _files(_root(settings), pass_thru=True)],
+        },
         {"match": [_has_ending(*KNOWN_TO_CADDY)], "handle": _asset_handlers(settings)},
         {
             "match": [{"not": [_has_ending(*PAGES, *KNOWN_TO_CADDY)]}],
@@ -117,25 +118,25 @@ def _has_ending(*endings: str) -> dict[str, Any]:
 
 
 def _asset_handlers(settings: Settings) -> list[dict[str, Any]]:
-    """Serve what never changes, and say so; else what may change."""
+    """Serve files that never change as immutable, other files with revalidation."""
     return [
-        said(IMMUTABLE),
+        cache_headers(IMMUTABLE),
         _files(f"{_root(settings)}/{KEPT}", pass_thru=True),
-        said(REVALIDATED),
+        cache_headers(REVALIDATED),
         _files(_root(settings), pass_thru=True),
     ]
 
 
-def said(caching: str) -> dict[str, Any]:
-    """Return the handler that sets the headers of every answer, and how long it may be kept."""
+def cache_headers(caching: str) -> dict[str, Any]:
+    """Return the handler that sets `Cache-Control` and the headers of every response."""
     headers = {"Cache-Control": [caching], "X-Content-Type-Options": ["nosniff"]}
     return {"handler": "headers", "response": {"delete": ["Server"], "set": headers}}
 
 
-# A permanent redirect is kept for good, unless it says otherwise; but rules change, and names are given away.
-REDIRECTED = said(REVALIDATED)
+# Browsers keep a permanent redirect for good without `Cache-Control`; but rules change, and names get new owners.
+REDIRECTED = cache_headers(REVALIDATED)
 
-# Where the type is empty, the file server sets it.
+# With an empty type, the file server sets the type.
 _TYPE_HANDLERS = [
     {
         "handler": "map",
@@ -147,13 +148,13 @@ _TYPE_HANDLERS = [
     {"handler": "headers", "response": {"set": {"Content-Type": [_TYPE]}}},
 ]
 
-# A range is one of the file as it was published: hardly anybody means one of its compressed form.
+# A range refers to the file as published; ranges of the compressed form are rarely meant.
 _WITHOUT_COMPRESSION = {"handler": "headers", "request": {"delete": ["Accept-Encoding"]}}
 
 _COMPRESS = {"handler": "encode", "encodings": {"zstd": {}, "gzip": {}}, "prefer": ["zstd", "gzip"]}
 
-# The file server looks up the length of a compressed twin before it opens it. If the host changes to another release in
-# between, that is not the length of what is sent, and the answer breaks.
+# The file server stats the compressed file before it opens it. If the host gets another release in between, that length
+# is wrong and the response breaks.
 _WITHOUT_LENGTH = {
     "handler": "headers",
     "response": {
@@ -163,7 +164,8 @@ _WITHOUT_LENGTH = {
     },
 }
 
-# The file server's own `hide` looks at the whole path on disk, where the data folder `.moorage` would hide every site.
+# The file server's `hide` option matches the whole path on disk, where the data folder `.moorage` would hide every
+# site.
 _HIDDEN: list[Route] = [
     {
         "match": [{"not": [{"path_regexp": {"pattern": r"^/\.well-known(?:/[^./][^/]*)*/?$"}}]}],
@@ -178,7 +180,7 @@ def _files(root: str, **options: Any) -> dict[str, Any]:
         "handler": "file_server",
         "root": root,
         "index_names": ["index.html"],
-        # `/about` is served from `about/index.html` where it is asked for, without sending anybody on.
+        # `/about` is served from `about/index.html` without a redirect.
         "canonical_uris": False,
         "precompressed": {"zstd": {}, "br": {}, "gzip": {}},
         "precompressed_order": ["zstd", "br", "gzip"],
@@ -191,13 +193,13 @@ def _root(settings: Settings) -> str:
 
 
 def file_is(root: str, path: str) -> dict[str, Any]:
-    """Return the matcher for a file that is there. The path may be a pattern, the root is taken as it is."""
-    # To this matcher a path is a pattern; what comes from the request it quotes by itself.
-    quoted = re.sub(r"[*?[]", lambda found: f"\\{found[0]}", root)
+    """Return the matcher for an existing file; `path` may be a glob pattern."""
+    # Caddy reads the root as a glob pattern too. It quotes placeholders of the request itself.
+    quoted = re.sub(r"[*?[]", lambda wildcard: f"\\{wildcard[0]}", root)
     return {"file": {"root": quoted, "try_files": [path]}}
 
 
-# Puts the host of a request as the folder of sites has it.
+# Rewrites the host to its name in `sites/`.
 PLAIN_HOST = {
     "handler": "headers",
     "request": {
@@ -212,9 +214,9 @@ PLAIN_HOST = {
 
 
 def _missing_routes(settings: Settings, late: Sequence[Route]) -> list[Route]:
-    """Return what is tried where there is no such file."""
+    """Return the routes for a path that is no file."""
     is_host = {"vars_regexp": {"{http.request.host}": {"pattern": HOST_PATTERN}}}
-    page_routes = [{"handle": [_FOR_A_PAGE]}, *_clean_routes(settings), *fallback_routes(settings)]
+    page_routes = [{"handle": [_PAGE_HEADERS]}, *_clean_address_routes(settings), *fallback_routes(settings)]
     return [
         {"match": [{"not": [is_host]}], "handle": [pages.not_found()], "terminal": True},
         *late,
@@ -223,64 +225,66 @@ def _missing_routes(settings: Settings, late: Sequence[Route]) -> list[Route]:
     ]
 
 
-# Whatever is sent now is a page, and not the file that its address made it look like.
-_FOR_A_PAGE = {
+# Replaces the headers that were set for the file type of the address: the response is a page.
+_PAGE_HEADERS = {
     "handler": "headers",
     "response": {"delete": ["Content-Type"], "set": {"Cache-Control": [REVALIDATED]}},
 }
 
 
 def closing_routes(settings: Settings) -> list[Route]:
-    """Return what is said where a host has nothing for a request."""
-    switched_off = file_is(literal(settings.folder("disabled")), "/{http.request.host}")
+    """Return the routes that answer "disabled" or "not found"."""
+    is_disabled = file_is(literal(settings.folder("disabled")), "/{http.request.host}")
     return [
-        {"match": [switched_off], "handle": [pages.disabled()], "terminal": True},
+        {"match": [is_disabled], "handle": [pages.disabled()], "terminal": True},
         {"handle": [pages.not_found()]},
     ]
 
 
-def _clean_routes(settings: Settings) -> list[Route]:
-    """Serve `/about` from `about.html`, and send `/about/` there.
+def _clean_address_routes(settings: Settings) -> list[Route]:
+    """Serve `/about` from `about.html`, and redirect `/about/` to `/about`.
 
-    The file server does the same for `about/index.html`, the other way around: links in it are relative to `/about/`.
+    The file server redirects the other way for `about/index.html`: its links are relative to `/about/`.
     """
     page = file_is(_root(settings), "{http.request.uri.path}.html")
-    # Without a name there is no page; and in a pattern a backslash would make another name of what follows it.
-    nameless = {"path": ["*/", r"*\*"]}
-    # Two slashes at the start of a `Location` would be another host.
-    is_ours = {"vars_regexp": {"{http.request.uri}": {"pattern": "^/[^/]"}}}
-    there = {"handler": "static_response", "status_code": 308, "headers": {"Location": ["{http.request.uri}"]}}
+    # A path that ends with a slash names no page, and a backslash would quote the next character of the pattern.
+    not_a_page = {"path": ["*/", r"*\*"]}
+    # A `Location` that starts with two slashes would name another host.
+    is_same_host = {"vars_regexp": {"{http.request.uri}": {"pattern": "^/[^/]"}}}
+    redirect = {"handler": "static_response", "status_code": 308, "headers": {"Location": ["{http.request.uri}"]}}
     with_ending = {"handler": "rewrite", "path_regexp": [{"find": "$", "replace": ".html"}]}
     without_slash: list[Route] = [
         {"handle": [{"handler": "rewrite", "strip_path_suffix": "/"}]},
-        {"match": [{"not": [nameless], **is_ours, **page}], "handle": [there], "terminal": True},
+        {"match": [{"not": [not_a_page], **is_same_host, **page}], "handle": [redirect], "terminal": True},
     ]
     return [
         {"match": [{"path": ["*/"], "not": [{"path": ["/"]}]}], "handle": [subroute(without_slash)]},
-        {"match": [{"not": [nameless], **page}], "handle": [with_ending, _files(_root(settings))], "terminal": True},
+        {"match": [{"not": [not_a_page], **page}], "handle": [with_ending, _files(_root(settings))], "terminal": True},
     ]
 
 
 def fallback_routes(settings: Settings, *, after_error: bool = False) -> list[Route]:
-    """Serve the site's own page for what is not there, else the single page of an application.
+    """Serve the site's 404.html, else the page of a single-page application.
 
-    `after_error`: where Caddy refused to look, it would give its own status to the page, whatever was asked.
+    `after_error`: in error routes Caddy would send the page with the status of the error.
     """
-    single = {"status_code": 200} if after_error else {}
+    status = {"status_code": 200} if after_error else {}
     return [
-        {"handle": [_FOR_A_PAGE]},
-        _fallback(settings, OWN_404, [_WHOLE, _files(_root(settings), status_code=404)]),
-        _fallback(settings, SINGLE_PAGE, [*([_WHOLE] if after_error else []), _files(_root(settings), **single)]),
+        {"handle": [_PAGE_HEADERS]},
+        _fallback(settings, OWN_404, [_UNCONDITIONAL, _files(_root(settings), status_code=404)]),
+        _fallback(
+            settings, SINGLE_PAGE, [*([_UNCONDITIONAL] if after_error else []), _files(_root(settings), **status)]
+        ),
     ]
 
 
 def _fallback(settings: Settings, name: str, handle: list[dict[str, Any]]) -> Route:
-    there = {"handler": "rewrite", "uri": f"/{name}"}
-    return {"match": [file_is(_root(settings), f"/{name}")], "handle": [there, *handle], "terminal": True}
+    rewrite = {"handler": "rewrite", "uri": f"/{name}"}
+    return {"match": [file_is(_root(settings), f"/{name}")], "handle": [rewrite, *handle], "terminal": True}
 
 
-# A page whose status is set has to be sent whole: "not modified" or "partial" would be overwritten with that status.
-_WHOLE = {
+# A page with a fixed status is sent whole: the status would replace that of a "not modified" or "partial" response.
+_UNCONDITIONAL = {
     "handler": "headers",
     "request": {
         "delete": ["If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Range"],
@@ -289,5 +293,5 @@ _WHOLE = {
 
 
 def literal(path: Path) -> str:
-    """Return the path so that Caddy takes no part of it for a placeholder."""
+    """Return the path with Caddy's placeholder braces escaped."""
     return str(path).replace("{", r"\{").replace("}", r"\}")

@@ -1,8 +1,8 @@
-"""TLS of the public gateway: certificates on demand, each only for a name that the platform answers for.
+"""TLS of the gateway: certificates on demand for hosts that the platform serves.
 
-Names are looked up and not configured, so there is no list to get certificates for: the first handshake for a name gets
-one, after the API said that the name is ours to serve. Without that question anybody could point names here and use up
-what the certificate authority grants us.
+Hosts are not configured, so there is no list to get certificates for: the first TLS handshake for a host gets one,
+after the API confirmed that the platform serves that host. Without this check, foreign DNS names that point here would
+use up the rate limit of the certificate authority.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ CertificateStatus = Literal["none", "pending", "issued", "failed"]
 
 ASK_PATH = "/.well-known/moorage/tls-ask"
 HTTPS = 443
-SECURE = "secure"  # the server that speaks TLS
-# Caddy gets the certificate while the client waits, and an authority that validates from several places takes seconds.
-# After a failure Caddy tries again for minutes, and lets the client wait.
+SECURE = "secure"  # name of the server with TLS
+# The client waits while Caddy gets the certificate, and an authority that validates from several networks takes
+# seconds. After a failure Caddy retries for minutes, and the client keeps waiting.
 ISSUE_TIMEOUT_S = 45.0
 LOCK_KEPT_S = 30.0
 
@@ -39,11 +39,11 @@ _CHALLENGES = "/.well-known/acme-challenge/*"
 
 
 def apply_tls(config: dict[str, Any], settings: Settings, certificate: str = "") -> dict[str, Any]:
-    """Add TLS to the gateway's configuration, in place, and return it; as it is where a proxy in front ends TLS.
+    """Add TLS to Caddy's configuration in place and return it; safe to repeat.
 
-    `certificate` is the fingerprint of the operator's own, if there is one: names that it is valid for get no other.
-    Safe to repeat. The server that speaks TLS is a copy of the plain one, routes and all; the plain one sends visitors
-    on to it.
+    Without an https port, a proxy in front terminates TLS and nothing changes. `certificate` is the fingerprint of the
+    operator's certificate, if any: hosts that it covers get no other. The server with TLS is a copy of the plain
+    server; the plain one redirects to it.
     """
     servers = config["apps"]["http"]["servers"]
     if not settings.https_port or SECURE in servers:
@@ -65,14 +65,14 @@ def apply_tls(config: dict[str, Any], settings: Settings, certificate: str = "")
 def _secure(plain: dict[str, Any], settings: Settings) -> dict[str, Any]:
     return {
         **copy.deepcopy(plain),
-        "listen": [_address(settings.host, settings.https_port)],
+        "listen": [address(settings.host, settings.https_port)],
         "protocols": ["h1", "h2"],
         "tls_connection_policies": [{}],
     }
 
 
 def _redirect(settings: Settings) -> dict[str, Any]:
-    """Send a visitor to the same address under https; what is asked from this machine itself is answered as it is."""
+    """Redirect to https, except requests from this machine to its own names."""
     port = "" if settings.https_port == HTTPS else f":{settings.https_port}"
     own_names = sorted({"localhost", "127.0.0.1", "ready.invalid"})
     return {
@@ -113,12 +113,12 @@ def _issuer(settings: Settings) -> dict[str, Any]:
 
 
 def _ask_url(settings: Settings) -> str:
-    return f"http://{_address(_reachable(settings.host), settings.api_port)}{ASK_PATH}"
+    return f"http://{address(reachable(settings.host), settings.api_port)}{ASK_PATH}"
 
 
 @dataclass(frozen=True)
 class GatewayCertificates:
-    """The certificates of this machine's gateway, as the features that own names see them."""
+    """Certificates of this machine's gateway, for the products that own hosts."""
 
     settings: Settings
     timeout_s: float = ISSUE_TIMEOUT_S
@@ -134,7 +134,7 @@ class GatewayCertificates:
 
 
 def certificate_status(settings: Settings, host: str, clock: Clock | None = None) -> CertificateStatus:
-    """Look at what the gateway has stored: `issued` for a certificate that is valid, `pending` while it gets one."""
+    """Return `issued` for a valid stored certificate, `pending` while Caddy gets one."""
     if not is_host(host):
         return "none"
     if settings.https_port and operator_certificate.is_covered(settings, host):
@@ -148,30 +148,30 @@ def certificate_status(settings: Settings, host: str, clock: Clock | None = None
 
 
 async def ensure_certificate(settings: Settings, host: str, *, timeout_s: float = ISSUE_TIMEOUT_S) -> CertificateStatus:
-    """Have the gateway get a certificate for a name, by asking it for one as a visitor would; safe to repeat.
+    """Make Caddy get a certificate with a TLS handshake for the host; safe to repeat.
 
-    Return `issued` once the gateway shows it, `failed` where it refused or got none in time, `pending` where it could
-    not be asked, and `none` where it speaks no TLS.
+    Return `issued` if the handshake shows a valid certificate, `failed` if Caddy refused or got none in time, `pending`
+    if Caddy cannot be reached, and `none` without TLS.
     """
     if not settings.https_port or not is_host(host):
         return "none"
     try:
         async with asyncio.timeout(timeout_s):
-            shown = await _shown_certificate(settings, host, timeout_s)
+            certificate = await _served_certificate(settings, host, timeout_s)
     except (ssl.SSLError, TimeoutError):
         return "failed"
     except OSError:
         return "pending"
-    return "issued" if _matches(shown, host, datetime.now(UTC)) else "failed"
+    return "issued" if _matches(certificate, host, datetime.now(UTC)) else "failed"
 
 
-async def _shown_certificate(settings: Settings, host: str, timeout_s: float) -> x509.Certificate:
-    # Who signed it is for visitors to judge: a private authority is not one that this process trusts.
+async def _served_certificate(settings: Settings, host: str, timeout_s: float) -> x509.Certificate:
+    # The signature is not checked: this process need not trust the operator's private authority.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     _, writer = await asyncio.open_connection(
-        _reachable(settings.host),
+        reachable(settings.host),
         settings.https_port,
         ssl=context,
         server_hostname=host,
@@ -185,7 +185,7 @@ async def _shown_certificate(settings: Settings, host: str, timeout_s: float) ->
 
 
 def _is_held(lock: Path, now: datetime) -> bool:
-    """Tell whether the gateway holds a lock, which it touches every few seconds; one that died leaves its behind."""
+    """Return whether Caddy holds a lock, which it touches every few seconds."""
     try:
         touched = lock.stat().st_mtime
     except OSError:
@@ -209,9 +209,10 @@ def _matches(certificate: x509.Certificate, host: str, now: datetime) -> bool:
     return is_current and any(is_match(name, host) for name in names.get_values_for_type(x509.DNSName))
 
 
-def _address(host: str, port: int) -> str:
+def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _reachable(host: str) -> str:
+def reachable(host: str) -> str:
+    """Return the address to connect to for a server that listens on `host`."""
     return _LISTENING.get(host, host)
