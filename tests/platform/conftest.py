@@ -34,5 +34,5 @@ def data(tmp_path: Path, filled: Path) -> Path:
 def file(tmp_path: Path, data: Path) -> Path:
     """A good backup of `data`."""
     target = tmp_path / "good.tar.gz"
-    backup.back_up(settings_for(data), target, snapshot=None, say=quiet)
+    backup.back_up(settings_for(data), target, snapshot=None, report=quiet)
     return target

@@ -61,7 +61,7 @@ def test_only_what_the_rest_can_be_rebuilt_from_is_in_it(
     with socket.socket(socket.AF_UNIX) as sock:
         monkeypatch.chdir(data / "databases/7")  # The path of a unix socket must be short.
         sock.bind(".s.PGSQL")
-        made = backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, say=quiet)
+        made = backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, report=quiet)
 
     assert set(made.files) == {
         "instance",
@@ -131,8 +131,8 @@ def test_what_was_committed_before_a_crash_is_in_the_backup(tmp_path: Path) -> N
         process.kill()
     assert (data / "store/moorage.db-wal").stat().st_size > 0
 
-    backup.back_up(settings_for(data), file, snapshot=None, say=quiet)
-    restore.restore(settings_for(copy), file, force=False, running=False, say=quiet)
+    backup.back_up(settings_for(data), file, snapshot=None, report=quiet)
+    restore.restore(settings_for(copy), file, force=False, running=False, report=quiet)
 
     assert in_store(copy, secret_of) == "hunter2"
 
@@ -155,13 +155,13 @@ def test_a_store_on_postgresql_is_left_to_pg_dump_and_said_so(data: Path, tmp_pa
 
 def test_files_only_is_refused_where_the_store_is_a_file(data: Path, tmp_path: Path) -> None:
     with pytest.raises(CannotBackUp, match="part of a backup"):
-        backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, say=quiet, files_only=True)
+        backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, report=quiet, files_only=True)
 
 
 @pytest.mark.parametrize("name", ["data/store/b", "data/keys/b", "nowhere/b"])
 def test_a_place_that_cannot_hold_the_backup_is_refused(data: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(CannotBackUp):
-        backup.back_up(settings_for(data), tmp_path / name, snapshot=None, say=quiet)
+        backup.back_up(settings_for(data), tmp_path / name, snapshot=None, report=quiet)
 
     assert not (tmp_path / name).exists()
 
@@ -170,7 +170,7 @@ def test_a_link_in_the_data_is_refused_by_name(data: Path, tmp_path: Path) -> No
     (data / "artifacts/link").symlink_to("/etc/passwd")
 
     with pytest.raises(CannotBackUp, match="artifacts/link is a link"):
-        backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, say=quiet)
+        backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, report=quiet)
 
 
 def test_a_folder_without_a_store_is_refused_and_not_made(tmp_path: Path) -> None:
@@ -189,17 +189,19 @@ def test_a_file_that_goes_away_meanwhile_starts_the_copy_over(tmp_path: Path) ->
         asked.append(1)
         return data / ("gone.db" if len(asked) == 1 else "store/moorage.db")
 
-    made = backup.back_up(settings_for(data), tmp_path / "b", snapshot=snapshot, say=quiet)
+    made = backup.back_up(settings_for(data), tmp_path / "b", snapshot=snapshot, report=quiet)
 
     assert len(asked) == 2
-    assert made == archive.scan(tmp_path / "b", say=quiet)
+    assert made == archive.scan(tmp_path / "b", report=quiet)
 
 
 def test_files_that_never_hold_still_end_the_backup_without_a_file(tmp_path: Path) -> None:
     in_store(tmp_path / "data", fill)
 
     with pytest.raises(CannotBackUp, match="keep changing"):
-        backup.back_up(settings_for(tmp_path / "data"), tmp_path / "b", snapshot=lambda: tmp_path / "gone", say=quiet)
+        backup.back_up(
+            settings_for(tmp_path / "data"), tmp_path / "b", snapshot=lambda: tmp_path / "gone", report=quiet
+        )
 
     assert not list(tmp_path.glob("b*"))
 

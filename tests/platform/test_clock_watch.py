@@ -85,12 +85,12 @@ async def test_a_step_of_the_clock_is_logged_and_counted_and_others_are_told(
     machine.pass_time(SECOND_MS)
 
     with structlog.testing.capture_logs() as logged:
-        before = await watch.look()
+        before = await watch.check()
         clock.advance(step_ms)
         machine.pass_time(SECOND_MS)
-        found = await watch.look()
+        found = await watch.check()
         machine.pass_time(SECOND_MS)
-        after = await watch.look()
+        after = await watch.check()
 
     assert (before, found, after) == (0, step_ms, 0)
     assert warnings(logged) == [f"the clock was set {event}"]
@@ -104,7 +104,7 @@ async def test_a_clock_that_runs_evenly_is_trusted_whatever_the_pauses_are(machi
     with structlog.testing.capture_logs() as logged:
         for pause_ms in (SECOND_MS, 30 * DAY_MS, 1):
             machine.pass_time(pause_ms)
-            await watch.look()
+            await watch.check()
 
     assert logged == []
     assert machine.clock.trusted_now() == machine.clock.now()
@@ -114,13 +114,13 @@ async def test_after_a_step_forward_ages_count_as_before_for_a_day(machine: Mach
     watch, began = await machine.started(), clock.now()
 
     clock.advance(YEAR_MS)
-    await watch.look()
+    await watch.check()
     at_once = clock.trusted_now()
     machine.pass_time(DAY_MS - 1)
-    await watch.look()
+    await watch.check()
     later = clock.trusted_now()
     machine.pass_time(1)
-    await watch.look()
+    await watch.check()
 
     assert at_once == began
     assert later == began + DAY_MS - 1
@@ -130,10 +130,10 @@ async def test_after_a_step_forward_ages_count_as_before_for_a_day(machine: Mach
 async def test_a_step_back_takes_back_the_distrust(machine: Machine, clock: ManualClock) -> None:
     watch = await machine.started()
     clock.advance(YEAR_MS)
-    await watch.look()
+    await watch.check()
 
     clock.advance(-YEAR_MS)
-    await watch.look()
+    await watch.check()
 
     assert clock.distrusted_ms == 0
 
@@ -142,7 +142,7 @@ async def test_a_step_back_takes_back_the_distrust(machine: Machine, clock: Manu
 async def test_the_distrust_outlasts_a_restart(machine: Machine, clock: ManualClock, is_rebooted: bool) -> None:
     watch = await machine.started()
     clock.advance(YEAR_MS)
-    await watch.look()
+    await watch.check()
     clock.distrusted_ms = 0  # Another process has another object.
     if is_rebooted:
         machine.reboot()
@@ -152,7 +152,7 @@ async def test_the_distrust_outlasts_a_restart(machine: Machine, clock: ManualCl
     again = await machine.started()
     during = clock.distrusted_ms
     machine.pass_time(DAY_MS)
-    await again.look()
+    await again.check()
 
     assert during == YEAR_MS
     assert clock.distrusted_ms == 0
@@ -187,13 +187,13 @@ async def test_a_sweep_with_a_clock_ahead_deletes_nothing_that_is_younger_than_i
     session = await log_in(db, user)
     await db.write(lambda tx: freed_names.rest(tx, org.id, NameKind.PROJECT, "pier"))
     clock.advance(YEAR_MS)
-    await watch.look()
+    await watch.check()
 
     await db.write(lambda tx: chores.sweep(tx, chores.Sweep()))
     refused = await api.get("/v1/me", token=session)
     resting = await db.read(lambda tx: freed_names.is_resting(tx, org.id + 1, NameKind.PROJECT, "pier"))
     clock.advance(-YEAR_MS)
-    await watch.look()
+    await watch.check()
 
     assert refused.status == 401
     assert resting
@@ -206,9 +206,9 @@ async def test_a_sweep_deletes_what_is_old_once_the_clock_is_trusted_again(
     watch, user = await machine.started(), await make_user(machine.db)
     await log_in(machine.db, user)
     clock.advance(YEAR_MS)
-    await watch.look()
+    await watch.check()
     machine.pass_time(DAY_MS)
-    await watch.look()
+    await watch.check()
 
     await machine.db.write(lambda tx: chores.sweep(tx, chores.Sweep()))
 

@@ -28,8 +28,7 @@ from tests.runtime.database_servers.server_support import (
     until,
 )
 
-from moorage.platform.backups import backup, database_copies, restore
-from moorage.platform.backups import freezing as holding
+from moorage.platform.backups import backup, database_copies, freezing, restore
 from moorage.platform.backups.archive import CannotRestore
 from moorage.runtime.sandbox.usage import process_tree
 
@@ -53,8 +52,8 @@ sys.stdin.read()
 """
 HOLDS = """
 import sys, time
-from moorage.platform.backups import freezing as holding
-with holding.held([(int(sys.argv[1]), int(sys.argv[2]))]):
+from moorage.platform.backups import freezing
+with freezing.frozen([(int(sys.argv[1]), int(sys.argv[2]))]):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -134,7 +133,7 @@ def test_a_copy_under_writes_starts_and_holds_all_that_was_acknowledged_before(l
     assert len(found) > before
     assert numbers(server) == list(range(writer.acknowledged + 1))
     assert writer.failures == []
-    assert any(line.startswith("database 7 was held for ") for line in said)
+    assert any(line.startswith("database 7 was stopped for ") for line in said)
     assert not (lab.home / "databases/.backup").exists()
 
 
@@ -145,8 +144,8 @@ def test_a_backup_of_a_running_database_comes_back_with_its_owners(lab: Lab, nam
     copy = lab.home / "copy"
     server.ask("INSERT INTO t VALUES (0, 'kept')")
 
-    backup.back_up(settings_for(lab.home), tmp_path / "b", snapshot=None, say=quiet)
-    restore.restore(settings_for(copy), tmp_path / "b", force=False, running=False, say=quiet)
+    backup.back_up(settings_for(lab.home), tmp_path / "b", snapshot=None, report=quiet)
+    restore.restore(settings_for(copy), tmp_path / "b", force=False, running=False, report=quiet)
 
     other = reborn(lab, server, copy / "databases/7/s1")
     assert other.ask("SELECT * FROM t") == [(0, "kept")]
@@ -157,10 +156,10 @@ def test_a_backup_of_a_running_database_comes_back_with_its_owners(lab: Lab, nam
 def test_nothing_is_restored_under_a_server_that_outlived_its_platform(lab: Lab, tmp_path: Path) -> None:
     in_store(lab.home, fill)
     server = database(lab, POSTGRESQL)
-    backup.back_up(settings_for(lab.home), tmp_path / "b", snapshot=None, say=quiet)
+    backup.back_up(settings_for(lab.home), tmp_path / "b", snapshot=None, report=quiet)
 
     with pytest.raises(CannotRestore, match="database servers run"):
-        restore.restore(settings_for(lab.home), tmp_path / "b", force=True, running=False, say=quiet)
+        restore.restore(settings_for(lab.home), tmp_path / "b", force=True, running=False, report=quiet)
 
     assert numbers(server) == []
 
@@ -215,8 +214,8 @@ def test_servers_go_on_when_who_held_them_is_killed(lab: Lab) -> None:
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        stopped = holding.below([found.shim])
-        were_still = [holding.is_still(pid) for pid in stopped]
+        stopped = freezing.descendants([found.shim])
+        were_still = [freezing.is_stopped(pid) for pid in stopped]
 
         os.kill(holder.pid, signal.SIGKILL)
 
@@ -232,16 +231,16 @@ def test_processes_that_are_started_all_the_time_are_all_held() -> None:
         started = process_tree.started(process.pid)
         assert started is not None
         shims = [(process.pid, started)]
-        until(lambda: len(holding.below(shims)) > 3, "forks")
+        until(lambda: len(freezing.descendants(shims)) > 3, "forks")
 
-        with holding.held(shims) as stopped:
-            seen = holding.below(shims)
-            are_still = all(map(holding.is_still, seen))
-        until(lambda: not holding.below(shims) <= stopped, "others")
+        with freezing.frozen(shims) as stopped:
+            seen = freezing.descendants(shims)
+            are_still = all(map(freezing.is_stopped, seen))
+        until(lambda: not freezing.descendants(shims) <= stopped, "others")
 
         assert are_still
         assert seen <= stopped
-        for pid in holding.below(shims):
+        for pid in freezing.descendants(shims):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.communicate()

@@ -32,7 +32,7 @@ def test_a_restore_that_is_killed_leaves_the_old_data_and_the_next_one_succeeds(
     file, other = tmp_path / "b.tar.gz", tmp_path / "other"
     in_store(other, fill)
     write(other / "artifacts/large", random.Random(1).randbytes(24 * 2**20))
-    backup.back_up(settings_for(other), file, snapshot=None, say=quiet)
+    backup.back_up(settings_for(other), file, snapshot=None, report=quiet)
     before = tree(data, *SAVED)
 
     staged = data / "restore.partial/artifacts/large"
@@ -49,7 +49,7 @@ def test_a_restore_that_is_killed_leaves_the_old_data_and_the_next_one_succeeds(
 def test_data_that_is_there_is_replaced_only_by_force_and_then_kept_in_the_trash(data: Path, tmp_path: Path) -> None:
     other, file = tmp_path / "other", tmp_path / "other.tar.gz"
     in_store(other, fill)
-    backup.back_up(settings_for(other), file, snapshot=None, say=quiet)
+    backup.back_up(settings_for(other), file, snapshot=None, report=quiet)
     before = tree(data, "store/moorage.db", "artifacts", "databases", "keys")
 
     refused = moorage("restore", file, "--data", data)
@@ -71,7 +71,7 @@ def test_a_folder_whose_lock_is_held_is_not_restored_into(data: Path, file: Path
     before = tree(data)
 
     with pytest.raises(DataFolderInUse):
-        restore.restore(settings_for(data), file, force=True, running=False, say=quiet)
+        restore.restore(settings_for(data), file, force=True, running=False, report=quiet)
 
     lock.release()
     assert tree(data) == before
@@ -98,8 +98,8 @@ def test_root_gives_files_back_to_whom_they_belonged(data: Path, tmp_path: Path)
         os.chown(server, 200_010, 200_010)
     owner = (server.stat().st_uid, server.stat().st_gid)
 
-    backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, say=quiet)
-    restore.restore(settings_for(tmp_path / "copy"), tmp_path / "b", force=False, running=False, say=quiet)
+    backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, report=quiet)
+    restore.restore(settings_for(tmp_path / "copy"), tmp_path / "b", force=False, running=False, report=quiet)
 
     found = (tmp_path / "copy/databases/7/base/1").stat()
     assert (found.st_uid, found.st_gid) == owner
@@ -180,7 +180,7 @@ def test_an_archive_that_is_not_as_it_was_made_changes_nothing(data: Path, file:
     before = tree(data.parent)
 
     with pytest.raises(CannotRestore, match=why):
-        restore.restore(settings_for(data), file, force=True, running=False, say=quiet)
+        restore.restore(settings_for(data), file, force=True, running=False, report=quiet)
 
     assert tree(data.parent) == before
 
@@ -206,7 +206,7 @@ def test_an_archive_with_a_flipped_bit_is_refused(data: Path, file: Path) -> Non
     for position in harmful:
         file.write_bytes(flipped(good, position))
         with pytest.raises(BadArchive):
-            restore.restore(settings_for(data), file, force=True, running=False, say=quiet)
+            restore.restore(settings_for(data), file, force=True, running=False, report=quiet)
 
     assert len(harmful) > 20
     assert tree(data) == before
@@ -217,7 +217,7 @@ def test_a_file_that_was_cut_short_is_refused(data: Path, file: Path, kept: int)
     file.write_bytes(file.read_bytes()[:kept])
 
     with pytest.raises(BadArchive, match="nothing was changed"):
-        restore.restore(settings_for(data.parent / "copy"), file, force=False, running=False, say=quiet)
+        restore.restore(settings_for(data.parent / "copy"), file, force=False, running=False, report=quiet)
 
     assert not (data.parent / "copy").exists()
 
@@ -240,7 +240,7 @@ def test_modes_that_would_give_something_away_are_not_restored(data: Path, file:
         for entry in (*manifest["files"].values(), *manifest["folders"].values()):
             entry["mode"] = 0o7777
 
-    restore.restore(settings_for(copy), edited(file, open_wide), force=False, running=False, say=quiet)
+    restore.restore(settings_for(copy), edited(file, open_wide), force=False, running=False, report=quiet)
 
     modes = {name: mode for name, (mode, _) in tree(copy, *SAVED).items()}
     assert modes["keys/master_key"] == modes["store/moorage.db"] == 0o600

@@ -19,8 +19,8 @@ def test_volumes_come_back_with_their_owners_and_modes(data: Path, tmp_path: Pat
     if os.getuid() == 0:
         os.chown(data / "volumes/3/notes/a.txt", 500_000_003, 500_000_003)
 
-    backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, say=quiet)
-    restore.restore(settings_for(tmp_path / "copy"), tmp_path / "b", force=False, running=False, say=quiet)
+    backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, report=quiet)
+    restore.restore(settings_for(tmp_path / "copy"), tmp_path / "b", force=False, running=False, report=quiet)
 
     restored = tmp_path / "copy/volumes/3/notes/a.txt"
     assert tree(tmp_path / "copy", "volumes") == tree(data, "volumes")
@@ -37,7 +37,7 @@ def test_what_is_no_file_is_left_out_and_said(data: Path, tmp_path: Path, monkey
     with socket.socket(socket.AF_UNIX) as sock:
         monkeypatch.chdir(data / "volumes/3")
         sock.bind("door")
-        made = backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, say=said.append)
+        made = backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, report=said.append)
 
     assert [name for name in made.files if name.startswith("volumes/")] == ["volumes/3/a.txt"]
     assert any("left out of volumes: 4 " in line for line in said)
@@ -55,7 +55,7 @@ def test_an_app_that_never_stops_writing_does_not_keep_it_from_being_backed_up(d
     writer = threading.Thread(target=go_on)
     writer.start()
     try:
-        made = backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, say=quiet)
+        made = backup.back_up(settings_for(data), tmp_path / "b", snapshot=None, report=quiet)
     finally:
         done.set()
         writer.join()

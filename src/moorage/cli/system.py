@@ -16,7 +16,7 @@ from moorage.cli.client import DataOption, ask, data_folder, fail, is_running, l
 from moorage.core.db.lock import DataFolderInUse
 from moorage.settings import BadSettings, Settings
 
-audit_app = typer.Typer(help="The activity feed's seals.", no_args_is_help=True)
+audit_app = typer.Typer(help="Integrity of the activity feed.", no_args_is_help=True)
 
 Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup, such as moorage-2030-01-31.tar.gz.")]
 
@@ -31,9 +31,9 @@ def _doctor(
     data: DataOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Check this machine: what the platform needs, what is missing, and how to get it.
+    """Check this machine for the platform's requirements, with a fix for each gap.
 
-    Ends with code 1 when something is missing that the platform cannot do without.
+    Exits with code 1 if a requirement is missing.
     """
     from moorage.platform.doctor import checks as doctor
 
@@ -44,10 +44,10 @@ def _doctor(
             doctor.Check("settings", doctor.State.OK, f"{len(settings.model_fields_set)} differ from defaults")
         )
     except BadSettings as error:
-        # The machine is worth a look even so; the defaults stand in for what cannot be read.
+        # The machine is checked all the same, with default settings.
         settings = Settings.model_construct(data=data_folder(data))
         text = "; ".join(str(error).splitlines())
-        checks.append(doctor.Check("settings", doctor.State.FAIL, text, "set these variables to what is asked for"))
+        checks.append(doctor.Check("settings", doctor.State.FAIL, text, "correct these variables"))
     checks += doctor.run(settings, running=is_running(data))
     typer.echo(json.dumps(doctor.as_json(checks), indent=2) if as_json else doctor.as_text(checks))
     if doctor.has_failed(checks):
@@ -61,17 +61,19 @@ def _backup(
         bool, typer.Option("--files-only", help="Leave out the store, because it is on PostgreSQL.")
     ] = False,
 ) -> None:
-    """Write the store, artifacts, databases and keys to one file; the platform may run meanwhile.
+    """Back up the store, artifacts, databases and keys to one file, also while the platform runs.
 
-    The file is read back and checked before it gets its name. It holds the keys: keep it as safe as them.
+    The file gets its name after it was read back and checked. It contains the keys: protect it as well as them.
     """
     from moorage.platform.backups import backup
 
     settings = load(data)
     snapshot = (lambda: Path(ask(data, "snapshot"))) if is_running(data) else None
     with _explained("make the backup", "no backup was made"):
-        made = backup.back_up(settings, file.absolute(), snapshot=snapshot, say=typer.echo, files_only=files_only)
-    typer.echo(f"backup succeeded: {file} ({len(made.files)} files, {made.size / 2**20:.1f} MB before packing)")
+        manifest = backup.back_up(
+            settings, file.absolute(), snapshot=snapshot, report=typer.echo, files_only=files_only
+        )
+    typer.echo(f"backup succeeded: {file} ({len(manifest.files)} files, {manifest.size / 2**20:.1f} MB before packing)")
     if settings.master_key.get_secret_value():
         typer.echo("keep MOORAGE_MASTER_KEY too: the secrets in this backup cannot be read without it")
     if settings.artifacts_url:
@@ -87,13 +89,13 @@ def _restore(
         bool, typer.Option("--force", help="Replace the data that is there; it is moved to the trash folder.")
     ] = False,
 ) -> None:
-    """Put a backup in place; the platform must be stopped. Until all of it is checked, nothing is changed."""
+    """Restore a backup after a complete check; the platform must be stopped."""
     from moorage.platform.backups import restore
 
     settings = load(data)
     with _explained("restore", "nothing was changed"):
         manifest, trash = restore.restore(
-            settings, file.absolute(), force=force, running=is_running(data), say=typer.echo
+            settings, file.absolute(), force=force, running=is_running(data), report=typer.echo
         )
     typer.echo(f"restored {len(manifest.files)} files of {manifest.created_at} into {settings.data}")
     if trash is not None:
@@ -104,8 +106,8 @@ def _restore(
 
 
 @contextlib.contextmanager
-def _explained(what: str, outcome: str) -> Iterator[None]:
-    """End with a reason, not with a traceback, where the machine or the data stand in the way."""
+def _explained(action: str, outcome: str) -> Iterator[None]:
+    """Exit with a message instead of a traceback for errors of machine or data."""
     from moorage.platform.backups.archive import CannotRestore
     from moorage.platform.backups.backup import CannotBackUp
 
@@ -114,20 +116,20 @@ def _explained(what: str, outcome: str) -> Iterator[None]:
     except (CannotBackUp, CannotRestore, DataFolderInUse) as error:
         fail(str(error))
     except json.JSONDecodeError:
-        fail(f"cannot {what}: the platform could not copy its store, its log says why; {outcome}")
+        fail(f"cannot {action}: the platform could not copy its store, its log says why; {outcome}")
     except (OSError, sqlite3.Error) as error:
-        fail(f"cannot {what}: {error}; {outcome}")
+        fail(f"cannot {action}: {error}; {outcome}")
 
 
 @audit_app.command("verify")
 def verify(data: DataOption = None) -> None:
-    """Check that no row of the activity feed was changed, removed or added behind the platform's back."""
-    found = ask(data, "verify-audit") if is_running(data) else asyncio.run(_verify_stopped(data))
-    for broken in found["broken"]:
+    """Check that no row of the activity feed was changed, removed or added outside of the platform."""
+    result = ask(data, "verify-audit") if is_running(data) else asyncio.run(_verify_stopped(data))
+    for broken in result["broken"]:
         typer.echo(f"organization {broken['organization']}, row {broken['row']}: {broken['why']}", err=True)
-    if found["broken"]:
+    if result["broken"]:
         fail("the activity feed was tampered with")
-    typer.echo(f"all {found['rows']} rows hold")
+    typer.echo(f"all {result['rows']} rows hold")
 
 
 async def _verify_stopped(data: Path | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The processes of the platform, and what its operator does with them."""
+"""The platform's processes, and the operator's tools: backup, restore, doctor."""
 
 import gc
 
-# Loading a process makes many objects, nearly all of which stay: looking through them again and again while there are
-# ever more of them takes a tenth of the time of a start. `http.server.settle_memory` settles what comes after.
+# The start of a process creates many objects, and nearly all of them stay. Garbage collections during the imports take
+# a tenth of the start time. `http.server.settle_memory` sets the thresholds for the time after.
 gc.set_threshold(50_000, 20, 50)

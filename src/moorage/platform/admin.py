@@ -1,7 +1,7 @@
-"""The operator's door: commands over a unix socket in the data folder.
+"""The operator's socket: commands over a unix socket in the data folder.
 
-Whoever can open the socket (mode 0600) has a shell on the host as the platform's user; that is the credential. One
-request per connection: a JSON line in, a JSON line out.
+The socket has mode 0600, so only processes of the platform's user can connect; that is the authentication. One request
+per connection: one JSON line in each direction.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class AdminServer:
         """Serve until cancelled."""
         path = socket_path(self.db.env.settings)
         if _is_served(path):
-            # With PostgreSQL several processes may share a folder; one of them answers the operator.
+            # With PostgreSQL several processes may share a data folder; one of them serves the operator.
             await asyncio.Event().wait()
         path.unlink(missing_ok=True)
-        before = os.umask(0o177)
+        previous_mask = os.umask(0o177)
         try:
             server = await asyncio.start_unix_server(self._serve, path=path, limit=LINE_LIMIT)
         finally:
-            os.umask(before)
+            os.umask(previous_mask)
         try:
             async with server:
                 await server.serve_forever()
@@ -73,7 +73,7 @@ class AdminServer:
 
     async def answer(self, request: Any) -> dict[str, Any]:
         if not isinstance(request, dict) or not isinstance(request.get("arguments") or {}, dict):
-            return {"ok": False, "error": "a request is an object: a command and its arguments"}
+            return {"ok": False, "error": "a request must be an object with `command` and `arguments`"}
         command = self.commands().get(str(request.get("command")))
         if command is None:
             return {"ok": False, "error": f"there is no command {request.get('command')!r}"}
@@ -87,18 +87,22 @@ class AdminServer:
     def commands(self) -> dict[str, Command]:
         return {
             "create-user": self._write(_create_user),
-            "approve": self._write(lambda tx, given: operator.approve(tx, given["email"]).email),
-            "suspend": self._write(lambda tx, given: operator.suspend(tx, given["email"], suspended=True).email),
-            "unsuspend": self._write(lambda tx, given: operator.suspend(tx, given["email"], suspended=False).email),
-            "verify-card": self._write(lambda tx, given: operator.set_card(tx, given["org"], verified=True)),
-            "unverify-card": self._write(lambda tx, given: operator.set_card(tx, given["org"], verified=False)),
-            "set-plan": self._write(lambda tx, given: operator.set_plan(tx, given["org"], given["plan"])),
+            "approve": self._write(lambda tx, arguments: operator.approve(tx, arguments["email"]).email),
+            "suspend": self._write(
+                lambda tx, arguments: operator.suspend(tx, arguments["email"], suspended=True).email
+            ),
+            "unsuspend": self._write(
+                lambda tx, arguments: operator.suspend(tx, arguments["email"], suspended=False).email
+            ),
+            "verify-card": self._write(lambda tx, arguments: operator.set_card(tx, arguments["org"], verified=True)),
+            "unverify-card": self._write(lambda tx, arguments: operator.set_card(tx, arguments["org"], verified=False)),
+            "set-plan": self._write(lambda tx, arguments: operator.set_plan(tx, arguments["org"], arguments["plan"])),
             "token": self._write(_token),
-            "databases": self._write(lambda tx, given: databases.list_all(tx)),
-            "stop-database": self._write(lambda tx, given: databases.stop(tx, given["id"])),
-            "start-database": self._write(lambda tx, given: databases.start(tx, given["id"])),
-            "undelete-database": self._write(lambda tx, given: databases.undelete(tx, given["id"])),
-            "github-claims": self._write(lambda tx, given: bindings.list_claims(tx)),
+            "databases": self._write(lambda tx, arguments: databases.list_all(tx)),
+            "stop-database": self._write(lambda tx, arguments: databases.stop(tx, arguments["id"])),
+            "start-database": self._write(lambda tx, arguments: databases.start(tx, arguments["id"])),
+            "undelete-database": self._write(lambda tx, arguments: databases.undelete(tx, arguments["id"])),
+            "github-claims": self._write(lambda tx, arguments: bindings.list_claims(tx)),
             "session": self._session,
             "rotate-keys": self._rotate,
             "verify-audit": self._verify_audit,
@@ -106,26 +110,26 @@ class AdminServer:
         }
 
     def _write(self, unit: Callable[[Tx, dict[str, Any]], Any]) -> Command:
-        async def run(given: dict[str, Any]) -> Any:
-            return await self.db.write(lambda tx: unit(tx, given))
+        async def run(arguments: dict[str, Any]) -> Any:
+            return await self.db.write(lambda tx: unit(tx, arguments))
 
         return run
 
-    async def _session(self, given: dict[str, Any]) -> str:
+    async def _session(self, arguments: dict[str, Any]) -> str:
         def unit(tx: Tx) -> str:
-            user = operator.get_user(tx, given["email"])
+            user = operator.get_user(tx, arguments["email"])
             return session_list.log_in(tx, self.sessions, user.id, device="moorage admin")
 
         return await self.db.write(unit)
 
-    async def _rotate(self, _given: dict[str, Any]) -> int:
+    async def _rotate(self, _arguments: dict[str, Any]) -> int:
         return await rotate(self.db)
 
-    async def _verify_audit(self, _given: dict[str, Any]) -> dict[str, Any]:
+    async def _verify_audit(self, _arguments: dict[str, Any]) -> dict[str, Any]:
         return await verify_audit(self.db)
 
-    async def _snapshot(self, _given: dict[str, Any]) -> str:
-        """Copy the store for a backup. It has a name of its own, so that backups push out no nightly snapshot."""
+    async def _snapshot(self, _arguments: dict[str, Any]) -> str:
+        """Copy the store under a fixed name, so that backups displace no nightly snapshot."""
         return str(await asyncio.to_thread(chores.copy_store, self.db.env.settings, "backup"))
 
 
@@ -139,7 +143,7 @@ def _is_served(path: Path) -> bool:
 
 
 async def rotate(db: Database) -> int:
-    """Re-encrypt every secret under the current key, some at a time. Return how many changed."""
+    """Re-encrypt all secrets under the current key; return the number changed."""
     total, after = 0, 0
     while True:
         after, changed = await db.write(lambda tx: vault.rotate_some(tx, after))  # noqa: B023 - awaited at once
@@ -149,7 +153,7 @@ async def rotate(db: Database) -> int:
 
 
 async def verify_audit(db: Database) -> dict[str, Any]:
-    """Walk every organization's chain."""
+    """Verify the audit chain of every organization."""
     rows, broken = 0, []
     for org_id in await db.read(audit.organizations):
         holds, problem = await db.read(lambda tx: audit.verify(tx, org_id))  # noqa: B023 - awaited at once
@@ -159,11 +163,11 @@ async def verify_audit(db: Database) -> dict[str, Any]:
     return {"rows": rows, "broken": broken}
 
 
-def _create_user(tx: Tx, given: dict[str, Any]) -> dict[str, Any]:
-    user, org_id = operator.create_user(tx, given["email"])
+def _create_user(tx: Tx, arguments: dict[str, Any]) -> dict[str, Any]:
+    user, org_id = operator.create_user(tx, arguments["email"])
     return {"userId": user.id, "email": user.email, "organizationId": str(org_id)}
 
 
-def _token(tx: Tx, given: dict[str, Any]) -> str:
-    name = given.get("name") or "operator"
-    return operator.make_token(tx, given.get("email"), given.get("org"), given.get("role"), name)
+def _token(tx: Tx, arguments: dict[str, Any]) -> str:
+    name = arguments.get("name") or "operator"
+    return operator.make_token(tx, arguments.get("email"), arguments.get("org"), arguments.get("role"), name)

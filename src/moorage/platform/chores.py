@@ -1,4 +1,4 @@
-"""The platform's own timed work: snapshots of the store, and forgetting what nobody needs any more."""
+"""The platform's scheduled maintenance: snapshots, and deletion of expired data."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from moorage.products.projects import jobs as project_jobs
 from moorage.settings import Settings
 
 PLATFORM = 0
-DONE_KEPT_MS = 7 * DAY_MS
-FAILED_KEPT_MS = 30 * DAY_MS
+DONE_JOBS_KEPT_MS = 7 * DAY_MS
+FAILED_JOBS_KEPT_MS = 30 * DAY_MS
 
 
 class SnapshotStore(msgspec.Struct, frozen=True, tag="platform.snapshot_store"):
-    """Copy the store into its snapshots folder."""
+    """Take the nightly snapshot of the store."""
 
 
 class Sweep(msgspec.Struct, frozen=True, tag="platform.sweep"):
-    """Forget old jobs, keys, events and invitations."""
+    """Delete expired jobs, keys, events and invitations."""
 
 
 class CollectArtifacts(msgspec.Struct, frozen=True, tag="platform.collect_artifacts"):
-    """Delete the artifacts that nothing refers to, and the unpacked code and releases that nobody uses."""
+    """Delete unused artifacts, unpacked code and releases."""
 
 
 SCHEDULE: dict[str, tuple[str, msgspec.Struct]] = {
@@ -76,7 +76,7 @@ def register(
 
 
 async def ensure(db: Database, _now: int) -> None:
-    """Make sure the timetable holds every chore."""
+    """Add every task to the timetable."""
     await db.write(_plan)
 
 
@@ -91,10 +91,10 @@ def _on_tick(tx: Tx, tick: Tick) -> None:
     jobs.add(tx, SCHEDULE[tick.kind][1], key=tick.kind, dedupe_key=tick.kind, lane=Lane.CHORES)
 
 
-@across_organizations("what is old is old in every organization")
+@across_organizations("retention is the same for every organization")
 def sweep(tx: Tx, _: Sweep) -> None:
-    tx.run(tables.FORGET, status=JobStatus.DONE, before=tx.trusted_now - DONE_KEPT_MS)
-    tx.run(tables.FORGET, status=JobStatus.FAILED, before=tx.trusted_now - FAILED_KEPT_MS)
+    tx.run(tables.FORGET, status=JobStatus.DONE, before=tx.trusted_now - DONE_JOBS_KEPT_MS)
+    tx.run(tables.FORGET, status=JobStatus.FAILED, before=tx.trusted_now - FAILED_JOBS_KEPT_MS)
     idempotency.sweep(tx)
     invitations.expire(tx)
     session_list.sweep(tx)
@@ -104,17 +104,17 @@ def sweep(tx: Tx, _: Sweep) -> None:
 
 
 def snapshot_store(settings: Settings, now_ms: int) -> Path:
-    """Take the nightly snapshot, and keep the newest ones."""
-    made = copy_store(settings, f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%SZ}")
-    # Those with a later name were made by a clock that was ahead. They go first, or they would displace this one.
-    nightly = sorted(made.parent.glob("[0-9]*.db"), key=lambda path: (path.name <= made.name, path.name))
+    """Take the nightly snapshot and delete the oldest ones."""
+    snapshot = copy_store(settings, f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%SZ}")
+    # Snapshots with a later name come from a clock that was ahead. They go first, or they would displace this one.
+    nightly = sorted(snapshot.parent.glob("[0-9]*.db"), key=lambda path: (path.name <= snapshot.name, path.name))
     for old in nightly[: -settings.snapshots_to_keep]:
         old.unlink()
-    return made
+    return snapshot
 
 
 def copy_store(settings: Settings, name: str) -> Path:
-    """Copy the store into its snapshots folder, and prove that the copy is whole."""
+    """Copy the store into its snapshots folder and check the copy."""
     folder = settings.folder("store") / "snapshots"
     folder.mkdir(exist_ok=True, mode=0o700)
     migrate.copy_sqlite(store_path(settings), folder / f"{name}.db")

@@ -1,4 +1,4 @@
-"""The control process: the API, the workers, the scheduler, the reconcilers, the operator's socket.
+"""The control process: API, workers, scheduler, reconcilers, operator's socket.
 
 `moorage up` starts one with all parts; `moorage serve` and `moorage work` start one with some.
 """
@@ -44,13 +44,11 @@ from moorage.products.repositories.github import bindings
 from moorage.settings import Sandbox, Settings
 
 STOP_S = 8.0
-SWITCH_S = (
-    0.0005  # A thread that packs or unpacks gives the event loop its turn after so long; 5 ms is Python's default.
-)
+SWITCH_S = 0.0005  # A compressing thread yields the GIL to the event loop after this time; Python's default is 5 ms.
 GATEWAY_S = 10.0
 NO_SANDBOX = "off: this function runs with the rights of the platform itself; only code you trust should"
 LANES_OF_RUNNERS = frozenset((Lane.APPS, Lane.SERVERS, Lane.BACKUPS))
-RESTARTED = "MOORAGE_RESTARTED"  # the supervisor sets it for a child that it starts again
+RESTARTED = "MOORAGE_RESTARTED"  # set by the supervisor for a restarted child
 
 
 class Control:
@@ -71,12 +69,12 @@ class Control:
             runs_apps=self.runs_apps,
         )
         owns = not settings.uses_postgres
-        # Apps and database servers are brought up by the process that keeps them running.
+        # The process that reconciles apps and database servers starts them.
         lanes = tuple(lane for lane in Lane if lane not in LANES_OF_RUNNERS or self.runs_apps)
         self.worker = Worker(
             self.db, self.app.handlers, self.telemetry, slots=settings.workers, owns_store=owns, lanes=lanes
         )
-        # A schedule's run needs a function gateway; a process without one leaves those ticks to the others.
+        # Runs of schedules need an edge; a process without one leaves those ticks to the others.
         skip = "" if self.has_gateway or settings.edge_socket else "schedule"
         self.scheduler = Scheduler(self.db, self.telemetry, self.app.ticks, skip=skip)
         self.clock_watch = ClockWatch(self.db, self.telemetry)
@@ -104,21 +102,21 @@ class Control:
 
     @property
     def has_gateway(self) -> bool:
-        """Whether a function gateway was started along with us; `edge_socket` names one that was started by itself."""
+        """Whether an edge was started together with us; else `edge_socket` may name one."""
         return "MOORAGE_READY_FD" in os.environ
 
     @property
     def has_sites(self) -> bool:
-        """Whether the public gateway was started along with us: not where functions alone are run."""
+        """Whether Caddy was started together with us: not where only functions run."""
         return self.has_gateway and self.serves
 
     @property
     def runs_apps(self) -> bool:
-        """Whether container apps are kept running from here: beside the gateway that leads to them."""
+        """Whether this process runs apps: it must be on the machine of the gateway."""
         return self.has_sites and self.works
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT, then stop in order: no new requests, no new jobs, close the store."""
+        """Serve until SIGTERM or SIGINT, then stop in order: requests, jobs, store."""
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -136,11 +134,11 @@ class Control:
     async def _start(self) -> None:
         self._part(self.clock_watch.run())
         await asyncio.to_thread(install_cache.remove_former, self.settings)
-        # Before the API serves: all temporary files are those of an earlier process then.
+        # Before the API serves: all temporary files belong to an earlier process then.
         await asyncio.to_thread(leftovers.clear, self.db.env, is_owner_starting=not self.settings.uses_postgres)
         self._part(leftovers.run(self.db.env, self.telemetry))
         if self.runs_apps:
-            # Before any job asks for a server: one that runs already is not started a second time.
+            # Before any job needs a server: a running server must not be started twice.
             await self.app.databases.keeper.adopt()
             await self.app.cronjobs.adopt()
         if self.works:
@@ -153,7 +151,7 @@ class Control:
             if self.settings.uses_postgres:
                 self._part(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
         if self.runs_apps:
-            # What runs is found before any route is made: after a reboot nothing does, and ports mean nothing then.
+            # Find running replicas before routes are made: after a reboot none runs, and stored ports mean nothing.
             await self.app.projects.apps.keeper.adopt()
             await self.app.projects.apps.waker.start()
             self._part(self.app.projects.apps.keeper.run())
@@ -161,7 +159,7 @@ class Control:
             for loop in (*self.app.databases.loops(), *self.app.cronjobs.loops()):
                 self._part(loop)
         if self.has_sites:
-            # Routes are back before anybody is told that we are ready.
+            # Routes are restored before the process reports ready.
             await self.app.projects.keeper.ready(GATEWAY_S)
             self._part(self._keep_gateway())
             self._part(self.app.projects.ingest.run())
@@ -174,13 +172,13 @@ class Control:
         if self.serves:
             self._serve(self.app.asgi, self.settings.host, self.settings.api_port)
         if self.has_gateway:
-            # Whoever starts us starts a function gateway too, and its first caller should find every function.
+            # The edge starts together with us, and its first caller should find every function.
             await self.app.functions.publisher.ready(GATEWAY_S)
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers no event
             await asyncio.sleep(0.005)
 
     async def _warn_of_claims(self) -> None:
-        """Log the GitHub installations that were claimed without proof: they give no access any more."""
+        """Log GitHub installations that were claimed without proof: they give no access."""
         claims = await self.db.read(bindings.list_claims)
         if claims:
             self.telemetry.log.warning(
@@ -189,13 +187,13 @@ class Control:
             )
 
     async def _keep_gateway(self) -> None:
-        """Look at the gateway every so often: sooner where other processes share the store."""
+        """Sync the routes periodically: more often if other processes share the store."""
         every_s = 1.0 if self.settings.uses_postgres else 15.0
         while True:
             await asyncio.sleep(every_s)
             try:
                 await self.app.projects.keeper.settle()
-            except Exception as error:  # noqa: BLE001 - the loop outlives whatever one look meets
+            except Exception as error:  # noqa: BLE001 - the loop survives a failed sync
                 self.telemetry.crashed(None, error, where="gateway")
 
     def _serve_metrics(self, asgi: Any) -> None:
@@ -224,12 +222,12 @@ class Control:
         return session_list.log_in(tx, self.app.sessions, user.id, device="moorage up")
 
     async def _announce(self) -> None:
-        """Tell the supervisor that we serve, and what to print: a token to try with, or the one-time owner link."""
+        """Report ready to the supervisor, with a demo token or the one-time owner link."""
         lines = []
         if not self.settings.is_production:
             lines.append(f"token {await self.db.write(self._demo_session)}")
         elif self.serves and RESTARTED not in os.environ:
-            # A fresh link replaces the one before it, so only a start that can show it makes one.
+            # A new link replaces the previous one, so only a start that can show it creates one.
             setup = await self.db.write(logins.offer_setup)
             lines += [f"setup {setup}"] if setup else []
         if fd := os.environ.get("MOORAGE_READY_FD"):
@@ -239,7 +237,7 @@ class Control:
             print(f"owner: {self.settings.api_url}/setup#{lines[0].removeprefix('setup ')}", flush=True)
 
     async def _wait(self, stopping: asyncio.Event) -> None:
-        """Return when asked to stop; a part that ends by itself ends the process, and the supervisor starts it anew."""
+        """Return when asked to stop, or when a part of the process ended."""
         asked = asyncio.create_task(stopping.wait())
         done, _ = await asyncio.wait({asked, *self._serving, *self._parts}, return_when=asyncio.FIRST_COMPLETED)
         if asked not in done:
@@ -263,11 +261,11 @@ class Control:
         self.opened.close()
 
     async def ready(self) -> str | None:
-        """Say what keeps this process from doing its work, or None."""
+        """Return why this process cannot work, or None."""
         try:
             async with asyncio.timeout(2):
                 await self.db.read(lambda tx: tx.now)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the store is the answer
+        except Exception as error:  # noqa: BLE001 - any error of the store is the answer
             return f"the store does not answer: {error}"
         if self.works and not self.worker.is_alive():
             return "the worker does not turn"
@@ -295,7 +293,7 @@ async def _main(settings: Settings, *, serves: bool, works: bool) -> None:
 
 
 def main() -> None:
-    """The entry of the child that `moorage up` starts, and `moorage edge`: there as the agent of the gateway alone."""
+    """Run the control process of `moorage up`, or the agent of `moorage edge`."""
     is_whole = "agent" not in sys.argv[1:]
     try:
         run(settings_module.load(), serves=is_whole, works=is_whole)

@@ -1,4 +1,4 @@
-"""The data folder and what is in it, for those who start the platform: without the store, which is slow to load."""
+"""Create and check the data folder, without the slow import of the database layer."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ FOLDERS = (
     "keys",
     "uploads",
 )
+# The gateway, which may run as another user, reads these; all others are private.
 READABLE = (
     "sites",
     "disabled",
     "releases",
     "apps",
-)  # by the gateway, which may run as another user; everything else is ours alone
-# Files that the start opens, where they exist already.
+)
+# Existing files that the start opens.
 _OPENED = ("instance", "store/lock", "store/moorage.db", "keys/master_key", "keys/session_secret")
 _ALL = os.R_OK | os.W_OK | os.X_OK
 
 
 class UnusableFolder(CannotStart):
-    """The data folder cannot be used by this user; the message says how it can."""
+    """This user cannot use the data folder; the message says how to fix that."""
 
 
 def make(settings: Settings) -> None:
-    """Make what is missing of the data folder; raises UnusableFolder where this user cannot or must not use it."""
+    """Create missing parts of the data folder; raises UnusableFolder."""
     data = settings.data
     check_owner(data, os.geteuid())
     try:
@@ -65,21 +66,21 @@ def make(settings: Settings) -> None:
 
 
 def check_not_running(settings: Settings) -> None:
-    """Refuse where a platform runs on this folder, before anything of its is touched."""
+    """Raise DataFolderInUse if a platform runs on this folder, before any change."""
     if settings.uses_postgres:
         return
     FolderLock(settings.folder("store")).release()
 
 
 def check_owner(data: Path, user: int) -> None:
-    """Refuse root on a folder of another user: files that root makes there would lock that user out.
+    """Refuse root on the folder of another user, which could not open root's files.
 
-    An ordinary user may be given a folder by its group, as with volumes in containers, so only access counts for it.
+    A non-root user may have access through a group, as with container volumes, so ownership is not required of it.
     """
     try:
         owner = data.stat().st_uid
     except OSError:
-        return  # It is made, or cannot be used: the next step says which.
+        return  # The next step creates the folder, or reports why it cannot.
     if user == 0 and owner != 0:
         raise UnusableFolder(
             f"the data folder {data} belongs to {_user(owner)}, and this is root: files that root makes there would "
@@ -96,19 +97,19 @@ def _check_access(path: Path, mode: int) -> None:
 
 def _explained(data: Path, error: OSError) -> str:
     path = error.filename or data
-    what = f"cannot use {path} in the data folder {data}: {error.strerror}"
+    problem = f"cannot use {path} in the data folder {data}: {error.strerror}"
     if error.errno == errno.EROFS:
-        return f"{what}. Mount it for writing, or choose another folder with --data"
+        return f"{problem}. Mount it for writing, or choose another folder with --data"
     if error.errno in (errno.EACCES, errno.EPERM):
         return (
-            f"{what}. It has to be readable and writable for {_user(os.geteuid())}: start as the user that owns it"
+            f"{problem}. It has to be readable and writable for {_user(os.geteuid())}: start as the user that owns it"
             f"{_owner_text(Path(path))}, or choose another folder with --data"
         )
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
-        return f"{what}. A file is where a folder should be: move it away, or choose another folder with --data"
+        return f"{problem}. A file is where a folder should be: move it away, or choose another folder with --data"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{what}. Free some space, or choose another folder with --data"
-    return f"{what}. Choose another folder with --data, or see `moorage doctor`"
+        return f"{problem}. Free some space, or choose another folder with --data"
+    return f"{problem}. Choose another folder with --data, or see `moorage doctor`"
 
 
 def _owner_text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The platform's two secrets: from the settings, or, in development, from files it makes for itself."""
+"""The platform's two secrets: from settings, or in development from files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_BYTES = 32
 
 
 class MissingKey(CannotStart):
-    """The store holds secrets, and the key that they were encrypted under is not there."""
+    """The store holds secrets, but the key that encrypts them is missing."""
 
     def __init__(self, path: Path, key_id: str) -> None:
         super().__init__(
@@ -28,7 +28,7 @@ class MissingKey(CannotStart):
 
 
 class BadKeyFile(CannotStart):
-    """A file of keys cannot be used as it is."""
+    """A key file is unreadable or has an invalid line."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(
@@ -38,39 +38,39 @@ class BadKeyFile(CannotStart):
 
 
 def generate() -> str:
-    """Return 32 fresh random bytes in hex: what `moorage keys generate` prints."""
+    """Return 32 random bytes in hex, for `moorage keys generate`."""
     return secrets.token_hex(32)
 
 
 def load_ring(settings: Settings) -> KeyRing:
     """Return the master keys, newest first."""
-    given = settings.master_key.get_secret_value()
-    texts = given.split(",") if given else _stored(settings, "master_key")
+    configured = settings.master_key.get_secret_value()
+    texts = configured.split(",") if configured else _stored(settings, "master_key")
     return KeyRing(tuple(decode_secret(text) for text in texts))
 
 
 def source(settings: Settings) -> str:
-    """Return where the master keys come from, for messages."""
+    """Return the source of the master keys, for messages."""
     return "MOORAGE_MASTER_KEY" if settings.master_key.get_secret_value() else str(_path(settings, "master_key"))
 
 
 def load_session_secret(settings: Settings) -> bytes:
-    given = settings.session_secret.get_secret_value()
-    return decode_secret(given or _stored(settings, "session_secret")[0])
+    configured = settings.session_secret.get_secret_value()
+    return decode_secret(configured or _stored(settings, "session_secret")[0])
 
 
 def edge_keys(settings: Settings) -> str:
-    """Return the keys of the function gateway's file of routes, newest first: all that it gets of the master keys."""
+    """Return the keys of the edge's route file, derived from the master keys."""
     return ",".join(derive(key, "edge routes").hex() for key in load_ring(settings).keys)
 
 
 def rotate_route_file(settings: Settings) -> None:
-    """Encrypt the function gateway's file of routes under the newest key; only while the gateway does not run."""
+    """Re-encrypt the edge's route file under the newest key; the edge must be stopped."""
     route_file.rewrite(settings.folder("run") / route_file.ROUTE_FILE, edge_keys(settings))
 
 
 def add_master_key(settings: Settings) -> None:
-    """Put a fresh key in front of the stored ones; only for keys that are not given by the environment."""
+    """Prepend a new master key to the key file; not for keys from the environment."""
     path = _path(settings, "master_key")
     _write(path, "\n".join([generate(), *_stored(settings, "master_key")]) + "\n")
 
@@ -85,7 +85,7 @@ def _path(settings: Settings, name: str) -> Path:
 
 
 def _stored(settings: Settings, name: str) -> list[str]:
-    """Return the keys of a file, which is made where it is missing and no secret depends on it."""
+    """Return the keys of a file; create it if no stored secret depends on it."""
     path = _path(settings, name)
     if not path.exists():
         if name == "master_key" and (key_id := _find_key_id(settings)) is not None:
@@ -114,7 +114,7 @@ def _check_key(path: Path, number: int, text: str) -> None:
 
 
 def _find_key_id(settings: Settings) -> str | None:
-    """Return the id of the key that the store's secrets are under; None where it has none."""
+    """Return the id of the key of the stored secrets; None without secrets."""
     with store_checks.explained(settings):
         if settings.uses_postgres:
             return store_checks.find_postgres_key_id(settings.database_url.get_secret_value())
@@ -122,7 +122,7 @@ def _find_key_id(settings: Settings) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a secret file so that it is never half there, and never readable by others."""
+    """Write a secret file atomically, with mode 0600."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     partial = path.with_name(path.name + ".partial")
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,9 +1,8 @@
-"""Files that killed processes left behind, removed at start and every hour.
+"""Remove files that killed processes left behind, at start and every hour.
 
-Every file here has a name that no other run uses again, and is removed by the process that made it unless that process
-is killed. Other folders are swept by their own features: `builds/` at start; unpacked artifacts in `code/` and
-`releases/` by the collection of artifacts; `git/` and `images/incoming/` by their hourly jobs; half-made databases by
-the sweep of backups.
+Each of these files has a unique name, and its process removes it unless it is killed. Other folders are cleaned by
+their owners: `builds/` at start; unpacked artifacts in `code/` and `releases/` by the collection of artifacts; `git/`
+and `images/incoming/` by their hourly jobs; half-made databases by the cleanup of backups.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from moorage.core.env import Env
 from moorage.core.kit import folders
 from moorage.core.telemetry import Telemetry
 
-EVERY_S = 3600.0
-# A file that is still written is younger: bodies come at 1 KB a second at least, and an upload is handled in minutes.
+CLEANUP_INTERVAL_S = 3600.0
+# A file in use is younger: request bodies arrive at 1 KB/s at least, and an upload is processed within minutes.
 HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S  # for work that copies everything, which takes long
+DAY_S = 24 * HOUR_S  # for tasks that copy everything, which take long
 DRAFT = r"\.(new|old)-[0-9a-f]{16}"  # see `artifacts.unpacked`
 
 
@@ -30,14 +29,14 @@ DRAFT = r"\.(new|old)-[0-9a-f]{16}"  # see `artifacts.unpacked`
 class Leftover:
     pattern: str  # below the data folder
     older_than_s: float = HOUR_S
-    name: str = ""  # a regular expression for those whose pattern is too wide
-    is_of_owner: bool = False  # made by the process that owns the store alone, so that none is in use at its start
+    name: str = ""  # a regular expression for the name, if the pattern is too wide
+    is_of_owner: bool = False  # only the owner of the store creates it, so none is in use when the owner starts
 
     def find(self, data: Path, now: float, *, is_owner_starting: bool) -> Iterator[Path]:
         for path in data.glob(self.pattern):
-            is_dead = self.is_of_owner and is_owner_starting
+            is_unused = self.is_of_owner and is_owner_starting
             is_named = not self.name or re.fullmatch(self.name, path.name)
-            if is_named and (is_dead or _changed_at(path) <= now - self.older_than_s):
+            if is_named and (is_unused or _changed_at(path) <= now - self.older_than_s):
                 yield path
 
 
@@ -60,26 +59,26 @@ LEFTOVERS = (
 
 
 def clear(env: Env, *, is_owner_starting: bool = False) -> list[Path]:
-    """Remove what is old, and return it. Safe to repeat.
+    """Remove old files and return their paths. Safe to repeat.
 
-    At the start of the process that owns the store, the files of the owner before are removed whatever their age.
+    At the start of the process that owns the store, the files of the previous owner are removed at any age.
     """
     data, now = env.settings.data, env.clock.trusted_now() / 1000
-    found = [path for left in LEFTOVERS for path in left.find(data, now, is_owner_starting=is_owner_starting)]
-    for path in found:
-        # Another process removed it first, or is still writing there and exits soon: the next sweep removes the rest.
+    paths = [path for left in LEFTOVERS for path in left.find(data, now, is_owner_starting=is_owner_starting)]
+    for path in paths:
+        # Another process removed it, or still writes there and exits soon: the next cleanup removes the rest.
         with contextlib.suppress(OSError):
             folders.remove(path)
-    return found
+    return paths
 
 
 async def run(env: Env, telemetry: Telemetry) -> None:
     """Remove leftovers every hour, until cancelled."""
     while True:
-        await asyncio.sleep(EVERY_S)
+        await asyncio.sleep(CLEANUP_INTERVAL_S)
         try:
             await asyncio.to_thread(clear, env)
-        except Exception as error:  # noqa: BLE001 - the loop outlives whatever one look meets
+        except Exception as error:  # noqa: BLE001 - the loop outlives any failed cleanup
             telemetry.crashed(None, error, where="leftovers")
 
 

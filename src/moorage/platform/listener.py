@@ -1,4 +1,4 @@
-"""Hearing of jobs that other processes added, where the store is PostgreSQL."""
+"""Wake the job worker for jobs of other processes, with PostgreSQL notifications."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Callable
 from moorage.core.jobs.tables import CHANNEL
 from moorage.core.telemetry.logs import get_logger
 
-AGAIN_S = 5.0
+RECONNECT_DELAY_S = 5.0
 
 
 async def listen_for_jobs(url: str, wake: Callable[[], None]) -> None:
-    """Wake the worker at each notification until cancelled. A lost connection is made anew; until then it polls."""
+    """Wake the worker at each notification, until cancelled.
+
+    Reconnects after an error; until then the worker polls.
+    """
     import psycopg
     from psycopg import sql
 
@@ -26,5 +29,5 @@ async def listen_for_jobs(url: str, wake: Callable[[], None]) -> None:
                 async for _ in connection.notifies():
                     wake()
         except psycopg.Error as error:
-            log.warning("lost the notifications of the store; trying again", why=str(error))
-        await asyncio.sleep(AGAIN_S)
+            log.warning("lost the connection for job notifications; reconnecting", why=str(error))
+        await asyncio.sleep(RECONNECT_DELAY_S)

@@ -1,4 +1,4 @@
-"""Opening the data folder and the store in it, with the checks that keep data from being lost."""
+"""Open the data folder and the store, with checks that prevent data loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moorage.settings import Settings
 
 @dataclass
 class Opened:
-    """A store that is open, and the lock that makes it ours (SQLite only)."""
+    """An open store, with the lock on its folder (SQLite only)."""
 
     db: Database
     lock: FolderLock | None
@@ -40,7 +40,7 @@ def make_env(settings: Settings) -> Env:
 
 
 def open_store(settings: Settings, *, exclusive: bool = True) -> Opened:
-    """Open, migrate and return the store; raises CannotStart where it cannot be used or data would be forgotten."""
+    """Open, migrate and return the store; raises CannotStart."""
     folders.make(settings)
     with store_checks.explained(settings):
         return _open_postgres(settings) if settings.uses_postgres else _open_sqlite(settings, exclusive=exclusive)
@@ -72,10 +72,10 @@ def _open_sqlite(settings: Settings, *, exclusive: bool) -> Opened:
 
 
 def prepare(tx: Tx) -> None:
-    """Write what every store needs before it serves, and see that our keys fit it. Safe to repeat.
+    """Write the rows that every store needs, and check the master key. Safe to repeat.
 
-    SQLite has one owner, so requests that were at work died with the owner before. PostgreSQL may have other owners,
-    whose claims expire unless they are renewed.
+    SQLite has one owner, so requests in progress ended with the previous owner. With PostgreSQL the claims of other
+    processes may be live; they expire unless renewed.
     """
     if tx.dialect == "sqlite":
         idempotency.release(tx)

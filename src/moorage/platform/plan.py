@@ -1,4 +1,4 @@
-"""What `moorage up` starts: the argv and environment of each child."""
+"""The child processes of `moorage up`: their argv and environment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUNTIME_SETTINGS = frozenset(
 
 
 def make(settings: Settings) -> dict[str, Any]:
-    """Return the plan; raises BadSettings where a port is taken."""
+    """Return the plan of `moorage up`; raises BadSettings if a port is in use."""
     folders.make(settings)
     folders.check_not_running(settings)
     if not settings.uses_postgres:
@@ -60,7 +60,7 @@ def make(settings: Settings) -> dict[str, Any]:
 def make_edge(settings: Settings) -> dict[str, Any]:
     """Return the plan of a machine that only runs functions; raises BadSettings."""
     if not settings.uses_postgres:
-        raise BadSettings("MOORAGE_DATABASE_URL: is needed here; on one machine `moorage up` runs the gateway as well")
+        raise BadSettings("MOORAGE_DATABASE_URL: is needed here; on one machine `moorage up` runs the edge as well")
     folders.make(settings)
     settings = with_sandbox(settings)
     check_ports(settings, ("edge_port",))
@@ -76,17 +76,17 @@ def make_edge(settings: Settings) -> dict[str, Any]:
 
 
 def lean(env: dict[str, str]) -> dict[str, str]:
-    """Return what the processes next to users' code need of the settings: no keys, no credentials."""
+    """Return the settings for processes next to tenants' code: no keys or credentials."""
     return {name: value for name, value in env.items() if name in RUNTIME_SETTINGS}
 
 
 def edge_environment(settings: Settings, env: dict[str, str]) -> dict[str, str]:
-    """Return the environment of the function gateway, with the derived keys of its file of routes."""
+    """Return the environment of the edge, with the derived keys of its route file."""
     return {**lean(env), "MOORAGE_EDGE_KEYS": keys.edge_keys(settings)}
 
 
 def execute(plan: dict[str, Any]) -> None:
-    """Become the supervisor. The plan holds secrets, so it goes over in memory and never touches a disk."""
+    """Exec the supervisor. The plan holds secrets, so it is passed in a memfd."""
     handle = os.memfd_create("moorage-plan", 0)
     os.write(handle, json.dumps(plan).encode())
     os.set_inheritable(handle, True)
@@ -96,9 +96,9 @@ def execute(plan: dict[str, Any]) -> None:
 
 
 def with_sandbox(settings: Settings) -> Settings:
-    """Look whether this machine can sandbox users' code; where it cannot, production refuses and development warns."""
+    """Check for sandbox support; without it, production fails and development warns."""
     if settings.sandbox is Sandbox.OFF:
-        warn("functions run without a sandbox (MOORAGE_SANDBOX=off): deploy nobody's code but your own")
+        warn("functions run without a sandbox (MOORAGE_SANDBOX=off): deploy only your own code")
         return settings
     report = capabilities.probe()
     if report.can_sandbox:
@@ -118,7 +118,7 @@ def warn(text: str) -> None:
 
 
 def with_metrics_port(settings: Settings) -> Settings:
-    """Move the metrics port where nobody chose it and something has it: a second platform must not fail for it."""
+    """Pick a free metrics port if the default is in use, for a second platform."""
     port = settings.metrics_port
     if "metrics_port" in settings.model_fields_set or _is_free("127.0.0.1", port):
         return settings
@@ -131,20 +131,22 @@ PORTS = ("api_port", "gateway_port", "edge_port", "metrics_port")
 
 
 def check_ports(settings: Settings, names: tuple[str, ...] = PORTS) -> None:
-    """Name the ports that something else listens on, and the setting that moves ours."""
-    taken = []
+    """Raise BadSettings with the ports in use and the settings that change them."""
+    problems = []
     for name in names:
         port = getattr(settings, name)
         host = "127.0.0.1" if name == "metrics_port" else settings.host
         if port and not _is_free(host, port):
             flag = name.replace("_", "-")
-            taken.append(f"MOORAGE_{name.upper()}: {port} is in use by another program; choose another with --{flag}")
-    if taken:
-        raise BadSettings("\n".join(taken))
+            problems.append(
+                f"MOORAGE_{name.upper()}: {port} is in use by another program; choose another with --{flag}"
+            )
+    if problems:
+        raise BadSettings("\n".join(problems))
 
 
 def reachable(host: str) -> str:
-    """Return an address at which a server that listens on `host` can be called from here."""
+    """Return the address to connect to for a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
 
 
@@ -160,6 +162,6 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _python(name: str, module: str, env: dict[str, str]) -> dict[str, Any]:
-    # Threads that allocate by turns would each keep an arena of their own: under load a third more memory, for nothing.
+    # With several malloc arenas, threads that allocate in turns use a third more memory under load, without a gain.
     env = {"MALLOC_ARENA_MAX": "1", **env}
     return {"name": name, "argv": [sys.executable, "-m", module], "env": env, "says_ready": True}

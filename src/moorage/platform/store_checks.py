@@ -1,7 +1,7 @@
-"""Checks of the store at start; each problem is one message that says what is wrong and what to do next.
+"""Check the store at start; each problem gives a message with its cause and fix.
 
-Text of a database driver names neither the file nor the way out, and a traceback hides both. Only the standard library
-is imported: `moorage up` looks at the store before it starts a process that loads the rest.
+The text of a database driver contains neither the file nor the fix, and a traceback hides both. Only the standard
+library is imported: `moorage up` checks the store before it starts a process that loads the rest.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from moorage.errors import CannotStart
 from moorage.settings import Settings
 
 STORE = "moorage.db"
-CONNECT_S = 10
-WHOLE_CHECK_BYTES = 256 * 2**20  # Up to this size every page of the store is checked at start, in under a second.
+CONNECT_TIMEOUT_S = 10
+WHOLE_CHECK_BYTES = 256 * 2**20  # Up to this size the start checks every page of the store, in under a second.
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
 _DENIED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")
 
 
 class MissingStore(CannotStart):
-    """There is data, but the store that knows about it is gone."""
+    """The data folder holds data, but its store is missing."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(
@@ -34,8 +34,6 @@ class MissingStore(CannotStart):
 
 
 class DamagedStore(CannotStart):
-    """The file of the store is damaged."""
-
     def __init__(self, path: Path, problem: str) -> None:
         folder = path.parent
         copies = sorted((folder / "snapshots").glob("*.db"), key=lambda copy: copy.stat().st_mtime)
@@ -56,18 +54,18 @@ def store_path(settings: Settings) -> Path:
 
 
 def check_store_is_there(settings: Settings) -> None:
-    """Refuse to start on an empty store where data exists."""
+    """Raise MissingStore if data exists without a store."""
     path = store_path(settings)
     if path.exists() and path.stat().st_size > 0:
         return
-    marked = (settings.data / "instance").exists()
-    held = any(next(settings.folder(name).iterdir(), None) for name in ("artifacts", "databases", "git"))
-    if marked or held:
+    has_marker = (settings.data / "instance").exists()
+    has_data = any(next(settings.folder(name).iterdir(), None) for name in ("artifacts", "databases", "git"))
+    if has_marker or has_data:
         raise MissingStore(settings.data)
 
 
 def check_sqlite(path: Path) -> None:
-    """Check the pages of the store; raises DamagedStore. A store over `WHOLE_CHECK_BYTES` is only opened."""
+    """Check the pages of the store, if it is small enough; raises DamagedStore."""
     if not path.exists() or path.stat().st_size == 0:
         return
     connection = sqlite3.connect(path)
@@ -82,7 +80,7 @@ def check_sqlite(path: Path) -> None:
 
 
 def check_tables(path: Path, expected: Mapping[str, set[str]]) -> None:
-    """Check that a migrated store has the tables and columns that the code uses; raises DamagedStore."""
+    """Check the tables and columns of a migrated store; raises DamagedStore."""
     connection = sqlite3.connect(path)
     try:
         rows = connection.execute(
@@ -90,18 +88,20 @@ def check_tables(path: Path, expected: Mapping[str, set[str]]) -> None:
         ).fetchall()
     finally:
         connection.close()
-    found: dict[str, set[str]] = {}
+    columns: dict[str, set[str]] = {}
     for table, column in rows:
-        found.setdefault(table, set()).add(column)
-    missing = [f"table {name}" for name in expected if name not in found]
-    missing += [f"column {name}.{each}" for name in found.keys() & expected for each in expected[name] - found[name]]
+        columns.setdefault(table, set()).add(column)
+    missing = [f"table {name}" for name in expected if name not in columns]
+    missing += [
+        f"column {name}.{each}" for name in columns.keys() & expected for each in expected[name] - columns[name]
+    ]
     if missing:
         shown = ", ".join(sorted(missing)[:5])
         raise DamagedStore(path, f"its tables are not those of its version; missing: {shown}")
 
 
 def find_sqlite_key_id(path: Path) -> str | None:
-    """Return the id of the key that a secret in the store is encrypted under; None where it holds no secret."""
+    """Return the id of the key of a stored secret; None without secrets."""
     if not path.exists() or path.stat().st_size == 0:
         return None
     connection = sqlite3.connect(path)
@@ -115,10 +115,10 @@ def find_sqlite_key_id(path: Path) -> str | None:
 
 
 def find_postgres_key_id(url: str) -> str | None:
-    """Return the same of a store on PostgreSQL."""
+    """Return the same for a store on PostgreSQL."""
     import psycopg
 
-    with psycopg.connect(url, connect_timeout=CONNECT_S) as connection:
+    with psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         if connection.execute("SELECT to_regclass('vault_secret')").fetchone() == (None,):
             return None
         return _key_id(connection.execute("SELECT ciphertext FROM vault_secret LIMIT 1").fetchone())
@@ -130,7 +130,7 @@ def _key_id(row: tuple[str] | tuple[object, ...] | None) -> str | None:
 
 @contextlib.contextmanager
 def explained(settings: Settings) -> Iterator[None]:
-    """Raise CannotStart for what a database driver, or the layer above it, raises about the store."""
+    """Convert exceptions of the database drivers and SQLAlchemy to CannotStart."""
     try:
         yield
     except CannotStart:
@@ -144,13 +144,13 @@ def explained(settings: Settings) -> Iterator[None]:
     except Exception as error:
         cause = getattr(error, "orig", None) or error
         if isinstance(cause, sqlite3.Error):
-            raise _sqlite_trouble(store_path(settings), cause) from error
+            raise _sqlite_error(store_path(settings), cause) from error
         if type(cause).__module__.partition(".")[0] in ("psycopg", "psycopg_pool"):
-            raise _postgres_trouble(settings.database_url.get_secret_value(), cause) from error
+            raise _postgres_error(settings.database_url.get_secret_value(), cause) from error
         raise
 
 
-def _sqlite_trouble(path: Path, error: sqlite3.Error) -> CannotStart:
+def _sqlite_error(path: Path, error: sqlite3.Error) -> CannotStart:
     name = getattr(error, "sqlite_errorname", None) or ""
     if name.startswith(_DAMAGED):
         return DamagedStore(path, str(error))
@@ -168,20 +168,20 @@ def _sqlite_trouble(path: Path, error: sqlite3.Error) -> CannotStart:
     return UnusableStore(f"cannot use the store {path}: {error}. Check the disk it is on; see `moorage doctor`")
 
 
-def _postgres_trouble(url: str, error: BaseException) -> CannotStart:
-    """Say what PostgreSQL or the way to it refused. The URL may hold a password, so only its host is shown."""
+def _postgres_error(url: str, error: BaseException) -> CannotStart:
+    """Explain an error of PostgreSQL; shows no password of the URL."""
     reason = " ".join(str(error).split())
     parts = urlsplit(url)
-    place = f"{parts.hostname or 'the local socket'}:{_port(url)}, database {parts.path.lstrip('/') or 'of the user'}"
+    server = f"{parts.hostname or 'the local socket'}:{_port(url)}, database {parts.path.lstrip('/') or 'of the user'}"
     if parts.password:
         reason = reason.replace(parts.password, "****")
     if str(getattr(error, "sqlstate", None) or "").startswith("42"):
         return UnusableStore(
-            f"the store on PostgreSQL at {place} cannot be used: {reason}. Its tables or rights are not those of this "
+            f"the store on PostgreSQL at {server} cannot be used: {reason}. Its tables or rights are not those of this "
             "version: restore the database from a dump, or let the user of the URL own its tables"
         )
     return UnusableStore(
-        f"MOORAGE_DATABASE_URL: cannot use PostgreSQL at {place}: {reason}. Start the server, or correct host, port, "
+        f"MOORAGE_DATABASE_URL: cannot use PostgreSQL at {server}: {reason}. Start the server, or correct host, port, "
         "user, password and database in the URL, and start again"
     )
 

@@ -1,7 +1,7 @@
-"""The supervisor behind `moorage up`: starts the processes, restarts one that crashes, stops them all.
+"""The supervisor of `moorage up`: starts, restarts and stops the processes.
 
-It imports the standard library only, because it stays in memory as long as the platform runs. The children are told
-what to do by their argv and environment; each says that it serves by writing `ready` to a pipe.
+It imports the standard library only, because it stays in memory as long as the platform runs. The children are
+configured by argv and environment; each writes `ready` to a pipe when it serves.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-STOP_S = 9.0
-READY_S = 60.0
+STOP_TIMEOUT_S = 9.0
+READY_TIMEOUT_S = 60.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-STEADY_S = 60.0  # A child that ran this long starts over with the shortest back-off.
+STEADY_S = 60.0  # A child that ran this long restarts with the shortest back-off.
 PR_SET_PDEATHSIG = 1
 USUAL_METRICS_PORT = 8083
 
@@ -34,17 +34,17 @@ class Child:
     argv: list[str]
     env: dict[str, str]
     says_ready: bool
-    probe: tuple[str, int] | None = None  # an address that answers once a child serves that does not say so itself
+    probe: tuple[str, int] | None = None  # address to connect to, for a child that does not write `ready`
     process: subprocess.Popen[bytes] | None = None
     pipe: int | None = None
-    heard: bytes = b""
+    output: bytes = b""
     is_ready: bool = False
     started_at: float = 0.0
     failures: int = 0
     start_at: float = 0.0
 
     def start(self) -> None:
-        """Start the process. It dies with us, however we die: nothing of this list is meant to outlive `moorage up`."""
+        """Start the process; the kernel kills it when the supervisor dies."""
         reading, writing = os.pipe()
         env = {**self.env, "MOORAGE_READY_FD": str(writing)} if self.says_ready else dict(self.env)
         env["MOORAGE_SUPERVISOR"] = str(os.getpid())
@@ -59,29 +59,29 @@ class Child:
             preexec_fn=_die_with_parent,
         )
         os.close(writing)
-        self.pipe, self.heard = reading, b""
+        self.pipe, self.output = reading, b""
         self.started_at = time.monotonic()
         self.is_ready = False
 
-    def listen(self) -> None:
-        """Read what the child says about being ready."""
+    def read_output(self) -> None:
+        """Read from the child's pipe; a line `ready` marks it as ready."""
         if self.pipe is None:
             return
         chunk = os.read(self.pipe, 4096)
-        self.heard += chunk
-        if b"ready\n" in self.heard:
+        self.output += chunk
+        if b"ready\n" in self.output:
             self.is_ready = True
         if not chunk:
             os.close(self.pipe)
             self.pipe = None
 
-    def look(self) -> None:
-        """Ask a child that does not speak to us whether it serves."""
-        if self.probe is not None and not self.is_ready and self.ended() is None:
+    def probe_port(self) -> None:
+        """Connect to the port of a child that does not write `ready`."""
+        if self.probe is not None and not self.is_ready and self.exit_code() is None:
             with contextlib.suppress(OSError), socket.create_connection(self.probe, timeout=0.2):
                 self.is_ready = True
 
-    def ended(self) -> int | None:
+    def exit_code(self) -> int | None:
         return self.process.poll() if self.process is not None else None
 
     def signal(self, number: int) -> None:
@@ -114,7 +114,7 @@ class Supervisor:
         code = 0
         while not self.stopping:
             self._wait()
-            code = self._turn()
+            code = self._check_children()
         self._stop()
         return code
 
@@ -132,31 +132,31 @@ class Supervisor:
             os.read(self._wake[0], 4096)
         for child in self.children:
             if child.pipe in readable:
-                child.listen()
+                child.read_output()
 
-    def _turn(self) -> int:
+    def _check_children(self) -> int:
         for child in self.children:
-            child.look()
-            code = child.ended()
+            child.probe_port()
+            code = child.exit_code()
             if code is not None:
                 if not self.announced:
-                    say(f"{child.name} could not start (exit code {code}); its message is above")
+                    print_message(f"{child.name} could not start (exit code {code}); its message is above")
                     self.stopping = True
                     return code if code > 0 else 1
-                self._crashed(child, code)
+                self._schedule_restart(child, code)
             elif child.process is None and time.monotonic() >= child.start_at:
                 child.start()
         if not self.announced and all(child.is_ready for child in self.children):
             self.announced = True
-            self.on_ready({child.name: child.heard.decode() for child in self.children})
-        if not self.announced and time.monotonic() - self.children[0].started_at > READY_S:
+            self.on_ready({child.name: child.output.decode() for child in self.children})
+        if not self.announced and time.monotonic() - self.children[0].started_at > READY_TIMEOUT_S:
             late = ", ".join(child.name for child in self.children if not child.is_ready)
-            say(f"not ready after {READY_S:.0f} s: {late}")
+            print_message(f"not ready after {READY_TIMEOUT_S:.0f} s: {late}")
             self.stopping = True
             return 1
         return 0
 
-    def _crashed(self, child: Child, code: int) -> None:
+    def _schedule_restart(self, child: Child, code: int) -> None:
         if time.monotonic() - child.started_at > STEADY_S:
             child.failures = 0
         delay = BACK_OFF_S[min(child.failures, len(BACK_OFF_S) - 1)]
@@ -164,14 +164,16 @@ class Supervisor:
         child.process = None
         child.start_at = time.monotonic() + delay
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        say(f"{child.name} ended ({how}); starting it again in {delay:g} s")
+        print_message(f"{child.name} ended ({how}); starting it again in {delay:g} s")
 
     def _stop(self) -> None:
-        """Ask every child to end, wait, and end those that do not."""
+        """Send SIGTERM to every child, wait, then SIGKILL."""
         for child in self.children:
             child.signal(signal.SIGTERM)
-        deadline = time.monotonic() + STOP_S
-        while time.monotonic() < deadline and any(child.process and child.ended() is None for child in self.children):
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while time.monotonic() < deadline and any(
+            child.process and child.exit_code() is None for child in self.children
+        ):
             time.sleep(0.02)
         for child in self.children:
             child.signal(signal.SIGKILL)
@@ -179,7 +181,7 @@ class Supervisor:
                 child.process.wait()
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     print(f"moorage: {text}", file=sys.stderr, flush=True)
 
 
@@ -189,21 +191,21 @@ def _child(plan: dict[str, Any]) -> Child:
 
 
 def main() -> None:
-    """Read the plan that `moorage up` wrote, and carry it out."""
+    """Run the plan that `moorage up` passed as a file."""
     plan = json.loads(Path(sys.argv[1]).read_text())
     children = [_child(each) for each in plan["children"]]
 
-    def on_ready(heard: dict[str, str]) -> None:
+    def on_ready(output: dict[str, str]) -> None:
         url = plan["api_url"]
         if plan.get("is_edge"):
             print(f"ready: {url}", flush=True)
             return
-        said = dict(line.split(" ", 1) for line in heard["control"].splitlines() if " " in line)
+        facts = dict(line.split(" ", 1) for line in output["control"].splitlines() if " " in line)
         print(f"open:  {url}/docs")
-        if "setup" in said:
-            print(f"owner: {url}/setup#{said['setup']}  (works once: it makes the first owner)")
-        if "token" in said:
-            print(f"try:   curl -H 'Authorization: Bearer {said['token']}' {url}/v1/me")
+        if "setup" in facts:
+            print(f"owner: {url}/setup#{facts['setup']}  (works once: it makes the first owner)")
+        if "token" in facts:
+            print(f"try:   curl -H 'Authorization: Bearer {facts['token']}' {url}/v1/me")
         if plan["metrics_port"] not in (0, USUAL_METRICS_PORT):
             print(f"watch: http://127.0.0.1:{plan['metrics_port']}/metrics")
         print(f"ready: {url}", flush=True)

@@ -1,7 +1,7 @@
-"""The format of a backup: a gzipped tar whose first member, `manifest.json`, lists every other one with its checksum.
+"""Format of a backup: a gzipped tar, first a manifest with checksums of the rest.
 
-Reading one trusts nothing but the manifest, and that only after each name in it was judged: a member that is not
-listed, is listed otherwise, comes twice, or is anything but a file or a folder, makes the whole archive unusable.
+The reader validates the names in the manifest and then trusts only the manifest: a member that is not listed, differs
+from its entry, occurs twice, or is neither a file nor a folder makes the whole archive unusable.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MANIFEST = "manifest.json"
 STORE_FILE = f"store/{STORE}"
 MANIFEST_LIMIT = 2**28
 CHUNK = 2**20
-PROGRESS_S = 3.0
-Say = Callable[[str], None]
+PROGRESS_INTERVAL_S = 3.0
+Report = Callable[[str], None]
 Owner = tuple[int, int]  # User and group.
 
 
 class CannotRestore(Exception):
-    """Nothing was restored and nothing was changed; the message says what to do."""
+    """The restore failed before any change; the message says how to continue."""
 
 
 class BadArchive(CannotRestore):
@@ -44,12 +44,12 @@ class BadArchive(CannotRestore):
 
 
 class _Bad(Exception):
-    """What is wrong with an archive."""
+    """The archive is invalid."""
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode: int
-    owner: Owner | None = None  # Only where it differs from the data folder's owner.
+    owner: Owner | None = None  # only if it differs from the data folder's owner
 
 
 class File(Folder, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,24 +76,24 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @dataclass
 class Progress:
-    """Says now and then how far a long copy is."""
+    """Reports the progress of a long copy every few seconds."""
 
-    say: Say
-    what: str
+    report: Report
+    activity: str
     total: int
     done: int = 0
-    said_at: float = field(default_factory=time.monotonic)
+    reported_at: float = field(default_factory=time.monotonic)
 
     def add(self, count: int) -> None:
         self.done += count
-        if time.monotonic() - self.said_at >= PROGRESS_S:
-            self.said_at = time.monotonic()
-            self.say(f"{self.what}: {self.done // 2**20} of {self.total // 2**20} MB")
+        if time.monotonic() - self.reported_at >= PROGRESS_INTERVAL_S:
+            self.reported_at = time.monotonic()
+            self.report(f"{self.activity}: {self.done // 2**20} of {self.total // 2**20} MB")
 
 
 @dataclass(frozen=True)
 class Unpacker:
-    """Puts members into a folder, with modes that give nothing away."""
+    """Writes members into a folder, with restrictive modes."""
 
     folder: Path
     owner: Owner
@@ -102,29 +102,29 @@ class Unpacker:
         path = self.folder / name
         path.mkdir(mode=0o700)
         path.chmod(0o700 | entry.mode & 0o055)
-        give(path, entry.owner or self.owner)
+        chown(path, entry.owner or self.owner)
 
     def create(self, name: str, entry: File) -> BinaryIO:
         secret = name == STORE_FILE or name.startswith("keys/")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(self.folder / name, flags, 0o600)
         os.fchmod(handle, 0o600 if secret else 0o600 | entry.mode & 0o755)
-        give(handle, entry.owner or self.owner)
+        chown(handle, entry.owner or self.owner)
         return open(handle, "wb")
 
 
-def scan(path: Path, *, say: Say, unpacker: Unpacker | None = None) -> Manifest:
-    """Check every byte of an archive, and unpack it on the way if told to; raises BadArchive."""
+def scan(path: Path, *, report: Report, unpacker: Unpacker | None = None) -> Manifest:
+    """Check every byte of an archive, and unpack it if requested; raises BadArchive."""
     try:
         with gzip.open(path) as packed, tarfile.open(fileobj=packed, mode="r|") as tar:
             manifest = _read_manifest(tar)
-            progress = Progress(say, "unpacking" if unpacker else "checking", manifest.size)
+            progress = Progress(report, "unpacking" if unpacker else "checking", manifest.size)
             for member in _members(tar, manifest):
                 if member.isdir() and unpacker is not None:
                     unpacker.make_folder(member.name, manifest.folders[member.name])
                 if member.isfile():
-                    _receive(_data(tar, member), member.name, manifest.files[member.name], unpacker, progress)
-            while packed.read(CHUNK):  # To the end: only there stands the checksum of the whole.
+                    _read_file(_data(tar, member), member.name, manifest.files[member.name], unpacker, progress)
+            while packed.read(CHUNK):  # The checksum of the whole is at the end.
                 pass
     except _Bad as error:
         raise BadArchive(path, str(error)) from None
@@ -163,7 +163,7 @@ def _path_problem(name: str, manifest: Manifest) -> str | None:
 
 
 def _members(tar: tarfile.TarFile, manifest: Manifest) -> Iterator[tarfile.TarInfo]:
-    """Yield each member once, a folder before what is in it; raises where they are not what the manifest says."""
+    """Yield each member once, folders first; each must equal its manifest entry."""
     left = {*manifest.folders, *manifest.files}
     while (member := tar.next()) is not None:
         if problem := _path_problem(member.name, manifest) or _member_problem(member, manifest):
@@ -172,7 +172,7 @@ def _members(tar: tarfile.TarFile, manifest: Manifest) -> Iterator[tarfile.TarIn
             raise _Bad(f"its member {member.name!r} is there twice, or before its folder")
         left.remove(member.name)
         yield member
-        tar.members.clear()  # type: ignore[attr-defined]  # There may be very many, and nobody asks for them again.
+        tar.members.clear()  # type: ignore[attr-defined]  # Frees memory: there may be very many.
     if left:
         raise _Bad(f"{len(left)} of its members are missing, such as {min(left)!r}")
 
@@ -193,7 +193,7 @@ def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     return data
 
 
-def _receive(data: IO[bytes], name: str, entry: File, unpacker: Unpacker | None, progress: Progress) -> None:
+def _read_file(data: IO[bytes], name: str, entry: File, unpacker: Unpacker | None, progress: Progress) -> None:
     digest = hashlib.sha256()
     with unpacker.create(name, entry) if unpacker else contextlib.nullcontext() as out:
         while chunk := data.read(CHUNK):
@@ -206,12 +206,12 @@ def _receive(data: IO[bytes], name: str, entry: File, unpacker: Unpacker | None,
 
 
 def owner_of(path: Path) -> Owner:
-    about = path.stat()
-    return about.st_uid, about.st_gid
+    status = path.stat()
+    return status.st_uid, status.st_gid
 
 
-def give(path: Path | int, owner: Owner | None) -> None:
-    """Let root's work belong to whom the data folder belongs to, so that the platform's user can read it."""
+def chown(path: Path | int, owner: Owner | None) -> None:
+    """As root, give a file to the data folder's owner: the platform must read it."""
     if os.geteuid() == 0 and owner is not None:
         os.chown(path, *owner)
 

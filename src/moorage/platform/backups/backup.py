@@ -1,6 +1,6 @@
-"""Making a backup: one file that holds everything the rest of the data folder can be rebuilt from.
+"""Make a backup: one file from which the data folder can be rebuilt.
 
-It gets its name only after it was written, made durable, read back and compared: a backup that exists is good.
+The file gets its final name after it was written, synced, read back and compared: an existing backup is valid.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from moorage.platform.backups.archive import (
     Folder,
     Manifest,
     Progress,
-    Say,
-    give,
+    Report,
+    chown,
     owner_of,
     scan,
     sync_folder,
@@ -43,53 +43,54 @@ from moorage.platform.backups.archive import (
 from moorage.platform.store_checks import STORE, store_path
 from moorage.settings import Settings
 
-# The store goes in as one consistent copy; its journals, its lock and its own older copies do not.
+# The store is added as a consistent copy; its journals, lock and snapshots are left out.
 LEFT_OUT = {
     STORE_FILE,
     *(STORE_FILE + suffix for suffix in ("-wal", "-shm", "-journal")),
     "store/lock",
     "store/snapshots",
 }
-TRIES = 3
-Copies = Mapping[str, Path | None]  # by the name of the folder; None where there is nothing to copy
-COMPRESSION = 1  # Artifacts are mostly compressed already: speed counts for more than the last percent.
+ATTEMPTS = 3
+Copies = Mapping[str, Path | None]  # by folder name; None if there is nothing to copy
+COMPRESSION = 1  # Most artifacts are compressed already: speed matters more than the last percent.
 
 
 class CannotBackUp(Exception):
-    """No backup was made; the message says what to do."""
+    """The backup failed; the message says how to continue."""
 
 
 class _Changed(Exception):
-    """A file became another one, or went away, while it was copied."""
+    """A file changed or disappeared while it was copied."""
 
 
 def back_up(
-    settings: Settings, target: Path, *, snapshot: Callable[[], Path] | None, say: Say, files_only: bool = False
+    settings: Settings, target: Path, *, snapshot: Callable[[], Path] | None, report: Report, files_only: bool = False
 ) -> Manifest:
-    """Write a backup to `target` and return what is in it. Where this raises, it has made no `target`.
+    """Write a backup and return its manifest; creates no `target` if it fails.
 
-    While the platform runs, `snapshot` asks it for a copy of the store. None: it does not run, and its lock is taken.
+    While the platform runs, `snapshot` requests a copy of the store from it. Without `snapshot`, the platform is
+    stopped and this process takes the lock on the store.
     """
     _check_can_back_up(settings, target, files_only=files_only)
     with contextlib.ExitStack() as stack:
         if snapshot is None:
             stack.enter_context(locked(settings.folder("store")))
         partial = stack.enter_context(_claimed(target))
-        for _ in range(TRIES):
+        for _ in range(ATTEMPTS):
             with (
                 contextlib.suppress(_Changed),
-                _store_copy(settings, snapshot, say) as store,
-                database_copies.copied(settings, say) as databases,
-                volume_copies.copied(settings, say) as volumes,
+                _store_copy(settings, snapshot, report) as store,
+                database_copies.copied(settings, report) as databases,
+                volume_copies.copied(settings, report) as volumes,
             ):
                 copies = {database_copies.DATABASES: databases, volume_copies.VOLUMES: volumes}
-                manifest = _write(partial, settings, store, copies, say)
+                manifest = _write(partial, settings, store, copies, report)
                 break
         else:
             raise CannotBackUp("files keep changing while they are copied; try again later, or stop the platform first")
-        say("reading the backup back")
-        if scan(Path(partial.name), say=say) != manifest:
-            raise CannotBackUp(f"{target} was not written as it should be; is its disk in order?")
+        report("reading the backup back")
+        if scan(Path(partial.name), report=report) != manifest:
+            raise CannotBackUp(f"{target} was not written correctly; check its disk")
         os.rename(partial.name, target)
         sync_folder(target.parent)
     return manifest
@@ -111,16 +112,16 @@ def _check_can_back_up(settings: Settings, target: Path, *, files_only: bool) ->
     if not target.parent.is_dir():
         raise CannotBackUp(f"the folder {target.parent} does not exist; make it first")
     if any(target.resolve().is_relative_to(settings.folder(name).resolve()) for name in FOLDERS):
-        raise CannotBackUp(f"{target} lies in what is backed up; choose a place outside of {settings.data}")
+        raise CannotBackUp(f"{target} is inside a folder that is backed up; choose a path outside of {settings.data}")
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Own the data folder; raises DataFolderInUse while a platform does."""
+    """Take the lock on the data folder; raises DataFolderInUse."""
     folder.mkdir(exist_ok=True, mode=0o700)
     lock = FolderLock(folder)
     try:
-        give(folder / "lock", owner_of(folder))
+        chown(folder / "lock", owner_of(folder))
         yield
     finally:
         lock.release()
@@ -128,7 +129,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _claimed(target: Path) -> Iterator[BinaryIO]:
-    """Open the partial file for this process alone; it is gone afterwards, unless it was renamed."""
+    """Open the partial file for this process alone; it is deleted unless renamed."""
     path = target.with_name(target.name + ".partial")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(path, "r+b", opener=lambda name, _: os.open(name, flags, 0o600)) as file:
@@ -144,12 +145,12 @@ def _claimed(target: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _store_copy(settings: Settings, snapshot: Callable[[], Path] | None, say: Say) -> Iterator[Path | None]:
-    """Give a copy of the store that nobody writes to; None where the store is on PostgreSQL."""
+def _store_copy(settings: Settings, snapshot: Callable[[], Path] | None, report: Report) -> Iterator[Path | None]:
+    """Provide a consistent copy of the store; None for PostgreSQL."""
     if settings.uses_postgres:
         yield None
         return
-    say("copying the store")
+    report("copying the store")
     if snapshot is not None:
         yield snapshot()
     else:
@@ -163,14 +164,14 @@ def _store_copy(settings: Settings, snapshot: Callable[[], Path] | None, say: Sa
             shutil.rmtree(folder)
 
 
-def _write(file: BinaryIO, settings: Settings, store: Path | None, copies: Copies, say: Say) -> Manifest:
-    """Write the whole archive; raises _Changed where a file does not hold still."""
+def _write(file: BinaryIO, settings: Settings, store: Path | None, copies: Copies, report: Report) -> Manifest:
+    """Write the whole archive; raises _Changed if a file changes meanwhile."""
     sources = dict(_sources(settings, copies))
     if store is not None:
         sources[STORE_FILE] = store
-    say(f"reading {len(sources)} files and folders")
-    manifest = _manifest(sources, settings, say)
-    progress = Progress(say, "writing", manifest.size)
+    report(f"reading {len(sources)} files and folders")
+    manifest = _manifest(sources, settings, report)
+    progress = Progress(report, "writing", manifest.size)
     file.seek(0)
     file.truncate()
     with gzip.GzipFile("", "wb", COMPRESSION, file) as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
@@ -181,14 +182,14 @@ def _write(file: BinaryIO, settings: Settings, store: Path | None, copies: Copie
         for name, entry in manifest.files.items():
             _add(tar, name, entry, sources[name])
             progress.add(entry.size)
-            tar.members.clear()  # type: ignore[attr-defined]  # Nobody asks for them again, and there may be very many.
+            tar.members.clear()  # type: ignore[attr-defined]  # Frees memory: there may be very many.
     file.flush()
     os.fsync(file.fileno())
     return manifest
 
 
 def _sources(settings: Settings, copies: Copies) -> Iterator[tuple[str, Path]]:
-    """Yield what belongs into a backup, a folder before what is in it; what others write to comes from its copy."""
+    """Yield the files of a backup, folders first; files that change come from a copy."""
     if (settings.data / MARKER).is_file():
         yield MARKER, settings.data / MARKER
     for name in FOLDERS:
@@ -196,7 +197,7 @@ def _sources(settings: Settings, copies: Copies) -> Iterator[tuple[str, Path]]:
             copy = copies[name]
             yield from _below(name, copy) if copy is not None else ()
         elif settings.folder(name).is_dir():
-            yield from _below(name, settings.folder(name).resolve())  # It may be a link to a larger disk.
+            yield from _below(name, settings.folder(name).resolve())  # It may be a link to another disk.
 
 
 def _below(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -210,7 +211,7 @@ def _below(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
         if path in LEFT_OUT or _is_unfinished(path):
             continue
         if entry.is_symlink():
-            raise CannotBackUp(f"{entry.path} is a link, which a backup cannot hold; replace it by what it names")
+            raise CannotBackUp(f"{entry.path} is a link, which a backup cannot hold; replace it by its target")
         if entry.name.encode(errors="ignore") != os.fsencode(entry.name):
             raise CannotBackUp(f"{folder} holds a file whose name is not UTF-8: {entry.name!r}; rename it")
         if entry.is_dir():
@@ -220,33 +221,33 @@ def _below(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _is_unfinished(path: str) -> bool:
-    """Tell what is still being written, under a name that it will not keep."""
+    """Return whether a file is still being written, under a temporary name."""
     if path.startswith(("databases/", "volumes/")):
-        return False  # Database servers and apps name their files as they like.
+        return False  # Database servers and apps choose the names of their files.
     if path.startswith("git/"):
         name = path.rpartition("/")[2]
         return name.endswith(".lock") or name.startswith(("tmp_", "incoming-", "tmp-", "."))
     return path.endswith(".partial") or (path.startswith("artifacts/") and "#" in path)
 
 
-def _manifest(sources: dict[str, Path], settings: Settings, say: Say) -> Manifest:
+def _manifest(sources: dict[str, Path], settings: Settings, report: Report) -> Manifest:
     files, folders = {}, {}
-    ours = owner_of(settings.data)
-    progress = Progress(say, "reading", 0)
+    default = owner_of(settings.data)
+    progress = Progress(report, "reading", 0)
     for name, path in sources.items():
         with _opened(path) as handle:
-            about = os.fstat(handle)
-            owner = (about.st_uid, about.st_gid) if (about.st_uid, about.st_gid) != ours else None
-            mode = stat.S_IMODE(about.st_mode)
-            if stat.S_ISDIR(about.st_mode):
+            status = os.fstat(handle)
+            owner = (status.st_uid, status.st_gid) if (status.st_uid, status.st_gid) != default else None
+            mode = stat.S_IMODE(status.st_mode)
+            if stat.S_ISDIR(status.st_mode):
                 folders[name] = Folder(mode=mode, owner=owner)
                 continue
             with open(handle, "rb", closefd=False) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            owner = None if name == STORE_FILE else owner  # Its copy is whoever made it.
-            files[name] = File(mode=mode, size=about.st_size, sha256=digest, owner=owner)
-            progress.total += about.st_size
-            progress.add(about.st_size)
+            owner = None if name == STORE_FILE else owner  # The copy belongs to the process that made it.
+            files[name] = File(mode=mode, size=status.st_size, sha256=digest, owner=owner)
+            progress.total += status.st_size
+            progress.add(status.st_size)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return Manifest("moorage-backup", 1, now, __version__, files, folders)
 
@@ -280,7 +281,7 @@ def _member(name: str, mode: int, size: int = 0, kind: bytes = tarfile.REGTYPE) 
 
 
 class _Hashed(io.RawIOBase):
-    """A file that is hashed as it is read."""
+    """A file that computes its hash while it is read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

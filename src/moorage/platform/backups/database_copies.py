@@ -1,8 +1,8 @@
-"""Copies of what database servers keep, for a backup, made while they run.
+"""Copy the folders of running database servers for a backup.
 
-Most of it is copied while a server goes on. Then all servers of a database are held still for the moment that it takes
-to copy what has changed meanwhile. The copy is what a power cut would have left, and servers recover from that: it
-holds everything that was acknowledged before.
+Most files are copied while the servers run. Then all servers of a database are stopped with SIGSTOP while the files
+that changed meanwhile are copied. The copy is in the state that a power failure would leave, and servers recover from
+that: it contains all acknowledged writes.
 """
 
 from __future__ import annotations
@@ -20,123 +20,132 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from moorage.core.kit import folders
-from moorage.platform.backups import freezing as holding
-from moorage.platform.backups.archive import Say
+from moorage.platform.backups import freezing
+from moorage.platform.backups.archive import Report
 from moorage.runtime.engines import wire
 from moorage.runtime.sandbox.cgroups.files import read
 from moorage.runtime.sandbox.usage import process_tree
 from moorage.settings import Settings
 
-DATABASES = "databases"  # below the data folder, and below its `run` for what runs
+DATABASES = "databases"  # a folder in the data folder, and in its `run` folder
 COPIES = ".backup"
-SOCKETS = "run"  # the folder of a server that nothing is copied of
-PASSES = 3  # while servers go on
-FEW = 64 * 2**20  # bytes: to copy so much is no reason for another pass
-TRIES = 3
-SETTLE_S = 5.0  # for a server that is being started to say so
-RECENT_NS = 2 * 10**9  # A file that was written to just now may be written to again in the same tick of its clock.
-ROOM = 512 * 2**20  # bytes that stay free: a server whose disk is full ends
-ROOM_SHARE = 20  # or one part in so many of a small disk
+SOCKETS = "run"  # the folder of a server with its sockets, which is not copied
+MAX_LIVE_PASSES = 3  # passes while the servers run
+SMALL_PASS_BYTES = 64 * 2**20  # a pass that copies less is the last one while the servers run
+ATTEMPTS = 3
+START_TIMEOUT_S = 5.0  # for a starting server to write its identity file
+# A file that was written just now may be written again without a change of its timestamp.
+RECENT_NS = 2 * 10**9
+RESERVED_BYTES = 512 * 2**20  # stay free: a server exits when its disk is full
+RESERVED_SHARE = 20  # or 1/20 of a small disk
 CHUNK = 2**20
 _MAPPED = re.compile(r"^\S+ .w.s \S+ \S+ (\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A server that runs: its shim, and its folder."""
+class RunningServer:
+    """A running database server."""
 
     key: str
-    shim: holding.Shim
+    shim: freezing.Shim
     folder: Path
 
 
-def running(settings: Settings) -> tuple[list[Running], bool]:
-    """Return the database servers that run, whether or not the platform does, and whether no other is starting."""
-    found, is_settled = [], True
+def running(settings: Settings) -> tuple[list[RunningServer], bool]:
+    """Return the running servers, and whether no other server is starting.
+
+    Servers also run while the platform is stopped.
+    """
+    servers, is_settled = [], True
     run = settings.folder("run") / DATABASES
     for folder in sorted(run.iterdir()) if run.is_dir() else []:
         try:
-            card = json.loads((folder / wire.CARD).read_bytes())
-            server = Running(card["key"], (card["pid"], card["started"]), Path(card["volume"]).resolve())
+            identity = json.loads((folder / wire.CARD).read_bytes())
+            server = RunningServer(
+                identity["key"], (identity["pid"], identity["started"]), Path(identity["volume"]).resolve()
+            )
         except (OSError, ValueError, KeyError, TypeError):
             is_settled = is_settled and not folder.is_dir()
             continue
         if process_tree.started(server.shim[0]) == server.shim[1]:
-            found.append(server)
-    return found, is_settled
+            servers.append(server)
+    return servers, is_settled
 
 
 @contextlib.contextmanager
-def copied(settings: Settings, say: Say) -> Iterator[Path | None]:
-    """Give a copy of all databases that nobody writes to; None where there is not even a folder for them."""
+def copied(settings: Settings, report: Report) -> Iterator[Path | None]:
+    """Provide a copy of all databases; None without a folder of databases."""
     root = settings.folder(DATABASES)
     if not root.is_dir():
         yield None
         return
     target = root / COPIES
     shutil.rmtree(target, ignore_errors=True)
-    found = sorted(root.iterdir())
+    paths = sorted(root.iterdir())
     target.mkdir(mode=0o700)
     try:
-        if found:
-            say("copying the databases")
-        for path in found:
-            _copy(settings, _Copy(path, target / path.name), say)
-        _give(target, root.stat())
+        if paths:
+            report("copying the databases")
+        for path in paths:
+            _copy(settings, _Copy(path, target / path.name), report)
+        _copy_ownership(target, root.stat())
         yield target
     finally:
         shutil.rmtree(target, ignore_errors=True)
 
 
-def _copy(settings: Settings, copy: _Copy, say: Say) -> None:
-    for _ in range(PASSES):
-        if copy.refresh() <= FEW:
+def _copy(settings: Settings, copy: _Copy, report: Report) -> None:
+    for _ in range(MAX_LIVE_PASSES):
+        if copy.refresh() <= SMALL_PASS_BYTES:
             break
-    for _ in range(TRIES):
-        servers = _settled(settings, copy.source)
-        with holding.held([server.shim for server in servers]) as stopped:
+    for _ in range(ATTEMPTS):
+        servers = _started_servers(settings, copy.source)
+        with freezing.frozen([server.shim for server in servers]) as stopped:
             began = time.monotonic()
             copy.refresh(mapped=_mapped(stopped))
-            # One that has crashed meanwhile was started again, and has written.
-            is_whole = all(map(holding.is_still, stopped)) and _is_as_before(settings, copy.source, servers, stopped)
+            # A server that crashed meanwhile was restarted and has written.
+            is_whole = all(map(freezing.is_stopped, stopped)) and _is_unchanged(settings, copy.source, servers, stopped)
         if is_whole and servers:
-            say(f"database {copy.source.name} was held for {round((time.monotonic() - began) * 1000)} ms")
+            report(f"database {copy.source.name} was stopped for {round((time.monotonic() - began) * 1000)} ms")
         if is_whole:
             return
-    raise OSError(errno.EBUSY, f"the servers of database {copy.source.name} keep being started; try again later")
+    raise OSError(errno.EBUSY, f"the servers of database {copy.source.name} keep restarting; try again later")
 
 
-def _settled(settings: Settings, source: Path) -> list[Running]:
-    """Return the servers of a database once none of them is being started."""
-    deadline = time.monotonic() + SETTLE_S
+def _started_servers(settings: Settings, source: Path) -> list[RunningServer]:
+    """Wait until no server is starting, and return the servers of a database."""
+    deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         servers, is_settled = running(settings)
-        if is_settled or time.monotonic() > deadline:  # What is left of a start that was cut short never settles.
+        if is_settled or time.monotonic() > deadline:  # The folder of an aborted start stays.
             return [server for server in servers if server.folder.is_relative_to(source.resolve())]
         time.sleep(0.05)
 
 
-def _is_as_before(settings: Settings, source: Path, servers: list[Running], stopped: frozenset[int]) -> bool:
+def _is_unchanged(settings: Settings, source: Path, servers: list[RunningServer], stopped: frozenset[int]) -> bool:
     now = [server for server in running(settings)[0] if server.folder.is_relative_to(source.resolve())]
-    return now == servers and holding.below([server.shim for server in servers]) <= stopped
+    return now == servers and freezing.descendants([server.shim for server in servers]) <= stopped
 
 
 def _mapped(pids: frozenset[int]) -> frozenset[int] | None:
-    """Return the files that processes write to by their memory, which no file's time tells; None where unknown."""
-    found: set[int] = set()
+    """Return the inodes of files mapped for writing; None if unknown.
+
+    Writes through a mapping do not change the timestamp of a file.
+    """
+    inodes: set[int] = set()
     for pid in pids:
         try:
-            found.update(map(int, _MAPPED.findall(read(f"/proc/{pid}/maps"))))
+            inodes.update(map(int, _MAPPED.findall(read(f"/proc/{pid}/maps"))))
         except (FileNotFoundError, ProcessLookupError):
             continue
         except OSError:
             return None
-    return frozenset(found)
+    return frozenset(inodes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a file was when it was copied, and whether a later change is sure to show."""
+    """State of a file when it was copied; `is_old`: a later change is visible in it."""
 
     inode: int
     size: int
@@ -146,7 +155,7 @@ class _Seen:
 
 @dataclass(eq=False)
 class _Copy:
-    """A copy of a file or folder that can be brought up to date."""
+    """A copy of a file or folder that can be updated."""
 
     source: Path
     target: Path
@@ -155,25 +164,25 @@ class _Copy:
     _bytes: int = 0
 
     def refresh(self, mapped: frozenset[int] | None = frozenset()) -> int:
-        """Copy what is new or has changed, and forget what is gone; return how many bytes that took."""
+        """Copy new and changed files, remove deleted ones; return the copied bytes."""
         self._mapped, self._bytes = mapped, 0
-        self._take(self.source, self.target)
+        self._copy_entry(self.source, self.target)
         return self._bytes
 
-    def _take(self, source: Path, target: Path) -> None:
+    def _copy_entry(self, source: Path, target: Path) -> None:
         try:
-            about = source.lstat()
-            if stat.S_ISDIR(about.st_mode):
-                self._take_folder(source, target, about)
-            elif stat.S_ISREG(about.st_mode) and not (self._is_current(source, about) and target.is_file()):
-                self._take_file(source, target)
-            elif stat.S_ISLNK(about.st_mode):  # Whoever packs the copy refuses it: a part of a database is elsewhere.
+            status = source.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                self._copy_folder(source, target, status)
+            elif stat.S_ISREG(status.st_mode) and not (self._is_current(source, status) and target.is_file()):
+                self._copy_file(source, target)
+            elif stat.S_ISLNK(status.st_mode):  # The archive refuses it: part of a database is elsewhere.
                 _remove(target)
                 target.symlink_to(os.readlink(source))
         except FileNotFoundError:
-            _remove(target)  # It went away meanwhile.
+            _remove(target)  # It was deleted meanwhile.
 
-    def _take_folder(self, source: Path, target: Path, about: os.stat_result) -> None:
+    def _copy_folder(self, source: Path, target: Path, status: os.stat_result) -> None:
         if not target.is_dir():
             _remove(target)
             target.mkdir(mode=0o700)
@@ -181,33 +190,33 @@ class _Copy:
         for name in {*os.listdir(target)}.difference(names):
             _remove(target / name)
         for name in names:
-            self._take(source / name, target / name)
-        _give(target, about)
+            self._copy_entry(source / name, target / name)
+        _copy_ownership(target, status)
 
     def _holds_sockets(self, source: Path) -> bool:
         return source.name == SOCKETS and source.parent.parent == self.source
 
-    def _take_file(self, source: Path, target: Path) -> None:
+    def _copy_file(self, source: Path, target: Path) -> None:
         with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as reading:
-            about, now = os.fstat(reading.fileno()), time.time_ns()
-            _check_room(target.parent, about.st_size)
+            status, now = os.fstat(reading.fileno()), time.time_ns()
+            _check_space(target.parent, status.st_size)
             _remove(target)
             with open(target, "xb", buffering=0) as writing:
-                _pour(reading.fileno(), writing.fileno(), about.st_size)
-            self._bytes += about.st_size
-            _give(target, about)
-            changed = max(about.st_ctime_ns, about.st_mtime_ns)
-            self._seen[source] = _Seen(about.st_ino, about.st_size, changed, changed < now - RECENT_NS)
+                _copy_bytes(reading.fileno(), writing.fileno(), status.st_size)
+            self._bytes += status.st_size
+            _copy_ownership(target, status)
+            changed = max(status.st_ctime_ns, status.st_mtime_ns)
+            self._seen[source] = _Seen(status.st_ino, status.st_size, changed, changed < now - RECENT_NS)
 
-    def _is_current(self, source: Path, about: os.stat_result) -> bool:
-        changed = max(about.st_ctime_ns, about.st_mtime_ns)
-        is_mapped = self._mapped is None or about.st_ino in self._mapped
-        return not is_mapped and self._seen.get(source) == _Seen(about.st_ino, about.st_size, changed, is_old=True)
+    def _is_current(self, source: Path, status: os.stat_result) -> bool:
+        changed = max(status.st_ctime_ns, status.st_mtime_ns)
+        is_mapped = self._mapped is None or status.st_ino in self._mapped
+        return not is_mapped and self._seen.get(source) == _Seen(status.st_ino, status.st_size, changed, is_old=True)
 
 
-def _pour(reading: int, writing: int, size: int) -> None:
-    """Copy a file without reading it, and where the file system can without writing it either."""
-    left = size  # It may grow as fast as we read.
+def _copy_bytes(reading: int, writing: int, size: int) -> None:
+    """Copy inside the kernel; a file system with reflinks shares the blocks."""
+    left = size  # A fixed size: the file may grow as fast as it is read.
     try:
         while left and (count := os.copy_file_range(reading, writing, left)):
             left -= count
@@ -218,11 +227,11 @@ def _pour(reading: int, writing: int, size: int) -> None:
             left -= os.write(writing, data)
 
 
-def _check_room(folder: Path, size: int) -> None:
-    found = os.statvfs(folder)
-    kept = min(ROOM, found.f_blocks * found.f_frsize // ROOM_SHARE)
-    if found.f_bavail * found.f_frsize < size + kept:
-        raise OSError(errno.ENOSPC, f"there is no room for a copy of the databases in {folder}")
+def _check_space(folder: Path, size: int) -> None:
+    disk = os.statvfs(folder)
+    reserved = min(RESERVED_BYTES, disk.f_blocks * disk.f_frsize // RESERVED_SHARE)
+    if disk.f_bavail * disk.f_frsize < size + reserved:
+        raise OSError(errno.ENOSPC, f"not enough disk space for a copy of the databases in {folder}")
 
 
 def _remove(path: Path) -> None:
@@ -230,7 +239,7 @@ def _remove(path: Path) -> None:
         folders.remove(path)
 
 
-def _give(path: Path, about: os.stat_result) -> None:
-    if (about.st_uid, about.st_gid) != (os.geteuid(), os.getegid()):
-        os.chown(path, about.st_uid, about.st_gid)
-    path.chmod(stat.S_IMODE(about.st_mode) & 0o777)
+def _copy_ownership(path: Path, status: os.stat_result) -> None:
+    if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+        os.chown(path, status.st_uid, status.st_gid)
+    path.chmod(stat.S_IMODE(status.st_mode) & 0o777)

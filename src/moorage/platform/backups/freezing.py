@@ -18,19 +18,22 @@ from moorage.runtime.sandbox.cgroups.files import read
 from moorage.runtime.sandbox.network import setup as network
 from moorage.runtime.sandbox.usage import process_tree
 
-STILL = "TtZX"  # stopped, stopped by who traces it, dead
-STOP_S = 30.0  # for processes that wait for a disk; nothing else keeps one from stopping
-PAUSE_S = 0.001
-Shim = tuple[int, int]  # number and start of a process, which name it for good
+STOPPED_STATES = "TtZX"  # /proc state of a thread: stopped, stopped by a tracer, zombie, dead
+STOP_TIMEOUT_S = 30.0  # Only a thread that waits for a disk does not stop at once.
+POLL_INTERVAL_S = 0.001
+Shim = tuple[int, int]  # PID and start time, which identify a process
 
 
-class CannotHold(OSError):
-    """Processes do not stop; all go on."""
+class CannotFreeze(OSError):
+    """A process does not stop; all processes were continued."""
 
 
 @contextlib.contextmanager
-def held(shims: Sequence[Shim]) -> Iterator[frozenset[int]]:
-    """Stop everything below these, and give who was stopped; at the end all go on, even if we are killed meanwhile."""
+def frozen(shims: Sequence[Shim]) -> Iterator[frozenset[int]]:
+    """Stop the descendants of these shims, yield their PIDs, then continue them.
+
+    They are also continued when this process is killed.
+    """
     if not shims:
         yield frozenset()
         return
@@ -38,7 +41,7 @@ def held(shims: Sequence[Shim]) -> Iterator[frozenset[int]]:
         try:
             yield _stop(shims)
         finally:
-            _go_on(shims)
+            _continue(shims)
 
 
 @contextlib.contextmanager
@@ -50,51 +53,51 @@ def _guarded(shims: Sequence[Shim]) -> Iterator[None]:
         stdout=subprocess.PIPE,
         env=network.environment(),
         cwd="/",
-        start_new_session=True,  # Whoever interrupts us must not end it too.
+        start_new_session=True,  # An interrupt of this process must not end the guard.
     ) as guard:
         assert guard.stdin is not None
         assert guard.stdout is not None
         if not guard.stdout.readline():
-            raise CannotHold("nobody would let database servers go on if this process was killed; is memory short?")
+            raise CannotFreeze("cannot start the process that continues stopped database servers; is memory short?")
         try:
             yield
         finally:
             guard.stdin.close()
 
 
-def below(shims: Sequence[Shim]) -> frozenset[int]:
-    """Return all processes below shims that still are who they were."""
+def descendants(shims: Sequence[Shim]) -> frozenset[int]:
+    """Return all descendants of the shims that still run."""
     living = [pid for pid, started in shims if process_tree.started(pid) == started]
     return frozenset(process_tree.with_descendants(child for pid in living for child in process_tree.children(pid)))
 
 
-def is_still(pid: int) -> bool:
-    """Tell whether no thread of a process does anything; the system finishes what was begun before one stops."""
+def is_stopped(pid: int) -> bool:
+    """Return whether all threads are stopped; their system calls are finished then."""
     for thread in process_tree.threads(pid):
         with contextlib.suppress(OSError):
-            if read(f"/proc/{pid}/task/{thread}/stat").rpartition(")")[2].split()[0] not in STILL:
+            if read(f"/proc/{pid}/task/{thread}/stat").rpartition(")")[2].split()[0] not in STOPPED_STATES:
                 return False
     return True
 
 
 def _stop(shims: Sequence[Shim]) -> frozenset[int]:
-    """Stop all, those too that are started meanwhile."""
-    deadline, before = time.monotonic() + STOP_S, frozenset[int]()
+    """Stop all descendants, also those that are started meanwhile."""
+    deadline, previous = time.monotonic() + STOP_TIMEOUT_S, frozenset[int]()
     while True:
-        found = below(shims)
-        moving = [pid for pid in found if not is_still(pid)]
-        # Whoever stands still starts nobody, so a second look finds those whom the first one has missed.
-        if not moving and found == before:
-            return found
-        before = found
-        _send(moving, signal.SIGSTOP)
+        pids = descendants(shims)
+        running = [pid for pid in pids if not is_stopped(pid)]
+        # A stopped process starts no other, so a second pass finds all that the first one missed.
+        if not running and pids == previous:
+            return pids
+        previous = pids
+        _send(running, signal.SIGSTOP)
         if time.monotonic() > deadline:
-            raise CannotHold(f"{len(moving)} processes of a database server do not stop; is the disk in order?")
-        time.sleep(PAUSE_S)
+            raise CannotFreeze(f"{len(running)} processes of a database server do not stop; check the disk")
+        time.sleep(POLL_INTERVAL_S)
 
 
-def _go_on(shims: Sequence[Shim]) -> None:
-    _send(below(shims), signal.SIGCONT)
+def _continue(shims: Sequence[Shim]) -> None:
+    _send(descendants(shims), signal.SIGCONT)
 
 
 def _send(pids: Sequence[int] | frozenset[int], number: signal.Signals) -> None:
@@ -107,7 +110,7 @@ def main(argv: list[str]) -> None:
     shims = [(int(pid), int(started)) for pid, started in (word.split(":") for word in argv)]
     print("watching", flush=True)
     sys.stdin.read()
-    _go_on(shims)
+    _continue(shims)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Putting a backup in place of what a data folder holds.
+"""Replace the content of a data folder by a backup.
 
-The archive is checked whole before anything is touched, unpacked beside what is there, and swapped in by renaming, so
-a restore that fails leaves everything as it was. What was there before is moved to the trash, never deleted.
+The archive is checked completely before any change, unpacked beside the current data, and swapped in by renames, so a
+failed restore changes nothing. The previous content is moved to the trash, never deleted.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from moorage.platform.backups.archive import (
     STORE_FILE,
     CannotRestore,
     Manifest,
-    Say,
+    Report,
     Unpacker,
-    give,
+    chown,
     is_filled,
     owner_of,
     scan,
@@ -33,14 +33,16 @@ from moorage.platform.opening import store_path
 from moorage.settings import Settings
 
 
-def restore(settings: Settings, source: Path, *, force: bool, running: bool, say: Say) -> tuple[Manifest, Path | None]:
-    """Replace the data folder's content by a backup's. Return what it held, and where the old content is now.
+def restore(
+    settings: Settings, source: Path, *, force: bool, running: bool, report: Report
+) -> tuple[Manifest, Path | None]:
+    """Restore a backup; return its manifest and the trash folder of the old content.
 
-    Raises CannotRestore, DataFolderInUse or OSError, and then the data folder is as it was.
+    Raises CannotRestore, DataFolderInUse or OSError; the data folder is unchanged then.
     """
     _check_can_restore(settings, source, force=force, running=running)
-    say(f"checking {source}")
-    manifest = scan(source, say=say)
+    report(f"checking {source}")
+    manifest = scan(source, report=report)
     _check_fits(settings, source, manifest)
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(settings.folder("store")):
@@ -49,7 +51,7 @@ def restore(settings: Settings, source: Path, *, force: bool, running: bool, say
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir(mode=0o700)
         try:
-            return manifest, _replace(settings, source, staged, say)
+            return manifest, _replace(settings, source, staged, report)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
@@ -59,7 +61,7 @@ def _check_can_restore(settings: Settings, source: Path, *, force: bool, running
         raise CannotRestore(f"a Moorage runs on {settings.data}: stop it first")
     if database_copies.running(settings)[0]:
         raise CannotRestore(
-            f"database servers run on {settings.data}, which outlive the platform: end them first, with "
+            f"database servers run on {settings.data}, and they keep running when the platform stops: stop them with "
             f"pkill -TERM -f -- '-m moorage[.a-z]*shim {settings.folder('run')}/{database_copies.DATABASES}/'"
         )
     if not source.is_file():
@@ -78,11 +80,11 @@ def _check_fits(settings: Settings, source: Path, manifest: Manifest) -> None:
             if manifest.has_store
             else f"{source} was made with --files-only: set MOORAGE_DATABASE_URL to the PostgreSQL it belongs to"
         )
-    here = next(folder for folder in (settings.data, *settings.data.parents) if folder.exists())
-    free = shutil.disk_usage(here).free
+    existing = next(folder for folder in (settings.data, *settings.data.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
     if free < manifest.size:
         needed = (manifest.size - free) // 2**20 + 1
-        raise CannotRestore(f"{source} unpacks to more than is free under {here}: free another {needed} MB")
+        raise CannotRestore(f"{source} unpacks to more than is free under {existing}: free another {needed} MB")
 
 
 def holds_data(settings: Settings) -> bool:
@@ -95,36 +97,36 @@ def holds_data(settings: Settings) -> bool:
     )
 
 
-def _replace(settings: Settings, source: Path, staged: Path, say: Say) -> Path | None:
-    """Unpack beside what is there, prove that it is whole, and swap."""
+def _replace(settings: Settings, source: Path, staged: Path, report: Report) -> Path | None:
+    """Unpack beside the current data, check the store, and swap."""
     owner = owner_of(settings.data)
-    manifest = scan(source, say=say, unpacker=Unpacker(staged, owner))
+    manifest = scan(source, report=report, unpacker=Unpacker(staged, owner))
     with contextlib.ExitStack() as stack:
         if manifest.has_store:
             _check_store(staged / STORE_FILE)
             stack.enter_context(locked(staged / "store"))  # The lock moves along: no platform starts half-way.
         os.sync()
-        held = holds_data(settings)
+        had_data = holds_data(settings)
         trash = settings.folder("trash") / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
         for folder in (trash.parent, trash):
             folder.mkdir(exist_ok=True, mode=0o700)
-            give(folder, owner)
+            chown(folder, owner)
         try:
             _swap(settings.data, staged, trash)
         except OSError:
             trash.rmdir()
             raise
-    if held:
+    if had_data:
         return trash
-    shutil.rmtree(trash)  # Empty folders only: there was nothing to keep.
+    shutil.rmtree(trash)  # Only empty folders.
     return None
 
 
 def _swap(data: Path, staged: Path, trash: Path) -> None:
     """Rename everything, or nothing.
 
-    The old store goes first and the new one comes last, with the marker in place all the time: a platform that is
-    started after a power cut in between finds a marker without a store, and refuses.
+    The old store is moved first and the new one last, and the marker exists all the time: after a power failure in
+    between, a starting platform finds a marker without a store and refuses.
     """
     moves = [(staged / MARKER, data / MARKER)] if not (data / MARKER).exists() else []
     if not (staged / MARKER).exists():
@@ -134,10 +136,10 @@ def _swap(data: Path, staged: Path, trash: Path) -> None:
         moves += [(data / name, trash / name), (staged / name, data / name)]
     moves.append((staged / "store", data / "store"))
     with contextlib.ExitStack() as undo:
-        for here, there in moves:
-            if here.exists():
-                here.rename(there)
-                undo.callback(there.rename, here)
+        for old, new in moves:
+            if old.exists():
+                old.rename(new)
+                undo.callback(new.rename, old)
         undo.pop_all()
     for folder in (trash, data):
         sync_folder(folder)

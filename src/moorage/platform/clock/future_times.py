@@ -1,7 +1,7 @@
-"""Correct stored times that lie in the future because the clock was ahead when they were written.
+"""Correct stored times that lie in the future because a clock was ahead.
 
-Left alone, such a time delays what it stands for until the clock says that date again: a token that should hold a day
-holds a year, a name stays taken, a replica is drained for months. Ticks and jobs are corrected by the scheduler.
+Without a correction such a time has its effect only when the clock reaches it: a token for a day is valid for a year, a
+name stays reserved, a replica drains for months. The scheduler corrects the times of ticks and jobs.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _WHY = "a clock is wrong for every organization"
 
 @dataclass(frozen=True)
 class Rule:
-    """A column of times, and how far ahead one can lie.
+    """A column of times and the farthest possible future of its values.
 
-    With `since`, the column counts from the time in that other column: where that one lies in the future, both are
-    moved back by the same span. Otherwise the time is set to the latest that is possible now.
+    With `since`, the time is relative to that column: if `since` is in the future, both move back by the same span.
+    Otherwise the time is set to the latest possible value.
     """
 
     table: Table
@@ -93,13 +93,13 @@ _END_SESSION = Command(delete(login_session).where(_s.id == arg("id")))
 
 @across_organizations(_WHY)
 def find_wrong(tx: Tx) -> list[Rule]:
-    """Return the rules that some row breaks. It only reads, so it may run while others write."""
+    """Return the rules that some row violates; reads only, so writers may continue."""
     return [rule for rule in RULES if tx.all(rule.find, latest=tx.now + rule.longest_ms + SKEW_MS, most=1)]
 
 
 @across_organizations(_WHY)
 def correct(tx: Tx, rule: Rule) -> list[Correction]:
-    """Correct some rows of a rule; the caller repeats this until there are none."""
+    """Correct a batch of rows of a rule; repeat until the result is empty."""
     return list(_correct(tx, rule))
 
 
@@ -113,7 +113,7 @@ def _correct(tx: Tx, rule: Rule) -> Iterator[Correction]:
 
 @across_organizations(_WHY)
 def end_sessions(tx: Tx) -> list[Correction]:
-    """End the sessions that were issued in the future: their tokens are refused, and would be valid from then on."""
+    """End sessions issued in the future: their tokens would become valid at that time."""
     ended = []
     for row_id, user_id, expires_at in tx.all(_ISSUED_AHEAD, latest=tx.now + SKEW_MS):
         tx.run(_END_SESSION, id=row_id)

@@ -1,8 +1,8 @@
-"""Notice when the system clock was set, and keep a wrong clock from doing lasting harm.
+"""Detect steps of the system clock and limit the damage of a wrong clock.
 
-The wall clock is compared with the time since boot, every second and over restarts. A step is logged and counted. After
-a step forward, times that lie further back than before the step are not trusted for a day: nothing is deleted for its
-age by the new time until then. After a step back, times that were stored meanwhile are corrected.
+The wall clock is compared with the time since boot, every second and across restarts. A step is logged and counted.
+After a step forward, the clock is distrusted for a day: nothing is deleted for its age by the new time until then.
+After a step back, times that were stored meanwhile are corrected.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SKEW_MS, steady_m
 from moorage.core.telemetry import Telemetry
 from moorage.platform.clock import future_times
 
-LOOK_S = 1.0
-STEP_MS = 2_000  # A clock that is slewed gains far less from one look to the next.
-GAP_MS = HOUR_MS  # A platform that was down longer cannot tell that from a clock that is ahead.
+CHECK_INTERVAL_S = 1.0
+STEP_MS = 2_000  # A slewed clock gains far less between two checks.
+GAP_MS = HOUR_MS  # After a longer downtime the gap may also be a clock that is ahead.
 DISTRUST_MS = DAY_MS
 SAVE_EVERY_MS = MINUTE_MS
-CORRECT_EVERY_MS = HOUR_MS  # Another machine's clock may have been ahead, and no step was seen here.
-SHOWN = 20  # corrections that are logged one by one
+CORRECT_EVERY_MS = HOUR_MS  # The clock of another machine may have been ahead, without a step here.
+MAX_LOGGED_CORRECTIONS = 20
 FACT = "clock"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What the clocks said when a process last looked."""
+    """Readings of the clocks at the last check, stored across restarts."""
 
     wall: int
     steady: int
-    boot: str  # The time since boot can be compared within one boot only.
+    boot: str  # boot id: times since boot are comparable within one boot only
     distrusted: int
-    trusted_at: int  # the time since boot at which the clock is trusted again
+    trusted_at: int  # time since boot at which the clock is trusted again
 
 
 class ClockWatch:
@@ -53,7 +53,7 @@ class ClockWatch:
         steady: Callable[[], int] = steady_ms,
         boot: str | None = None,
     ) -> None:
-        self.on_step: list[Callable[[], None]] = []  # called after the clock was set
+        self.on_step: list[Callable[[], None]] = []  # called after a step
         self._db = db
         self._telemetry = telemetry
         self._steady = steady
@@ -63,7 +63,7 @@ class ClockWatch:
         self._save_at = self._correct_at = self._at
 
     async def start(self) -> None:
-        """Compare with the last look of the process before this one, and correct what a clock ahead has stored."""
+        """Compare with the last check of the previous process; correct stored times."""
         mark = await self._db.read(_find_mark)
         self._wall, self._at = self._read()
         if mark is not None:
@@ -72,23 +72,23 @@ class ClockWatch:
         await self._save()
 
     async def run(self) -> None:
-        """Look every second until cancelled."""
+        """Check every second until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
             try:
-                await self.look()
-            except Exception as error:  # noqa: BLE001 - the loop outlives a store that is away for a moment
+                await self.check()
+            except Exception as error:  # noqa: BLE001 - the loop survives an unreachable store
                 self._telemetry.crashed(None, error, where="clock")
 
-    async def look(self) -> int:
-        """Return by how many milliseconds the clock was set since the last look; 0 where it was not."""
+    async def check(self) -> int:
+        """Return the step of the clock since the last check in milliseconds, or 0."""
         before, (wall, at) = (self._wall, self._at), self._read()
         step = (wall - before[0]) - (at - before[1])
         self._wall, self._at = wall, at
         is_step = abs(step) >= STEP_MS
         if is_step:
-            self._stepped(step, before[0] + at - before[1])
-        self._trust_again()
+            self._handle_step(step, before[0] + at - before[1])
+        self._end_distrust()
         if (is_step and step < 0) or at >= self._correct_at:
             await self._correct()
         if is_step or at >= self._save_at:
@@ -96,7 +96,7 @@ class ClockWatch:
         return step if is_step else 0
 
     def _read(self) -> tuple[int, int]:
-        """Read both clocks at the same moment: a process that is stopped in between reads them again."""
+        """Read both clocks at once: repeat if the process was suspended in between."""
         while True:
             at, wall, after = self._steady(), self._db.env.clock.now(), self._steady()
             if after - at < STEP_MS // 4:
@@ -110,7 +110,7 @@ class ClockWatch:
         elapsed = self._at - mark.steady if is_same_boot else max(gap, 0)
         step = gap - elapsed
         if abs(step) >= (STEP_MS if is_same_boot else SKEW_MS):
-            self._stepped(step, mark.wall + elapsed)
+            self._handle_step(step, mark.wall + elapsed)
         elif gap >= GAP_MS:
             self._distrust(gap)
             self._telemetry.log.warning(
@@ -119,7 +119,7 @@ class ClockWatch:
                 now=to_wire(self._wall),
             )
 
-    def _stepped(self, step: int, expected: int) -> None:
+    def _handle_step(self, step: int, expected: int) -> None:
         direction = "forward" if step > 0 else "back"
         self._telemetry.metrics.clock_steps.labels(direction).inc()
         self._telemetry.log.warning(
@@ -140,11 +140,11 @@ class ClockWatch:
         self._db.env.clock.distrusted_ms += by_ms
         self._trusted_at = self._at + DISTRUST_MS
 
-    def _trust_again(self) -> None:
+    def _end_distrust(self) -> None:
         clock = self._db.env.clock
         if clock.distrusted_ms and self._at >= self._trusted_at:
             self._telemetry.log.warning(
-                "the clock is trusted again: what is past its retention is deleted from now on",
+                "the clock is trusted again: expired data is deleted from now on",
                 set_forward_s=clock.distrusted_ms // 1000,
                 now=to_wire(self._wall),
             )
@@ -153,14 +153,14 @@ class ClockWatch:
 
     async def _correct(self) -> None:
         self._correct_at = self._at + CORRECT_EVERY_MS
-        self._warn(await self._db.write(future_times.end_sessions))
+        self._log(await self._db.write(future_times.end_sessions))
         for rule in await self._db.read(future_times.find_wrong):
-            while done := await self._db.write(partial(future_times.correct, rule=rule)):
-                self._warn(done)
+            while corrections := await self._db.write(partial(future_times.correct, rule=rule)):
+                self._log(corrections)
 
-    def _warn(self, done: list[Correction]) -> None:
+    def _log(self, corrections: list[Correction]) -> None:
         log = self._telemetry.log
-        for each in done[:SHOWN]:
+        for each in corrections[:MAX_LOGGED_CORRECTIONS]:
             log.warning(
                 "corrected a time that a wrong clock had stored",
                 row=each.what,
@@ -168,8 +168,12 @@ class ClockWatch:
                 before=to_wire(each.before),
                 after=to_wire(each.after),
             )
-        if len(done) > SHOWN:
-            log.warning("corrected more such times", column=done[0].column, count=len(done) - SHOWN)
+        if len(corrections) > MAX_LOGGED_CORRECTIONS:
+            log.warning(
+                "corrected more such times",
+                column=corrections[0].column,
+                count=len(corrections) - MAX_LOGGED_CORRECTIONS,
+            )
 
     async def _save(self) -> None:
         self._save_at = self._at + SAVE_EVERY_MS
@@ -181,7 +185,7 @@ class ClockWatch:
 def boot_id() -> str:
     try:
         return BOOT_ID.read_text().strip()
-    except OSError:  # Without it every restart counts as another boot.
+    except OSError:  # Then every restart counts as another boot.
         return ""
 
 
@@ -190,5 +194,5 @@ def _find_mark(tx: Tx) -> Mark | None:
     text = users.find_fact(tx, FACT)
     try:
         return msgspec.json.decode(text, type=Mark) if text is not None else None
-    except msgspec.MsgspecError:  # of a version before or after this one
+    except msgspec.MsgspecError:  # written by another version
         return None

@@ -1,7 +1,7 @@
-"""Looking at the machine before the platform relies on it: each gap is named together with its fix.
+"""Check the machine for `moorage doctor`: each problem comes with its fix.
 
-A check that fails names something the platform cannot do without; a warning names something that works less well or
-less safely. Nothing here changes the machine: what a check makes to try something out, it takes away again.
+A failed check names a requirement of the platform; a warning names something that works less well or less safely. No
+check changes the machine: each removes the files it created.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from moorage.settings import Settings, is_loopback
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 LEAST_FILES, FEWEST_FILES = 4096, 1024
 LEAST_MEMORY_MB = 512  # The four processes take about 200 MB; a build or a function needs the rest.
-EARLIEST = datetime(2025, 1, 1, tzinfo=UTC)  # Before the first release: a clock that says so is wrong.
+EARLIEST = datetime(2025, 1, 1, tzinfo=UTC)  # Before the first release: an earlier clock is wrong.
 PORTS = ("api_port", "gateway_port", "edge_port", "metrics_port")
 LONGEST_SOCKET_NAME = "run/caddy.sock"
 
 
-Finding = Callable[[Settings, bool], Check]
+CheckFunction = Callable[[Settings, bool], Check]
 
 
 def run(settings: Settings, *, running: bool) -> list[Check]:
-    """Make every check. `running` says whether a platform runs on the data folder now."""
-    found = [check(settings, running) for check in CHECKS] + doctor_functions.check_functions(settings, probe())
-    return found + doctor_databases.check_databases(settings)
+    """Run every check. `running`: a platform runs on the data folder now."""
+    checks = [check(settings, running) for check in CHECKS] + doctor_functions.check_functions(settings, probe())
+    return checks + doctor_databases.check_databases(settings)
 
 
 def has_failed(checks: Sequence[Check]) -> bool:
@@ -59,7 +59,7 @@ def has_failed(checks: Sequence[Check]) -> bool:
 
 
 def as_text(checks: Sequence[Check]) -> str:
-    """Return one aligned line for each check, and the fix under those that need one."""
+    """Return one aligned line for each check, with the fix below."""
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:
@@ -79,7 +79,7 @@ def as_json(checks: Sequence[Check]) -> dict[str, Any]:
 def check_system(name: str = sys.platform) -> Check:
     found = f"{platform.system()} {platform.release()} on {platform.machine()}"
     if name != "linux":
-        return Check("system", State.FAIL, found, "run Moorage on Linux: its sandboxes are made of Linux's namespaces")
+        return Check("system", State.FAIL, found, "run Moorage on Linux: its sandboxes need Linux namespaces")
     return Check("system", State.OK, found)
 
 
@@ -150,14 +150,14 @@ def check_ports(settings: Settings, running: bool) -> Check:
         return Check("ports", State.FAIL, f"{listed}: one is given twice", fix)
     if running:
         return Check("ports", State.OK, f"{listed} belong to the platform that runs on {settings.data}")
-    problems = [found for name, port in ports.items() if (found := port_problem(settings, name, port))]
+    problems = [problem for name, port in ports.items() if (problem := port_problem(settings, name, port))]
     if problems:
         return Check("ports", State.FAIL, *map("; ".join, zip(*problems, strict=True)))
     return Check("ports", State.OK, f"{listed} are free on {settings.host}")
 
 
 def port_problem(settings: Settings, name: str, port: int) -> tuple[str, str] | None:
-    """Try to bind a port; return what is wrong and the fix."""
+    """Try to bind a port; return the problem and the fix."""
     host = "127.0.0.1" if name == "metrics_port" else settings.host
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
@@ -186,11 +186,11 @@ def check_data(settings: Settings, user: int | None = None) -> Check:
         return Check("data folder", State.FAIL, f"{here} is not writable", fix)
     if here != data:
         return Check("data folder", State.OK, f"{data} does not exist yet and can be made")
-    about = data.stat()
-    if about.st_uid != user:
-        fix = f"run Moorage as the user {about.st_uid}, or give the folder away: chown -R {user} {data}"
-        return Check("data folder", State.FAIL, f"{data} belongs to the user {about.st_uid}", fix)
-    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = data.stat()
+    if status.st_uid != user:
+        fix = f"run Moorage as the user {status.st_uid}, or give the folder away: chown -R {user} {data}"
+        return Check("data folder", State.FAIL, f"{data} belongs to the user {status.st_uid}", fix)
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return Check("data folder", State.WARN, f"{data} is writable by others", f"chmod go-w {data}")
     return Check("data folder", State.OK, f"{data} is ours and writable")
 
@@ -226,7 +226,7 @@ def check_files(limits: tuple[int, int] | None = None) -> Check:
 
 
 def check_mode(settings: Settings) -> Check:
-    """Judge what the settings allow together; each by itself was judged when they were read."""
+    """Check combinations of settings; each setting was validated when it was read."""
     if not settings.is_production:
         if is_loopback(settings.host):
             return Check("mode", State.OK, "development, on loopback")
@@ -241,7 +241,7 @@ def check_mode(settings: Settings) -> Check:
     return Check("mode", State.OK, "production, with keys")
 
 
-CHECKS: tuple[Finding, ...] = (
+CHECKS: tuple[CheckFunction, ...] = (
     lambda settings, running: check_system(),
     lambda settings, running: check_python(),
     lambda settings, running: check_sqlite(),
@@ -262,12 +262,12 @@ CHECKS: tuple[Finding, ...] = (
 
 
 def _nearest(path: Path) -> Path:
-    """Return the path, or the folder above it that exists."""
+    """Return the path, or its nearest existing parent."""
     return next(each for each in (path, *path.parents) if os.path.exists(each))
 
 
 def _last_written(store: Path) -> datetime:
-    """Return when the store's files were last written; a store that is not there was never."""
+    """Return when the store's files were last written; the epoch without a store."""
     times = [0.0]
     for name in ("moorage.db", "moorage.db-wal"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What databases get on this machine: which software serves each version that users may ask for."""
+"""Check which database software serves each version that tenants can choose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_databases(settings: Settings) -> list[Check]:
 
 
 def check_engine(shelf: Shelf, engine: str, substitution: str) -> Check:
-    """Say what serves each version; a warning where databases of a kind would all be refused, and why."""
+    """Return the software of each version; a warning if an engine has none."""
     name, served, refused = f"databases: {engine}", [], []
     for version in VERSIONS[engine]:
         try:

@@ -1,4 +1,4 @@
-"""What a check of the machine finds, and how programs are looked for."""
+"""The result of a check, and helpers that look for programs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from enum import StrEnum
 from importlib import util
 from pathlib import Path
 
-PROBE_S = 20
+VERSION_TIMEOUT_S = 20
 
 
 class State(StrEnum):
-    OK = "ok"  # as it should be
+    OK = "ok"  # no problem
     WARN = "warn"  # the platform runs, but something works less well or less safely
     FAIL = "fail"  # the platform cannot do its work
 
@@ -27,19 +27,19 @@ class Check:
 
 
 def program(name: str, path: str | None, otherwise: State, fix: str, *, flag: str = "--version") -> Check:
-    """Run a program for its version: one that is there but made for another machine does not help."""
+    """Run a program for its version: a binary for another architecture does not help."""
     if path is None:
         return Check(name, otherwise, "not found", fix)
     try:
-        done = subprocess.run([path, flag], capture_output=True, text=True, timeout=PROBE_S, check=True)
+        process = subprocess.run([path, flag], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         return Check(name, otherwise, f"{path} cannot be run: {error}", fix)
-    first = done.stdout.strip().partition("\n")[0]
+    first = process.stdout.strip().partition("\n")[0]
     return Check(name, State.OK, f"{first.partition(' h1:')[0]} ({path})")  # Caddy adds a checksum.
 
 
 def in_package(package: str, path: str) -> str | None:
-    """Return an executable file of an installed package, without importing it."""
+    """Return an executable of an installed package, without importing the package."""
     spec = util.find_spec(package)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         if os.access(Path(folder) / path, os.X_OK):

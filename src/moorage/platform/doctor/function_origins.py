@@ -1,4 +1,4 @@
-"""Checks that pages of functions are kept apart from the API by the host names that the operator chose."""
+"""Check that the host names of functions and of the API share no cookies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIX = "set MOORAGE_FUNCTIONS_DOMAIN to a domain that neither contains the API's 
 
 
 def problem(settings: Settings) -> str | None:
-    """Return why pages of functions could set cookies for the API; None where they cannot, and in development."""
+    """Return why pages of functions could set cookies for the API, or None."""
     if not settings.is_production:
         return None
     domain, api = settings.function_hosts_domain, urlsplit(settings.api_url).hostname or ""

@@ -1,4 +1,4 @@
-"""What functions get on this machine: their sandbox, their limits, their languages and their way to the network."""
+"""Check the sandbox, limits, runtimes and network of functions on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_functions(settings: Settings, report: Report) -> list[Check]:
 def check_sandbox(settings: Settings, report: Report) -> Check:
     name = "functions: sandbox"
     if settings.sandbox is Sandbox.OFF:
-        fix = "unset MOORAGE_SANDBOX, unless all who may deploy functions may also do all that this user may"
+        fix = "unset MOORAGE_SANDBOX, unless everyone with deploy rights may act as this user"
         return Check(name, State.WARN, "off, by MOORAGE_SANDBOX=off", fix)
     if not report.can_sandbox:
         state = State.FAIL if settings.is_production else State.WARN
@@ -36,7 +36,7 @@ def check_sandbox(settings: Settings, report: Report) -> Check:
 
 
 def check_limits(report: Report) -> Check:
-    """Say which limits hold for all processes of a function together."""
+    """Return the limits that apply to all processes of a function together."""
     name, kind = "functions: limits", f"control groups {report.cgroups}" if report.cgroups != "none" else "no groups"
     held = [LIMITS[each] for each in LIMITS if each in report.controllers]
     lacking = [LIMITS[each] for each in LIMITS if each not in report.controllers]
