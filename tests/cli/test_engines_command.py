@@ -37,7 +37,7 @@ def test_a_name_that_cannot_be_had_is_refused_with_those_that_can(tmp_path: Path
     done = moorage("engines", "install", "postgresql-9.6", "--data", tmp_path)
 
     assert done.returncode == 1
-    assert done.stderr.startswith("moorage: there is no postgresql-9.6 to be had here; there is ")
+    assert done.stderr.startswith("moorage: postgresql-9.6 is not available here; available: ")
     assert "postgresql-16.4" in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""`moorage admin`: what the operator does to the running platform."""
+"""`moorage admin`: operator commands for the running platform."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from moorage.cli.client import DataOption, ask
 
-app = typer.Typer(help="Operator commands: they speak to the running platform.", no_args_is_help=True)
+app = typer.Typer(help="Operator commands: they need a running platform.", no_args_is_help=True)
 
 Email = Annotated[str, typer.Argument(help="Mail address of the user.")]
 Org = Annotated[str, typer.Argument(help="Id or slug of the organization.")]
@@ -16,26 +16,26 @@ Org = Annotated[str, typer.Argument(help="Id or slug of the organization.")]
 
 @app.command("create-user")
 def create_user(email: Email, data: DataOption = None) -> None:
-    """Make an approved user with an organization of their own."""
-    made = ask(data, "create-user", email=email)
-    typer.echo(f"created user {made['email']} (id {made['userId']}) with organization {made['organizationId']}")
+    """Create an approved user with an organization."""
+    user = ask(data, "create-user", email=email)
+    typer.echo(f"created user {user['email']} (id {user['userId']}) with organization {user['organizationId']}")
 
 
 @app.command()
 def approve(email: Email, data: DataOption = None) -> None:
-    """Approve a user who waits for it."""
+    """Approve a user that awaits approval."""
     typer.echo(f"approved {ask(data, 'approve', email=email)}")
 
 
 @app.command()
 def suspend(email: Email, data: DataOption = None) -> None:
-    """Suspend a user: every request of theirs is refused from now on."""
+    """Suspend a user: all their requests are refused from now on."""
     typer.echo(f"suspended {ask(data, 'suspend', email=email)}")
 
 
 @app.command()
 def unsuspend(email: Email, data: DataOption = None) -> None:
-    """Let a suspended user back in."""
+    """Lift the suspension of a user."""
     typer.echo(f"unsuspended {ask(data, 'unsuspend', email=email)}")
 
 
@@ -65,13 +65,13 @@ def token(
     name: Annotated[str, typer.Option(help="Name the token is listed under.")] = "operator",
     data: DataOption = None,
 ) -> None:
-    """Make an API token and print it, alone, on standard output."""
+    """Create an API token and print it, alone, on standard output."""
     typer.echo(ask(data, "token", email=email, org=org, role=role, name=name))
 
 
 @app.command()
 def session(email: Email, data: DataOption = None) -> None:
-    """Print a session token of a user."""
+    """Print a session token for a user."""
     typer.echo(ask(data, "session", email=email))
 
 
@@ -80,7 +80,7 @@ def github_claims(data: DataOption = None) -> None:
     """List GitHub installations that organizations claimed without proof in an earlier release."""
     rows = ask(data, "github-claims")
     if not rows:
-        typer.echo("there are no unproved claims")
+        typer.echo("there are no claims without proof")
     for row in rows:
         slug = f" ({row['slug']})" if row["slug"] else ""
         typer.echo(

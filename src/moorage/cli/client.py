@@ -1,4 +1,4 @@
-"""Asking the running platform something over its unix socket."""
+"""Requests to the running platform over its unix socket, and command helpers."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ import typer
 from moorage import settings as settings_module
 from moorage.settings import Settings
 
-if TYPE_CHECKING:  # Most commands do without the store, and it takes long to import.
+if TYPE_CHECKING:  # Slow to import, and most commands do not need it.
     from moorage.core.db.store import Database
 
 DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the platform. [MOORAGE_DATA]")]
 
 
 def load(data: Path | None) -> Settings:
-    """Read the settings as the platform would, for the given data folder."""
+    """Read the settings as the platform does, for the given data folder."""
     return settings_module.load(**({"data": data} if data is not None else {}))
 
 
 def ask(data: Path | None, command: str, **arguments: Any) -> Any:
-    """Return the answer of the running platform, or end with its reason."""
+    """Run a command in the platform and return its result; exit with its error."""
     folder = data_folder(data)
     try:
-        answer = _exchange(folder / "run" / "admin.sock", {"command": command, "arguments": arguments})
+        response = _exchange(folder / "run" / "admin.sock", {"command": command, "arguments": arguments})
     except (FileNotFoundError, ConnectionRefusedError):
         fail(f"no Moorage runs on {folder}; start it with: moorage up --data {folder}")
     except PermissionError:
-        fail(f"you may not speak to the Moorage on {folder}; use the account it runs as")
+        fail(f"no permission to connect to the Moorage on {folder}; use the account that it runs as")
     except (OSError, ValueError) as error:
-        fail(f"the Moorage on {folder} did not answer ({error}); its log says why")
-    if not answer["ok"]:
-        fail(answer["error"])
-    return answer["result"]
+        fail(f"the Moorage on {folder} did not response ({error}); its log says why")
+    if not response["ok"]:
+        fail(response["error"])
+    return response["result"]
 
 
 def is_running(data: Path | None) -> bool:
@@ -52,12 +52,12 @@ def is_running(data: Path | None) -> bool:
 
 
 def data_folder(data: Path | None) -> Path:
-    """Return the data folder without loading (and judging) every other setting."""
+    """Return the data folder without loading and validating the other settings."""
     return (data or Path(os.environ.get("MOORAGE_DATA") or ".moorage")).expanduser().absolute()
 
 
 def check_store(settings: Settings) -> None:
-    """End where there is no store yet: a mistyped folder must not become a new platform."""
+    """Exit if there is no store: a mistyped folder must not become a new platform."""
     from moorage.platform import opening
 
     if not settings.uses_postgres and not opening.store_path(settings).exists():
@@ -66,7 +66,7 @@ def check_store(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def opened_store(settings: Settings) -> Iterator[Database]:
-    """Open the store of a platform that does not run."""
+    """Open the store of a stopped platform."""
     from moorage.platform import opening, store_checks
 
     check_store(settings)
@@ -87,8 +87,8 @@ def _exchange(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(path))
         sock.sendall(json.dumps(request).encode() + b"\n")
-        answer = b""
+        response = b""
         while chunk := sock.recv(65536):
-            answer += chunk
-    loaded: dict[str, Any] = json.loads(answer)
-    return loaded
+            response += chunk
+    document: dict[str, Any] = json.loads(response)
+    return document

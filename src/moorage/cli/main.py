@@ -1,4 +1,4 @@
-"""The `moorage` command. Each command is small: it reads settings, asks the platform, prints."""
+"""The `moorage` command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moorage.errors import CannotStart
 
 app = typer.Typer(
     name="moorage",
-    help="Moorage: sites, apps, functions, databases, schedules and monitors on one command.",
+    help="Moorage: sites, apps, functions, databases, schedules and monitors with one command.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -35,7 +35,7 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line; what cannot start ends with the reason and code 2."""
+    """Run the command line; exit with code 2 and the reason if a start fails."""
     try:
         app()
     except (CannotStart, CannotDecrypt, OSError) as error:

@@ -1,4 +1,4 @@
-"""`moorage up`, and the single processes it is made of: `serve`, `work`, `edge`."""
+"""`moorage up`, and its single processes: `serve`, `work`, `edge`."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def _work(settings: Settings) -> None:
 
 
 def _edge(settings: Settings) -> None:
-    """Start a function gateway with its cells (several may run on one PostgreSQL, each on a machine of its own)."""
+    """Start an edge with its function workers (several may run on one PostgreSQL, each on its own machine)."""
     from moorage.platform import plan
 
     plan.execute(plan.make_edge(settings))
 
 
 def with_settings(command: Callable[[Settings], None]) -> Callable[..., None]:
-    """Give a command a flag for every setting; a flag wins over its variable."""
+    """Give a command a flag for every setting; a flag overrides its variable."""
 
     def run(**flags: Any) -> None:
-        given = {name: value for name, value in flags.items() if value is not None}
-        command(settings_module.load(**given))
+        values = {name: value for name, value in flags.items() if value is not None}
+        command(settings_module.load(**values))
 
     parameters = [_flag(name, field.description or "") for name, field in Settings.model_fields.items()]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

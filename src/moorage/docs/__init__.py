@@ -1,1 +1,1 @@
-"""Writes the reference documentation from the code, so that it cannot say anything else: `make docs`."""
+"""Generate the reference documentation from the code: `make docs`."""

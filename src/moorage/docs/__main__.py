@@ -1,4 +1,4 @@
-"""`python -m moorage.docs FOLDER`: what `make docs` runs."""
+"""`python -m moorage.docs FOLDER`, the command of `make docs`."""
 
 from __future__ import annotations
 

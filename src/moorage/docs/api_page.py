@@ -13,16 +13,16 @@ HEAD = ("Name", "Type", "Rules")
 
 
 def page(document: dict[str, Any]) -> str:
-    """Return the page: the routes by tag, each with what it takes and gives."""
+    """Return the page: the routes by tag, each with parameters, body and response."""
     schemas, blocks = Schemas(document), list[str]()
-    for tag, found in operations(document).items():
+    for tag, group in operations(document).items():
         blocks.append(f"## {tag}")
-        for operation in found:
+        for operation in group:
             blocks += _route(operation, schemas)
     return join(
         "# API",
         "The running platform shows the same at `/docs`, with a command for each route, and as an OpenAPI 3.1 document "
-        'at `/v1/openapi.json`. An answer is `{"success": true, "data": …}`; the tables list what is in `data`. '
+        'at `/v1/openapi.json`. An answer is `{"success": true, "data": …}`; the tables list the fields of `data`. '
         "[Errors](errors.md) has the failures.",
         *blocks,
     )
@@ -45,11 +45,11 @@ def _parameters(operation: Operation, schemas: Schemas) -> str:
     for each in map(schemas.resolve, operation.spec.get("parameters", [])):
         schema = each.get("schema")
         kind = f"{schemas.label(schema)}, {each['in']}"
-        rows.append(Field(each["name"], kind, each.get("required", False), schemas.rules(schema), _said(each)))
+        rows.append(Field(each["name"], kind, each.get("required", False), schemas.rules(schema), _description(each)))
     return table(HEAD, [_row(row) for row in rows])
 
 
-def _said(parameter: dict[str, Any]) -> str:
+def _description(parameter: dict[str, Any]) -> str:
     return str(parameter.get("description") or parameter.get("schema", {}).get("description", ""))
 
 
@@ -66,9 +66,9 @@ def _answer(operation: Operation, schemas: Schemas) -> list[str]:
     status, kind, schema = answer_of(operation, schemas)
     if schema is None:
         return [f"Answer {status}: no data."]
-    what = schemas.label(schema) if kind == "application/json" else code(kind)
+    content = schemas.label(schema) if kind == "application/json" else code(kind)
     rows = table(HEAD, [_row(row, is_answer=True) for row in schemas.fields(schema)])
-    return _titled(f"Answer {status}, {what}:", rows) or [f"Answer {status}: {what}."]
+    return _titled(f"Answer {status}, {content}:", rows) or [f"Answer {status}: {content}."]
 
 
 def _titled(title: str, rows: str) -> list[str]:
@@ -76,5 +76,5 @@ def _titled(title: str, rows: str) -> list[str]:
 
 
 def _row(row: Field, *, is_answer: bool = False) -> tuple[str, str, str]:
-    said = ", ".join(filter(None, (row.presence(is_answer=is_answer), *row.rules)))
-    return code(row.path), row.type, f"{said}. {row.text}" if said and row.text else said or row.text
+    rules = ", ".join(filter(None, (row.presence(is_answer=is_answer), *row.rules)))
+    return code(row.path), row.type, f"{rules}. {row.text}" if rules and row.text else rules or row.text

@@ -25,7 +25,7 @@ EXAMPLE = """```json
 
 
 def page(document: dict[str, Any]) -> str:
-    """Return the page: what a failure looks like, and every code it may carry."""
+    """Return the page: the shape of a failure, and all error codes."""
     schemas = Schemas(document)
     failure = schemas.fields({"$ref": "#/components/schemas/Failure"})
     known = meanings()
@@ -43,6 +43,6 @@ def page(document: dict[str, Any]) -> str:
 
 
 def meanings() -> dict[str, tuple[str, str]]:
-    """Return what each code means and the class that carries it, as the tree in `errors.py` draws it."""
-    drawn = re.findall(r"^[├└]── (\w+) +(\w+) {2,}(.+)$", errors.__doc__ or "", re.MULTILINE)
-    return {name: (meaning[:1].upper() + meaning[1:], raised) for raised, name, meaning in drawn}
+    """Return meaning and class of each code, parsed from the tree in `errors.py`."""
+    branches = re.findall(r"^[├└]── (\w+) +(\w+) {2,}(.+)$", errors.__doc__ or "", re.MULTILINE)
+    return {name: (meaning[:1].upper() + meaning[1:], raised) for raised, name, meaning in branches}

@@ -1,4 +1,4 @@
-"""The little Markdown that the reference needs."""
+"""Markdown helpers of the reference pages."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Iterable, Sequence
 
 
 def code(text: str) -> str:
-    """Write a text as code, whatever is in it."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table, or nothing where it would have no rows."""
+    """Return a table, or an empty string without rows."""
     lines = [_line(row) for row in rows]
     return "\n".join([_line(head), _line(["---"] * len(head)), *lines]) if lines else ""
 
 
 def page(*blocks: str) -> str:
-    """Join blocks with the blank lines that Markdown wants; empty blocks vanish."""
+    """Join non-empty blocks with blank lines."""
     return "\n\n".join(block.strip("\n") for block in blocks if block) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Every page of the reference, and the application they are made from."""
+"""All pages of the reference, and the application they are generated from."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NOTE = "<!-- Written from the code by `make docs`. Edits to this file are lost. 
 
 
 def pages() -> dict[str, str]:
-    """Return every page by its file name; the same code gives the same text."""
+    """Return every page by file name; deterministic for the same code."""
     document = openapi_document()
-    made = {
+    texts = {
         "settings.md": settings_page.page(),
         "api.md": api_page.page(document),
         "cli.md": cli_page.page(),
@@ -32,11 +32,10 @@ def pages() -> dict[str, str]:
         "states.md": states_page.page(),
         "threat-model.md": threat_page.page(),
     }
-    return {name: f"{NOTE}\n\n{text}" for name, text in made.items()}
+    return {name: f"{NOTE}\n\n{text}" for name, text in texts.items()}
 
 
 def write(folder: Path) -> list[Path]:
-    """Write every page into a folder, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in pages().items():
@@ -46,13 +45,13 @@ def write(folder: Path) -> list[Path]:
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the document of the whole application, wired to a store that nobody keeps."""
+    """Return the OpenAPI document of the application, built on a temporary store."""
     with tempfile.TemporaryDirectory(prefix="moorage-docs-") as folder:
         path = Path(folder) / "moorage.db"
         engine = create_engine(f"sqlite:///{path}")
         metadata.create_all(engine)
         engine.dispose()
-        # Constructed rather than read: the variables of whoever writes the documentation must not show in it.
+        # Constructed, not loaded: environment variables of this machine must not appear in the documentation.
         settings = Settings.model_construct(data=Path(folder))
         db = SqliteDatabase(path, Env.make(settings, SystemClock(), KeyRing((bytes(range(32)),)), bytes(range(32))))
         try:

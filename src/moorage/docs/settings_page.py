@@ -16,7 +16,7 @@ HEAD = ("Variable", "Flag", "Default", "Meaning")
 
 
 def page() -> str:
-    """Return the page: a table for each group of settings, then what the named values mean."""
+    """Return the page: a table for each group of settings, then the named values."""
     return join(
         "# Settings",
         "Every setting is an environment variable, and a flag of `moorage up`, `serve`, `work` and `edge`; the flag "
@@ -47,10 +47,10 @@ def _group(title: str, rows: list[tuple[str, ...]]) -> list[str]:
 def _row(name: str, schema: dict[str, Any], schemas: Schemas) -> tuple[str, ...]:
     default = schema.get("default")
     shown = "" if default in (None, "", []) else code(_plain(default))
-    # The description of a setting names its values and tells its default in words where that depends on others.
+    # The description contains the values, and the default where it depends on other settings.
     rules = [rule for rule in schemas.rules(schema) if not rule.startswith(("default ", "one of "))]
-    said = [schema.get("description", ""), f"({', '.join(rules)})" if rules else ""]
-    return code(f"MOORAGE_{name.upper()}"), code(f"--{name.replace('_', '-')}"), shown, " ".join(filter(None, said))
+    text = [schema.get("description", ""), f"({', '.join(rules)})" if rules else ""]
+    return code(f"MOORAGE_{name.upper()}"), code(f"--{name.replace('_', '-')}"), shown, " ".join(filter(None, text))
 
 
 def _plain(value: Any) -> str:

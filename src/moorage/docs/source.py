@@ -1,4 +1,4 @@
-"""Reads what the code says in comments: the meaning of an enum's values, the headings over a class's fields."""
+"""Read comments of the code: meanings of enum values, headings over fields."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import tokenize
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """Return the comment at the end of each assignment in a class, by the name assigned."""
+    """Return the trailing comment of each assignment in a class, by name."""
     text = textwrap.dedent(inspect.getsource(cls))
     comments = _comments(text)
-    found = {}
+    meanings = {}
     for node in _body(text):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found[node.targets[0].id] = comments.get(node.end_lineno or node.lineno, "")
-    return found
+            meanings[node.targets[0].id] = comments.get(node.end_lineno or node.lineno, "")
+    return meanings
 
 
 def headings(cls: type) -> dict[str, str]:
     """Return the comment right above a field of a class, by the field's name."""
     text = textwrap.dedent(inspect.getsource(cls))
     comments = _comments(text)
-    found = {}
+    titles = {}
     for node in _body(text):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.lineno - 1 in comments:
-            found[node.target.id] = comments[node.lineno - 1].rstrip(".")
-    return found
+            titles[node.target.id] = comments[node.lineno - 1].rstrip(".")
+    return titles
 
 
 def _body(text: str) -> list[ast.stmt]:
@@ -37,7 +37,7 @@ def _body(text: str) -> list[ast.stmt]:
 
 
 def _comments(text: str) -> dict[int, str]:
-    """Return the comments of a source by line; notes to tools say nothing to a reader."""
+    """Return the comments of a source by line, without comments for tools."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    said = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
-    return {line: comment for line, comment in said.items() if not comment.startswith(("noqa", "type:"))}
+    comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    return {line: comment for line, comment in comments.items() if not comment.startswith(("noqa", "type:"))}

@@ -15,17 +15,17 @@ from moorage.docs.markdown import page as join
 
 
 def page() -> str:
-    """Return the page: every machine's states, and the moves between them."""
+    """Return the page: the states of every machine, and the moves between them."""
     return join(
         "# States",
-        "What the platform keeps is always in one of these states, and goes from one to another only as drawn. A move "
-        "that is not there is refused with 409 `conflict`.",
+        "Each resource is always in one of these states and changes its state only as drawn. Any other move is refused "
+        "with 409 `conflict`.",
         *(block for machine in machines() for block in _machine(machine)),
     )
 
 
 def machines() -> Iterator[Machine[StrEnum]]:
-    """Return every machine of every package, in the order of their modules."""
+    """Return the state machines of all packages, ordered by module."""
     root = Path(moorage.__path__[0])
     for path in sorted(root.rglob("states.py")):
         states = importlib.import_module(".".join(("moorage", *path.relative_to(root).with_suffix("").parts)))
@@ -33,15 +33,14 @@ def machines() -> Iterator[Machine[StrEnum]]:
 
 
 def meanings(machine: Machine[StrEnum]) -> dict[StrEnum, str]:
-    """Return what each state means: the comment beside it."""
-    said = source.meanings(type(next(iter(machine.moves))))
-    return {state: said.get(state.name, "") for state in machine.moves}
+    comments = source.meanings(type(next(iter(machine.moves))))
+    return {state: comments.get(state.name, "") for state in machine.moves}
 
 
 def _machine(machine: Machine[StrEnum]) -> Iterator[str]:
     yield f"## {machine.name.replace('_', ' ').capitalize()}"
     rows = [
-        (code(state), meaning, ", ".join(map(code, sorted(machine.moves[state]))) or "nothing: it ends here")
+        (code(state), meaning, ", ".join(map(code, sorted(machine.moves[state]))) or "final")
         for state, meaning in meanings(machine).items()
     ]
     yield table(("State", "Meaning", "May become"), rows)

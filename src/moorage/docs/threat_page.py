@@ -1,6 +1,7 @@
-"""The page of the threat model: each boundary, its promises, and the tests that prove them.
+"""The threat model page: boundaries, their promises, and the tests that prove them.
 
-Tests carry the mark `boundary(name, promise)`. The page is read from the source of the tests, without running them.
+Tests carry the mark `boundary(name, promise)`. The page is generated from the source of the tests, without running
+them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from moorage.docs.markdown import page as join
 
 TESTS = Path(__file__).parents[3] / "tests"
 
-# Each boundary: its title, who stands on both sides, and what lies beyond the promises.
+# Each boundary: its title, both of its sides, and its limits.
 BOUNDARIES = {
     "code-to-host": (
         "Tenant code to host",
@@ -26,16 +27,16 @@ BOUNDARIES = {
     "tenant-to-tenant": (
         "Tenant to tenant",
         "Organizations share one platform. No organization reads, changes or disturbs resources of another one, "
-        "through the API, through shared caches, or by using up what both need.",
+        "through the API, through shared caches, or by using up shared resources.",
     ),
     "role-to-role": (
         "Role to role inside an organization",
-        "Members of one organization have different rights, and tokens may have fewer than their maker. A member who "
+        "Members of one organization have different rights, and tokens may have fewer than their maker. A member that "
         "can deploy code to an app can read everything that the app can read; roles do not separate members there.",
     ),
     "stranger-to-platform": (
         "Stranger to platform",
-        "Clients without a credential reach the API, both gateways and public databases. They get an answer in "
+        "Clients without a credential reach the API, the gateway, the edge and public databases. They get an answer in "
         "bounded time and memory, and cannot lock others out. Floods that fill the network are outside of these "
         "promises.",
     ),
@@ -62,7 +63,7 @@ class Proof:
 
 
 class UnreadableMark(ValueError):
-    """A mark whose arguments are not two texts, or that names an unknown boundary."""
+    """The arguments of a mark are not a known boundary and a text."""
 
 
 def page(tests: Path = TESTS) -> str:
@@ -70,11 +71,11 @@ def page(tests: Path = TESTS) -> str:
     blocks = [
         "# Threat model",
         "Each boundary that the platform keeps, its promises, and the tests that prove each of them. "
-        "[Security](../explanation/security.md) explains the means.",
+        "[Security](../explanation/security.md) explains how.",
     ]
     for boundary, (title, text) in BOUNDARIES.items():
-        mine = [each for each in proofs if each.boundary == boundary]
-        blocks += [f"## {title}", text, _promises(mine)]
+        own_proofs = [each for each in proofs if each.boundary == boundary]
+        blocks += [f"## {title}", text, _promises(own_proofs)]
     return join(*blocks)
 
 
@@ -128,7 +129,7 @@ def _marks(expressions: list[ast.expr]) -> list[ast.Call]:
 
 
 def _constants(module: ast.Module) -> dict[str, str]:
-    """Return the texts that a module gives a name to."""
+    """Return the string constants of a module by name."""
     return {
         ast.unparse(statement.targets[0]): statement.value.value
         for statement in module.body
@@ -139,8 +140,8 @@ def _constants(module: ast.Module) -> dict[str, str]:
 
 
 def _arguments(mark: ast.Call, texts: dict[str, str], file: str) -> tuple[str, str]:
-    found = [each.value if isinstance(each, ast.Constant) else texts.get(ast.unparse(each)) for each in mark.args]
-    match found:
+    arguments = [each.value if isinstance(each, ast.Constant) else texts.get(ast.unparse(each)) for each in mark.args]
+    match arguments:
         case [str(boundary), str(promise)] if boundary in BOUNDARIES and promise.endswith("."):
             return boundary, promise
     raise UnreadableMark(
