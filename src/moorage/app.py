@@ -36,7 +36,7 @@ from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
 from moorage.gateway.config.app_proxy import waker_socket
 from moorage.gateway.config.tls import ASK_PATH, GatewayCertificates
-from moorage.gateway.reconciler import Keeper
+from moorage.gateway.reconciler import GatewayReconciler
 from moorage.gateway.releases import SITES
 from moorage.gateway.releases import prepare as prepare_release
 from moorage.gateway.routes import Routes
@@ -226,7 +226,7 @@ class Projects:
     """The parts of projects that live beside the requests; whoever runs the platform starts and closes them."""
 
     pipeline: Pipeline
-    keeper: Keeper
+    keeper: GatewayReconciler
     apps: Apps
     uploads: Uploads
     git: GitServer
@@ -247,10 +247,10 @@ class Projects:
     ) -> Projects:
         settings = db.env.settings
         releases = make_releases(settings)
-        keeper = Keeper(db, Routes(settings, telemetry), releases, artifacts, telemetry)
+        keeper = GatewayReconciler(db, Routes(settings, telemetry), releases, artifacts, telemetry)
         followers = Followers()
         # On a machine without the gateway there is nothing to settle: the one that has it looks by itself.
-        settle_gateway = keeper.settle if has_gateway else _nothing
+        settle_gateway = keeper.sync_routes if has_gateway else _nothing
         apps = Apps.make(db, telemetry, artifacts, settle_gateway, is_sandboxed=is_sandboxed)
 
         async def settle() -> None:

@@ -41,7 +41,7 @@ class Hosts:
     logged: set[str] = field(default_factory=set)
 
 
-class Keeper:
+class GatewayReconciler:
     def __init__(
         self, db: Database, routes: Routes, releases: Unpacked, artifacts: ArtifactStore, telemetry: Telemetry
     ) -> None:
@@ -54,7 +54,7 @@ class Keeper:
         self._requested = 0
         self._completed = 0
 
-    async def settle(self) -> None:
+    async def sync_routes(self) -> None:
         """Return when the gateway serves the database state of this call or newer."""
         self._requested += 1
         request = self._requested
@@ -69,10 +69,10 @@ class Keeper:
     async def ready(self, within_s: float) -> None:
         """Sync the routes; wait up to `within_s` for a gateway that is still starting."""
         give_up_at = asyncio.get_running_loop().time() + within_s
-        await self.settle()
+        await self.sync_routes()
         while not self._routes.is_loaded and asyncio.get_running_loop().time() < give_up_at:
             await asyncio.sleep(GATEWAY_START_POLL_INTERVAL_S)
-            await self.settle()
+            await self.sync_routes()
 
     async def _with_releases(self, hosts: Hosts) -> Wanted:
         folders: dict[str, Path] = {}

@@ -192,7 +192,7 @@ class Control:
         while True:
             await asyncio.sleep(every_s)
             try:
-                await self.app.projects.keeper.settle()
+                await self.app.projects.keeper.sync_routes()
             except Exception as error:  # noqa: BLE001 - the loop survives a failed sync
                 self.telemetry.crashed(None, error, where="gateway")
 

@@ -23,7 +23,7 @@ from moorage.core.telemetry import Telemetry
 from moorage.core.vault.tables import vault_secret
 from moorage.core.worker.pool import LEASE_MS, Worker
 from moorage.gateway import sites
-from moorage.gateway.reconciler import Keeper
+from moorage.gateway.reconciler import GatewayReconciler
 from moorage.gateway.routes import Routes
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.pipeline import OURS, UNDECRYPTABLE
@@ -276,7 +276,8 @@ async def test_the_live_site_is_back_after_the_folders_were_lost(
     shutil.rmtree(settings.folder("sites"))
 
     routes = Routes(settings, Telemetry(quiet=True))
-    await Keeper(db, routes, app.projects.pipeline.releases, app.artifacts, Telemetry(quiet=True)).settle()
+    reconciler = GatewayReconciler(db, routes, app.projects.pipeline.releases, app.artifacts, Telemetry(quiet=True))
+    await reconciler.sync_routes()
 
     assert served(settings) == "one"
 
