@@ -10,6 +10,7 @@ from moorage.accounts.identity import operator
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.organizations import members
 from moorage.accounts.identity.roles import Role
+from moorage.core.db.snapshots import store_path
 from moorage.core.db.sqlite import GROUP, SqliteDatabase
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
@@ -39,7 +40,7 @@ async def open_seated(
     """Make a store in a folder, migrated and ready to serve, with so many seats."""
     settings = settings_for(folder, **given)
     opening.open_store(settings).close()
-    db = SqliteDatabase(opening.store_path(settings), opening.make_env(settings), group=group)
+    db = SqliteDatabase(store_path(settings), opening.make_env(settings), group=group)
     await db.write(opening.prepare)
     return db, await take_seats(db, seats)
 

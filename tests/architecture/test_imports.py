@@ -10,7 +10,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the so
 # From the bottom up. Packages on one line do not import each other, unless BESIDE says so.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
-    ("core.kit", "errors"),
+    ("core.kit", "core.hooks", "errors"),
     ("core.net",),
     ("core.disk", "runtime.sandbox"),
     ("runtime.workers", "runtime.engines", "runtime.shim"),
@@ -19,7 +19,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("core.db",),
     ("core.jobs", "core.http", "core.vault", "core.mail"),
     ("core.worker", "core.reconciler", "core.audit", "core.artifacts", "accounts.plans"),
-    ("runtime.edge", "runtime.builds", "runtime.images"),
+    ("core.product",),
+    ("core.maintenance", "runtime.edge", "runtime.builds", "runtime.images"),
     ("accounts.identity",),
     ("products.functions",),
     ("products.schedules",),
@@ -32,13 +33,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("products.cronjobs",),
     ("products.monitors",),
     ("gateway",),
-    ("platform", "app"),
+    ("app",),
+    ("platform",),
     ("cli", "docs"),
 )
 # `one > other` within a layer.
 BESIDE = {
-    ("app", "platform"),  # the chores are registered with the features' jobs
-    ("platform", "app"),  # the control process builds the application
     ("runtime.shim", "runtime.engines"),  # a shim runs the replica that an engine describes
     ("docs", "cli"),  # the reference is generated from the commands
 }

@@ -13,7 +13,8 @@ from typing import Any
 
 from moorage.cli import main as cli
 from moorage.core.db.tx import Tx
-from moorage.platform import control, plan
+from moorage.core.env import Env
+from moorage.platform import control, opening, plan
 from moorage.products.apps import launching
 from moorage.products.projects import service as projects
 from moorage.settings import Settings
@@ -22,12 +23,19 @@ CONTROL = "control"
 LINKED = "LINKED"
 
 _make = plan.make
+_make_env = opening.make_env
 
 
 def linked(tx: Tx, org_id: int, project_id: int) -> list[str]:
     links: dict[str, str] = json.loads(os.environ[LINKED])
     found = links.get(projects.get_by_id(tx, org_id, project_id).name)
     return [found] if found else []
+
+
+def with_hook(settings: Settings) -> Env:
+    env = _make_env(settings)
+    env.hooks.add(launching.EGRESS, "linked", linked)
+    return env
 
 
 def with_links(settings: Settings) -> dict[str, Any]:
@@ -40,7 +48,7 @@ def with_links(settings: Settings) -> dict[str, Any]:
 
 
 if sys.argv[1:] == [CONTROL]:
-    launching.doors["linked"] = linked
+    opening.make_env = with_hook
     control.main()
 else:
     plan.make = with_links

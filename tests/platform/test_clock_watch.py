@@ -21,15 +21,16 @@ from moorage.accounts.identity.sessions.session_tokens import Sessions
 from moorage.accounts.identity.tables import login_session
 from moorage.accounts.identity.users import User
 from moorage.app import App
+from moorage.core import maintenance
+from moorage.core.db import snapshots
 from moorage.core.db.query import Query, arg, scalar
+from moorage.core.db.snapshots import store_path
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ManualClock
 from moorage.core.telemetry import Telemetry
-from moorage.platform import chores
 from moorage.platform.clock import future_times
 from moorage.platform.clock.watch import ClockWatch
-from moorage.platform.opening import store_path
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -189,7 +190,7 @@ async def test_a_sweep_with_a_clock_ahead_deletes_nothing_that_is_younger_than_i
     clock.advance(YEAR_MS)
     await watch.check()
 
-    await db.write(lambda tx: chores.sweep(tx, chores.Sweep()))
+    await db.write(lambda tx: maintenance.sweep(tx, maintenance.Sweep()))
     refused = await api.get("/v1/me", token=session)
     resting = await db.read(lambda tx: freed_names.is_resting(tx, org.id + 1, NameKind.PROJECT, "pier"))
     clock.advance(-YEAR_MS)
@@ -210,7 +211,7 @@ async def test_a_sweep_deletes_what_is_old_once_the_clock_is_trusted_again(
     machine.pass_time(DAY_MS)
     await watch.check()
 
-    await machine.db.write(lambda tx: chores.sweep(tx, chores.Sweep()))
+    await machine.db.write(lambda tx: maintenance.sweep(tx, maintenance.Sweep()))
 
     assert await machine.db.read(lambda tx: tx.all(Query(select(login_session.c.id), scalar))) == []
 
@@ -262,9 +263,9 @@ def test_snapshots_that_a_clock_ahead_has_named_do_not_displace_new_ones(
 ) -> None:
     store_path(settings).parent.mkdir(parents=True)
     shutil.copyfile(sqlite_template, store_path(settings))
-    ahead = [chores.snapshot_store(settings, clock.now() + YEAR_MS + day * DAY_MS) for day in range(2)]
+    ahead = [snapshots.make_nightly(settings, clock.now() + YEAR_MS + day * DAY_MS) for day in range(2)]
 
-    made = [chores.snapshot_store(settings, clock.now() + day * DAY_MS) for day in range(2)]
+    made = [snapshots.make_nightly(settings, clock.now() + day * DAY_MS) for day in range(2)]
 
     assert [path.exists() for path in (*ahead, *made)] == [False, False, True, True]
 

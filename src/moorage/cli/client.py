@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moorage import settings as settings_module
+from moorage.core.db.snapshots import store_path
 from moorage.settings import Settings
 
 if TYPE_CHECKING:  # Slow to import, and most commands do not need it.
@@ -58,9 +59,7 @@ def data_folder(data: Path | None) -> Path:
 
 def check_store(settings: Settings) -> None:
     """Exit if there is no store: a mistyped folder must not become a new platform."""
-    from moorage.platform import opening
-
-    if not settings.uses_postgres and not opening.store_path(settings).exists():
+    if not settings.uses_postgres and not store_path(settings).exists():
         fail(f"there is no store in {settings.data}; is --data right?")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from moorage.core.hooks import Hooks
 from moorage.core.kit.clock import Clock
 from moorage.core.kit.crypto import KeyRing, derive
 from moorage.settings import Settings
@@ -16,6 +17,7 @@ class Env:
     ring: KeyRing
     session_key: bytes
     cursor_key: bytes
+    hooks: Hooks = field(default_factory=Hooks, compare=False)
 
     @classmethod
     def make(cls, settings: Settings, clock: Clock, ring: KeyRing, session_secret: bytes) -> Env:

@@ -55,6 +55,6 @@ def openapi_document() -> dict[str, Any]:
         settings = Settings.model_construct(data=Path(folder))
         db = SqliteDatabase(path, Env.make(settings, SystemClock(), KeyRing((bytes(range(32)),)), bytes(range(32))))
         try:
-            return application.build(db, Telemetry(quiet=True)).document
+            return application.build(db, Telemetry(quiet=True)).describe()
         finally:
             db.close()

@@ -21,12 +21,12 @@ from moorage.accounts.identity import operator
 from moorage.accounts.identity.sessions import service as session_list
 from moorage.accounts.identity.sessions.session_tokens import Sessions
 from moorage.core.audit import service as audit
+from moorage.core.db import snapshots
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.core.vault import service as vault
 from moorage.errors import MoorageError
-from moorage.platform import chores
 from moorage.products.databases import operator as databases
 from moorage.products.repositories.github import bindings
 from moorage.settings import Settings
@@ -130,7 +130,7 @@ class AdminServer:
 
     async def _snapshot(self, _arguments: dict[str, Any]) -> str:
         """Copy the store under a fixed name, so that backups displace no nightly snapshot."""
-        return str(await asyncio.to_thread(chores.copy_store, self.db.env.settings, "backup"))
+        return str(await asyncio.to_thread(snapshots.copy_store, self.db.env.settings, "backup"))
 
 
 def _is_served(path: Path) -> bool:

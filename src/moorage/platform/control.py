@@ -24,28 +24,22 @@ from moorage.core.db.tx import Tx
 from moorage.core.http.server import Server, listen, make_server, settle_memory
 from moorage.core.jobs import Lane
 from moorage.core.kit.process import open_many
+from moorage.core.product import Duties
 from moorage.core.reconciler.loop import Reconciler
 from moorage.core.telemetry import Telemetry, logs, metrics
 from moorage.core.worker.pool import Worker
 from moorage.core.worker.scheduler import Scheduler
 from moorage.errors import CannotStart
-from moorage.platform import admin, chores, leftovers, opening, store_checks
+from moorage.platform import admin, leftovers, opening, store_checks
 from moorage.platform.clock.watch import ClockWatch
 from moorage.platform.listener import listen_for_jobs
-from moorage.products.analytics import retention as analytics_retention
-from moorage.products.apps import retention as app_retention
-from moorage.products.domains import jobs as domain_jobs
 from moorage.products.functions.dependencies import cache as install_cache
 from moorage.products.functions.dependencies.installer import SandboxInstaller
-from moorage.products.functions.records import retention
-from moorage.products.projects import downgrades
-from moorage.products.repositories import jobs as repository_jobs
 from moorage.products.repositories.github import bindings
 from moorage.settings import Sandbox, Settings
 
 STOP_S = 8.0
 SWITCH_S = 0.0005  # A compressing thread yields the GIL to the event loop after this time; Python's default is 5 ms.
-GATEWAY_S = 10.0
 NO_SANDBOX = "off: this function runs with the rights of the platform itself; only code you trust should"
 LANES_OF_RUNNERS = frozenset((Lane.APPS, Lane.SERVERS, Lane.BACKUPS))
 RESTARTED = "MOORAGE_RESTARTED"  # set by the supervisor for a restarted child
@@ -65,55 +59,48 @@ class Control:
             self.telemetry,
             installer=SandboxInstaller(settings) if is_sandboxed else None,
             sandbox_state=lambda: "on" if is_sandboxed else NO_SANDBOX,
-            has_gateway=self.has_sites,
-            runs_apps=self.runs_apps,
+            has_gateway=self.duties.has_gateway,
+            runs_apps=self.duties.runs_apps,
         )
         owns = not settings.uses_postgres
         # The process that reconciles apps and database servers starts them.
-        lanes = tuple(lane for lane in Lane if lane not in LANES_OF_RUNNERS or self.runs_apps)
+        lanes = tuple(lane for lane in Lane if lane not in LANES_OF_RUNNERS or self.duties.runs_apps)
         self.worker = Worker(
             self.db, self.app.handlers, self.telemetry, slots=settings.workers, owns_store=owns, lanes=lanes
         )
-        # Runs of schedules need an edge; a process without one leaves those ticks to the others.
-        skip = "" if self.has_gateway or settings.edge_socket else "schedule"
-        self.scheduler = Scheduler(self.db, self.telemetry, self.app.ticks, skip=skip)
+        # A scheduled function needs an edge; a process without one leaves those ticks to others.
+        skip = "" if self.has_edge or settings.edge_socket else "schedule"
+        self.scheduler = Scheduler(self.db, self.telemetry, self.app.handlers.ticks, skip=skip)
         self.clock_watch = ClockWatch(self.db, self.telemetry)
         self.clock_watch.on_step += [
             self.scheduler.correct_soon,
             self.worker.clock_was_set,
-            self.app.projects.apps.tending.clock_was_set,
+            self.app.products.apps.tending.clock_was_set,
         ]
         self.reconciler = Reconciler(self.db, self.telemetry)
-        self.reconciler.add("chores", chores.ensure, every_s=60)
-        self.reconciler.add("records", retention.ensure, every_s=3600)
-        self.reconciler.add("domains", domain_jobs.ensure, every_s=3600)
-        self.reconciler.add("repositories", repository_jobs.ensure, every_s=3600)
-        self.reconciler.add("analytics", analytics_retention.ensure, every_s=3600)
-        self.reconciler.add("compute", downgrades.ensure, every_s=15)
-        self.reconciler.add("apps", app_retention.ensure, every_s=3600)
-        self.reconciler.add("databases", self.app.databases.ensure, every_s=3600)
-        self.reconciler.add("cronjobs", self.app.cronjobs.ensure, every_s=3600)
-        self.reconciler.add("monitors", self.app.monitors.ensure, every_s=3600)
-        self.reconciler.add("schedules", self.app.functions.runner.ensure, every_s=2)
-        self.app.functions.edge.is_expected = self.has_gateway
+        self.reconciler.add("maintenance", self.app.handlers.ensure_maintenance, every_s=60)
+        for product in self.app.products:
+            for part in product.reconciled():
+                self.reconciler.add(part.name, part.ensure, every_s=part.every_s)
         self._servers: list[Server] = []
         self._serving: list[asyncio.Task[Any]] = []
         self._parts: list[asyncio.Task[Any]] = []
 
     @property
-    def has_gateway(self) -> bool:
-        """Whether an edge was started together with us; else `edge_socket` may name one."""
+    def has_edge(self) -> bool:
+        """Whether an edge was started along with this process; `edge_socket` names one that runs by itself."""
         return "MOORAGE_READY_FD" in os.environ
 
     @property
-    def has_sites(self) -> bool:
-        """Whether Caddy was started together with us: not where only functions run."""
-        return self.has_gateway and self.serves
-
-    @property
-    def runs_apps(self) -> bool:
-        """Whether this process runs apps: it must be on the machine of the gateway."""
-        return self.has_sites and self.works
+    def duties(self) -> Duties:
+        """Return the work of this process. An agent that runs functions alone has no public gateway."""
+        has_gateway = self.has_edge and self.serves
+        return Duties(
+            works=self.works,
+            has_gateway=has_gateway,
+            has_edge=self.has_edge,
+            runs_apps=has_gateway and self.works,  # beside the gateway that routes to them
+        )
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then stop in order: requests, jobs, store."""
@@ -137,43 +124,26 @@ class Control:
         # Before the API serves: all temporary files belong to an earlier process then.
         await asyncio.to_thread(leftovers.clear, self.db.env, is_owner_starting=not self.settings.uses_postgres)
         self._part(leftovers.run(self.db.env, self.telemetry))
-        if self.runs_apps:
-            # Before any job needs a server: a running server must not be started twice.
-            await self.app.databases.keeper.adopt()
-            await self.app.cronjobs.adopt()
+        products, duties = self.app.products, self.duties
+        for product in products:
+            await product.adopt(duties)
         if self.works:
-            await self.app.projects.pipeline.clear_up()
             self._part(self.worker.run())
             self._part(self.scheduler.run())
             self._part(self.reconciler.run())
-            for loop in self.app.monitors.loops():
-                self._part(loop)
             if self.settings.uses_postgres:
                 self._part(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
-        if self.runs_apps:
-            # Find running replicas before routes are made: after a reboot none runs, and stored ports mean nothing.
-            await self.app.projects.apps.keeper.adopt()
-            await self.app.projects.apps.waker.start()
-            self._part(self.app.projects.apps.keeper.run())
-            self._part(self.app.projects.apps.tending.run())
-            for loop in (*self.app.databases.loops(), *self.app.cronjobs.loops()):
+        for product in products:
+            await product.start(duties)
+            for loop in product.loops(duties):
                 self._part(loop)
-        if self.has_sites:
-            # Routes are restored before the process reports ready.
-            await self.app.projects.keeper.ready(GATEWAY_S)
-            self._part(self._keep_gateway())
-            self._part(self.app.projects.ingest.run())
-        if self.has_gateway:
-            self._part(self.app.functions.publisher.run())
-            self._part(self.app.functions.recorder.run())
-        self._part(admin.AdminServer(self.db, self.app.sessions).run())
+        self._part(admin.AdminServer(self.db, self.app.products.identity.sessions).run())
         if self.settings.metrics_port:
             self._serve_metrics(metrics.application(self.telemetry.metrics, self.ready))
         if self.serves:
             self._serve(self.app.asgi, self.settings.host, self.settings.api_port)
-        if self.has_gateway:
-            # The edge starts together with us, and its first caller should find every function.
-            await self.app.functions.publisher.ready(GATEWAY_S)
+        for product in products:
+            await product.ready(duties)
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers no event
             await asyncio.sleep(0.005)
 
@@ -185,16 +155,6 @@ class Control:
                 "GitHub installations were claimed without proof and give no access; see: moorage admin github-claims",
                 accounts=[claim["account"] for claim in claims],
             )
-
-    async def _keep_gateway(self) -> None:
-        """Sync the routes periodically: more often if other processes share the store."""
-        every_s = 1.0 if self.settings.uses_postgres else 15.0
-        while True:
-            await asyncio.sleep(every_s)
-            try:
-                await self.app.projects.keeper.sync_routes()
-            except Exception as error:  # noqa: BLE001 - the loop survives a failed sync
-                self.telemetry.crashed(None, error, where="gateway")
 
     def _serve_metrics(self, asgi: Any) -> None:
         try:
@@ -219,7 +179,7 @@ class Control:
     @across_organizations("the demo user logs in")
     def _demo_session(self, tx: Tx) -> str:
         user, _ = logins.demo(tx)
-        return session_list.log_in(tx, self.app.sessions, user.id, device="moorage up")
+        return session_list.log_in(tx, self.app.products.identity.sessions, user.id, device="moorage up")
 
     async def _announce(self) -> None:
         """Report ready to the supervisor, with a demo token or the one-time owner link."""
@@ -250,8 +210,8 @@ class Control:
         for server in self._servers:
             server.should_exit = True
         await self.worker.stop(grace_s=STOP_S / 2)
-        await self.app.functions.runner.stop()
-        await self.app.projects.apps.waker.close()
+        for product in self.app.products:
+            await product.stop()
         for part in self._parts:
             part.cancel()
         with contextlib.suppress(TimeoutError):
@@ -271,7 +231,7 @@ class Control:
             return "the worker does not turn"
         if self.works and not self.scheduler.is_alive():
             return "the scheduler does not turn"
-        if self.works and not self.app.monitors.prober.is_alive():
+        if self.works and not self.app.products.monitors.prober.is_alive():
             return "the checks of monitors do not turn"
         return None
 

@@ -6,6 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
+from moorage.core.db.snapshots import store_path
 from moorage.core.kit.crypto import KeyRing, derive
 from moorage.errors import CannotStart
 from moorage.platform import store_checks
@@ -118,7 +119,7 @@ def _find_key_id(settings: Settings) -> str | None:
     with store_checks.explained(settings):
         if settings.uses_postgres:
             return store_checks.find_postgres_key_id(settings.database_url.get_secret_value())
-        return store_checks.find_sqlite_key_id(store_checks.store_path(settings))
+        return store_checks.find_sqlite_key_id(store_path(settings))
 
 
 def _write(path: Path, text: str) -> None:

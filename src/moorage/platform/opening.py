@@ -9,6 +9,7 @@ from moorage.core.audit import service as audit
 from moorage.core.db import migrate
 from moorage.core.db.lock import FolderLock
 from moorage.core.db.schema import metadata
+from moorage.core.db.snapshots import store_path
 from moorage.core.db.sqlite import SqliteDatabase
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
@@ -18,7 +19,6 @@ from moorage.core.kit.clock import SystemClock
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.errors import CannotStart
 from moorage.platform import folders, keys, store_checks
-from moorage.platform.store_checks import store_path as store_path
 from moorage.settings import Settings
 
 

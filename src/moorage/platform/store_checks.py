@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from moorage.core.db.snapshots import STORE, store_path
 from moorage.errors import CannotStart
 from moorage.settings import Settings
 
-STORE = "moorage.db"
 CONNECT_TIMEOUT_S = 10
 WHOLE_CHECK_BYTES = 256 * 2**20  # Up to this size the start checks every page of the store, in under a second.
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
@@ -47,10 +47,6 @@ class DamagedStore(CannotStart):
 
 class UnusableStore(CannotStart):
     """The store cannot be opened or reached."""
-
-
-def store_path(settings: Settings) -> Path:
-    return settings.folder("store") / STORE
 
 
 def check_store_is_there(settings: Settings) -> None:

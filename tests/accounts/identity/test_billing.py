@@ -89,9 +89,10 @@ async def test_usage_counts_what_the_organization_has_and_nobody_elses(api: Clie
 
     assert usage["plan"] == "free"
     assert usage["usage"]["members"] == {"used": 2, "limit": 3}
-    assert set(usage["usage"]) == set(plans.counters)
+    assert set(usage["usage"]) == set(db.env.hooks.of(plans.COUNT))
 
 
+@pytest.mark.usefixtures("app")
 @pytest.mark.settings(billing="manual")
 async def test_a_resource_is_refused_at_the_allowance_and_not_before(db: Database) -> None:
     org = await make_org(db, plan=Plan.FREE)

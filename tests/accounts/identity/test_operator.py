@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def admin(app: App, db: Database) -> AdminServer:
-    return AdminServer(db, app.sessions)
+    return AdminServer(db, app.products.identity.sessions)
 
 
 async def ask(admin: AdminServer, command: str, **arguments: Any) -> Any:

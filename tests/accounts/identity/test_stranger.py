@@ -264,9 +264,9 @@ async def gateway(app: App, settings: Settings, clock: ManualClock) -> AsyncIter
     writer = SpoolWriter(settings.folder("spool"), capacity=2**20)
     async with running(EdgeStandIn(settings.folder("run") / "edge.sock", writer, clock.now)):
         yield
-        await app.functions.runner.stop()
-        await app.functions.edge.close()
-    app.functions.recorder.close()
+        await app.products.schedules.runner.stop()
+        await app.products.functions.edge.close()
+    app.products.functions.recorder.close()
     writer.close()
 
 

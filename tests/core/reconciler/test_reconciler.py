@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from moorage.app import App
 from moorage.core.db.store import Database
 from moorage.core.jobs import tables
 from moorage.core.reconciler.loop import Reconciler
 from moorage.core.telemetry import Telemetry
-from moorage.platform import chores
 
 pytestmark = pytest.mark.anyio
 
@@ -74,11 +74,11 @@ async def test_a_part_that_crashes_runs_again_and_does_not_stop_the_others(db: D
     assert len(seen) >= 3
 
 
-async def test_a_chore_that_is_missing_from_the_timetable_comes_back(db: Database) -> None:
-    await chores.ensure(db, 0)
+async def test_a_chore_that_is_missing_from_the_timetable_comes_back(app: App, db: Database) -> None:
+    await app.handlers.ensure_maintenance(db, 0)
     await db.write(lambda tx: tx.run(tables.REMOVE_ENTRY, kind="platform.sweep", org_id=0, ref=""))
 
-    await chores.ensure(db, 0)
+    await app.handlers.ensure_maintenance(db, 0)
 
     found = await db.read(lambda tx: tx.find(tables.FIND_ENTRY, kind="platform.sweep", org_id=0, ref=""))
     assert found is not None

@@ -8,9 +8,9 @@ import pytest
 from tests.products.analytics.support import Log, addresses, hours, make_ingest, make_project, requests, top, visitors
 
 from moorage.core import jobs
+from moorage.core.db.scope import PLATFORM_ORG_ID
 from moorage.core.db.store import Database
 from moorage.core.jobs import timetable
-from moorage.core.jobs.timetable import TickHandler
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock
 from moorage.core.telemetry import Telemetry
 from moorage.core.vault import service as vault
@@ -36,7 +36,7 @@ def log(db: Database) -> Log:
 
 async def trim(db: Database) -> None:
     handlers = Handlers()
-    retention.register(handlers, {})
+    retention.register(handlers)
     await db.write(lambda tx: jobs.add(tx, retention.TrimAnalytics(), lane=jobs.Lane.CHORES))
     await Worker(db, handlers, Telemetry(quiet=True), slots=1).run_due(turns=5)
 
@@ -46,7 +46,7 @@ async def rows(db: Database, sql: str) -> list[tuple[Any, ...]]:
 
 
 async def salts(db: Database) -> list[str]:
-    return await db.read(lambda tx: vault.names(tx, counting.PLATFORM, counting.SALTS))
+    return await db.read(lambda tx: vault.names(tx, PLATFORM_ORG_ID, counting.SALTS))
 
 
 async def test_requests_bytes_and_kinds_of_answers_are_added_up_by_the_hour(db: Database, log: Log) -> None:
@@ -198,15 +198,15 @@ async def test_figures_are_kept_for_90_days(db: Database, log: Log, clock: Manua
 
 
 async def test_the_timetable_holds_the_chore(db: Database) -> None:
-    handlers, ticks = Handlers(), dict[str, TickHandler]()
+    handlers = Handlers()
+    retention.register(handlers)
 
-    await retention.ensure(db, NOON)
-    retention.register(handlers, ticks)
-    due = await db.read(lambda tx: timetable.find(tx, counting.PLATFORM, retention.KIND, ""))
+    await handlers.ensure_maintenance(db, NOON)
+    due = await db.read(lambda tx: timetable.find(tx, PLATFORM_ORG_ID, retention.KIND, ""))
 
     assert due is not None
     assert due.next_run_at == NOON + 7 * MINUTE_MS
-    assert list(ticks) == [retention.KIND]
+    assert list(handlers.ticks) == [retention.KIND]
 
 
 async def test_a_deleted_project_leaves_nothing_and_others_keep_theirs(db: Database, log: Log) -> None:

@@ -117,7 +117,7 @@ class Team:
         return [item["action"] for item in reply.data["items"]]
 
     def scheduler(self) -> Scheduler:
-        return Scheduler(self.db, Telemetry(quiet=True), self.app.ticks)
+        return Scheduler(self.db, Telemetry(quiet=True), self.app.handlers.ticks)
 
 
 async def make_team(app: App, db: Database, *, plan: Plan = Plan.PRO) -> Team:

@@ -134,7 +134,7 @@ def push_of(team: Team, sha: str, branch: str = "main", repository: str = "Acme/
 
 
 async def said(team: Team, push: Push) -> list[str]:
-    return [line async for line in pushes.Pushes(team.db, Followers())(push, lambda tx: True)]
+    return [line async for line in pushes.Pushes(team.db, Followers(team.db.env.hooks))(push, lambda tx: True)]
 
 
 async def test_a_push_builds_what_wants_that(team: Team, stranger: Team, repo: Repo, run_jobs: RunJobs) -> None:
@@ -188,10 +188,10 @@ async def test_a_deleted_cronjob_lets_go_of_its_artifacts_and_is_built_no_more(
     await team.delete()
 
     await run_jobs()
-    await removal.remove(db, team.app.cronjobs.releases, db.env.settings.folder("logs"), found)
+    await removal.remove(db, team.app.products.cronjobs.releases, db.env.settings.folder("logs"), found)
 
     digest = build.digest
     with pytest.raises(NotFound):
         await db.read(lambda tx: artifacts.get(tx, team.org_id, digest))
     assert (await team.get("/nightly")).status == 404
-    assert not team.app.cronjobs.releases.folder_of(digest).exists()
+    assert not team.app.products.cronjobs.releases.folder_of(digest).exists()

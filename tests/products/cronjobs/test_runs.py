@@ -48,10 +48,10 @@ class Machine:
     @classmethod
     async def start(cls, app: App, runner: Runner | None = None, most: int | None = None) -> Machine:
         """Start with a runner that is there, or with one as another process would have it."""
-        settings = app.cronjobs.db.env.settings
-        engine = app.cronjobs.engine if runner else LocalReplicas(settings.folder("run"), "cronjobs")
-        launcher = app.cronjobs.runner._launcher
-        runner = runner or Runner(app.cronjobs.db, engine, launcher, Telemetry(quiet=True), most)
+        settings = app.products.cronjobs.db.env.settings
+        engine = app.products.cronjobs.engine if runner else LocalReplicas(settings.folder("run"), "cronjobs")
+        launcher = app.products.cronjobs.runner._launcher
+        runner = runner or Runner(app.products.cronjobs.db, engine, launcher, Telemetry(quiet=True), most)
         await runner.adopt()
         return cls(app, runner, engine, asyncio.create_task(runner.run()))
 
@@ -64,12 +64,12 @@ class Machine:
 
 @pytest.fixture
 async def machine(app: App) -> AsyncIterator[Machine]:
-    made = await Machine.start(app, app.cronjobs.runner)
+    made = await Machine.start(app, app.products.cronjobs.runner)
     yield made
     await made.end()
-    left = LocalReplicas(app.cronjobs.db.env.settings.folder("run"), "cronjobs")
+    left = LocalReplicas(app.products.cronjobs.db.env.settings.folder("run"), "cronjobs")
     await left.adopt({})
-    while any((app.cronjobs.db.env.settings.folder("run") / "cronjobs").glob("c*")):
+    while any((app.products.cronjobs.db.env.settings.folder("run") / "cronjobs").glob("c*")):
         await asyncio.sleep(0.05)
     await left.close()
 
@@ -200,7 +200,7 @@ async def test_a_run_may_take_as_long_as_the_operator_says(team: Team, built: Re
     await team.post("/nightly/pause")
     await team.trigger()
 
-    prepared = await app.cronjobs.runner._launcher.prepare((await team.rows())[-1])
+    prepared = await app.products.cronjobs.runner._launcher.prepare((await team.rows())[-1])
 
     assert prepared.spec.timeout_s == 60
 
@@ -222,7 +222,7 @@ async def test_runs_wait_for_their_turn_oldest_first(team: Team, app: App, built
 
 def _moments(app: App, row: tables.Execution) -> tuple[int, int]:
     """Return when a run began and ended, by the clock of the machine."""
-    folder = app.cronjobs.db.env.settings.folder("logs") / "cronjobs" / str(row.cronjob_id) / str(row.id)
+    folder = app.products.cronjobs.db.env.settings.folder("logs") / "cronjobs" / str(row.cronjob_id) / str(row.id)
     lines = [line for path in sorted(folder.glob("*.log")) for line in path.read_text().splitlines()]
     return int(lines[0].split()[0]), int(lines[-1].split()[0])
 
@@ -239,7 +239,7 @@ async def test_a_run_survives_the_platform_and_is_finished_by_the_next_one(
     following = await Machine.start(app)
 
     status = (await team.execution(uuid))["status"]
-    [release] = (path for path in app.cronjobs.releases.root.iterdir() if len(path.name) == 64)
+    [release] = (path for path in app.products.cronjobs.releases.root.iterdir() if len(path.name) == 64)
     (release / "go").touch()
     done = await ended(team, uuid)
     await following.end()
@@ -259,7 +259,9 @@ async def test_a_run_that_ended_while_the_platform_was_away_is_counted_by_the_ne
     await machine.end()
     await begun(team, uuid, "ended:")
     row = (await team.rows())[-1]
-    await until(_async(lambda: not (app.cronjobs.db.env.settings.folder("run") / "cronjobs" / row.key).exists()))
+    await until(
+        _async(lambda: not (app.products.cronjobs.db.env.settings.folder("run") / "cronjobs" / row.key).exists())
+    )
     following = await Machine.start(app)
     done = await ended(team, uuid)
     await following.end()

@@ -31,6 +31,7 @@ from moorage.products.databases.backups import service as backups
 from moorage.products.databases.servers import primary_of
 from moorage.products.databases.tables import Backup, Database, Server
 from moorage.products.databases.wiring import Databases
+from moorage.runtime.engines.local import LocalReplicas
 
 KINDS = {"postgresql": {"type": "postgresql", "version": "16.4.0"}, "mysql": {"type": "mysql", "version": "8.4.2"}}
 STOP_S = 10.0
@@ -49,7 +50,7 @@ class Yard:
     run_jobs: Callable[[], Awaitable[None]]
 
     def __post_init__(self) -> None:
-        self.parts = self.app.databases
+        self.parts = self.app.products.databases
         self.handlers = self.app.handlers
 
     @property
@@ -108,11 +109,10 @@ class Yard:
         """Let fresh parts take over, as another process has them: they know what is stored, and adopt what runs."""
         before, db = self.parts, self.team.db
         await before.close()
-        self.parts = Databases.make(
-            db, Telemetry(quiet=True), self.app.artifacts, is_sandboxed=before.servers.is_sandboxed
-        )
+        engine = LocalReplicas(db.env.settings.folder("run"), "databases")
+        self.parts = Databases.make(db, Telemetry(quiet=True), self.app.artifacts, engine, before.servers.is_sandboxed)
         self.handlers = Handlers()
-        self.parts.register(self.handlers, {})
+        self.parts.register(self.handlers)
         self.run_jobs = Worker(db, self.handlers, Telemetry(quiet=True), lanes=(Lane.SERVERS,)).run_due
         await self.parts.keeper.adopt()
         await self.run_jobs()

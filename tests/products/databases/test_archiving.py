@@ -42,7 +42,7 @@ async def yard(team: Team, app: App, clock: ManualClock, run_jobs: RunJobs) -> A
 
 @pytest.fixture
 def archiver(app: App) -> Archiver:
-    return app.databases.archiver
+    return app.products.databases.archiver
 
 
 async def pieces(db: Store, found: Database) -> list[Piece]:
@@ -120,7 +120,7 @@ async def test_a_piece_that_was_stored_before_a_crash_is_stored_once(
 ) -> None:
     await team.create()
     found = await team.set_running()
-    archive = app.databases.servers.place(found.id, "s1") / "archive"
+    archive = app.products.databases.servers.place(found.id, "s1") / "archive"
     archive.mkdir(parents=True)
     for _ in range(2):
         (archive / "000000010000000000000001").write_bytes(b"log")

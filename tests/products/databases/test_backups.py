@@ -237,8 +237,8 @@ async def test_a_backup_waits_for_a_database_that_is_being_changed(
 async def test_a_tick_asks_for_a_backup_unless_one_is_under_way(app: App, team: Team, orders: Database) -> None:
     tick = Tick(backups.KIND, team.org_id, str(orders.id), 0)
 
-    await team.db.write(lambda tx: app.ticks[backups.KIND](tx, tick))
-    await team.db.write(lambda tx: app.ticks[backups.KIND](tx, tick))
+    await team.db.write(lambda tx: app.handlers.ticks[backups.KIND](tx, tick))
+    await team.db.write(lambda tx: app.handlers.ticks[backups.KIND](tx, tick))
 
     rows = await team.db.read(lambda tx: backups.all_of(tx, team.org_id, orders))
     assert [(row.status, row.cause) for row in rows] == [("running", "schedule")]
@@ -249,7 +249,7 @@ async def test_a_tick_of_a_database_without_a_policy_asks_for_nothing(app: App, 
     found = await team.set_running()
     tick = Tick(backups.KIND, team.org_id, str(found.id), 0)
 
-    await team.db.write(lambda tx: app.ticks[backups.KIND](tx, tick))
+    await team.db.write(lambda tx: app.handlers.ticks[backups.KIND](tx, tick))
 
     assert await team.db.read(lambda tx: backups.all_of(tx, team.org_id, found)) == []
 
@@ -299,7 +299,7 @@ async def names(team: Team, found: Database) -> list[str]:
 
 async def sweep(app: App, team: Team, run_jobs: RunJobs) -> None:
     tick = Tick(backup_jobs.SWEEP, 0, "", 0)
-    await team.db.write(lambda tx: app.ticks[backup_jobs.SWEEP](tx, tick))
+    await team.db.write(lambda tx: app.handlers.ticks[backup_jobs.SWEEP](tx, tick))
     await run_jobs()
 
 

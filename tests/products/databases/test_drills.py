@@ -37,7 +37,7 @@ async def yard(team: Team, app: App, clock: ManualClock, run_jobs: RunJobs) -> A
 
 async def drill(app: App, db: Store, run_jobs: RunJobs) -> None:
     """Let the hour come at which drills are held."""
-    await db.write(lambda tx: app.ticks[backup_jobs.DRILLS](tx, Tick(backup_jobs.DRILLS, 0, "", 0)))
+    await db.write(lambda tx: app.handlers.ticks[backup_jobs.DRILLS](tx, Tick(backup_jobs.DRILLS, 0, "", 0)))
     await run_jobs()
 
 
@@ -132,8 +132,8 @@ async def jobs_of(db: Store, kind: str) -> int:
     return await db.read(lambda tx: tx.one(count, kind=kind))
 
 
-async def test_the_chores_are_in_the_timetable(db: Store) -> None:
-    await backup_jobs.ensure(db, 0)
+async def test_the_chores_are_in_the_timetable(app: App, db: Store) -> None:
+    await app.handlers.ensure_maintenance(db, 0)
 
     found = await db.read(
         lambda tx: [timetable.find(tx, 0, kind, "") for kind in (backup_jobs.DRILLS, backup_jobs.SWEEP)]

@@ -336,7 +336,7 @@ async def make_deleted(team: Team, app: App, run_jobs: RunJobs) -> tuple[Databas
     """Return a database in the trash, and the folder that waits there."""
     await team.create()
     found = await team.set_running()
-    app.databases.servers.place(found.id, "s1").mkdir(parents=True)
+    app.products.databases.servers.place(found.id, "s1").mkdir(parents=True)
     await delete(team)
     await run_jobs()
     return found, team.db.env.settings.folder("trash") / f"database-{found.id}"
@@ -382,7 +382,7 @@ async def test_a_database_does_not_come_back_while_another_one_has_its_name(
     await run_jobs()
 
     assert ((await team.row()).id, (await team.read())["status"]) == (found.id, "running")
-    assert (folder.exists(), app.databases.servers.place(found.id, "s1").is_dir()) == (False, True)
+    assert (folder.exists(), app.products.databases.servers.place(found.id, "s1").is_dir()) == (False, True)
 
 
 async def test_an_address_that_a_user_has_put_in_place_of_ours_stays(team: Team, db: Store, run_jobs: RunJobs) -> None:
@@ -403,7 +403,7 @@ async def test_a_database_outlives_the_project_that_it_was_linked_to(team: Team,
     await team.create(projectId=project_id)
     await team.set_running()
 
-    await db.write(lambda tx: projects.dependents["databases"](tx, team.org_id, project_id))
+    await db.write(lambda tx: tx.env.hooks.of(projects.REMOVE)["databases"](tx, team.org_id, project_id))
 
     read = await team.read()
     assert (read["status"], read["projectId"]) == ("running", None)

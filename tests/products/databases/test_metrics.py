@@ -10,7 +10,6 @@ import pytest
 from tests.products.databases.metric_support import make_database, make_server, read_again, read_servers
 
 from moorage.core.db.store import Database as Store
-from moorage.core.jobs.timetable import TickHandler
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ManualClock
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.pool import Worker
@@ -374,12 +373,12 @@ async def test_the_timetable_has_fine_rows_forgotten_before_coarse_ones(
     now = NOON + HOUR_MS
     for ago in (2 * HOUR_MS, 8 * DAY_MS, 31 * DAY_MS):
         await add(db, found, *(answer(now - ago + off) for off in (-2 * HOUR_MS, -HOUR_MS, HOUR_MS)))
-    handlers, ticks = Handlers(), dict[str, TickHandler]()
-    retention.register(handlers, ticks)
-    await retention.ensure(db, clock.now())
+    handlers = Handlers()
+    retention.register(handlers)
+    await handlers.ensure_maintenance(db, clock.now())
     clock.now_ms = now
 
-    await Scheduler(db, Telemetry(quiet=True), ticks).turn()
+    await Scheduler(db, Telemetry(quiet=True), handlers.ticks).turn()
     await Worker(db, handlers, Telemetry(quiet=True), slots=1).run_due(turns=20)
 
     assert await db.read(lambda tx: [kept(tx, found, step_s) for step_s in (15, 300, 3600)]) == [1, 4, 7]

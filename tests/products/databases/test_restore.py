@@ -41,7 +41,7 @@ async def yard(team: Team, app: App, clock: ManualClock, run_jobs: RunJobs) -> A
 
 
 def restorer_of(app: App) -> Restorer:
-    handler = app.databases.backups.restore
+    handler = app.products.databases.backups.restore
     found = getattr(handler, "__self__", None)
     assert isinstance(found, Restorer)
     return found
@@ -125,7 +125,7 @@ async def test_a_replaced_folder_goes_after_a_day(yard: Yard, app: App) -> None:
 
     for wait in (DAY_MS - 1, 2):
         yard.clock.advance(wait)
-        await yard.team.db.write(lambda tx: app.ticks[backup_jobs.SWEEP](tx, tick))
+        await yard.team.db.write(lambda tx: app.handlers.ticks[backup_jobs.SWEEP](tx, tick))
         await yard.run_jobs()
         if wait > 2:
             assert await yard.folders() == ["s1", "s2"]

@@ -19,7 +19,7 @@ from moorage.core.audit.service import Actor
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.dispatch import Dispatcher
-from moorage.core.jobs.timetable import Tick, TickHandler
+from moorage.core.jobs.timetable import Tick
 from moorage.core.kit.clock import ManualClock
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.pool import Worker
@@ -72,14 +72,14 @@ class Desk:
     zone: Zone
     certificates: GatewayCertificates | None = None
     handlers: Handlers = field(default_factory=Handlers)
-    ticks: dict[str, TickHandler] = field(default_factory=dict)
     changes: list[ServedDomainsChanged] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         settings = self.db.env.settings
         certificates = self.certificates or GatewayCertificates(settings)
         self.verifier = Verifier(self.db, Resolver(settings), certificates)
-        jobs.register(self.handlers, self.ticks, self.verifier)
+        jobs.register(self.handlers, self.verifier)
+        self.db.env.hooks.add(projects.REMOVE, "domains", service.remove_of_project)
         self.handlers.listen(ServedDomainsChanged, self._hear)
         router = routes.make_router(self.verifier)
         gate = IdentityGate(Sessions(self.db.env))
@@ -122,7 +122,7 @@ class Desk:
         assert isinstance(clock, ManualClock)
         clock.advance(after_ms)
         tick = Tick(jobs.KIND, 0, "", clock.now())
-        await self.db.write(lambda tx: self.ticks[jobs.KIND](tx, tick))
+        await self.db.write(lambda tx: self.handlers.ticks[jobs.KIND](tx, tick))
         await self.run_jobs()
 
     async def served(self) -> dict[str, int]:

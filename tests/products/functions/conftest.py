@@ -22,4 +22,4 @@ async def gateway(settings: Settings) -> AsyncIterator[EdgeStandIn]:
 @pytest.fixture
 async def team(app: App, db: Database, gateway: EdgeStandIn) -> AsyncIterator[Team]:
     yield await make_team(app.asgi, db)
-    await app.functions.edge.close()
+    await app.products.functions.edge.close()

@@ -282,7 +282,7 @@ async def test_text_that_an_older_version_stored_in_a_row_is_shown_and_can_grow(
     function_id = await make_function(db, team.org_id)
     with writing(settings.folder("spool")) as writer:
         writer.append(record(1, function_id, org_id=team.org_id))
-        await app.functions.recorder.catch_up()
+        await app.products.functions.recorder.catch_up()
         old = loglines.pack(log("from the row", "x" * 100_000))
         await db.write(lambda tx: tx.run(_SET_LOGS, new_logs=old))
         writer.append(record(1, function_id, org_id=team.org_id, kind=LATE, log=log("from a file")))
@@ -301,14 +301,14 @@ async def test_deleting_a_function_deletes_its_log_files_and_no_others(
     ids = {row["name"]: row["id"] for row in await rows(db, function)}
     for number, name in enumerate(("goes", "stays")):
         write(settings.folder("spool"), record(number, ids[name], org_id=team.org_id, log=log(name)))
-    await app.functions.recorder.catch_up()
+    await app.products.functions.recorder.catch_up()
     place = settings.folder("logs") / "functions" / str(team.org_id)
     before = sorted(path.name for path in place.iterdir())
 
     await team.api.delete("/v1/functions/goes")
     await run_jobs()
     write(settings.folder("spool"), record(9, ids["goes"], org_id=team.org_id, log=log("too late")))
-    await app.functions.recorder.catch_up()
+    await app.products.functions.recorder.catch_up()
 
     assert before == sorted(map(str, ids.values()))
     assert [path.name for path in place.iterdir()] == [str(ids["stays"])]
@@ -320,7 +320,7 @@ async def test_deleting_an_organization_deletes_the_log_files_of_all_its_functio
     await team.create("one")
     (made,) = await rows(db, function)
     write(settings.folder("spool"), record(1, made["id"], org_id=team.org_id, log=log("text")))
-    await app.functions.recorder.catch_up()
+    await app.products.functions.recorder.catch_up()
     place = settings.folder("logs") / "functions"
     before = [path.name for path in place.iterdir() if path.is_dir()]
 

@@ -52,7 +52,7 @@ async def stage(app: App, db: Database, settings: Settings) -> AsyncIterator[Sta
 @pytest.fixture
 async def recording(app: App) -> AsyncIterator[None]:
     """The recorder turns by itself, as it does in the control process."""
-    task = asyncio.create_task(app.functions.recorder.run())
+    task = asyncio.create_task(app.products.functions.recorder.run())
     yield
     task.cancel()
     await asyncio.wait({task})
@@ -111,7 +111,7 @@ async def test_calls_come_in_order_as_they_happen_and_to_everybody_who_follows(s
 async def test_a_stream_starts_with_the_present_unless_a_tail_is_asked_for(stage: Stage, app: App) -> None:
     for number in range(1, 6):
         stage.call(number)
-    await app.functions.recorder.catch_up()
+    await app.products.functions.recorder.catch_up()
     fresh, with_past = await stage.guest(), await stage.guest("tail=2")
 
     stage.call(6)

@@ -182,7 +182,7 @@ async def test_usage_shows_what_the_organization_used_in_this_month(
         record(1_000_000, **of, started_ms=NOON + 30 * DAY_MS),
         record(7, theirs, org_id=other.org_id),
     )
-    await app.functions.recorder.catch_up()
+    await app.products.functions.recorder.catch_up()
 
     clock.advance(30 * DAY_MS)
     in_january = await metered(crew)
@@ -199,7 +199,7 @@ async def test_usage_of_a_month_counts_functions_that_are_gone(
 ) -> None:
     function_id = await make_function(db, crew.org_id)
     write(folder, record(1_000_000, function_id, org_id=crew.org_id, memory_mb=1024))
-    await app.functions.recorder.catch_up()
+    await app.products.functions.recorder.catch_up()
 
     deleted = await crew.api.delete("/v1/functions/hello")
 

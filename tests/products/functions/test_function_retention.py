@@ -10,6 +10,7 @@ from tests.products.functions.spool_writer import NOON, invocations, make_functi
 
 from moorage.app import App
 from moorage.core import jobs
+from moorage.core.db.scope import PLATFORM_ORG_ID
 from moorage.core.db.store import Database
 from moorage.core.jobs import timetable
 from moorage.core.jobs.timetable import Tick
@@ -37,7 +38,7 @@ async def test_invocations_go_after_thirty_days_and_counters_after_ninety(
     function_id = await make_function(db)
     ages = (91, 89, 31, 29, 0)
     write(folder, *(record(age, function_id, started_ms=NOON - age * DAY_MS) for age in ages))
-    await app.functions.recorder.catch_up()
+    await app.products.functions.recorder.catch_up()
 
     await trim(db, run_jobs)
 
@@ -53,7 +54,7 @@ async def test_more_old_rows_than_one_unit_takes_all_go(
     with writing(folder, 2**20) as writer:
         for number in range(count):
             writer.append(record(number, function_id, started_ms=NOON + number * MINUTE_MS))
-    await app.functions.recorder.catch_up()
+    await app.products.functions.recorder.catch_up()
     assert len(await invocations(db)) == count
 
     clock.advance(100 * DAY_MS)
@@ -72,7 +73,7 @@ async def test_a_function_keeps_its_newest_and_others_keep_theirs(
         for number in range(11_500):
             writer.append(record(number, busy))
     while len(await minutes(db)) < 2 or sum(row["invocations"] for row in await minutes(db)) < 11_501:
-        await app.functions.recorder.catch_up()
+        await app.products.functions.recorder.catch_up()
 
     await trim(db, run_jobs)
 
@@ -86,11 +87,11 @@ async def test_the_chore_stands_in_the_timetable_and_its_tick_asks_for_the_job(
 ) -> None:
     function_id = await make_function(db)
     write(folder, record(1, function_id, started_ms=NOON - 31 * DAY_MS))
-    await app.functions.recorder.catch_up()
+    await app.products.functions.recorder.catch_up()
 
-    await retention.ensure(db, NOON)
-    entry = await db.read(lambda tx: timetable.find(tx, retention.PLATFORM, retention.KIND, ""))
-    await db.write(lambda tx: app.ticks[retention.KIND](tx, Tick(retention.KIND, retention.PLATFORM, "", NOON)))
+    await app.handlers.ensure_maintenance(db, NOON)
+    entry = await db.read(lambda tx: timetable.find(tx, PLATFORM_ORG_ID, retention.KIND, ""))
+    await db.write(lambda tx: app.handlers.ticks[retention.KIND](tx, Tick(retention.KIND, PLATFORM_ORG_ID, "", NOON)))
     await run_jobs()
 
     assert entry is not None

@@ -45,7 +45,7 @@ async def edge(settings: Settings) -> AsyncIterator[EdgeStandIn]:
 @pytest.fixture
 async def team(app: App, db: Database, edge: EdgeStandIn) -> AsyncIterator[Team]:
     yield await make_team(app.asgi, db)
-    await app.functions.edge.close()
+    await app.products.functions.edge.close()
 
 
 def pairs(**values: str) -> list[dict[str, str]]:
@@ -184,7 +184,7 @@ async def test_a_function_whose_secret_cannot_be_decrypted_is_not_published_with
     await db.write(lambda tx: tx.run(damage, id=int(row[1:].partition(",")[0])))
     edge.routes.clear()
 
-    await app.functions.publisher._push_all("a new start")
+    await app.products.functions.publisher._push_all("a new start")
 
     assert [route["name"] for route in edge.routes.values()] == ["fine"]
 
@@ -231,7 +231,7 @@ async def test_secrets_are_masked_in_logs_late_lines_and_errors(
 async def test_a_value_that_was_replaced_is_masked_for_a_while(
     team: Team, db: Database, tmp_path: Path, function_id: int, app: App
 ) -> None:
-    hidden = app.functions.publisher.hidden
+    hidden = app.products.functions.publisher.hidden
     await team.api.patch("/v1/functions/hello", json={"secrets": pairs(TOKEN="another-value")})
 
     text = log(f"{VALUE} another-value")

@@ -397,7 +397,7 @@ async def test_without_a_gateway_a_change_is_made_all_the_same(app: App, db: Dat
     team = await make_team(app.asgi, db)
 
     made = await team.create()
-    await app.functions.edge.close()
+    await app.products.functions.edge.close()
 
     assert made.status == 200
     assert len(code_folders(db.env.settings)) == 1

@@ -33,7 +33,7 @@ async def edge(settings: Settings) -> AsyncIterator[EdgeStandIn]:
 async def team(app: App, db: Database, edge: EdgeStandIn) -> AsyncIterator[Team]:
     """Somebody who deploys functions; the application's own publisher tells the gateway of each."""
     yield await make_team(app.asgi, db)
-    await app.functions.edge.close()
+    await app.products.functions.edge.close()
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ async def test_many_changes_at_once_end_with_the_newest_everywhere(
 
 
 async def test_what_is_made_while_a_comparison_runs_stays_known(app: App, team: Team, edge: EdgeStandIn) -> None:
-    publisher = app.functions.publisher
+    publisher = app.products.functions.publisher
     await publisher.turn()
 
     async def compare_often() -> None:

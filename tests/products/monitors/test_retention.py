@@ -233,11 +233,11 @@ async def test_the_chore_is_in_the_timetable_once_and_is_done_when_its_time_come
     found = await make_monitor(db, team)
     await add_beats(db, found, clock.now())
     await team.delete(found.id)
-    await app.monitors.ensure(db, clock.now())
-    await app.monitors.ensure(db, clock.now())
+    await app.handlers.ensure_maintenance(db, clock.now())
+    await app.handlers.ensure_maintenance(db, clock.now())
 
     clock.advance(41 * MINUTE_MS)
-    fired = await Scheduler(db, Telemetry(quiet=True), app.ticks).turn()
+    fired = await Scheduler(db, Telemetry(quiet=True), app.handlers.ticks).turn()
     await run_jobs()
 
     assert fired == 1

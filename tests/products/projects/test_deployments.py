@@ -276,7 +276,8 @@ async def test_the_live_site_is_back_after_the_folders_were_lost(
     shutil.rmtree(settings.folder("sites"))
 
     routes = Routes(settings, Telemetry(quiet=True))
-    reconciler = GatewayReconciler(db, routes, app.projects.pipeline.releases, app.artifacts, Telemetry(quiet=True))
+    releases = app.products.projects.pipeline.releases
+    reconciler = GatewayReconciler(db, routes, releases, app.artifacts, Telemetry(quiet=True))
     await reconciler.sync_routes()
 
     assert served(settings) == "one"
@@ -361,7 +362,7 @@ async def test_what_a_build_left_behind_is_cleared_up(app: App, settings: Settin
     left = settings.folder("builds") / "7-abc" / "source"
     left.mkdir(parents=True)
 
-    await app.projects.pipeline.clear_up()
+    await app.products.projects.pipeline.clear_up()
 
     assert list(settings.folder("builds").iterdir()) == []
 

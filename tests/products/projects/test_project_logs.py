@@ -22,7 +22,7 @@ async def lines_of(team: Team, db: Database, write: Any) -> list[Line]:
     """Let somebody write to the log of a deployment, and return what is stored."""
     uuid = (await team.create()).data["deploymentUuid"]
     its = await db.read(lambda tx: deployments.get_by_uuid(tx, team.org_id, uuid))
-    async with LogWriter(db.write, team.org_id, its.id, Followers(), db.env.clock.now) as log:
+    async with LogWriter(db.write, team.org_id, its.id, Followers(db.env.hooks), db.env.clock.now) as log:
         write(log)
         await log.finish()
 
@@ -91,7 +91,7 @@ async def test_a_line_without_an_end_is_stored_in_pieces(team: Team, db: Databas
 
 
 async def test_a_deployment_that_is_gone_ends_its_streams(team: Team, db: Database) -> None:
-    events = [event async for event in logs.follow(db, Followers(), team.org_id, 12345)]
+    events = [event async for event in logs.follow(db, Followers(db.env.hooks), team.org_id, 12345)]
 
     assert [event.name for event in events] == ["status", "done"]
 
@@ -101,7 +101,7 @@ async def test_what_another_process_writes_is_followed_too(team: Team, db: Datab
     """Two processes share a PostgreSQL: nobody tells the one that streams, so it has to look."""
     uuid = (await team.create()).data["deploymentUuid"]
     its = await db.read(lambda tx: deployments.get_by_uuid(tx, team.org_id, uuid))
-    events = logs.follow(db, Followers(), team.org_id, its.id)
+    events = logs.follow(db, Followers(db.env.hooks), team.org_id, its.id)
     first = await anext(events)
     line = Line(1, db.env.clock.now(), "stdout", "from elsewhere")
 

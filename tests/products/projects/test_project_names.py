@@ -9,10 +9,10 @@ from tests.products.projects.support import Team
 from moorage.accounts.identity.organizations import freed_names
 from moorage.accounts.identity.organizations.freed_names import MOST_OF_ONE, NameKind, freed_name
 from moorage.app import App
+from moorage.core import maintenance
 from moorage.core.db.query import Query, scalar
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import DAY_MS, ManualClock
-from moorage.platform import chores
 from moorage.products.projects import previews, service
 from moorage.products.projects.previews import PullRequest
 
@@ -149,6 +149,6 @@ async def test_names_that_have_rested_are_forgotten(app: App, db: Database, team
     await team.api.delete("/v1/projects/harbor")
     clock.advance(30 * DAY_MS)
 
-    await db.write(lambda tx: chores.sweep(tx, chores.Sweep()))
+    await db.write(lambda tx: maintenance.sweep(tx, maintenance.Sweep()))
 
     assert await db.read(lambda tx: tx.all(_NAMES)) == []

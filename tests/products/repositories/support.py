@@ -87,7 +87,7 @@ class Harbor:
 def mount(app: App, db: Database, listener: Listener) -> GitServer:
     """Put a git server of the test's own into the application, in the place of any other."""
     listener.db = db
-    server = GitServer(db, IdentityGate(app.sessions), listener.hear, telemetry=Telemetry(quiet=True))
+    server = GitServer(db, IdentityGate(app.products.identity.sessions), listener.hear, telemetry=Telemetry(quiet=True))
     app.asgi.mounts = (Mount(PREFIX, server.handle),)
     return server
 

@@ -286,7 +286,7 @@ async def test_events_of_a_private_repository_reach_only_who_proved_its_account(
     push = {"ref": "refs/heads/main", "after": "a" * 40, **about}
 
     for event, payload in (("push", push), ("pull_request", pull)):
-        for listener in app.github.listeners[event]:
+        for listener in app.products.projects.github.listeners[event]:
             told = GithubEvent(event, payload.get("action"), "d-1", payload)  # type: ignore[arg-type]
             await quay.db.write(lambda tx, hear=listener, told=told: hear(tx, told))  # type: ignore[misc]
 

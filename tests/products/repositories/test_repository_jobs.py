@@ -37,15 +37,15 @@ async def make_repository(db: Database, org: Organization, name: str, *, is_used
 
 async def work(db: Database) -> None:
     handlers = Handlers()
-    jobs.register(handlers, {}, GithubEvents())
+    jobs.register(handlers, GithubEvents())
     await Worker(db, handlers, Telemetry(quiet=True)).run_due(turns=4)
 
 
 async def sweep(db: Database) -> None:
-    ticks: dict[str, object] = {}
-    jobs.register(Handlers(), ticks, GithubEvents())  # type: ignore[arg-type]
-    await jobs.ensure(db, 0)
-    await db.write(lambda tx: ticks[jobs.KIND](tx, Tick(jobs.KIND, 0, "", 0)))  # type: ignore[operator]
+    handlers = Handlers()
+    jobs.register(handlers, GithubEvents())
+    await handlers.ensure_maintenance(db, 0)
+    await db.write(lambda tx: handlers.ticks[jobs.KIND](tx, Tick(jobs.KIND, 0, "", 0)))
     await work(db)
 
 

@@ -193,12 +193,12 @@ async def test_a_circle_is_refused_and_shown(team: Team) -> None:
 
 
 async def test_other_hosts_of_the_project_close_a_circle_too(team: Team) -> None:
-    service.other_hosts["test"] = lambda tx, org_id, project_id: ["www.example"] if org_id == team.org_id else []
-    try:
-        refused = await team.put_redirects(("/*", "https://www.example/*", 301))
-        taken = await team.put_redirects(("/*", "https://elsewhere.example/*", 301))
-    finally:
-        del service.other_hosts["test"]
+    team.db.env.hooks.add(
+        service.HOSTS, "test", lambda tx, org_id, project_id: ["www.example"] if org_id == team.org_id else []
+    )
+
+    refused = await team.put_redirects(("/*", "https://www.example/*", 301))
+    taken = await team.put_redirects(("/*", "https://elsewhere.example/*", 301))
 
     assert list(bad_fields(refused)) == ["redirects[0].destination"]
     assert taken.status == 200

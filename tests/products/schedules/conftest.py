@@ -36,9 +36,9 @@ async def control(db: Database, edge: EdgeStandIn) -> AsyncIterator[Control]:
 async def live_app(app: App, edge: EdgeStandIn) -> AsyncIterator[App]:
     """The application, with a function gateway to speak to."""
     yield app
-    await app.functions.runner.stop()
-    app.functions.recorder.close()
-    await app.functions.edge.close()
+    await app.products.schedules.runner.stop()
+    app.products.functions.recorder.close()
+    await app.products.functions.edge.close()
 
 
 @pytest.fixture

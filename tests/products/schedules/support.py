@@ -13,7 +13,6 @@ from tests.products.functions.edge_stand_in import Fate
 from moorage.core.audit.service import THE_PLATFORM
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.jobs.timetable import TickHandler
 from moorage.core.kit.clock import MINUTE_MS, ManualClock
 from moorage.core.kit.cron import Cron
 from moorage.core.telemetry import Telemetry
@@ -42,9 +41,9 @@ class Control:
             db, telemetry, settings.folder("spool"), FunctionLogs.of(settings), on_scheduled=jobs.on_scheduled
         )
         self.runner = ScheduleRunner(db, self.edge, telemetry, self.recorder.catch_up, max_in_flight=most, retry_s=0.01)
-        ticks: dict[str, TickHandler] = {}
-        jobs.register(Handlers(), ticks, self.runner)
-        self.scheduler = Scheduler(db, telemetry, ticks)
+        handlers = Handlers()
+        jobs.register(handlers, self.runner)
+        self.scheduler = Scheduler(db, telemetry, handlers.ticks)
 
     async def tick(self) -> int:
         return await self.scheduler.turn()

@@ -5,11 +5,11 @@ Without billing every organization counts as verified and paid, and nothing is l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
 from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook
 from moorage.errors import QuotaExceeded
 from moorage.settings import Billing, Settings
 
@@ -32,13 +32,10 @@ ALLOWANCES: dict[Plan, dict[str, int]] = {
     Plan.PRO: {"projects": 100, "functions": 500, "databases": 50, "cronjobs": 100, "monitors": 500, "members": 100},
 }
 
-# Features say how much of a resource an organization uses: name -> count.
-Counter = Callable[[Tx, int], int]
-counters: dict[str, Counter] = {}
-
-# What has no allowance but is measured, in this calendar month: name -> amount.
-Meter = Callable[[Tx, int], float]
-meters: dict[str, Meter] = {}
+# Counts a resource of an organization. The name of the function is the name of its allowance.
+COUNT: Hook[[Tx, int], int] = Hook("plan.count")
+# Measures the usage of an organization in this calendar month, for resources without an allowance.
+METER: Hook[[Tx, int], float] = Hook("plan.meter")
 
 
 def counts_as_verified(settings: Settings, standing: Standing) -> bool:
@@ -59,5 +56,5 @@ def allowance(settings: Settings, standing: Standing, name: str) -> int | None:
 def check_room(tx: Tx, org_id: int, standing: Standing, name: str) -> None:
     """Raise QuotaExceeded where one more of a resource would pass the plan's allowance."""
     most = allowance(tx.env.settings, standing, name)
-    if most is not None and counters[name](tx, org_id) >= most:
+    if most is not None and tx.env.hooks.of(COUNT)[name](tx, org_id) >= most:
         raise QuotaExceeded(f"Your plan allows {most} {name}; upgrade the plan or remove one")

@@ -18,11 +18,10 @@ import msgspec
 
 from moorage.core.audit import tables
 from moorage.core.audit.tables import Activity, Head
-from moorage.core.db.scope import across_organizations
+from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.vault import service as vault
 
-PLATFORM = 0
 BEFORE_ALL = -(2**62)  # Numbers start at 1, but a row somebody slipped in may have any.
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -149,8 +148,8 @@ def _rows(tx: Tx, org_id: int) -> Iterator[Activity]:
 
 def ensure_key(tx: Tx) -> None:
     """Make the sealing key on the first start."""
-    if vault.find(tx, PLATFORM, "audit", "key") is None:
-        vault.put(tx, PLATFORM, "audit", "key", secrets.token_hex(32))
+    if vault.find(tx, PLATFORM_ORG_ID, "audit", "key") is None:
+        vault.put(tx, PLATFORM_ORG_ID, "audit", "key", secrets.token_hex(32))
 
 
 _keys: dict[str, bytes] = {}
@@ -160,7 +159,7 @@ def _key(tx: Tx) -> bytes:
     """Return the sealing key, remembered by its ciphertext so that decryption is paid once."""
     from moorage.core.vault.tables import FIND
 
-    stored = tx.one(FIND, org_id=PLATFORM, resource="audit", name="key")
+    stored = tx.one(FIND, org_id=PLATFORM_ORG_ID, resource="audit", name="key")
     key = _keys.get(stored.ciphertext)
     if key is None:
         if len(_keys) > 64:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+PLATFORM_ORG_ID = 0  # the organization of rows that belong to the platform itself
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 

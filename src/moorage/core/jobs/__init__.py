@@ -5,13 +5,13 @@ A payload is a msgspec struct whose tag is the job's kind. The worker runs it at
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook
 from moorage.core.jobs import tables
 from moorage.core.jobs.states import JobStatus
 
@@ -30,8 +30,8 @@ class Lane(StrEnum):
     CHORES = "chores"  # snapshots, sweeps, retention
 
 
-# Wakes the workers of this process; the worker sets it, and without one the poll finds the job.
-wakers: list[Callable[[], None]] = []
+# Wakes the workers of this process after the commit; the workers of other processes poll.
+JOB_ADDED: Hook[[], None] = Hook("job.added")
 
 
 @across_organizations("a job's payload names its organization")
@@ -61,7 +61,7 @@ def add(
         "updated_at": tx.now,
     }
     job_id = tx.find(tables.ADD_ONCE, **values) if dedupe_key is not None else tx.one(tables.ADD, **values)
-    for wake in wakers:
+    for wake in tx.env.hooks.of(JOB_ADDED).values():
         tx.after_commit(wake)
     if tx.dialect == "postgresql":
         tx.run(tables.NOTIFY)

@@ -62,14 +62,14 @@ class Worker:
         def thread_safe() -> None:
             loop.call_soon_threadsafe(self._wake.set)
 
-        jobs.wakers.append(thread_safe)
+        self.db.env.hooks.add(jobs.JOB_ADDED, self.lease, thread_safe)
         keeper = asyncio.create_task(self._keep_leases())
         try:
             if self.owns_store:
                 await self.db.write(lambda tx: tx.run(tables.EXPIRE_ALL))
             await self._loop()
         finally:
-            jobs.wakers.remove(thread_safe)
+            self.db.env.hooks.remove(jobs.JOB_ADDED, self.lease)
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
 

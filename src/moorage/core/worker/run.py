@@ -12,9 +12,12 @@ import msgspec
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database, Unit
 from moorage.core.db.tx import Tx
-from moorage.core.jobs import kind_of, tables
+from moorage.core.jobs import Lane, kind_of, tables
+from moorage.core.jobs.maintenance import MaintenanceTask
 from moorage.core.jobs.states import JobStatus
 from moorage.core.jobs.tables import JobRow
+from moorage.core.jobs.timetable import TickHandler
+from moorage.core.kit.cron import Cron
 from moorage.errors import LostLease
 
 T = TypeVar("T")
@@ -77,10 +80,12 @@ class Handler:
 
 @dataclass
 class Handlers:
-    """Which function runs which kind of job; filled at start by the features."""
+    """Handlers of jobs and ticks, and the maintenance tasks; filled at start by the products."""
 
     by_kind: dict[str, Handler] = field(default_factory=dict)
     listeners: dict[str, list[SyncHandler]] = field(default_factory=dict)
+    ticks: dict[str, TickHandler] = field(default_factory=dict)  # by the kind of the timetable entry
+    maintenance: dict[str, MaintenanceTask] = field(default_factory=dict)
 
     def add(
         self,
@@ -100,6 +105,25 @@ class Handlers:
         if kind in self.by_kind:
             raise ValueError(f"{kind} has a handler already")
         self.by_kind[kind] = Handler(payload, run, on_failure, inspect.iscoroutinefunction(run), uncounted_ms)
+
+    def maintain(
+        self, name: str, cron: str, job: msgspec.Struct, run: Callable[..., Any], *, lane: Lane = Lane.CHORES
+    ) -> None:
+        """Run a job of the platform whenever a cron expression is due."""
+        task = MaintenanceTask(name, Cron.parse(cron), job, lane)
+        self.add(type(job), run)
+        self.maintenance[name] = task
+        self.ticks[name] = task.start
+
+    async def ensure_maintenance(self, db: Database, _now: int) -> None:
+        """Create the timetable entries of all maintenance tasks; for the reconciler."""
+
+        @across_organizations("the platform's own timetable")
+        def ensure(tx: Tx) -> None:
+            for task in self.maintenance.values():
+                task.ensure(tx)
+
+        await db.write(ensure)
 
     def listen(self, payload: type[P], *listeners: SyncHandler) -> None:
         """Register for an event: a kind that any number of features may hear, each in the same transaction."""

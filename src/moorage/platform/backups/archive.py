@@ -21,7 +21,7 @@ from typing import IO, BinaryIO, Literal
 import msgspec
 
 from moorage import __version__
-from moorage.platform.store_checks import STORE
+from moorage.core.db.snapshots import STORE
 
 FOLDERS = ("store", "artifacts", "git", "databases", "volumes", "keys")
 MARKER = "instance"

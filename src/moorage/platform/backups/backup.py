@@ -24,6 +24,7 @@ import msgspec
 from moorage import __version__
 from moorage.core.db import migrate
 from moorage.core.db.lock import FolderLock
+from moorage.core.db.snapshots import STORE, store_path
 from moorage.platform.backups import database_copies, volume_copies
 from moorage.platform.backups.archive import (
     FOLDERS,
@@ -40,7 +41,6 @@ from moorage.platform.backups.archive import (
     scan,
     sync_folder,
 )
-from moorage.platform.store_checks import STORE, store_path
 from moorage.settings import Settings
 
 # The store is added as a consistent copy; its journals, lock and snapshots are left out.

@@ -13,6 +13,7 @@ import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 
+from moorage.core.db.snapshots import store_path
 from moorage.platform.backups import database_copies
 from moorage.platform.backups.archive import (
     FOLDERS,
@@ -29,7 +30,6 @@ from moorage.platform.backups.archive import (
     sync_folder,
 )
 from moorage.platform.backups.backup import locked
-from moorage.platform.opening import store_path
 from moorage.settings import Settings
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from moorage.core.db.scope import across_organizations
+from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS, HOUR_MS
 from moorage.core.vault import service as vault
@@ -24,7 +24,6 @@ from moorage.products.analytics import tables
 from moorage.products.analytics.lines import Hit
 from moorage.products.analytics.tables import OTHER, PATH, REFERRER, STATUSES, LogPosition
 
-PLATFORM = 0
 SALTS = "analytics"  # vault scope of the daily salts
 KEPT_MS = 90 * DAY_MS
 MAX_NAMES = 500  # rows per list, project and day; further names are counted in one row
@@ -155,10 +154,10 @@ def _hash(salt: bytes, project_id: int, visitor: bytes) -> str:
 def ensure_salt(tx: Tx, day: int) -> bytes:
     """Return the salt of a day; the first call creates it."""
     name = str(day // DAY_MS)
-    stored = vault.find(tx, PLATFORM, SALTS, name)
+    stored = vault.find(tx, PLATFORM_ORG_ID, SALTS, name)
     if stored is None:
         stored = secrets.token_hex(32)
-        vault.put(tx, PLATFORM, SALTS, name, stored)
+        vault.put(tx, PLATFORM_ORG_ID, SALTS, name, stored)
     return bytes.fromhex(stored)
 
 

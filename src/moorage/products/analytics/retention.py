@@ -6,22 +6,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from moorage.core import jobs
 from moorage.core.db.query import Command
-from moorage.core.db.scope import across_organizations
-from moorage.core.db.store import Database
+from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx
-from moorage.core.jobs import Lane, timetable
-from moorage.core.jobs.timetable import Tick, TickHandler
 from moorage.core.kit.clock import DAY_MS, HOUR_MS
-from moorage.core.kit.cron import Cron
 from moorage.core.vault import service as vault
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.analytics import tables
-from moorage.products.analytics.counting import KEPT_MS, PLATFORM, SALTS
+from moorage.products.analytics.counting import KEPT_MS, SALTS
 
 KIND = "analytics.trim"
-EVERY = Cron.parse("7 * * * *")
+CRON = "7 * * * *"
 SALT_GRACE_MS = HOUR_MS  # The last lines of a day may be read a little later.
 DELETE_BATCH = 500  # short transactions, because other writers wait for them
 
@@ -30,19 +25,8 @@ class TrimAnalytics(msgspec.Struct, frozen=True, tag="analytics.trim"):
     """Delete expired analytics data."""
 
 
-def register(handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
-    handlers.add(TrimAnalytics, trim)
-    ticks[KIND] = _on_tick
-
-
-async def ensure(db: Database, _now: int) -> None:
-    """Add the task to the timetable if it is missing; called by the reconciler."""
-    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
-
-
-@across_organizations("the platform's own timetable")
-def _on_tick(tx: Tx, tick: Tick) -> None:
-    jobs.add(tx, TrimAnalytics(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
+def register(handlers: Handlers) -> None:
+    handlers.maintain(KIND, CRON, TrimAnalytics(), trim)
 
 
 async def trim(run: Run, _: TrimAnalytics) -> None:
@@ -62,6 +46,6 @@ def _delete_before(command: Command, before: int) -> Callable[[Tx], int]:
 @across_organizations("daily salts belong to the platform")
 def _delete_salts(tx: Tx) -> None:
     oldest = (tx.trusted_now - SALT_GRACE_MS) // DAY_MS
-    for day in vault.names(tx, PLATFORM, SALTS):
+    for day in vault.names(tx, PLATFORM_ORG_ID, SALTS):
         if int(day) < oldest:
-            vault.remove(tx, PLATFORM, SALTS, day)
+            vault.remove(tx, PLATFORM_ORG_ID, SALTS, day)

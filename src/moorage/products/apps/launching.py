@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook
 from moorage.core.http.envvars import read_env
 from moorage.core.kit import folders
 from moorage.core.kit.crypto import CannotDecrypt
@@ -48,9 +49,8 @@ LEAST_MB = 64
 SLACK_MB = 1024  # by which a command may go over the size of a volume: it may be there to clear it up
 DATA = "/data"
 
-# What of this machine an app may connect to, as "address:port": features that link something to a project say so.
-Doors = Callable[[Tx, int, int], list[str]]
-doors: dict[str, Doors] = {}
+# Returns addresses of this machine that an app may connect to, as "address:port", such as those of linked databases.
+EGRESS: Hook[[Tx, int, int], list[str]] = Hook("app.egress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def read_release(tx: Tx, org_id: int, deployment_id: int) -> Release:
     hidden = vault.values(tx, org_id, projects.resource_of(project.id))
     is_fork = preview is not None and preview.is_fork
     env = {each.name: each.value for each in read_env(project.env)} | ({} if is_fork else hidden)
-    linked = [door for each in doors.values() for door in each(tx, org_id, project.id)]
+    linked = [address for each in tx.env.hooks.call(EGRESS, tx, org_id, project.id) for address in each]
     plan = msgspec.json.decode(found.plan, type=Plan)
     return Release(project, preview, found, plan, env, list(hidden.values()), [] if is_fork else linked)
 

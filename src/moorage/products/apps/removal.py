@@ -67,7 +67,6 @@ def register(handlers: Handlers, logs: AppLogs) -> None:
         await run.write(lambda tx: artifacts.unrefer(tx, job.org_id, _owner(job.project_id)))
         await asyncio.to_thread(empty_trash, run.db.env.settings, job.project_id)
 
-    projects.dependents["apps"] = remove_of_project
     handlers.add(RemoveApp, remove)
     handlers.add(EmptyTrash, empty)
 

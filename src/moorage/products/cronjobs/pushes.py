@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from moorage.accounts.webhooks.service import GithubEvent, GithubEvents
+from moorage.accounts.webhooks.service import GithubEvent
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.products.cronjobs import building, tables
 from moorage.products.cronjobs.tables import Cronjob
 from moorage.products.projects import github
-from moorage.products.projects.deployments import pushes
 from moorage.products.repositories.service import Push
-
-
-def listen(events: GithubEvents) -> None:
-    pushes.also["cronjobs"] = on_push
-    events.listen("push", on_github_push)
 
 
 def on_push(tx: Tx, org_id: int, push: Push) -> list[str]:

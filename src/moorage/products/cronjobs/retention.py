@@ -7,24 +7,19 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.core import jobs
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.jobs import Lane, timetable
-from moorage.core.jobs.timetable import Tick, TickHandler
 from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS
-from moorage.core.kit.cron import Cron
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.cronjobs import tables
 from moorage.products.cronjobs.launching import folder_of
 from moorage.products.cronjobs.tables import Execution
 from moorage.runtime.images.store import Images
 
-PLATFORM = 0
 KIND = "cronjobs.trim"
-EVERY = Cron.parse("23 * * * *")
+CRON = "23 * * * *"
 KEPT_RUNS = 1000  # of each cronjob
 KEPT_MS = 30 * DAY_MS
 AT_ONCE = 200
@@ -34,23 +29,12 @@ class TrimCronjobs(msgspec.Struct, frozen=True, tag="cronjobs.trim"):
     """Forget old runs, and images without use."""
 
 
-def register(handlers: Handlers, ticks: dict[str, TickHandler], images: Images) -> None:
+def register(handlers: Handlers, images: Images) -> None:
     async def trim(run: Run, _: TrimCronjobs) -> None:
         await trim_executions(run)
         await collect_images(run.db, images)
 
-    handlers.add(TrimCronjobs, trim)
-    ticks[KIND] = _on_tick
-
-
-async def ensure(db: Database, _now: int) -> None:
-    """Make sure the timetable holds the chore; for the reconciler."""
-    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
-
-
-@across_organizations("the platform's own timetable")
-def _on_tick(tx: Tx, tick: Tick) -> None:
-    jobs.add(tx, TrimCronjobs(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
+    handlers.maintain(KIND, CRON, TrimCronjobs(), trim)
 
 
 async def trim_executions(run: Run) -> None:

@@ -337,6 +337,3 @@ def _no_execution() -> NotFound:
 
 def _taken(name: str) -> Conflict:
     return Conflict(f"The organization has a cronjob named {name!r} already")
-
-
-plans.counters["cronjobs"] = count

@@ -1,20 +1,22 @@
-"""The parts of cronjobs that live beside the requests; whoever runs the platform starts and closes them."""
+"""Wiring of cronjobs."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
+from moorage.accounts.plans import service as plans
 from moorage.accounts.webhooks.service import GithubEvents
+from moorage.core import maintenance
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.route import Router
-from moorage.core.jobs.timetable import Tick, TickHandler
+from moorage.core.jobs.timetable import Tick
+from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
 from moorage.products.cronjobs import building, log_routes, pushes, retention, routes, service, tables
@@ -22,18 +24,18 @@ from moorage.products.cronjobs.building import Builds
 from moorage.products.cronjobs.launching import Launcher
 from moorage.products.cronjobs.running import Runner
 from moorage.products.projects.deployments.followers import Followers
-from moorage.products.repositories.fetch import Sources
-from moorage.runtime.builds.builder import Builder
+from moorage.products.projects.deployments.pipeline import Pipeline
+from moorage.products.projects.deployments.pushes import PUSHED
 from moorage.runtime.builds.collect import APP_CAPS
-from moorage.runtime.engines.local import LocalReplicas
 from moorage.runtime.engines.ports import Replicas
 from moorage.runtime.images.layers import GB, MB
 from moorage.runtime.images.store import Images, Limits
 
 
 @dataclass(frozen=True)
-class Cronjobs:
+class Cronjobs(Product):
     db: Database
+    github: GithubEvents
     engine: Replicas
     images: Images
     builds: Builds
@@ -45,14 +47,13 @@ class Cronjobs:
         db: Database,
         telemetry: Telemetry,
         artifacts: ArtifactStore,
-        sources: Sources,
-        builder: Builder,
-        *,
+        github: GithubEvents,
+        engine: Replicas,
+        pipeline: Pipeline,
         is_sandboxed: bool,
     ) -> Cronjobs:
-        """Make the parts. Builder and sources are those of projects: all builds of a machine take turns."""
+        """Make the wiring. Builder and sources are those of projects: all builds of a machine take turns."""
         settings = db.env.settings
-        engine = LocalReplicas(settings.folder("run"), "cronjobs")
         limits = Limits(
             reserve_bytes=settings.disk_reserve_mb * MB,
             organization_bytes=settings.images_gb * GB,
@@ -64,21 +65,22 @@ class Cronjobs:
         launcher = Launcher(db, artifacts, releases, images, is_sandboxed)
         return cls(
             db=db,
+            github=github,
             engine=engine,
             images=images,
-            builds=Builds(db, artifacts, releases, sources, builder, Followers()),
+            builds=Builds(db, artifacts, releases, pipeline.sources, pipeline.builder, Followers(db.env.hooks)),
             runner=Runner(db, engine, launcher, telemetry),
         )
 
     @property
     def releases(self) -> Unpacked:
-        """The folders that runs find their files in; the platform's chores collect them."""
+        """Return the folders with the files of runs."""
         return self.builds.releases
 
-    def routers(self) -> list[Router]:
+    def routers(self) -> Sequence[Router]:
         return [routes.make_router(self.runner.wake), log_routes.make_router(self.db)]
 
-    def register(self, handlers: Handlers, ticks: dict[str, TickHandler], github: GithubEvents) -> None:
+    def register(self, handlers: Handlers) -> None:
         @across_organizations("the tick names the organization")
         def on_tick(tx: Tx, tick: Tick) -> None:
             service.on_tick(tx, tick.org_id, int(tick.ref), tick.at)
@@ -89,24 +91,22 @@ class Cronjobs:
             service.delete_all(tx, event.org_id)
             tx.after_commit(self.runner.wake)
 
-        ticks[tables.KIND] = on_tick
+        handlers.ticks[tables.KIND] = on_tick
         handlers.listen(OrganizationDeleted, delete_all)
         building.register(handlers, self.builds)
-        retention.register(handlers, ticks, self.images)
-        pushes.listen(github)
+        retention.register(handlers, self.images)
+        self.github.listen("push", pushes.on_github_push)
+        hooks = self.db.env.hooks
+        hooks.add(plans.COUNT, "cronjobs", service.count)
+        hooks.add(PUSHED, "cronjobs", pushes.on_push)
+        hooks.add(maintenance.COLLECT, "cronjobs", self.releases.collect)
 
-    async def ensure(self, db: Database, now: int) -> None:
-        """Make sure the timetable holds the chores; for the reconciler."""
-        await retention.ensure(db, now)
+    async def adopt(self, duties: Duties) -> None:
+        if duties.runs_apps:
+            await self.runner.adopt()
 
-    async def adopt(self) -> None:
-        """Find what runs already; before any loop, and only where runs are kept."""
-        await self.runner.adopt()
-
-    def loops(self) -> list[Coroutine[Any, Any, None]]:
-        """Return what runs for as long as the process that keeps the runs."""
-        return [self.runner.run()]
+    def loops(self, duties: Duties) -> Sequence[Loop]:
+        return [self.runner.run()] if duties.runs_apps else []
 
     async def close(self) -> None:
-        """Let go of all runs, which go on."""
         await self.engine.close()

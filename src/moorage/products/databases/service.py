@@ -326,6 +326,3 @@ def no_database() -> NotFound:
 
 def _taken(name: str) -> Conflict:
     return Conflict(f"The organization has a database named {name!r} already")
-
-
-plans.counters["databases"] = count

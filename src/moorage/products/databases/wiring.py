@@ -1,23 +1,21 @@
-"""The parts of databases that live beside the requests; whoever runs the platform starts and closes them."""
+"""Wiring of managed databases."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
-from moorage.core import jobs
+from moorage.accounts.plans import service as plans
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx
 from moorage.core.http.route import Router
 from moorage.core.jobs import Lane, timetable
-from moorage.core.jobs.timetable import Tick, TickHandler
-from moorage.core.kit.cron import Cron
+from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.apps import launching
@@ -42,10 +40,9 @@ from moorage.products.databases.tables import Database
 from moorage.products.databases.trash import Trash
 from moorage.products.projects import service as projects
 from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
-from moorage.runtime.engines.local import LocalReplicas
+from moorage.runtime.engines.ports import Replicas
 from moorage.settings import Settings
 
-PLATFORM = 0
 TRASH = "database.trash"
 TRASH_CRON = "37 * * * *"
 
@@ -60,7 +57,7 @@ def make_shelf(settings: Settings) -> Shelf:
 
 
 @dataclass(frozen=True)
-class Databases:
+class Databases(Product):
     db: Store
     servers: Servers
     keeper: Keeper
@@ -72,10 +69,10 @@ class Databases:
     backups: backup_jobs.Parts
 
     @classmethod
-    def make(cls, db: Store, telemetry: Telemetry, artifacts: ArtifactStore, *, is_sandboxed: bool) -> Databases:
-        settings = db.env.settings
-        engine = LocalReplicas(settings.folder("run"), "databases")
-        servers = Servers(db, engine, make_shelf(settings), is_sandboxed=is_sandboxed)
+    def make(
+        cls, db: Store, telemetry: Telemetry, artifacts: ArtifactStore, engine: Replicas, is_sandboxed: bool
+    ) -> Databases:
+        servers = Servers(db, engine, make_shelf(db.env.settings), is_sandboxed=is_sandboxed)
         keeper = Keeper(db, servers, telemetry)
         replicator = Replicator(db, servers, telemetry)
         archiver = Archiver(db, servers, artifacts, telemetry)
@@ -109,14 +106,14 @@ class Databases:
             ),
         )
 
-    def routers(self) -> list[Router]:
+    def routers(self) -> Sequence[Router]:
         return [
             routes.make_router(routes.Parts(self.db, self.servers.shelf)),
             backup_routes.make_router(),
             metric_routes.make_router(),
         ]
 
-    def register(self, handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
+    def register(self, handlers: Handlers) -> None:
         async def empty_trash(run: Run, _: EmptyTrash) -> None:
             await self.trash.empty(run)
 
@@ -126,26 +123,26 @@ class Databases:
         self.trash.on_purge += [backups.remove_all, metrics.remove_of_database]
         lifecycle.register(handlers, self.lifecycle)
         self.trash.register(handlers)
-        handlers.add(EmptyTrash, empty_trash)
-        ticks[TRASH] = _on_tick
-        backup_jobs.register(handlers, ticks, self.backups)
-        retention.register(handlers, ticks)
+        handlers.maintain(TRASH, TRASH_CRON, EmptyTrash(), empty_trash, lane=Lane.BACKUPS)
+        backup_jobs.register(handlers, self.backups)
+        retention.register(handlers)
         handlers.listen(OrganizationDeleted, _delete_databases)
-        launching.doors["databases"] = linking.doors
-        projects.dependents["databases"] = linking.leave_project
+        hooks = self.db.env.hooks
+        hooks.add(plans.COUNT, "databases", service.count)
+        hooks.add(launching.EGRESS, "databases", linking.doors)
+        hooks.add(projects.REMOVE, "databases", linking.leave_project)
 
-    async def ensure(self, db: Store, now: int) -> None:
-        """Make sure the timetable holds the chores; for the reconciler."""
-        await db.write(_plan)
-        await backup_jobs.ensure(db, now)
-        await retention.ensure(db, now)
+    async def adopt(self, duties: Duties) -> None:
+        # Before any job: a job must not start a second process of a server that runs already.
+        if duties.runs_apps:
+            await self.keeper.adopt()
 
-    def loops(self) -> list[Coroutine[Any, Any, None]]:
-        """Return what runs for as long as the process that keeps the servers."""
+    def loops(self, duties: Duties) -> Sequence[Loop]:
+        if not duties.runs_apps:
+            return []
         return [self.keeper.run(), self.replicator.run(), self.sampler.run(), self.archiver.run()]
 
     async def close(self) -> None:
-        """Let go of all servers, which run on."""
         await self.servers.engine.close()
 
 
@@ -162,13 +159,3 @@ def _back_up_anew(tx: Tx, org_id: int, found: Database) -> None:
 
 def _unplan(tx: Tx, org_id: int, found: Database) -> None:
     timetable.remove(tx, org_id, backups.KIND, str(found.id))
-
-
-@across_organizations("the platform's own timetable")
-def _plan(tx: Tx) -> None:
-    timetable.ensure(tx, PLATFORM, TRASH, "", Cron.parse(TRASH_CRON))
-
-
-@across_organizations("the platform's own timetable")
-def _on_tick(tx: Tx, tick: Tick) -> None:
-    jobs.add(tx, EmptyTrash(), key=TRASH, dedupe_key=TRASH, lane=Lane.BACKUPS)

@@ -7,13 +7,7 @@ import asyncio
 import msgspec
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
-from moorage.core import jobs
-from moorage.core.db.scope import across_organizations
-from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.jobs import Lane, timetable
-from moorage.core.jobs.timetable import Tick, TickHandler
-from moorage.core.kit.cron import Cron
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import RetryLater
 from moorage.products.domains import grants, service
@@ -21,11 +15,9 @@ from moorage.products.domains.service import EnsureCertificate, ServedDomainsCha
 from moorage.products.domains.states import CertificateStatus, DomainStatus
 from moorage.products.domains.tables import Domain
 from moorage.products.domains.verifying import Verifier
-from moorage.products.projects import service as projects
 
-PLATFORM = 0
 KIND = "domains.recheck"
-EVERY = Cron.parse("*/10 * * * *")
+CRON = "*/10 * * * *"
 # Certificate authorities allow a handful of failures an hour for a name, so the delays grow fast.
 RETRY_S = (60, 300, 1800, 3600, 7200, 14_400, 28_800)
 
@@ -34,7 +26,7 @@ class RecheckDomains(msgspec.Struct, frozen=True, tag="domains.recheck_domains")
     """Recheck the DNS records of the verified domains that are due."""
 
 
-def register(handlers: Handlers, ticks: dict[str, TickHandler], verifier: Verifier) -> None:
+def register(handlers: Handlers, verifier: Verifier) -> None:
     """Register the jobs, the tick and the deletion hooks.
 
     The process that runs the gateway listens to `ServedDomainsChanged` as well.
@@ -53,22 +45,10 @@ def register(handlers: Handlers, ticks: dict[str, TickHandler], verifier: Verifi
             after_s = RETRY_S[min(run.attempt, len(RETRY_S)) - 1]
             raise RetryLater(after_s=after_s, why=f"the certificate of {domain.domain} is {status}")
 
-    handlers.add(RecheckDomains, recheck)
+    handlers.maintain(KIND, CRON, RecheckDomains(), recheck)
     handlers.add(EnsureCertificate, ensure_certificate)
     handlers.listen(ServedDomainsChanged)
     handlers.listen(OrganizationDeleted, forget)
-    ticks[KIND] = _on_tick
-    projects.dependents["domains"] = service.remove_of_project
-
-
-async def ensure(db: Database, _now: int) -> None:
-    """Add the recheck to the timetable if it is missing; called by the reconciler."""
-    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
-
-
-@across_organizations("the platform's own timetable")
-def _on_tick(tx: Tx, tick: Tick) -> None:
-    jobs.add(tx, RecheckDomains(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
 
 
 async def _issue(run: Run, verifier: Verifier, domain: Domain) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from moorage.core import jobs
 from moorage.core.audit import service as audit
 from moorage.core.audit.service import THE_PLATFORM, Actor, Target
-from moorage.core.db.scope import across_organizations
+from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.jobs import Lane
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS
@@ -28,7 +28,6 @@ from moorage.products.domains.states import CUSTOM_DOMAIN, CertificateStatus, Do
 from moorage.products.domains.tables import Domain
 from moorage.products.projects import service as projects
 
-PLATFORM = 0
 CHECK_EVERY_MS = DAY_MS
 GRACE_CHECKS = 3  # checks after the first miss that may miss the record too, before the domain fails
 GRACE_CHECK_INTERVAL_MS = DAY_MS // GRACE_CHECKS
@@ -342,9 +341,9 @@ def _target(domain: Domain) -> Target:
 
 def _token(tx: Tx, org_id: int, domain: str) -> str:
     """Return the verification token: stable and unique per organization and domain."""
-    key = vault.find(tx, PLATFORM, "domains", "key")
+    key = vault.find(tx, PLATFORM_ORG_ID, "domains", "key")
     if key is None:
         key = secrets.token_hex(32)
-        vault.put(tx, PLATFORM, "domains", "key", key)
+        vault.put(tx, PLATFORM_ORG_ID, "domains", "key", key)
     digest = hmac.digest(bytes.fromhex(key), f"{org_id} {domain}".encode(), "sha256")
     return RECORD_PREFIX + digest.hex()[:TOKEN_CHARS]

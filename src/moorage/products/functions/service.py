@@ -6,7 +6,7 @@ the function gateway has to know of grows `revision` in the same statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from moorage.core.artifacts import service as artifacts
 from moorage.core.audit import service as audit
 from moorage.core.audit.service import Actor, Target
 from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook
 from moorage.core.kit.ids import token_preview
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
@@ -40,9 +41,8 @@ class ForgetFunction(msgspec.Struct, frozen=True, tag="functions.forget"):
     digests: list[str]
 
 
-# What refers to a function goes with it, in the same transaction: features above this one say how, by their name.
-Remover = Callable[[Tx, int, int], None]
-dependents: dict[str, Remover] = {}
+# Removes the data of other products that belongs to a function: takes the organization's id and the function's.
+REMOVE: Hook[[Tx, int, int], None] = Hook("function.remove")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +214,7 @@ def _lock(tx: Tx, org_id: int, name: str) -> Function:
 
 def _remove(tx: Tx, org_id: int, function: Function) -> ForgetFunction:
     records.delete_all_of(tx, org_id, function.id)
-    for remove in dependents.values():
-        remove(tx, org_id, function.id)
+    tx.env.hooks.call(REMOVE, tx, org_id, function.id)
     variables.remove(tx, org_id, function.id)
     stored = versions(tx, org_id, function)
     # References lock what they refer to, so everybody takes them in the same order.
@@ -265,6 +264,3 @@ def _no_function() -> NotFound:
 
 def _name_taken(name: str) -> Conflict:
     return Conflict(f"cannot create function {name!r}: the name is taken")
-
-
-plans.counters["functions"] = count

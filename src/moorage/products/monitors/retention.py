@@ -12,15 +12,11 @@ from functools import partial
 import msgspec
 from sqlalchemy import ColumnElement, Integer, Table, delete, func, select
 
-from moorage.core import jobs
 from moorage.core.db.query import Command, Query, arg, pair, scalar
 from moorage.core.db.scope import across_organizations
-from moorage.core.db.store import Database, Unit
+from moorage.core.db.store import Unit
 from moorage.core.db.tx import Tx
-from moorage.core.jobs import Lane, timetable
-from moorage.core.jobs.timetable import Tick, TickHandler
 from moorage.core.kit.clock import DAY_MS, HOUR_MS
-from moorage.core.kit.cron import Cron
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.monitors.alerts.tables import incident, notice
 from moorage.products.monitors.tables import (
@@ -35,9 +31,8 @@ from moorage.products.monitors.tables import (
     rollup,
 )
 
-PLATFORM = 0
 KIND = "monitors.trim"
-EVERY = Cron.parse("41 * * * *")
+CRON = "41 * * * *"
 AT_ONCE = 500  # Others wait to write meanwhile, so no unit takes long.
 MONITORS_AT_ONCE = 50
 
@@ -111,19 +106,8 @@ GONE = {of: _gone(of) for of in LEFT_BEHIND}
 TRIM_GONE = {of: _trimming(of, of.c.monitor_id == arg("monitor_id")) for of in LEFT_BEHIND}
 
 
-def register(handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
-    handlers.add(TrimMonitors, trim)
-    ticks[KIND] = _on_tick
-
-
-async def ensure(db: Database, _now: int) -> None:
-    """Make sure the timetable holds the chore; for the reconciler."""
-    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
-
-
-@across_organizations("the platform's own timetable")
-def _on_tick(tx: Tx, tick: Tick) -> None:
-    jobs.add(tx, TrimMonitors(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
+def register(handlers: Handlers) -> None:
+    handlers.maintain(KIND, CRON, TrimMonitors(), trim)
 
 
 async def trim(run: Run, _: TrimMonitors) -> None:

@@ -282,6 +282,3 @@ def _there(found: Monitor | None) -> Monitor:
 
 def _no_monitor() -> NotFound:
     return NotFound("There is no such monitor")
-
-
-plans.counters["monitors"] = count

@@ -1,21 +1,21 @@
-"""The parts of monitors that live beside the requests; whoever runs the platform starts and closes them."""
+"""Wiring of monitors."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
+from moorage.accounts.plans import service as plans
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.dispatch import Mount
 from moorage.core.http.route import Router
-from moorage.core.jobs.timetable import TickHandler
 from moorage.core.mail.sender import Mailer
 from moorage.core.net.client import GuardedClient
+from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
 from moorage.products.monitors import retention, routes, service
@@ -32,7 +32,7 @@ CANARY_S = 3.0
 
 
 @dataclass(frozen=True)
-class Monitors:
+class Monitors(Product):
     db: Database
     checker: Checker
     prober: Prober
@@ -51,14 +51,14 @@ class Monitors:
         client = GuardedClient(settings.targets, user_agent="Moorage-Alerts")
         return cls(db, checker, prober, client, Delivery(db, client, mailer), StatusPage(db))
 
-    def routers(self) -> list[Router]:
+    def routers(self) -> Sequence[Router]:
         return [routes.make_router(self.prober.wake), alert_routes.make_router()]
 
-    def mount(self) -> Mount:
-        """Return the public status pages. Visitors come through the gateway, from one address, so none is counted."""
-        return Mount(status_page.PATH, self.page.handle, is_counted=False)
+    def mounts(self) -> Sequence[Mount]:
+        """Return the public status pages. The gateway sends all visitors from one address, so none is counted."""
+        return [Mount(status_page.PATH, self.page.handle, is_counted=False)]
 
-    def register(self, handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
+    def register(self, handlers: Handlers) -> None:
         @across_organizations("the event names the organization")
         def delete_all(tx: Tx, event: OrganizationDeleted) -> None:
             service.delete_all(tx, event.org_id)
@@ -66,19 +66,16 @@ class Monitors:
 
         handlers.listen(OrganizationDeleted, delete_all)
         delivering.register(handlers, self.delivery)
-        retention.register(handlers, ticks)
-        projects.dependents["monitors"] = service.forget_project
+        retention.register(handlers)
+        hooks = self.db.env.hooks
+        hooks.add(plans.COUNT, "monitors", service.count)
+        hooks.add(projects.REMOVE, "monitors", service.forget_project)
 
-    async def ensure(self, db: Database, now: int) -> None:
-        """Make sure the timetable holds the chores; for the reconciler."""
-        await retention.ensure(db, now)
-
-    def loops(self) -> list[Coroutine[Any, Any, None]]:
-        """Return what runs for as long as a process that works."""
-        return [self.prober.run()]
+    def loops(self, duties: Duties) -> Sequence[Loop]:
+        return [self.prober.run()] if duties.works else []
 
     async def close(self) -> None:
-        """Write down what was found and leave the monitors to others."""
+        """Store the results of finished checks, and release the leases of monitors."""
         await self.prober.stop()
         await self.checker.close()
         await self.client.close()

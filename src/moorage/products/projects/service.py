@@ -5,7 +5,7 @@ What happens to a project's releases is in `deployments`; here is what a project
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from moorage.core.artifacts import service as artifacts
 from moorage.core.audit import service as audit
 from moorage.core.audit.service import Actor, Target
 from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook
 from moorage.core.kit.clock import DAY_MS
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, Forbidden, NotFound
@@ -28,9 +29,8 @@ from moorage.settings import Settings
 
 MOVED_MS = DAY_MS  # An old address leads to the new one for so long.
 
-# What belongs to a project goes with it, in the same transaction: features above this one say how, by their name.
-Remover = Callable[[Tx, int, int], None]
-dependents: dict[str, Remover] = {}
+# Removes the data of other products that belongs to a project: takes the organization's id and the project's.
+REMOVE: Hook[[Tx, int, int], None] = Hook("project.remove")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +249,7 @@ def delete(tx: Tx, org_id: int, actor: Actor, name: str) -> tuple[Project, list[
 
 
 def remove(tx: Tx, org_id: int, project: Project) -> list[str]:
-    for dependent in dependents.values():
-        dependent(tx, org_id, project.id)
+    tx.env.hooks.call(REMOVE, tx, org_id, project.id)
     its: dict[str, Any] = {"org_id": org_id, "project_id": project.id}
     digests = sorted(tx.all(deployment_tables.DIGESTS_OF, **its))
     for deployment in tx.all(deployment_tables.ALL_OF, **its):
@@ -286,6 +285,3 @@ def no_project() -> NotFound:
 
 def _taken(name: str) -> Conflict:
     return Conflict(f"The name {name!r} is taken or reserved")
-
-
-plans.counters["projects"] = count

@@ -9,40 +9,28 @@ import msgspec
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
 from moorage.accounts.webhooks.service import GithubEvents
-from moorage.core import jobs
 from moorage.core.db.scope import across_organizations
-from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.jobs import Lane, timetable
-from moorage.core.jobs.timetable import Tick, TickHandler
 from moorage.core.kit.clock import SECOND_MS
-from moorage.core.kit.cron import Cron
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.repositories import service, tables
 from moorage.products.repositories.github.app import on_installation
 from moorage.products.repositories.service import RemoveRepositories
 from moorage.products.repositories.storage import STALE_S, Storage
 
-PLATFORM = 0
 KIND = "repositories.sweep"
-EVERY = Cron.parse("27 * * * *")
+CRON = "27 * * * *"
 
 
 class SweepRepositories(msgspec.Struct, frozen=True, tag="repositories.sweep"):
     """Clear away repositories that were never finished, and what pushes and fetches left behind."""
 
 
-def register(handlers: Handlers, ticks: dict[str, TickHandler], github: GithubEvents) -> None:
+def register(handlers: Handlers, github: GithubEvents) -> None:
     handlers.add(RemoveRepositories, remove)
-    handlers.add(SweepRepositories, sweep)
+    handlers.maintain(KIND, CRON, SweepRepositories(), sweep)
     handlers.listen(OrganizationDeleted, delete_repositories)
     github.listen("installation", on_installation)
-    ticks[KIND] = _on_tick
-
-
-async def ensure(db: Database, _now: int) -> None:
-    """Make sure the timetable holds the sweep; for the reconciler."""
-    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
 
 
 def delete_repositories(tx: Tx, event: OrganizationDeleted) -> None:
@@ -63,11 +51,6 @@ async def sweep(run: Run, _: SweepRepositories) -> None:
     for repository_id in await asyncio.to_thread(storage.half_made, now):
         if await run.write(partial(_forget_unused, repository_id=repository_id)):
             await asyncio.to_thread(storage.remove, repository_id)
-
-
-@across_organizations("the platform's own timetable")
-def _on_tick(tx: Tx, tick: Tick) -> None:
-    jobs.add(tx, SweepRepositories(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
 
 
 @across_organizations("what is unused is unused in every organization")

@@ -148,7 +148,7 @@ def _hint(tx: Tx, org_id: int) -> str:
 
 
 @across_organizations("a slug must not be an owner that another organization uses")
-def _is_owner(tx: Tx, slug: str) -> bool:
+def is_owner(tx: Tx, slug: str) -> bool:
     rests = freed_names.is_resting(tx, 0, NameKind.OWNER, slug)
     return rests or tx.find(tables.FIRST_USER, owner_key=slug) is not None
 
@@ -166,6 +166,3 @@ def _add(tx: Tx, org_id: int, name: Name) -> int | None:
         created_at=tx.now,
         updated_at=tx.now,
     )
-
-
-orgs.slug_uses["repositories"] = _is_owner

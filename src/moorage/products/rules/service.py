@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from moorage.core.audit import service as audit
 from moorage.core.audit.service import Actor
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook
 from moorage.products.projects import service as projects
 from moorage.products.rules import tables
 from moorage.products.rules.destinations import OwnAddresses
@@ -16,9 +18,9 @@ from moorage.products.rules.tables import StoredHeader, StoredRedirect
 
 SHOWN_NAMES = 50  # of headers, in the audit log
 
-# Functions of other products that return further hosts of a project, by product name.
-OtherHosts = Callable[[Tx, int, int], Iterable[str]]
-other_hosts: dict[str, OtherHosts] = {}
+HostsOf = Callable[[Tx, int, int], Iterable[str]]
+# Returns further hosts of a project: takes the organization's id and the project's.
+HOSTS: Hook[[Tx, int, int], Iterable[str]] = Hook("project.hosts")
 
 
 def headers_of(tx: Tx, org_id: int, name: str) -> list[StoredHeader]:
@@ -74,7 +76,7 @@ def own_addresses(tx: Tx, org_id: int, name: str) -> OwnAddresses:
     Ports 80 and 443 count too, because a proxy may run in front of the gateway.
     """
     project, settings = projects.get(tx, org_id, name), tx.env.settings
-    others = (host for find in other_hosts.values() for host in find(tx, org_id, project.id))
+    others = chain.from_iterable(tx.env.hooks.call(HOSTS, tx, org_id, project.id))
     ports = (80, 443, settings.gateway_port, settings.https_port)
     return OwnAddresses(frozenset((projects.host_of(settings, name), *others)), frozenset(ports))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
 from moorage.core.db.tx import Tx
-from moorage.core.jobs.timetable import Tick, TickHandler
+from moorage.core.jobs.timetable import Tick
 from moorage.core.worker.run import Handlers
 from moorage.products.schedules import service
 from moorage.products.schedules.runner import ScheduleRunner
@@ -14,7 +14,7 @@ from moorage.products.schedules.tables import KIND
 from moorage.runtime.edge.spool import Record
 
 
-def register(handlers: Handlers, ticks: dict[str, TickHandler], runner: ScheduleRunner) -> None:
+def register(handlers: Handlers, runner: ScheduleRunner) -> None:
     """Register the tick and the deletion of organizations."""
 
     def on_tick(tx: Tx, tick: Tick) -> None:
@@ -26,7 +26,7 @@ def register(handlers: Handlers, ticks: dict[str, TickHandler], runner: Schedule
         # Saves time only: the reconciler finds a run that is not submitted here.
         tx.after_commit(lambda: runner.submit(run))
 
-    ticks[KIND] = on_tick
+    handlers.ticks[KIND] = on_tick
     handlers.listen(OrganizationDeleted, forget)
 
 

@@ -11,7 +11,7 @@ from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.identity.states import InvitationStatus
 from moorage.accounts.identity.tables import account, api_token, invitation, membership, organization
-from moorage.accounts.plans.service import Standing, counters
+from moorage.accounts.plans.service import Standing
 from moorage.core.audit import service as audit
 from moorage.core.audit.service import Target
 from moorage.core.db.query import Command, Query, arg, scalar
@@ -208,6 +208,3 @@ def _check_may_manage(caller: Caller, member: Member, wanted: Role) -> None:
 def _check_not_last_owner(tx: Tx, org_id: int) -> None:
     if int(tx.one(_OWNERS, org_id=org_id)) <= 1:
         raise Conflict("The last owner cannot leave, be demoted or be removed; make another owner first")
-
-
-counters["members"] = count

@@ -164,9 +164,9 @@ def read_usage(tx: Tx, caller: Caller) -> Usage:
     standing = _standing(caller)
     used = {
         name: Used(count(tx, caller.org_id), plans.allowance(tx.env.settings, standing, name))
-        for name, count in plans.counters.items()
+        for name, count in tx.env.hooks.of(plans.COUNT).items()
     }
-    metered = {name: measure(tx, caller.org_id) for name, measure in plans.meters.items()}
+    metered = {name: measure(tx, caller.org_id) for name, measure in tx.env.hooks.of(plans.METER).items()}
     return Usage(standing.plan, used, metered)
 
 

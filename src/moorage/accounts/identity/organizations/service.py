@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -21,6 +20,7 @@ from moorage.core.audit.service import Actor, Target
 from moorage.core.db.query import Command, Query, arg, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook
 from moorage.core.kit.ids import new_token, slugify
 from moorage.core.vault import service as vault
 from moorage.errors import NotFound
@@ -56,8 +56,8 @@ class OrganizationDeleted(msgspec.Struct, frozen=True, tag="identity.organizatio
     org_id: int
 
 
-# Features in which a slug names something say whether others use it there already, by the feature's name.
-slug_uses: dict[str, Callable[[Tx, str], bool]] = {}
+# Tells whether a slug names something of another organization already, such as the owner of a repository.
+IS_SLUG_USED: Hook[[Tx, str], bool] = Hook("organization.is_slug_used")
 
 _o = organization.c
 _COLUMNS = (
@@ -222,4 +222,5 @@ def _is_free(tx: Tx, slug: str) -> bool:
     """Tell whether a new organization may have a slug: it has no names of its own yet that could rest."""
     if tx.find(_BY_SLUG, slug=slug) is not None or freed_names.is_resting(tx, 0, NameKind.SLUG, slug):
         return False
-    return not any(is_used(tx, slug) for is_used in slug_uses.values())
+    uses: list[bool] = tx.env.hooks.call(IS_SLUG_USED, tx, slug)
+    return not any(uses)

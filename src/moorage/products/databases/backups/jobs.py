@@ -21,13 +21,11 @@ from moorage.core import jobs
 from moorage.core.artifacts.objects import ArtifactDamaged, ArtifactsUnavailable
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.scope import across_organizations
-from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx
-from moorage.core.jobs import Lane, timetable
-from moorage.core.jobs.timetable import Tick, TickHandler
+from moorage.core.jobs import Lane
+from moorage.core.jobs.timetable import Tick
 from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS
-from moorage.core.kit.cron import Cron
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import QuotaExceeded, RetryLater
 from moorage.products.databases import service, tables
@@ -44,7 +42,6 @@ from moorage.runtime.database_servers.ports import DATA, ServerFailed
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 from moorage.runtime.engines.ports import CannotStart
 
-PLATFORM = 0
 DRILLS, SWEEP = "database.drills", "database.sweep"
 CHANGING_S = 20.0  # until a backup is tried again of a database that is being changed
 AWAY_S = 60.0  # until it is where the artifact store cannot be reached
@@ -70,12 +67,6 @@ class DrillBackup(msgspec.Struct, frozen=True, tag="databases.drill"):
 
 class SweepBackups(msgspec.Struct, frozen=True, tag="databases.sweep_backups"):
     """Let go of backups, and of replaced folders, whose time is over."""
-
-
-SCHEDULE: dict[str, tuple[str, msgspec.Struct]] = {
-    DRILLS: ("23 4 * * *", RunDrills()),
-    SWEEP: ("51 * * * *", SweepBackups()),
-}
 
 
 class BackupMaker:
@@ -189,7 +180,7 @@ class Parts:
     drill: Callable[[Run, DrillBackup], Awaitable[None]]
 
 
-def register(handlers: Handlers, ticks: dict[str, TickHandler], parts: Parts) -> None:
+def register(handlers: Handlers, parts: Parts) -> None:
     async def sweep(run: Run, _: SweepBackups) -> None:
         for found in await run.read(_with_backups):
             await run.write(partial(backups.prune, org_id=found.org_id, found=found))
@@ -199,27 +190,9 @@ def register(handlers: Handlers, ticks: dict[str, TickHandler], parts: Parts) ->
     handlers.add(RestoreDatabase, parts.restore, on_failure=parts.give_up_restore)
     handlers.add(FollowPolicy, parts.archiver.follow_policy, on_failure=archiving.give_up)
     handlers.add(DrillBackup, parts.drill)
-    handlers.add(RunDrills, plan_drills)
-    handlers.add(SweepBackups, sweep)
-    ticks[backups.KIND] = _on_backup_tick
-    for kind in SCHEDULE:
-        ticks[kind] = _on_tick
-
-
-async def ensure(db: Store, _now: int) -> None:
-    """Make sure the timetable holds the chores; for the reconciler."""
-    await db.write(_plan)
-
-
-@across_organizations("the platform's own timetable")
-def _plan(tx: Tx) -> None:
-    for kind, (expression, _) in SCHEDULE.items():
-        timetable.ensure(tx, PLATFORM, kind, "", Cron.parse(expression))
-
-
-@across_organizations("the platform's own timetable")
-def _on_tick(tx: Tx, tick: Tick) -> None:
-    jobs.add(tx, SCHEDULE[tick.kind][1], key=tick.kind, dedupe_key=tick.kind, lane=Lane.BACKUPS)
+    handlers.maintain(DRILLS, "23 4 * * *", RunDrills(), plan_drills, lane=Lane.BACKUPS)
+    handlers.maintain(SWEEP, "51 * * * *", SweepBackups(), sweep, lane=Lane.BACKUPS)
+    handlers.ticks[backups.KIND] = _on_backup_tick
 
 
 @across_organizations("a tick names its organization")

@@ -7,7 +7,6 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from moorage.accounts.plans.service import meters
 from moorage.core.db.tx import Tx
 from moorage.core.http.models import Output, QueryInput, QueryInt
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, to_wire
@@ -100,7 +99,3 @@ def usage_of_month(tx: Tx, org_id: int) -> tuple[int, float]:
     start = int(datetime(today.year, today.month, 1, tzinfo=UTC).timestamp() * 1000)
     invocations, mb_ms = tx.one(records.USED, org_id=org_id, start=start)
     return invocations, round(mb_ms / _MB_MS_OF_GB_S, 3)
-
-
-meters["invocations"] = lambda tx, org_id: usage_of_month(tx, org_id)[0]
-meters["gbSeconds"] = lambda tx, org_id: usage_of_month(tx, org_id)[1]

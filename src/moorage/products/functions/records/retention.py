@@ -6,21 +6,15 @@ from functools import partial
 
 import msgspec
 
-from moorage.core import jobs
 from moorage.core.db.scope import across_organizations
-from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.jobs import Lane, timetable
-from moorage.core.jobs.timetable import Tick, TickHandler
 from moorage.core.kit.clock import DAY_MS
-from moorage.core.kit.cron import Cron
 from moorage.core.worker.run import Handlers, Run
 from moorage.products.functions.records import tables as records
 from moorage.products.functions.records.storing import KEPT
 
-PLATFORM = 0
 KIND = "functions.trim"
-EVERY = Cron.parse("*/10 * * * *")
+CRON = "*/10 * * * *"
 INVOCATIONS_KEPT_MS = 30 * DAY_MS
 MINUTES_KEPT_MS = 90 * DAY_MS
 AT_ONCE = 500  # Others wait to write meanwhile, so no unit takes long.
@@ -30,19 +24,8 @@ class TrimRecords(msgspec.Struct, frozen=True, tag="functions.trim_records"):
     """Forget what is too old or too much."""
 
 
-def register(handlers: Handlers, ticks: dict[str, TickHandler]) -> None:
-    handlers.add(TrimRecords, trim)
-    ticks[KIND] = _on_tick
-
-
-async def ensure(db: Database, _now: int) -> None:
-    """Make sure the timetable holds the chore; for the reconciler."""
-    await db.write(lambda tx: timetable.ensure(tx, PLATFORM, KIND, "", EVERY))
-
-
-@across_organizations("the platform's own timetable")
-def _on_tick(tx: Tx, tick: Tick) -> None:
-    jobs.add(tx, TrimRecords(), key=KIND, dedupe_key=KIND, lane=Lane.CHORES)
+def register(handlers: Handlers) -> None:
+    handlers.maintain(KIND, CRON, TrimRecords(), trim)
 
 
 async def trim(run: Run, _: TrimRecords) -> None:

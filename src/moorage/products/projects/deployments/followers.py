@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import weakref
 from collections.abc import Iterator
+from functools import partial
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook, Hooks
+
+# Runs after the log or the status of a deployment has changed: takes its id.
+CHANGED: Hook[[int], None] = Hook("deployment.changed")
 
 
 class Followers:
     """Who waits for news of which deployment. Used within one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, hooks: Hooks) -> None:
         self._waiting: dict[int, set[asyncio.Event]] = {}
-        _all.add(self)
+        hooks.add(CHANGED, f"followers {id(self)}", self.tell)
 
     @contextlib.contextmanager
     def following(self, deployment_id: int) -> Iterator[asyncio.Event]:
@@ -34,15 +38,8 @@ class Followers:
             news.set()
 
 
-_all: weakref.WeakSet[Followers] = weakref.WeakSet()
-
-
 @across_organizations("a deployment's id names nothing but itself")
 def tell_after(tx: Tx, deployment_id: int) -> None:
     """Tell everybody in this process once the transaction is durable."""
-    tx.after_commit(lambda: _tell(deployment_id))
-
-
-def _tell(deployment_id: int) -> None:
-    for followers in list(_all):
-        followers.tell(deployment_id)
+    for changed in tx.env.hooks.of(CHANGED).values():
+        tx.after_commit(partial(changed, deployment_id))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.hooks import Hook
 from moorage.products.projects import service, tables
 from moorage.products.projects.deployments import logs
 from moorage.products.projects.deployments import service as deployments
@@ -17,9 +18,8 @@ from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Project
 from moorage.products.repositories.service import Push, Settle
 
-# What else a push starts, by feature: each returns what whoever pushed is told about it.
-OnPush = Callable[[Tx, int, Push], list[str]]
-also: dict[str, OnPush] = {}
+# Runs after a push to the built-in git server; returns lines for the terminal of the user who pushed.
+PUSHED: Hook[[Tx, int, Push], list[str]] = Hook("repository.pushed")
 
 LONGEST_S = 20 * 60.0
 MUTED = 400  # lines of one push; the whole log can be read in the deployment
@@ -65,8 +65,8 @@ def _start(tx: Tx, org_id: int, push: Push, settle: Settle) -> tuple[list[tuple[
         return started, ["Stored. What follows it was started already"]
     moved = {update.branch: update.new for update in push.updates}
     found = [each for each in tx.all(tables.OF_REPOSITORY, repository=push.repository.lower()) if each.org_id == org_id]
-    for listener in also.values():
-        others += listener(tx, org_id, push)
+    for lines in tx.env.hooks.call(PUSHED, tx, org_id, push):
+        others += lines
     if not found and not others:
         others.append(f"Stored. No project is made from {push.repository} yet: POST /v1/projects makes one")
     for project in found:

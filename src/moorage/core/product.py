@@ -1,0 +1,72 @@
+"""The wiring of a product: one object with its routes, jobs, background loops and shutdown.
+
+`app.py` lists the products in order. The control process registers, adopts, starts and closes them in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.core.http.dispatch import Mount
+from moorage.core.http.route import Router
+from moorage.core.reconciler.loop import Ensure
+from moorage.core.worker.run import Handlers
+
+Loop = Coroutine[Any, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Duties:
+    """The work of one control process; several processes may share a store."""
+
+    works: bool = True  # runs jobs, ticks and reconcilers
+    has_gateway: bool = True  # the public gateway runs on this machine, and this process configures it
+    has_edge: bool = True  # the edge of this machine belongs to this process
+    runs_apps: bool = False  # keeps the apps and database servers of this machine running
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """A function that compares stored with observed state, at start and at an interval."""
+
+    name: str
+    ensure: Ensure
+    every_s: float
+
+
+class Product:
+    """Base of the wiring of a product, which overrides the methods that it needs."""
+
+    def routers(self) -> Sequence[Router]:
+        return ()
+
+    def mounts(self) -> Sequence[Mount]:
+        """Return handlers of paths outside of `/v1`."""
+        return ()
+
+    def register(self, handlers: Handlers) -> None:
+        """Add job handlers, tick handlers, maintenance tasks, event listeners and hooks."""
+
+    def reconciled(self) -> Sequence[Reconciled]:
+        return ()
+
+    async def adopt(self, duties: Duties) -> None:
+        """Find processes that an earlier control process left running. Runs before any job."""
+
+    async def start(self, duties: Duties) -> None:
+        """Prepare for the loops. Runs after the job worker was started."""
+
+    def loops(self, duties: Duties) -> Sequence[Loop]:
+        """Return the background loops of this process. One that ends by itself ends the process."""
+        return ()
+
+    async def ready(self, duties: Duties) -> None:
+        """Wait until the first requests can be served. Runs before the process reports that it is ready."""
+
+    async def stop(self) -> None:
+        """Stop taking new work, while loops still run."""
+
+    async def close(self) -> None:
+        """Release connections and processes after the loops have ended; apps and servers keep running."""

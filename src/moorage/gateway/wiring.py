@@ -1,0 +1,92 @@
+"""Wiring of the public gateway: routes to sites and apps, and permission for certificates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.core.artifacts.store import ArtifactStore
+from moorage.core.artifacts.unpacked import Unpacked
+from moorage.core.db.store import Database
+from moorage.core.http.answer import Answer, plain_json
+from moorage.core.http.dispatch import Mount
+from moorage.core.http.request import Request
+from moorage.core.product import Duties, Loop, Product
+from moorage.core.telemetry import Telemetry
+from moorage.gateway.config.app_proxy import waker_socket
+from moorage.gateway.config.tls import ASK_PATH, GatewayCertificates
+from moorage.gateway.reconciler import GatewayReconciler
+from moorage.gateway.releases import SITES, prepare
+from moorage.gateway.routes import Routes
+from moorage.products.domains.issuance import Permission
+from moorage.products.projects.deployments import service as deployments
+from moorage.settings import Settings
+
+FIRST_SYNC_S = 10.0
+SYNC_INTERVAL_S = 15.0
+SHARED_SYNC_INTERVAL_S = 1.0  # where other processes change the same store
+
+
+def make_releases(settings: Settings) -> Unpacked:
+    """Return the folders of published sites. The gateway may run as another user, so they are readable by all."""
+    return Unpacked(settings.folder("releases"), SITES, is_used=deployments.is_published, finish=prepare, mode=0o755)
+
+
+@dataclass(frozen=True)
+class Gateway(Product):
+    db: Database
+    telemetry: Telemetry
+    releases: Unpacked
+    reconciler: GatewayReconciler
+    certificates: GatewayCertificates
+    is_here: bool
+
+    @classmethod
+    def make(cls, db: Database, telemetry: Telemetry, artifacts: ArtifactStore, *, is_here: bool) -> Gateway:
+        """Make the wiring; `is_here` says whether the gateway runs on this machine."""
+        settings = db.env.settings
+        releases = make_releases(settings)
+        reconciler = GatewayReconciler(db, Routes(settings, telemetry), releases, artifacts, telemetry)
+        return cls(db, telemetry, releases, reconciler, GatewayCertificates(settings), is_here)
+
+    @property
+    def finish_site(self) -> str:
+        return f"{prepare.__module__}:{prepare.__name__}"
+
+    @property
+    def waker_socket(self) -> Path:
+        return waker_socket(self.db.env.settings)
+
+    async def sync_routes(self) -> None:
+        """Return when the gateway serves the state of the store; on other machines it reconciles by itself."""
+        if self.is_here:
+            await self.reconciler.sync_routes()
+
+    def mounts(self) -> Sequence[Mount]:
+        permission = Permission(self.db, self.certificates, self.telemetry.log)
+
+        async def may_have_certificate(request: Request) -> Answer | None:
+            if request.path != ASK_PATH or request.method != "GET":
+                return None
+            is_served = await permission.ask(request.from_query("domain") or "")
+            return plain_json({"served": is_served}, 200 if is_served else 404)
+
+        return [Mount(ASK_PATH.rpartition("/")[0] + "/", may_have_certificate, is_counted=False)]
+
+    async def start(self, duties: Duties) -> None:
+        if duties.has_gateway:
+            await self.reconciler.ready(FIRST_SYNC_S)
+
+    def loops(self, duties: Duties) -> Sequence[Loop]:
+        return [self._reconcile()] if duties.has_gateway else []
+
+    async def _reconcile(self) -> None:
+        interval_s = SHARED_SYNC_INTERVAL_S if self.db.env.settings.uses_postgres else SYNC_INTERVAL_S
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self.reconciler.sync_routes()
+            except Exception as error:  # noqa: BLE001 - the loop continues after any failure
+                self.telemetry.crashed(None, error, where="gateway")

@@ -1,0 +1,132 @@
+"""Wiring of container apps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from moorage.core import maintenance
+from moorage.core.artifacts.store import ArtifactStore
+from moorage.core.artifacts.unpacked import Unpacked
+from moorage.core.db.store import Database
+from moorage.core.http.route import Router
+from moorage.core.product import Duties, Loop, Product
+from moorage.core.telemetry import Telemetry
+from moorage.core.worker.run import Handlers
+from moorage.products.apps import removal, retention
+from moorage.products.apps.autoscaler import Tending
+from moorage.products.apps.deploying import Deploying
+from moorage.products.apps.exec import routes as exec_routes
+from moorage.products.apps.launching import Launcher
+from moorage.products.apps.logs import routes as log_routes
+from moorage.products.apps.logs.log_files import AppLogs
+from moorage.products.apps.metrics import routes as metric_routes
+from moorage.products.apps.metrics import service as metrics
+from moorage.products.apps.metrics.service import RequestCounter
+from moorage.products.apps.reconciler import Keeper
+from moorage.products.apps.waker import Waker
+from moorage.products.apps.waking import Waking
+from moorage.products.projects import service as projects
+from moorage.products.projects.deployments import service as deployments
+from moorage.runtime.builds.collect import APP_CAPS
+from moorage.runtime.engines.ports import Replicas
+from moorage.settings import Settings
+
+WAKE_EXTRA_S = 10  # beyond the time that an app may take to start
+
+
+class AppGateway(Protocol):
+    """The public gateway, as far as apps need it."""
+
+    @property
+    def waker_socket(self) -> Path:
+        """The socket to which the gateway sends requests for apps without a ready replica."""
+        ...
+
+    async def sync_routes(self) -> None: ...
+
+
+def make_releases(settings: Settings) -> Unpacked:
+    """Return the read-only folders of apps. Each app runs as its own user, so they are readable by all."""
+    return Unpacked(settings.folder("app-releases"), APP_CAPS, is_used=deployments.is_published)
+
+
+@dataclass(frozen=True)
+class Apps(Product):
+    db: Database
+    engine: Replicas
+    keeper: Keeper
+    deploying: Deploying
+    tending: Tending
+    waker: Waker
+    logs: AppLogs
+    launcher: Launcher
+
+    @classmethod
+    def make(
+        cls,
+        db: Database,
+        telemetry: Telemetry,
+        artifacts: ArtifactStore,
+        engine: Replicas,
+        gateway: AppGateway,
+        is_sandboxed: bool,
+    ) -> Apps:
+        settings = db.env.settings
+        launcher = Launcher(db, artifacts, make_releases(settings), is_sandboxed)
+        keeper = Keeper(db, engine, launcher, telemetry, gateway.sync_routes)
+        logs = AppLogs(settings.folder("logs") / "apps")
+        return cls(
+            db=db,
+            engine=engine,
+            keeper=keeper,
+            deploying=Deploying(db, keeper, logs, gateway.sync_routes),
+            tending=Tending(db, engine, keeper, telemetry),
+            waker=Waker(gateway.waker_socket, Waking(db, keeper).wake, within_s=settings.app_start_s + WAKE_EXTRA_S),
+            logs=logs,
+            launcher=launcher,
+        )
+
+    @property
+    def releases(self) -> Unpacked:
+        return self.launcher.releases
+
+    @property
+    def request_counter(self) -> RequestCounter:
+        """Count requests of the access log, for metrics and for the autoscaler."""
+        return RequestCounter(self.tending.window)
+
+    def wake(self) -> None:
+        self.keeper.wake()
+
+    def routers(self) -> Sequence[Router]:
+        return [
+            log_routes.make_router(self.db, self.logs),
+            metric_routes.make_router(),
+            exec_routes.make_router(self.db, self.launcher.prepare_command),
+        ]
+
+    def register(self, handlers: Handlers) -> None:
+        removal.register(handlers, self.logs)
+        retention.register(handlers, self.logs)
+        hooks = self.db.env.hooks
+        hooks.add(projects.REMOVE, "apps", removal.remove_of_project)
+        hooks.add(projects.REMOVE, "app metrics", metrics.remove_of_project)
+        hooks.add(maintenance.COLLECT, "apps", self.releases.collect)
+
+    async def start(self, duties: Duties) -> None:
+        # Running replicas are found before any route is made: after a reboot none runs, and stored ports are stale.
+        if duties.runs_apps:
+            await self.keeper.adopt()
+            await self.waker.start()
+
+    def loops(self, duties: Duties) -> Sequence[Loop]:
+        return [self.keeper.run(), self.tending.run()] if duties.runs_apps else []
+
+    async def stop(self) -> None:
+        await self.waker.close()
+
+    async def close(self) -> None:
+        await self.engine.close()

@@ -1,0 +1,89 @@
+"""Wiring of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from moorage.accounts.plans import service as plans
+from moorage.core import maintenance
+from moorage.core.artifacts.store import ArtifactStore
+from moorage.core.db.store import Database
+from moorage.core.http.route import Router
+from moorage.core.product import Duties, Loop, Product
+from moorage.core.telemetry import Telemetry
+from moorage.core.worker.run import Handlers
+from moorage.products.functions import code, jobs, routes, service
+from moorage.products.functions.edge_client import EdgeClient
+from moorage.products.functions.logs.hidden_values import HiddenValues
+from moorage.products.functions.logs.log_files import FunctionLogs
+from moorage.products.functions.packages import Installer, Packages
+from moorage.products.functions.publisher import Publisher
+from moorage.products.functions.records import metrics, retention
+from moorage.products.functions.records import routes as record_routes
+from moorage.products.functions.records.recorder import Recorder
+from moorage.products.functions.records.storing import OnScheduled
+
+FIRST_PUBLISH_S = 10.0
+
+
+@dataclass(frozen=True)
+class Functions(Product):
+    db: Database
+    edge: EdgeClient
+    publisher: Publisher
+    recorder: Recorder
+    packages: Packages
+    sandbox_state: Callable[[], str]
+
+    @classmethod
+    def make(
+        cls,
+        db: Database,
+        telemetry: Telemetry,
+        artifacts: ArtifactStore,
+        installer: Installer | None,
+        sandbox_state: Callable[[], str],
+        on_scheduled: OnScheduled,
+    ) -> Functions:
+        """Make the wiring; `on_scheduled` receives the records of scheduled runs."""
+        settings = db.env.settings
+        edge = EdgeClient(settings.edge_door)
+        hidden = HiddenValues()
+        logs = FunctionLogs.of(settings)
+        recorder = Recorder(db, telemetry, settings.folder("spool"), logs, on_scheduled=on_scheduled, hidden=hidden)
+        return cls(
+            db=db,
+            edge=edge,
+            publisher=Publisher(db, settings, edge, artifacts, telemetry, hidden),
+            recorder=recorder,
+            packages=Packages(db, artifacts, installer),
+            sandbox_state=sandbox_state,
+        )
+
+    def routers(self) -> Sequence[Router]:
+        parts = routes.Parts(self.db, self.packages, self.publisher, self.edge, self.sandbox_state)
+        return [routes.make_router(parts), record_routes.make_router(self.db, self.recorder)]
+
+    def register(self, handlers: Handlers) -> None:
+        jobs.register(handlers, self.publisher, self.recorder.logs)
+        retention.register(handlers)
+        hooks = self.db.env.hooks
+        hooks.add(plans.COUNT, "functions", service.count)
+        hooks.add(plans.METER, "invocations", lambda tx, org_id: metrics.usage_of_month(tx, org_id)[0])
+        hooks.add(plans.METER, "gbSeconds", lambda tx, org_id: metrics.usage_of_month(tx, org_id)[1])
+        hooks.add(maintenance.COLLECT, "functions", lambda db: code.collect(db, db.env.settings))
+
+    async def adopt(self, duties: Duties) -> None:
+        self.edge.is_expected = duties.has_edge
+
+    def loops(self, duties: Duties) -> Sequence[Loop]:
+        return [self.publisher.run(), self.recorder.run()] if duties.has_edge else []
+
+    async def ready(self, duties: Duties) -> None:
+        if duties.has_edge:
+            await self.publisher.ready(FIRST_PUBLISH_S)
+
+    async def close(self) -> None:
+        await self.edge.close()
+        self.recorder.close()

@@ -1,0 +1,129 @@
+"""Wiring of projects: deployments, uploads and previews."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from moorage.accounts.plans import service as plans
+from moorage.accounts.webhooks.service import GithubEvents
+from moorage.core import maintenance
+from moorage.core.artifacts.store import ArtifactStore
+from moorage.core.artifacts.unpacked import Unpacked
+from moorage.core.db.store import Database
+from moorage.core.http.route import Router
+from moorage.core.product import Duties, Product, Reconciled
+from moorage.core.worker.run import Handlers
+from moorage.products.projects import downgrades, github, jobs, routes, service, uploads
+from moorage.products.projects.deployments import routes as deployment_routes
+from moorage.products.projects.deployments.followers import Followers
+from moorage.products.projects.deployments.pipeline import Pipeline
+from moorage.products.projects.deployments.pushes import Pushes
+from moorage.products.projects.deployments.runner import Apps
+from moorage.products.projects.uploads import Uploads
+from moorage.products.repositories.fetch import Sources
+from moorage.runtime.builds.builder import Builder
+from moorage.runtime.sandbox.heavy import HeavyWork
+
+
+class SiteGateway(Protocol):
+    """The public gateway, as far as projects need it."""
+
+    @property
+    def releases(self) -> Unpacked:
+        """The folders of published sites."""
+        ...
+
+    @property
+    def finish_site(self) -> str:
+        """The name, as `module:function`, of the function that prepares an unpacked site."""
+        ...
+
+    async def sync_routes(self) -> None:
+        """Return when the gateway serves the state of the store."""
+        ...
+
+
+class AppRunner(Protocol):
+    """Container apps, as far as projects need them."""
+
+    @property
+    def releases(self) -> Unpacked: ...
+
+    @property
+    def deploying(self) -> Apps: ...
+
+    def wake(self) -> None:
+        """Compare replicas with the store soon."""
+        ...
+
+
+@dataclass(frozen=True)
+class Projects(Product):
+    db: Database
+    github: GithubEvents
+    pipeline: Pipeline
+    uploads: Uploads
+
+    @classmethod
+    def make(
+        cls,
+        db: Database,
+        artifacts: ArtifactStore,
+        github: GithubEvents,
+        gateway: SiteGateway,
+        apps: AppRunner,
+        is_sandboxed: bool,
+        runs_apps: bool,
+    ) -> Projects:
+        """Make the wiring. Deployments of apps wait for a process that runs apps."""
+
+        async def sync_routes() -> None:
+            apps.wake()
+            await gateway.sync_routes()
+
+        pipeline = Pipeline(
+            db=db,
+            artifacts=artifacts,
+            releases=gateway.releases,
+            app_releases=apps.releases,
+            sources=Sources(db),
+            builder=Builder(db.env.settings, is_sandboxed=is_sandboxed),
+            followers=Followers(db.env.hooks),
+            settle=sync_routes,
+            apps=apps.deploying if runs_apps else None,
+        )
+        uploading = Uploads(db, artifacts, gateway.releases, HeavyWork(), finish=gateway.finish_site)
+        return cls(db, github, pipeline, uploading)
+
+    @property
+    def pushes(self) -> Pushes:
+        """Start deployments after a push to the built-in git server."""
+        return Pushes(self.db, self.pipeline.followers)
+
+    def routers(self) -> Sequence[Router]:
+        parts = routes.Parts(self.db, self.pipeline.remove_unused, self.pipeline.settle)
+        return [
+            routes.make_router(parts),
+            uploads.make_router(self.db, self.uploads),
+            deployment_routes.make_router(self.db, self.pipeline.followers),
+        ]
+
+    def register(self, handlers: Handlers) -> None:
+        jobs.register(handlers, self.pipeline)
+        github.listen(self.github)
+        hooks = self.db.env.hooks
+        hooks.add(plans.COUNT, "projects", service.count)
+        hooks.add(maintenance.SWEEP, "deployment logs", jobs.sweep)
+        hooks.add(maintenance.COLLECT, "sites", self.pipeline.releases.collect)
+
+    def reconciled(self) -> Sequence[Reconciled]:
+        return [Reconciled("compute", downgrades.ensure, every_s=15)]
+
+    async def adopt(self, duties: Duties) -> None:
+        if duties.works:
+            await self.pipeline.clear_up()
+
+    async def close(self) -> None:
+        self.uploads.close()

@@ -1,0 +1,47 @@
+"""Wiring of repositories: the built-in git server, and GitHub accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moorage.accounts.identity.gate import IdentityGate
+from moorage.accounts.identity.organizations import service as orgs
+from moorage.accounts.webhooks.service import GithubEvents
+from moorage.core.db.store import Database
+from moorage.core.http.dispatch import Mount
+from moorage.core.http.route import Router
+from moorage.core.product import Product
+from moorage.core.telemetry import Telemetry
+from moorage.core.worker.run import Handlers
+from moorage.products.repositories import jobs, service
+from moorage.products.repositories.github import routes
+from moorage.products.repositories.server.http import GitServer
+from moorage.products.repositories.server.receiving import OnPush
+
+
+@dataclass(frozen=True)
+class Repositories(Product):
+    db: Database
+    github: GithubEvents
+    git: GitServer
+
+    @classmethod
+    def make(
+        cls, db: Database, telemetry: Telemetry, github: GithubEvents, gate: IdentityGate, on_push: OnPush
+    ) -> Repositories:
+        return cls(db, github, GitServer(db, gate, on_push, telemetry=telemetry))
+
+    def routers(self) -> Sequence[Router]:
+        return [routes.make_router(self.db)]
+
+    def mounts(self) -> Sequence[Mount]:
+        return [Mount("/git/", self.git.handle)]
+
+    def register(self, handlers: Handlers) -> None:
+        jobs.register(handlers, self.github)
+        self.git.register(handlers)
+        self.db.env.hooks.add(orgs.IS_SLUG_USED, "repositories", service.is_owner)
+
+    async def stop(self) -> None:
+        await self.git.close()
