@@ -60,6 +60,7 @@ async def test_a_role_below_the_floor_is_told_so_before_the_plan_is_looked_at(db
     assert (await paid_api(db).get("/v1/paid", token=session_for(db, viewer))).status == 403
 
 
+@pytest.mark.usefixtures("app")
 @pytest.mark.settings(billing="manual")
 async def test_one_more_than_the_plan_allows_is_refused(db: Database) -> None:
     org = await make_org(db, plan=Plan.FREE)

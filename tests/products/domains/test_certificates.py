@@ -134,7 +134,7 @@ async def test_the_host_of_an_organization_gets_a_certificate_once_it_has_a_func
     reply = await visit(settings.https_port, host, "/default/hello", root=authority.root())
 
     assert reply.status == 502  # It was passed on, and no function gateway runs here.
-    assert "What serves this address does not answer" in reply.body
+    assert "The server of this address does not answer" in reply.body
     assert asked[-1] == host
 
 
