@@ -9,7 +9,6 @@ from sqlalchemy import Table, insert, select
 from tests.conftest import RunJobs
 from tests.products.monitors.support import Team, add_beats, make_alert, make_monitor, read_beats
 
-from moorage.app import App
 from moorage.core import jobs
 from moorage.core.db.query import Command, Query, scalar
 from moorage.core.db.store import Database
@@ -17,6 +16,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.jobs import Lane
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock
 from moorage.core.telemetry import Telemetry
+from moorage.core.worker.run import Handlers
 from moorage.core.worker.scheduler import Scheduler
 from moorage.products.monitors import retention, tables
 from moorage.products.monitors.alerts import tables as alert_tables
@@ -228,16 +228,18 @@ async def test_probers_that_died_are_forgotten_after_an_hour(db: Database, clock
 
 
 async def test_the_chore_is_in_the_timetable_once_and_is_done_when_its_time_comes(
-    app: App, db: Database, clock: ManualClock, team: Team, run_jobs: RunJobs
+    db: Database, clock: ManualClock, team: Team, run_jobs: RunJobs
 ) -> None:
     found = await make_monitor(db, team)
     await add_beats(db, found, clock.now())
     await team.delete(found.id)
-    await app.handlers.ensure_maintenance(db, clock.now())
-    await app.handlers.ensure_maintenance(db, clock.now())
+    handlers = Handlers()
+    retention.register(handlers)
+    await handlers.ensure_maintenance(db, clock.now())
+    await handlers.ensure_maintenance(db, clock.now())
 
     clock.advance(41 * MINUTE_MS)
-    fired = await Scheduler(db, Telemetry(quiet=True), app.handlers.ticks).turn()
+    fired = await Scheduler(db, Telemetry(quiet=True), handlers.ticks).turn()
     await run_jobs()
 
     assert fired == 1
