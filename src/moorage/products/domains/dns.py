@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from moorage.products.domains.lookup_errors import LookupFailed, no_answer
 from moorage.settings import BadSettings, Settings, is_loopback
 
 if TYPE_CHECKING:
@@ -49,10 +50,6 @@ class ExpectedRecords:
     domain: str
     token: str
     target: str  # the project's own host
-
-
-class LookupFailed(Exception):
-    """DNS gave no usable answer. The message is for the domain's owner."""
 
 
 class Resolver:
@@ -170,10 +167,6 @@ def _combine(by_txt: Finding, by_cname: Finding) -> Finding:
         if finding.outcome is Outcome.UNKNOWN:
             return finding
     return Finding(Outcome.ABSENT, error=f"{by_txt.error} {by_cname.error}")
-
-
-def no_answer(name: str) -> str:
-    return f"The DNS servers of {name} did not answer in time. Try again later."
 
 
 def _quote_values(values: list[bytes]) -> str:

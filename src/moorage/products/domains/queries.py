@@ -13,7 +13,7 @@ from dns.name import Name
 from dns.rdtypes.ANY.CNAME import CNAME
 from dns.rdtypes.ANY.TXT import TXT
 
-from moorage.products.domains.dns import LookupFailed, no_answer
+from moorage.products.domains.lookup_errors import LookupFailed, no_answer
 
 ATTEMPT_TIMEOUT_S = 2.0  # shorter than the whole timeout, so that a lost datagram is sent again
 

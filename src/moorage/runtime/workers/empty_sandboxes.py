@@ -9,23 +9,45 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from moorage.runtime.workers import zygotes
+from moorage.runtime.workers.code_mounts import CodeMounts
 from moorage.runtime.workers.frames import BEGIN, HEAD
+from moorage.runtime.workers.memory import MemoryMonitor
 from moorage.runtime.workers.messages import close_all
 from moorage.runtime.workers.runtimes import Runtime
 from moorage.runtime.workers.sandbox import FunctionSandbox, SandboxState
-from moorage.runtime.workers.zygotes import Zygote
-
-if TYPE_CHECKING:
-    from moorage.runtime.workers.invoker import Invoker
+from moorage.runtime.workers.zygotes import Setup, Zygote
 
 POOL_SIZE = 2
 REFILL_DELAY_S = 0.03  # after a sandbox was taken; the call that took it is usually answered by then
 RETIRED_ZYGOTE_S = 20.0  # lifetime of a replaced zygote, which finishes its pending forks meanwhile
+
+
+class Invoker(Protocol):
+    """The methods of the invoker that this module calls."""
+
+    setup: Setup
+    mounts: CodeMounts | None
+    memory: MemoryMonitor
+
+    def new_sandbox(
+        self, runtime: str, uid: int, reserved_for: Any = None
+    ) -> tuple[FunctionSandbox, socket.socket]: ...
+
+    def take_uid(self) -> int: ...
+
+    def forked(self, number: int, pid: int) -> None: ...
+
+    def fork_failed(self, number: int, why: str) -> None: ...
+
+    def retry_forks(self, zygote: Zygote) -> None: ...
+
+    def failed(self, sandbox: FunctionSandbox, why: str) -> None: ...
 
 
 class EmptySandboxes:

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from moorage.runtime.sandbox.hurry import hurry
 from moorage.runtime.workers.frames import HEAD, READY
+from moorage.runtime.workers.memory import MemoryMonitor
 from moorage.runtime.workers.sandbox import FunctionSandbox, SandboxState
 from moorage.runtime.workers.snapshot import MAX_IDLE_S, Key, Snapshot, read_with_sender, watch_exit
-
-if TYPE_CHECKING:
-    from moorage.runtime.workers.invoker import Invoker
-
 
 FORK_TIMEOUT_S = 10.0
 MAX_SNAPSHOTS_PER_ORG = 16  # Each keeps the whole memory of a loaded function.
 MAX_REFUSED = 10_000
+
+
+class Invoker(Protocol):
+    """The methods of the invoker that this module calls."""
+
+    memory: MemoryMonitor
+
+    def new_sandbox(self, runtime: str, uid: int) -> tuple[FunctionSandbox, socket.socket]: ...
+
+    def on_take(self, edge: Any, request: dict[str, Any]) -> None: ...
+
+    def hand_over_fork(self, sandbox: FunctionSandbox) -> None: ...
+
+    def forget(self, sandbox: FunctionSandbox) -> None: ...
+
+    def failed(self, sandbox: FunctionSandbox, why: str) -> None: ...
+
+    def ended(self, sandbox: FunctionSandbox, status: int | None) -> None: ...
 
 
 class Snapshots:
