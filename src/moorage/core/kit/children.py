@@ -1,7 +1,7 @@
-"""Child processes of an event loop, started without a copy of this process's memory map.
+"""Child processes for an event loop, started by `vfork`.
 
 uvloop starts a child by `fork`, which copies the page tables of the whole process: 25 ms for a control process on a
-busy machine, in which the event loop does nothing else. `subprocess.Popen` starts it by `vfork`, in 1 ms.
+busy machine, during which the event loop is blocked. `subprocess.Popen` uses `vfork` and takes 1 ms.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import IO
 
-LIMIT = 2**16
+READER_LIMIT_BYTES = 2**16
 
 
 class _Pipe:
-    """This process's end of a pipe, for the event loop to close.
+    """The parent's end of a pipe, closed by the event loop.
 
-    uvloop closes the descriptor and then calls `close` of the object that it was given. A file object would close the
-    same number again, which is another thread's file by then.
+    uvloop closes the descriptor and then calls `close` of the pipe object. A file object would close the same number
+    twice, and another thread may have opened a file under that number in between.
     """
 
     def __init__(self, file: IO[bytes], loop: asyncio.AbstractEventLoop) -> None:
@@ -38,8 +38,8 @@ class _Pipe:
             os.close(self._descriptor)
 
 
-class _Reading(asyncio.StreamReaderProtocol):
-    """Feeds a reader, and has its pipe closed at the end of the output."""
+class _PipeReaderProtocol(asyncio.StreamReaderProtocol):
+    """Closes the pipe at the end of the output."""
 
     def eof_received(self) -> bool:
         super().eof_received()
@@ -47,12 +47,12 @@ class _Reading(asyncio.StreamReaderProtocol):
 
 
 class Child:
-    """A running process, with the same names as one of asyncio's."""
+    """A running process with the interface of `asyncio.subprocess.Process`."""
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self._popen = popen
         self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._exited: asyncio.Future[None] = self._loop.create_future()
         self.stdin: asyncio.StreamWriter | None = None
         self.stdout: asyncio.StreamReader | None = None
         self.stderr: asyncio.StreamReader | None = None
@@ -66,8 +66,8 @@ class Child:
         return self._popen.poll()
 
     async def wait(self) -> int:
-        """Return the exit code once the process has ended."""
-        await asyncio.shield(self._ended)
+        """Return the exit code after the process has exited."""
+        await asyncio.shield(self._exited)
         return self._popen.wait()
 
     def terminate(self) -> None:
@@ -77,13 +77,13 @@ class Child:
         self._popen.kill()
 
     def kill_now(self) -> None:
-        """Kill the process and return when it has ended."""
+        """Kill the process and block until it has exited."""
         self._popen.kill()
         self._popen.wait()
 
     async def _open(self, limit: int) -> None:
-        """Connect the pipes to the event loop, and learn of the end."""
-        self._watch()
+        """Connect the pipes to the event loop and watch for the exit."""
+        self._watch_exit()
         popen = self._popen
         if popen.stdin is not None:
             protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
@@ -96,29 +96,29 @@ class Child:
         if pipe is None:
             return None
         reader = asyncio.StreamReader(limit)
-        protocol = _Reading(reader)
+        protocol = _PipeReaderProtocol(reader)
         await self._loop.connect_read_pipe(lambda: protocol, _Pipe(pipe, self._loop))
         return reader
 
-    def _watch(self) -> None:
+    def _watch_exit(self) -> None:
         try:
             handle = os.pidfd_open(self.pid)
-        except OSError:  # Some containers do not allow it.
+        except OSError:  # Some containers do not allow `pidfd_open`.
             waiting = self._loop.run_in_executor(None, self._popen.wait)
-            waiting.add_done_callback(lambda _: self._note_end())
+            waiting.add_done_callback(lambda _: self._set_exited())
             return
 
-        def ended() -> None:
+        def on_exit() -> None:
             self._loop.remove_reader(handle)
             os.close(handle)
             self._popen.wait()
-            self._note_end()
+            self._set_exited()
 
-        self._loop.add_reader(handle, ended)
+        self._loop.add_reader(handle, on_exit)
 
-    def _note_end(self) -> None:
-        if not self._ended.done():
-            self._ended.set_result(None)
+    def _set_exited(self) -> None:
+        if not self._exited.done():
+            self._exited.set_result(None)
 
 
 async def start(
@@ -129,10 +129,10 @@ async def start(
     stdin: int | IO[bytes] = DEVNULL,
     stdout: int = PIPE,
     stderr: int | None = DEVNULL,
-    limit: int = LIMIT,
+    limit: int = READER_LIMIT_BYTES,
 ) -> Child:
-    """Start a program in a session of its own; raises OSError."""
-    popen = subprocess.Popen(  # noqa: ASYNC220 - it is the quicker way; see above
+    """Start a program in a new session; raises OSError."""
+    popen = subprocess.Popen(  # noqa: ASYNC220 - `vfork` is faster; see the module docstring
         argv, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, bufsize=0
     )
     child = Child(popen)

@@ -1,4 +1,4 @@
-"""Time, from an object that a test can hold: nothing else in the product asks the system for it."""
+"""Clocks: the only source of time in the product, so that tests can replace it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 
-# Clocks of machines that are kept right differ by less. A stored time that lies further ahead was written by a clock
-# that was wrong then, or is read by one that is wrong now.
+# Clocks synchronised by NTP differ by less. A stored time further in the future means that the clock was wrong when
+# the time was written, or is wrong now.
 SKEW_MS = MINUTE_MS
 
 
 class Clock(Protocol):
-    # How far the clock was set forward of late: `ClockWatch` sets it, and takes it back a day later.
+    # Milliseconds by which the system clock was recently set forward: `ClockWatch` sets it and resets it a day later.
     distrusted_ms: int
 
     def now(self) -> int:
-        """Return the moment as epoch milliseconds, UTC."""
+        """Return the current time in milliseconds since the epoch, UTC."""
         ...
 
     def trusted_now(self) -> int:
-        """Return the moment by which things are old enough to be deleted.
+        """Return the time against which retention periods are measured.
 
-        It equals `now`, except for a day after the clock was set forward. For that day it goes on from where the clock
-        was before, so that a wrong clock does not delete what is younger than its retention.
+        Equals `now`, except for one day after the clock was set forward: then it continues from the time before the
+        change, so that a wrong clock does not delete data before its retention period ends.
         """
         ...
 
@@ -47,7 +47,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move."""
+    """A clock for tests that moves only by `advance`."""
 
     def __init__(self, now_ms: int = 1_767_225_600_000) -> None:
         self.now_ms = now_ms
@@ -64,7 +64,7 @@ class ManualClock:
 
 
 def steady_ms() -> int:
-    """Return milliseconds since the machine booted. Nothing sets this clock, and it counts while the machine sleeps."""
+    """Return milliseconds since boot, including suspend. Changes of the system clock do not affect it."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
@@ -72,13 +72,13 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive on purpose: aware arithmet
 
 
 def to_wire(moment_ms: int) -> str:
-    """Return a stored time as it stands on the wire: UTC, milliseconds, Z."""
+    """Return a stored time as ISO 8601 text for the API: UTC, milliseconds, `Z`."""
     seconds, millis = divmod(moment_ms, 1000)
-    return f"{_to_the_second(seconds)}.{millis:03d}Z"
+    return f"{_format_seconds(seconds)}.{millis:03d}Z"
 
 
 @lru_cache(maxsize=4096)
-def _to_the_second(seconds: int) -> str:
+def _format_seconds(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).isoformat()
 
 

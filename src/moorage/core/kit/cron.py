@@ -1,14 +1,14 @@
-"""Cron expressions, in one place, so that every schedule of the platform ticks by the same rules.
+"""Cron expressions with time zones, for every schedule of the platform.
 
-`cronsim` reads an expression and knows which days it names. This module stands in front of it and behind it: in front,
-because cronsim also accepts seconds, `L`, `#` and steps that skip the whole field; behind, because the way between wall
-clock and moment must be the same forwards and backwards, also where clocks jump by half an hour or at midnight, and
-because parsing anew for every tick is too slow for a scheduler. The rules at such a jump are those of Debian cron:
+`cronsim` parses an expression and matches days. This module adds validation, because cronsim also accepts seconds,
+`L`, `#` and steps larger than the field. It also converts between wall time and epoch time itself: the conversion must
+be the same forwards and backwards, also for changes of half an hour or at midnight, and parsing again for every tick
+is too slow for a scheduler. At a change of the UTC offset the rules of Debian cron apply:
 
-* An expression whose minute or hour starts with `*` follows the clock: it skips what the clock skips and repeats what
-  the clock repeats.
-* Any other names fixed times: one that does not exist that day runs at the first moment after the gap, and one that
-  comes twice runs the first time only.
+* An expression whose minute or hour starts with `*` follows the clock: it does not run at skipped wall times and runs
+  twice at repeated ones.
+* Any other expression names fixed times: a time that does not exist that day runs at the first moment after the gap,
+  and a time that occurs twice runs the first time only.
 """
 
 import re
@@ -43,7 +43,7 @@ class _Field(NamedTuple):
     name: str
     low: int
     high: int
-    max_step: int  # A larger one would pass over the whole field.
+    max_step: int  # A larger step exceeds the field.
 
 
 _FIELDS = (
@@ -59,25 +59,25 @@ _TERM = re.compile(rf"(?:\*|{_VALUE}(?:-{_VALUE})?)(?:/(?P<step>[0-9]{{1,2}}))?"
 _DAY_S = 86_400
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
-# No zone in tzdata, from 1943 to 2100, changes its offset twice within 6 days; the closest changes are 7 days apart.
+# No zone in tzdata changes its offset twice within 6 days between 1943 and 2100; the closest changes are 7 days apart.
 _STRIDE_S = 6 * _DAY_S
 
-# Any start will do to see whether an expression ever fires: cronsim looks 50 years ahead, and the rarest date that
-# exists at all, a leap day on a given weekday, comes back within 40.
+# Any start shows whether an expression ever fires: cronsim searches 50 years ahead, and the rarest existing date, a
+# leap day on a given weekday, recurs within 40 years.
 _SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class BadCron(ValueError):
-    """The expression cannot be used; the text is a sentence for the user."""
+    """The expression is invalid; the text is a message for the user."""
 
 
 class BadTimezone(ValueError):
-    """The time zone is not one we know; the text is a sentence for the user."""
+    """The time zone is unknown; the text is a message for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A cron expression in a time zone. Both are kept as given, and one that exists is known to be good."""
+    """A valid cron expression in a time zone, both exactly as the user wrote them."""
 
     expression: str
     timezone: str
@@ -87,15 +87,15 @@ class Cron:
 
     @classmethod
     def parse(cls, expression: str, timezone: str = "UTC") -> "Cron":
-        """Raise BadCron or BadTimezone with a sentence for the user if either cannot be used."""
+        """Parse an expression; raises BadCron or BadTimezone with a message for the user."""
         return cls(expression, timezone)
 
     def next_after(self, moment_ms: int) -> int:
-        """The first tick strictly after the moment; both are milliseconds since the epoch."""
+        """Return the first tick strictly after the moment, both in milliseconds since the epoch."""
         return _timeline(self.expression, self.timezone).after(moment_ms // 1000) * 1000
 
     def latest_in(self, after_ms: int, until_ms: int) -> int | None:
-        """The latest tick t with after < t <= until, searched from `until` backwards, so a long span is cheap."""
+        """Return the latest tick t with after < t <= until; searches backwards, so a long span is cheap."""
         if after_ms >= until_ms:
             return None
         tick = _timeline(self.expression, self.timezone).latest(after_ms // 1000, until_ms // 1000)
@@ -119,12 +119,12 @@ def _read_fields(expression: str) -> list[str]:
     if len(fields) != len(_FIELDS):
         raise BadCron(f"a cron expression has 5 fields (minute hour day month weekday), not {len(fields)}")
     if not (all(map(_is_well_formed, fields, _FIELDS)) and _ever_fires(fields)):
-        raise BadCron(_complaint(fields))
+        raise BadCron(_explain_invalid(fields))
     return fields
 
 
-def _complaint(fields: list[str]) -> str:
-    """Say which field is wrong by trying each alone; where all are fine alone, only their combination is impossible."""
+def _explain_invalid(fields: list[str]) -> str:
+    """Name the invalid field by trying each alone; if each is valid, no date matches their combination."""
     for index, (field, rule) in enumerate(zip(fields, _FIELDS, strict=True)):
         alone = ["*"] * len(_FIELDS)
         alone[index] = field
@@ -158,7 +158,7 @@ def _read_zone(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1)
 def _zone_names() -> frozenset[str]:
-    """The names in the tzdata package. The system's folder is not asked: it has `localtime` and differs by machine."""
+    """List the zones of the tzdata package. The system's folder differs by machine and contains `localtime`."""
     names = (resources.files("tzdata") / "zones").read_text("ascii").split()
     return frozenset(names) - {"Factory"}
 
@@ -171,7 +171,7 @@ def _load_zone(name: str) -> ZoneInfo:
 
 @dataclass(frozen=True, slots=True)
 class _WallClock:
-    """The wall times an expression names, in seconds since 1970-01-01 00:00 on the same wall."""
+    """The wall times of an expression, in seconds since 1970-01-01 00:00 local time."""
 
     days: CronSim
     times_s: "array[int]"  # since midnight, in order
@@ -182,30 +182,30 @@ class _WallClock:
         return cls(days, array("l", sorted(h * 3600 + m * 60 for h in days.hours for m in days.minutes)))
 
     def after(self, wall: int) -> Iterator[int]:
-        """All wall times strictly after the given one."""
+        """Yield all wall times strictly after the given one."""
         day = wall // _DAY_S
         while True:
-            day = self._named_day(day, 1)
+            day = self._nearest_day(day, 1)
             midnight = day * _DAY_S
             yield from (midnight + time_s for time_s in self.times_s[bisect_right(self.times_s, wall - midnight) :])
             day += 1
 
     def until(self, wall: int) -> Iterator[int]:
-        """All wall times up to and including the given one, the latest first."""
+        """Yield all wall times up to and including the given one, the latest first."""
         day = wall // _DAY_S
         while True:
-            day = self._named_day(day, -1)
+            day = self._nearest_day(day, -1)
             midnight = day * _DAY_S
             earlier = self.times_s[: bisect_right(self.times_s, wall - midnight)]
             yield from (midnight + time_s for time_s in reversed(earlier))
             day -= 1
 
-    def _named_day(self, day: int, step: int) -> int:
-        """The nearest day that the expression names, the given one included, in the direction of the step."""
+    def _nearest_day(self, day: int, step: int) -> int:
+        """Return the nearest day that the expression matches, including `day`, in the direction of the step."""
         while True:
             today = date.fromordinal(_EPOCH_DAY + day)
             if today.month not in self.days.months:
-                # Cross the rest of the month at once: most of a year is skipped for a yearly schedule.
+                # Skip the rest of the month at once: a yearly schedule skips most of a year.
                 day += monthrange(today.year, today.month)[1] - today.day + 1 if step > 0 else -today.day
             elif self.days.match_day(today):
                 return day
@@ -215,7 +215,7 @@ class _WallClock:
 
 @dataclass(frozen=True, slots=True)
 class _Timeline:
-    """What both kinds of expression need. A moment is in seconds since the epoch; a wall time is moment plus offset."""
+    """Converts times: a moment is in seconds since the epoch; a wall time is moment plus UTC offset."""
 
     walls: _WallClock
     zone: ZoneInfo
@@ -224,7 +224,7 @@ class _Timeline:
         return _offset(datetime.fromtimestamp(moment, self.zone))
 
     def boundary(self, low: int, high: int) -> int:
-        """The first moment in (low, high] with the offset of `high`, where the offset changes once in between."""
+        """Return the first moment in (low, high] with the offset of `high`; the offset changes once in between."""
         offset = self.offset_at(high)
         while high - low > 1:
             middle = (low + high) // 2
@@ -233,7 +233,7 @@ class _Timeline:
 
 
 class _FixedTimes(_Timeline):
-    """Wall times in order give moments in order, so both searches translate until they are past their start."""
+    """Converts wall times in order; they give moments in order, so each search stops at the first one in range."""
 
     __slots__ = ()
 
@@ -242,7 +242,7 @@ class _FixedTimes(_Timeline):
         return next(tick for tick in ticks if tick > moment)
 
     def latest(self, after: int, until: int) -> int | None:
-        # Shortly after the clock went back, ticks that already came carry a later wall time than the present one.
+        # Shortly after the clock is set back, past ticks have a later wall time than the current one.
         offset = max(self.offset_at(until), self.offset_at(until - _DAY_S))
         ticks = map(self._moment_of, self.walls.until(until + offset))
         tick = next(tick for tick in ticks if tick <= until)
@@ -258,7 +258,7 @@ class _FixedTimes(_Timeline):
 
 
 class _FollowsClock(_Timeline):
-    """Between two changes of the offset wall time runs evenly, so both searches go from one stretch to the next."""
+    """Searches one period of constant UTC offset after the other; within a period wall time is continuous."""
 
     __slots__ = ()
 
@@ -281,7 +281,7 @@ class _FollowsClock(_Timeline):
             until, offset = change - 1, self.offset_at(change - 1)
 
     def _next_change(self, start: int, end: int, offset: int) -> int | None:
-        """The first moment in (start, end] with another offset."""
+        """Return the first moment in (start, end] with another offset."""
         while start < end:
             ahead = min(start + _STRIDE_S, end)
             if self.offset_at(ahead) != offset:
@@ -290,7 +290,7 @@ class _FollowsClock(_Timeline):
         return None
 
     def _last_change(self, start: int, end: int, offset: int) -> int | None:
-        """The moment in (start, end] from which on the offset has been the given one."""
+        """Return the first moment in (start, end] since when the offset is the given one."""
         while start < end:
             behind = max(end - _STRIDE_S, start)
             if self.offset_at(behind) != offset:
@@ -301,5 +301,5 @@ class _FollowsClock(_Timeline):
 
 def _offset(local: datetime) -> int:
     offset = local.utcoffset()
-    assert offset is not None, "a zone from tzdata always knows its offset"
+    assert offset is not None, "a tzdata zone always has an offset"
     return int(offset.total_seconds())

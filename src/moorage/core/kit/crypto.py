@@ -1,8 +1,8 @@
-"""Encryption of secrets at rest, and the keys derived from the operator's two secrets.
+"""Encryption of secrets at rest, and keys derived from the operator's two secrets.
 
-A ciphertext is `v1.<key id>.<nonce>.<ciphertext>`, AES-256-GCM, with the place it belongs to as additional data: a row
-copied to another organization, resource or name does not decrypt. The key id says which key of the ring to take, so
-that keys can be rotated while old ciphertexts still stand.
+A ciphertext is `v1.<key id>.<nonce>.<ciphertext>`, AES-256-GCM, with its storage location (`place`) as additional
+authenticated data: a row copied to another organization, resource or name does not decrypt. The key id selects the key
+of the ring, so that keys can be rotated while ciphertexts of older keys exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORMAT = "v1"
 
 
 class CannotDecrypt(Exception):
-    """The ciphertext is damaged, was moved, or was made under a key that is not in the ring."""
+    """The ciphertext is damaged, was moved, or was encrypted with a key that is not in the ring."""
 
 
 def key_id(key: bytes) -> str:
@@ -55,7 +55,7 @@ class KeyRing:
         try:
             version, kid, nonce, sealed = ciphertext.split(".")
             if version != FORMAT:
-                raise CannotDecrypt(f"a ciphertext of the unknown format {version!r}")
+                raise CannotDecrypt(f"the ciphertext at {place} has the unknown format {version!r}")
             key = self._key(kid)
             return _cipher(key).decrypt(_decode(nonce), _decode(sealed), place.encode()).decode()
         except (ValueError, InvalidTag) as error:
@@ -72,7 +72,7 @@ class KeyRing:
 
 
 def derive(secret: bytes, purpose: str) -> bytes:
-    """Return a key for one purpose, so that no two uses share one."""
+    """Derive a separate key for each purpose from one secret."""
     return hmac.digest(secret, b"moorage " + purpose.encode(), "sha256")
 
 
@@ -85,7 +85,7 @@ def verify(key: bytes, message: bytes, signature: str) -> bool:
 
 
 def _cipher(key: bytes) -> AESGCM:
-    # Longer keys are folded; the operator may give more than 32 bytes.
+    # The operator may configure keys longer than 32 bytes; AES-256 takes exactly 32.
     return AESGCM(key if len(key) == 32 else hashlib.sha256(key).digest())
 
 

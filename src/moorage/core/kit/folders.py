@@ -1,7 +1,7 @@
-"""Folders that somebody else has filled: walked, counted and removed without trust in what is in them.
+"""Walk, measure, chown and remove folders with untrusted content.
 
-The standard library walks by recursion and by whole paths, and a program can make folders that are deeper than either
-allows. Nothing here follows a link.
+The standard library recurses and uses full paths; a tenant's program can nest folders deeper than both allow. No
+function here follows symbolic links.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-BLOCK = 512  # what `st_blocks` counts in
-LEAST = 4096  # An empty file takes an inode, so nothing counts as nothing.
-DEEPEST = 256  # To follow a path takes the longer the deeper it is, and no honest folder is as deep as this.
-ENDLESS = 2**60
-_RIGHTS_OF_OWNER = stat.S_ISUID | stat.S_ISGID
+BLOCK_BYTES = 512  # unit of `st_blocks`
+MIN_ENTRY_BYTES = 4096  # An empty file takes an inode, so every entry counts as at least this.
+MAX_DEPTH = 256  # Path lookup cost grows with depth; legitimate folders are shallower.
+ENDLESS_BYTES = 2**60
+_SETID_BITS = stat.S_ISUID | stat.S_ISGID
 
 
 def walk(folder: Path | str, *, is_lenient: bool = False) -> Iterator[os.DirEntry[str]]:
-    """Yield everything below a folder, each folder before what is in it.
+    """Yield all entries below a folder, each folder before its content.
 
-    A folder that cannot be listed, or that lies too deep, raises OSError; with `is_lenient` it counts as empty.
+    A folder that cannot be listed or is deeper than MAX_DEPTH raises OSError; with `is_lenient` it counts as empty.
     """
     pending = [(os.fspath(folder), 0)]
     while pending:
         path, depth = pending.pop()
         try:
-            entries = _listed(path, depth)
+            entries = _list_folder(path, depth)
         except OSError:
             if not is_lenient:
                 raise
@@ -42,45 +42,45 @@ def walk(folder: Path | str, *, is_lenient: bool = False) -> Iterator[os.DirEntr
                 pending.append((entry.path, depth + 1))
 
 
-def _listed(path: str, depth: int) -> list[os.DirEntry[str]]:
-    if depth > DEEPEST:
+def _list_folder(path: str, depth: int) -> list[os.DirEntry[str]]:
+    if depth > MAX_DEPTH:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
     with os.scandir(path) as listed:
         return list(listed)
 
 
 def used_bytes(folder: Path | str, note: Callable[[os.stat_result], None] = lambda _: None) -> int:
-    """Return what the names in a folder take on disk. What vanishes meanwhile, or cannot be seen, does not count.
+    """Return the disk usage of a folder's entries; entries that vanish or cannot be read are skipped.
 
-    Files that were deleted and are still open have no name: see `runtime/sandbox/usage/open_files.py`. A folder that
-    hides something too deep to be counted counts as endless. `note` is called with everything that was found.
+    Deleted files that are still open have no entry: see `runtime/sandbox/usage/open_files.py`. A folder with entries
+    deeper than MAX_DEPTH counts as ENDLESS_BYTES. `note` is called with the stat result of each entry.
     """
     used, top = 0, os.fspath(folder).rstrip("/").count("/")
     for entry in walk(folder, is_lenient=True):
-        if entry.path.count("/") - top > DEEPEST:
-            return ENDLESS
+        if entry.path.count("/") - top > MAX_DEPTH:
+            return ENDLESS_BYTES
         with contextlib.suppress(OSError):
-            found = entry.stat(follow_symlinks=False)
-            used += max(found.st_blocks * BLOCK, LEAST)
-            note(found)
+            status = entry.stat(follow_symlinks=False)
+            used += max(status.st_blocks * BLOCK_BYTES, MIN_ENTRY_BYTES)
+            note(status)
     return used
 
 
 def give(folder: Path, uid: int) -> None:
-    """Make a folder and all in it a user's own; links themselves, never what they lead to.
+    """Change the owner of a folder tree; symbolic links themselves, never their targets.
 
-    Files lose what would let others run them with their owner's rights. What lies too deep to be walked stays.
+    Removes setuid and setgid bits of files. Entries deeper than MAX_DEPTH keep their owner.
     """
     os.chown(folder, uid, uid, follow_symlinks=False)
     for entry in walk(folder, is_lenient=True):
         mode = entry.stat(follow_symlinks=False).st_mode
-        if mode & _RIGHTS_OF_OWNER and stat.S_ISREG(mode):
-            os.chmod(entry.path, stat.S_IMODE(mode) & ~_RIGHTS_OF_OWNER)
+        if mode & _SETID_BITS and stat.S_ISREG(mode):
+            os.chmod(entry.path, stat.S_IMODE(mode) & ~_SETID_BITS)
         os.chown(entry.path, uid, uid, follow_symlinks=False)
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with all that is in it, however deep and whatever modes it has. Safe to repeat."""
+    """Remove a folder tree of any depth and with any file modes. Safe to repeat."""
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
         return
@@ -93,7 +93,7 @@ def remove(folder: Path) -> None:
 
 
 def _remove_flat(folder: Path) -> None:
-    """Bring every folder up beside the first one before it is emptied: so no path is ever long."""
+    """Move each subfolder next to the top folder before emptying it, so that paths stay short."""
     beside = f"{folder}.{secrets.token_hex(8)}"
     pending, count = [os.fspath(folder)], 0
     while pending:
@@ -106,7 +106,7 @@ def _remove_flat(folder: Path) -> None:
                 os.unlink(entry.path)
                 continue
             count += 1
-            os.chmod(entry.path, 0o700)  # To move a folder takes the right to write to it.
+            os.chmod(entry.path, 0o700)  # Moving a folder requires write permission on it.
             os.rename(entry.path, f"{beside}.{count}")
             pending.append(f"{beside}.{count}")
         os.rmdir(here)

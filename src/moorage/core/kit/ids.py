@@ -1,4 +1,4 @@
-"""Identifiers: their types, and the random ones that people see."""
+"""Identifiers: types of ids, random tokens with a checksum, slugs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UserId = NewType("UserId", int)
 OrgId = NewType("OrgId", int)
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-# 63-bit identifiers: what a BIGINT holds. Longer digits in a path cannot name anything.
+# Ids are positive BIGINT values; a larger number in a path cannot be an id.
 MAX_ID = 2**63 - 1
 
 RANDOM_CHARS = 34
@@ -28,12 +28,12 @@ def new_uuid() -> str:
 
 
 def new_trace_id() -> str:
-    """Return an id to find a request's log lines by. It is no secret, so the fast generator will do."""
+    """Return a trace id for log lines. It is not secret, so the fast generator is enough."""
     return f"{random.getrandbits(128):032x}"
 
 
 def parse_id(text: str) -> int | None:
-    """Return the id a path or header names, or None where it cannot be one."""
+    """Return the id in the text of a path or header, or None if the text is not an id."""
     if not text.isascii() or not text.isdigit() or len(text) > 19 or (text[0] == "0" and text != "0"):
         return None
     value = int(text)
@@ -41,23 +41,23 @@ def parse_id(text: str) -> int | None:
 
 
 def parse_uuid(text: str) -> str | None:
-    """Return a canonical uuid, or None where the text is not one."""
+    """Return a UUID in lower case, or None if the text is not one."""
     if not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text):
         return None
     return text.lower()
 
 
 def new_token(prefix: str) -> str:
-    """Return `<prefix>` and 40 base62 characters, of which the last 6 are a checksum of all before them.
+    """Return `<prefix>` and 40 base62 characters; the last 6 are a checksum of the rest.
 
-    The checksum lets a scanner, and us, tell a token from noise without asking the store.
+    The checksum lets secret scanners and the API reject text that is not a token without a query.
     """
-    body = prefix + _digits(secrets.randbelow(62**RANDOM_CHARS), RANDOM_CHARS)
+    body = prefix + _to_base62(secrets.randbelow(62**RANDOM_CHARS), RANDOM_CHARS)
     return body + _checksum(body)
 
 
 def is_token(text: str, *prefixes: str) -> bool:
-    """Tell whether a text has the form and checksum of a token with one of the prefixes."""
+    """Check the form and checksum of a token with one of the prefixes."""
     prefix = next((p for p in prefixes if text.startswith(p)), None)
     if prefix is None or len(text) != len(prefix) + RANDOM_CHARS + CHECKSUM_CHARS or not text.isascii():
         return False
@@ -67,7 +67,7 @@ def is_token(text: str, *prefixes: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def token_hash(token: str) -> str:
-    """Return what the store keeps of a token. It has 200 random bits, so a plain SHA-256 cannot be searched."""
+    """Return the stored hash of a token. With 200 random bits, plain SHA-256 resists brute force."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -76,17 +76,16 @@ def token_preview(token: str) -> str:
 
 
 def slugify(text: str, fallback: str) -> str:
-    """Return a subdomain-safe form of a name; the fallback where nothing of it is usable."""
+    """Return a name as a DNS label, or the fallback if no character of it can be used."""
     slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-")
     return slug or fallback
 
 
 def _checksum(body: str) -> str:
-    return _digits(zlib.crc32(body.encode()), CHECKSUM_CHARS)
+    return _to_base62(zlib.crc32(body.encode()), CHECKSUM_CHARS)
 
 
-def _digits(value: int, length: int) -> str:
-    """Write a number in base 62, with a fixed number of digits."""
+def _to_base62(value: int, length: int) -> str:
     digits = ""
     for _ in range(length):
         value, digit = divmod(value, 62)

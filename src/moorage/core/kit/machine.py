@@ -1,4 +1,4 @@
-"""A state machine is a table: every move that exists, in one place. `db.move` is what carries a move out."""
+"""State machines as tables of allowed transitions. `db.query.move` applies a transition to a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ S = TypeVar("S", bound=StrEnum)
 
 
 class Machine(Generic[S]):
-    """The states of one kind of row, and from each the states it may go to."""
+    """The states of one kind of row, and the allowed transitions from each."""
 
     def __init__(self, name: str, moves: Mapping[S, Set[S]]) -> None:
         self.name = name
@@ -29,7 +29,7 @@ class Machine(Generic[S]):
         return frozenset(state for state, targets in self.moves.items() if not targets)
 
     def sources(self, to: S) -> frozenset[S]:
-        """Return the states from which `to` can be reached in one move."""
+        """Return the states with a transition to `to`."""
         return frozenset(state for state, targets in self.moves.items() if to in targets)
 
     def allows(self, at: S, to: S) -> bool:

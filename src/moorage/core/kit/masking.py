@@ -1,7 +1,7 @@
-"""Masks the values of secrets in the output of programs before it is stored.
+"""Mask the values of secrets in the output of programs before it is stored.
 
-Builds, apps and functions print their environment by accident. Only this module knows the encodings in which a value
-can appear: as it is, in JSON, HTML and URLs, in hexadecimal, and in base64 at any offset of a longer text.
+Builds, apps and functions print their environment by accident. A value is masked verbatim, in JSON, HTML, URL and
+hexadecimal encoding, and in base64 at any offset of a longer text.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
-SHORTEST_SECRET = 3  # A shorter value would blot out half of every log.
-SHORTEST_BASE64 = 8  # Fewer characters in the middle of base64 text appear in other text by chance.
+SHORTEST_SECRET = 3  # Shorter values occur in most log lines by chance.
+SHORTEST_BASE64 = 8  # Shorter pieces of base64 text occur in other text by chance.
 MASK = "****"
 _MASK = MASK.encode()
 
 
 class Masker:
-    """Replaces the values of secrets, in each of the encodings that `_shapes_of` lists.
+    """Replaces the values of secrets in each encoding that `_shapes_of` lists.
 
-    A value of several lines is masked line by line, because programs print it line by line.
+    The lines of a multi-line value are also masked one by one, because programs print them one by one.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -31,16 +31,16 @@ class Masker:
         for value in secrets:
             for part in {value, *value.splitlines()}:
                 shapes |= _shapes_of(part.strip())
-        # The longest first: one secret may contain another.
+        # Longest first: one secret may contain another.
         ordered = sorted(shapes, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
-        # In bytes, what is looked at has many lines, which must stay as many.
+        # Masking bytes must not change the number of lines.
         self._bytes = tuple(shape.encode() for shape in ordered if "\n" not in shape)
         self.longest = max(map(len, self._bytes), default=0)
 
     @property
     def shapes(self) -> int:
-        """Return how many texts are looked for: the time that masking takes grows with it."""
+        """Return the number of searched texts; the time of masking grows with it."""
         return len(self._bytes)
 
     def __call__(self, text: str) -> str:
@@ -48,33 +48,33 @@ class Masker:
 
     def lines(self, data: bytes) -> bytes:
         """Mask whole lines of UTF-8."""
-        # To look for each value alone is far quicker than the pattern, and most lines have none.
-        found = tuple(shape for shape in self._bytes if shape in data)
-        return _pattern_of(found).sub(_MASK, data) if found else data
+        # Substring search is much faster than the regular expression, and most lines contain no secret.
+        present = tuple(shape for shape in self._bytes if shape in data)
+        return _pattern_of(present).sub(_MASK, data) if present else data
 
     def safe_end(self, data: bytes) -> int:
-        """Return how much of a line that goes on can be masked already: a secret may have begun after that."""
-        end = len(data) - max((_begun(data, shape) for shape in self._bytes), default=0)
-        found = tuple(shape for shape in self._bytes if shape in data)
-        for match in _pattern_of(found).finditer(data) if found else ():
+        """Return the length of an unfinished line's part that holds no beginning of a secret."""
+        end = len(data) - max((_overlap(data, shape) for shape in self._bytes), default=0)
+        present = tuple(shape for shape in self._bytes if shape in data)
+        for match in _pattern_of(present).finditer(data) if present else ():
             if match.start() < end < match.end():
                 return match.start()
         return end
 
 
-# Characters that common URL encoders leave as they are: encodeURIComponent and encodeURI of JavaScript, and
-# `quote` of Python with and without a safe slash.
+# Characters that common URL encoders do not escape: Python's `quote` without and with a safe slash, JavaScript's
+# encodeURIComponent and encodeURI.
 _URL_SAFE = ("", "/", "!'()*", ";,/?:@&=+$!*'()#")
 _TO_URL_ALPHABET = str.maketrans("+/", "-_")
 
 
 def _shapes_of(part: str) -> set[str]:
-    """Return the texts that show a value: itself and its encodings."""
+    """Return a value and its encodings."""
     if len(part) < SHORTEST_SECRET:
         return set()
     shapes = {part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], html.escape(part)}
     for encoded in (*(quote(part, safe=safe) for safe in _URL_SAFE), quote_plus(part)):
-        shapes |= {encoded, re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), encoded)}
+        shapes |= {encoded, re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)}
     raw = part.encode()
     shapes |= {raw.hex(), raw.hex().upper()}
     for encoded in _base64_shapes(raw):
@@ -83,16 +83,16 @@ def _shapes_of(part: str) -> set[str]:
 
 
 def _base64_shapes(raw: bytes) -> Iterator[str]:
-    """Yield the base64 text of a value alone, and the characters that it determines inside a longer text.
+    """Yield the base64 text of a value, and the characters it determines inside a longer text.
 
     Three bytes make four characters, so the text depends on the offset of the value modulo 3. The first and the last
-    character may also depend on the neighbouring bytes; they show at most four bits of the value and stay.
+    character may depend on neighbouring bytes; they reveal at most four bits of the value and are not masked.
     """
     yield base64.b64encode(raw).decode().rstrip("=")
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + raw).decode()
         begin = (0, 2, 3)[offset]
-        end = (offset + len(raw)) * 8 // 6  # characters of which the value determines all six bits
+        end = (offset + len(raw)) * 8 // 6  # number of characters whose six bits the value determines
         if end - begin >= SHORTEST_BASE64:
             yield encoded[begin:end]
 
@@ -102,8 +102,8 @@ def _pattern_of(shapes: tuple[bytes, ...]) -> re.Pattern[bytes]:
     return re.compile(b"|".join(map(re.escape, shapes)))
 
 
-def _begun(data: bytes, shape: bytes) -> int:
-    """Return the length of the longest end of some data that is a beginning of a shape, and not all of it."""
+def _overlap(data: bytes, shape: bytes) -> int:
+    """Return the length of the longest proper prefix of a shape that the data ends with."""
     tail = data[-(len(shape) - 1) :]
     at = tail.find(shape[:1])
     while at >= 0:

@@ -1,4 +1,4 @@
-"""What every process of the platform that serves others does first: make room, listen, say that it is ready."""
+"""Startup steps of every server process: raise limits, bind a socket, signal readiness."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def open_many() -> None:
-    """Let this process have as many open files as it may: thousands of connections and cells need them."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Raise the soft limit of open files to the hard limit, for thousands of connections and sandboxes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def bind_locally(path: Path) -> socket.socket:
-    """Return a socket for the processes of this user alone, in the place of one that an earlier process left."""
+    """Bind a unix socket that only this user can connect to, replacing a stale one."""
     path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX)
     sock.bind(str(path))
@@ -24,7 +24,7 @@ def bind_locally(path: Path) -> socket.socket:
 
 
 def say_ready(environment: Mapping[str, str]) -> None:
-    """Tell who started this process that it listens: on the descriptor it named, else on standard output."""
+    """Report to the parent process that this one listens: on MOORAGE_READY_FD, else on standard output."""
     descriptor = environment.get("MOORAGE_READY_FD")
     if not descriptor:
         print("listening", flush=True)

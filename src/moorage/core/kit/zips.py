@@ -1,9 +1,9 @@
-"""The one door through which archives from users come in.
+"""Strict reader for ZIP archives from users.
 
-The standard `zipfile` is made for archives one trusts: it reads the whole directory before anybody can count it, takes
-the sizes in it for true, and does not mind two entries that share their bytes. So the format is read here, strictly and
-in the order that costs an attacker most: the count before the directory, the directory before the data, and of the
-data never more than was declared. An archive that two programs could read in two ways is refused, not interpreted.
+The standard `zipfile` trusts its input: it reads the whole central directory before entries can be counted, believes
+the declared sizes, and accepts entries with overlapping data. This reader checks the entry count before the directory
+and the directory before the data, and never unpacks more than an entry declares. It refuses an archive that two
+programs could read differently.
 """
 
 import os
@@ -24,7 +24,7 @@ _END64_LOCATOR = struct.Struct("<4sLQL")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _MAX_COMMENT = 0xFFFF
-_FULL16, _FULL32 = 0xFFFF, 0xFFFF_FFFF  # A field this full says: the value stands in a ZIP64 record.
+_FULL16, _FULL32 = 0xFFFF, 0xFFFF_FFFF  # These values mean that a ZIP64 record holds the real one.
 _ZIP64_FIELD = 0x0001
 _LONG_FORMS = ((_FULL32, "Q"), (_FULL32, "Q"), (_FULL32, "Q"), (_FULL16, "L"))
 
@@ -34,28 +34,28 @@ _PATCHED = 0x0020
 _UTF8 = 0x0800
 
 _CHUNK = 256 * 1024
-_MAX_COMPONENT_BYTES = 255  # What Linux file systems take.
+_MAX_COMPONENT_BYTES = 255  # NAME_MAX of Linux file systems
 
 
 class BadArchive(ValueError):
-    """The archive cannot be used; the text is a sentence for the user that names the first bad entry."""
+    """The archive is invalid; the text is a message for the user that names the first bad entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How much an archive may hold. Every limit is the largest value that is still accepted."""
+    """Limits of an archive. Each is the largest accepted value."""
 
     packed_bytes: int
     unpacked_bytes: int
     entries: int = 10_000
     path_chars: int = 512
     depth: int = 32
-    is_case_sensitive: bool = False  # It is only ever unpacked where `A` and `a` are two files.
+    is_case_sensitive: bool = False  # Set only if the target file system distinguishes `A` from `a`.
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or folder of an archive. The name is relative, with `/` between its parts and none at the end."""
+    """A file or folder of an archive. The name is a relative path without a trailing `/`."""
 
     name: str
     size: int
@@ -64,7 +64,7 @@ class Entry:
     packed_size: int
     deflated: bool
     crc: int
-    offset: int  # Of the local header; once that has been checked, of the data.
+    offset: int  # of the local header; after `_check_locals`, of the data
 
 
 class _Directory(NamedTuple):
@@ -74,7 +74,7 @@ class _Directory(NamedTuple):
 
 
 class _Raw(NamedTuple):
-    """A central record as it stands, with the sizes and the offset from its ZIP64 field where it has one."""
+    """An unchecked central directory record, with sizes and offset from its ZIP64 field if it has one."""
 
     name: bytes
     flags: int
@@ -87,26 +87,26 @@ class _Raw(NamedTuple):
 
 
 def inspect(path: Path, caps: Caps) -> list[Entry]:
-    """Check all that can be known without unpacking, and list what `extract` would write."""
+    """Run all checks that need no unpacking, and list the entries that `extract` would write."""
     with path.open("rb") as file:
         return _read_entries(file, caps)
 
 
 def extract(path: Path, target: Path, caps: Caps, *, strip_top: bool = False) -> list[Entry]:
-    """Unpack into `target`, an empty or absent folder, and list what was written.
+    """Unpack into `target`, an empty or absent folder, and list the written entries.
 
-    With `strip_top`, a single top folder that holds everything is left out. On any failure `target` is as before;
-    only folders above it that were missing stay.
+    With `strip_top`, a single top folder that contains all entries is left out. A failure restores `target`; only
+    created parent folders stay.
     """
     with path.open("rb") as file:
         entries = _read_entries(file, caps)
         if strip_top:
-            entries = _without_top(entries)
-        made = _open_target(target)
+            entries = _strip_top(entries)
+        is_new = _open_target(target)
         try:
             _write_all(file, entries, target)
         except BaseException:
-            _clear(target, remove=made)
+            _clear(target, remove=is_new)
             raise
     return entries
 
@@ -119,12 +119,12 @@ def _read_entries(file: BinaryIO, caps: Caps) -> list[Entry]:
     if directory.entries > caps.entries:
         raise BadArchive(f"the archive has {directory.entries} entries; at most {caps.entries} are allowed")
     raws = _read_directory(file, directory, caps)
-    entries = [_checked(raw, caps) for raw in raws]
+    entries = [_check_record(raw, caps) for raw in raws]
     _check_total(entries, caps)
     _check_clashes(entries, caps)
     starts = _check_locals(file, raws, entries, directory.offset)
     placed = [replace(entry, offset=starts[entry.offset]) for entry in entries]
-    return [entry for entry in placed if not _is_litter(entry)]
+    return [entry for entry in placed if not _is_macos_metadata(entry)]
 
 
 def _find_directory(file: BinaryIO, packed: int) -> _Directory:
@@ -161,15 +161,15 @@ def _find_directory64(file: BinaryIO, packed: int, locator: bytes, short: _Direc
     if (disk, first_disk) != (0, 0) or disks > 1 or here != count:
         raise BadArchive("the archive is one part of several, which is not supported")
     full = _Directory(offset, size, count)
-    # The short record may leave a value to the long one, but must not tell another story.
-    for told, meant, blank in zip(short, full, (_FULL32, _FULL32, _FULL16), strict=True):
-        if told not in (meant, blank):
+    # The short record may defer a value to the ZIP64 record, but must not contradict it.
+    for short_value, full_value, deferred in zip(short, full, (_FULL32, _FULL32, _FULL16), strict=True):
+        if short_value not in (full_value, deferred):
             raise BadArchive("the archive is damaged: its two directories differ")
     return full, end
 
 
 def _read_directory(file: BinaryIO, directory: _Directory, caps: Caps) -> list[_Raw]:
-    """Read exactly the records that were counted, one at a time, so that memory is bounded by the caps."""
+    """Read exactly the declared number of records, one at a time, so that the caps bound the memory."""
     file.seek(directory.offset)
     end = directory.offset + directory.size
     raws = [_read_record(file, end, caps) for _ in range(directory.entries)]
@@ -187,23 +187,23 @@ def _read_record(file: BinaryIO, end: int, caps: Caps) -> _Raw:
     )
     name = file.read(name_n)
     if name_n > 4 * caps.path_chars + 1:
-        raise BadArchive(f"the archive entry {_shown(name)} has a path of more than {caps.path_chars} characters")
+        raise BadArchive(f"the archive entry {_quote_name(name)} has a path of more than {caps.path_chars} characters")
     size, packed, offset, disk = _long_values(name, file.read(extra_n), (size, packed, offset, disk))
     file.seek(comment_n, os.SEEK_CUR)
     if file.tell() > end or disk != 0:
-        raise BadArchive(f"the archive is damaged at entry {_shown(name)}")
+        raise BadArchive(f"the archive is damaged at entry {_quote_name(name)}")
     return _Raw(name, flags, method, crc, packed, size, attributes >> 16, offset)
 
 
 def _long_values(name: bytes, extra: bytes, short: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    """Take size, packed size, offset and disk from the ZIP64 field where the record leaves them to it."""
+    """Return size, packed size, offset and disk, from the ZIP64 field where the record defers to it."""
     long = _extra_field(extra, _ZIP64_FIELD)
     if long is None:
         return short
     formats = [form if value == blank else "" for value, (blank, form) in zip(short, _LONG_FORMS, strict=True)]
     layout = struct.Struct("<" + "".join(formats))
     if len(long) < layout.size:
-        raise BadArchive(f"the archive is damaged at entry {_shown(name)}")
+        raise BadArchive(f"the archive is damaged at entry {_quote_name(name)}")
     values = iter(layout.unpack_from(long))
     size, packed, offset, disk = (next(values) if form else value for form, value in zip(formats, short, strict=True))
     return size, packed, offset, disk
@@ -218,22 +218,22 @@ def _extra_field(extra: bytes, wanted: int) -> bytes | None:
     return None
 
 
-def _checked(raw: _Raw, caps: Caps) -> Entry:
+def _check_record(raw: _Raw, caps: Caps) -> Entry:
     is_folder = raw.name.endswith(b"/")
-    name = _decoded(raw).removesuffix("/")
+    name = _decode_name(raw).removesuffix("/")
     if problem := _name_problem(name, caps) or _kind_problem(raw, is_folder):
-        raise BadArchive(f"the archive entry {_shown(raw.name)} {problem}")
+        raise BadArchive(f"the archive entry {_quote_name(raw.name)} {problem}")
     executable = not is_folder and bool(raw.mode & stat.S_IXUSR)
     return Entry(name, raw.size, is_folder, executable, raw.packed_size, raw.method == _DEFLATED, raw.crc, raw.offset)
 
 
-def _decoded(raw: _Raw) -> str:
-    """A name without the UTF-8 mark should be in an old code page, but many tools write UTF-8 and do not say so."""
+def _decode_name(raw: _Raw) -> str:
+    """Try UTF-8 first: many tools write UTF-8 without setting the flag that distinguishes it from code page 437."""
     try:
         return raw.name.decode("utf-8")
     except UnicodeDecodeError:
         if raw.flags & _UTF8:
-            raise BadArchive(f"the archive entry {_shown(raw.name)} has a name that is not valid UTF-8") from None
+            raise BadArchive(f"the archive entry {_quote_name(raw.name)} has a name that is not valid UTF-8") from None
         return raw.name.decode("cp437")
 
 
@@ -281,11 +281,11 @@ def _check_total(entries: list[Entry], caps: Caps) -> None:
 
 
 def _check_clashes(entries: list[Entry], caps: Caps) -> None:
-    """Refuse names that are one name on some file system, which would let one entry overwrite another."""
+    """Refuse names that are equal on some file system, where one entry would overwrite another."""
     files: set[str] = set()
     folders: set[str] = set()
     for entry in entries:
-        parts = [part if caps.is_case_sensitive else _folded(part) for part in entry.name.split("/")]
+        parts = [part if caps.is_case_sensitive else _fold_case(part) for part in entry.name.split("/")]
         key = "/".join(parts)
         if key in files or (not entry.is_folder and key in folders):
             raise BadArchive(f"the archive entry {entry.name!r} has the same name as another one")
@@ -296,15 +296,14 @@ def _check_clashes(entries: list[Entry], caps: Caps) -> None:
         (folders if entry.is_folder else files).add(key)
 
 
-def _folded(part: str) -> str:
+def _fold_case(part: str) -> str:
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", part).casefold())
 
 
 def _check_locals(file: BinaryIO, raws: list[_Raw], entries: list[Entry], end: int) -> dict[int, int]:
-    """Check each local header in the order of the file; return where the data starts for every header's offset.
+    """Check each local header in file order; map the offset of each header to the offset of its data.
 
-    Bytes that belong to two entries are how a small archive unpacks to a huge one, so no entry may start before the
-    one in front of it has ended.
+    Overlapping entries let a small archive unpack to a huge one, so no entry may start before the previous one ends.
     """
     starts: dict[int, int] = {}
     previous_end = 0
@@ -321,26 +320,25 @@ def _check_locals(file: BinaryIO, raws: list[_Raw], entries: list[Entry], end: i
 def _data_start(file: BinaryIO, raw: _Raw, end: int) -> int:
     head = _read_at(file, raw.offset, _LOCAL.size) if raw.offset + _LOCAL.size <= end else b""
     if not head.startswith(b"PK\3\4"):
-        raise BadArchive(f"the archive entry {_shown(raw.name)} is not where the directory says")
+        raise BadArchive(f"the archive entry {_quote_name(raw.name)} is not where the directory says")
     name_n: int
     extra_n: int
     _, _, flags, method, _, _, _, _, _, name_n, extra_n = _LOCAL.unpack(head)
     name = file.read(name_n)
     if name != raw.name:
-        raise BadArchive(f"the archive entry {_shown(raw.name)} has another name at its data, {_shown(name)}")
+        raise BadArchive(f"the archive entry {_quote_name(raw.name)} has another name at its data, {_quote_name(name)}")
     if method != raw.method or flags & _ENCRYPTED:
-        raise BadArchive(f"the archive entry {_shown(raw.name)} differs between the directory and its data")
+        raise BadArchive(f"the archive entry {_quote_name(raw.name)} differs between the directory and its data")
     return raw.offset + _LOCAL.size + name_n + extra_n
 
 
-def _is_litter(entry: Entry) -> bool:
-    """What macOS adds to archives for itself."""
+def _is_macos_metadata(entry: Entry) -> bool:
     top, _, rest = entry.name.partition("/")
     is_resource_fork = top == "__MACOSX" and (entry.is_folder or rest != "")
     return is_resource_fork or entry.name.rpartition("/")[2] == ".DS_Store"
 
 
-def _without_top(entries: list[Entry]) -> list[Entry]:
+def _strip_top(entries: list[Entry]) -> list[Entry]:
     tops = {entry.name.partition("/")[0] for entry in entries}
     if len(tops) != 1 or any("/" not in entry.name and not entry.is_folder for entry in entries):
         return entries
@@ -349,7 +347,7 @@ def _without_top(entries: list[Entry]) -> list[Entry]:
 
 
 def _open_target(target: Path) -> bool:
-    """Make sure that the folder is there and empty; say whether it was made."""
+    """Ensure that the folder exists and is empty; return whether it was created."""
     if target.is_symlink():
         raise FileExistsError(f"cannot unpack into {target}: it is a link")
     if target.is_dir():
@@ -373,35 +371,35 @@ def _clear(target: Path, *, remove: bool) -> None:
 
 
 def _write_all(file: BinaryIO, entries: list[Entry], target: Path) -> None:
-    made = {target}
+    existing = {target}
     for entry in entries:
         path = target / entry.name
-        _make_folders(path if entry.is_folder else path.parent, made)
+        _make_folders(path if entry.is_folder else path.parent, existing)
         if not entry.is_folder:
             _write_file(file, entry, path)
 
 
-def _make_folders(path: Path, made: set[Path]) -> None:
-    if path in made:
+def _make_folders(path: Path, existing: set[Path]) -> None:
+    if path in existing:
         return
-    _make_folders(path.parent, made)
+    _make_folders(path.parent, existing)
     path.mkdir()
-    path.chmod(0o755)  # Whatever the umask of this process is.
-    made.add(path)
+    path.chmod(0o755)  # independent of the umask
+    existing.add(path)
 
 
 def _write_file(file: BinaryIO, entry: Entry, path: Path) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as out:
-        for chunk in _verified(file, entry):
+        for chunk in _read_verified(file, entry):
             out.write(chunk)
         os.fchmod(handle, 0o755 if entry.executable else 0o644)
 
 
-def _verified(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
-    """The data of an entry, never more than it declares; with the sum of what all declare, the total is capped too."""
+def _read_verified(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+    """Yield the data of an entry, at most its declared size; `_check_total` bounds the sum of these."""
     size = crc = 0
-    for chunk in _inflated(file, entry) if entry.deflated else _packed(file, entry):
+    for chunk in _inflate(file, entry) if entry.deflated else _read_packed(file, entry):
         size += len(chunk)
         if size > entry.size:
             raise BadArchive(
@@ -413,7 +411,7 @@ def _verified(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
         raise BadArchive(f"the archive entry {entry.name!r} is damaged: its size or checksum is wrong")
 
 
-def _packed(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def _read_packed(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
     file.seek(entry.offset)
     left = entry.packed_size
     while chunk := file.read(min(_CHUNK, left)):
@@ -421,9 +419,9 @@ def _packed(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
         yield chunk
 
 
-def _inflated(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def _inflate(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-    packed = _packed(file, entry)
+    packed = _read_packed(file, entry)
     try:
         while not inflater.eof:
             data = inflater.unconsumed_tail or next(packed, b"")
@@ -442,6 +440,6 @@ def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
     return file.read(size)
 
 
-def _shown(name: bytes) -> str:
-    """A name for a message: short, and with whatever could confuse a terminal or a page escaped."""
+def _quote_name(name: bytes) -> str:
+    """Return a name for a message: short, with control characters escaped."""
     return repr(name[:100].decode("utf-8", "replace")) + ("..." if len(name) > 100 else "")

@@ -1,6 +1,6 @@
-"""Writing folders as archives that depend on nothing but names, bytes and executable bits.
+"""Reproducible ZIP archives: they depend only on names, bytes and executable bits.
 
-Equal folders have equal archives, whoever made them and when, so the digest of one names its content.
+Equal folders give equal archives, so the digest of an archive identifies its content.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from pathlib import Path
 
 from moorage.core.kit import folders
 
-# No time of a file is kept, and no tool can write an earlier one.
-MOMENT = (1980, 1, 1, 0, 0, 0)
-LEVEL = 1  # The dependencies of an app can be 300 MB: more takes three times as long, for a tenth of the size.
-_LARGE = 8 * 2**20
+MODIFIED_AT = (1980, 1, 1, 0, 0, 0)  # the earliest time that the ZIP format can store
+COMPRESSION_LEVEL = 1  # Dependencies of an app can be 300 MB; higher levels take 3 times as long to save 10 %.
+_MMAP_BYTES = 8 * 2**20
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write a folder of plain files and folders as an archive; a folder stands in it only where it is empty."""
+    """Write a folder of plain files and folders as an archive; only empty folders get an entry."""
     start = len(os.fspath(folder)) + 1
     entries = {entry.path[start:]: entry for entry in folders.walk(folder)}
     with zipfile.ZipFile(target, "w") as archive:
@@ -34,14 +33,14 @@ def pack(folder: Path, target: Path) -> None:
             is_program = entry.stat(follow_symlinks=False).st_mode & stat.S_IXUSR
             mode = stat.S_IFREG | (0o755 if is_program else 0o644)
             with _content(entry.path) as content:
-                archive.writestr(_entry(name, mode), content, zipfile.ZIP_DEFLATED, LEVEL)
+                archive.writestr(_entry(name, mode), content, zipfile.ZIP_DEFLATED, COMPRESSION_LEVEL)
 
 
 @contextlib.contextmanager
 def _content(path: str) -> Iterator[bytes | mmap.mmap]:
-    """Give what is in a file; a large one is not brought into memory as a whole."""
+    """Yield the content of a file; a large file is mapped instead of read into memory."""
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size <= _LARGE:
+        if os.fstat(file.fileno()).st_size <= _MMAP_BYTES:
             yield file.read()
         else:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -49,8 +48,8 @@ def _content(path: str) -> Iterator[bytes | mmap.mmap]:
 
 
 def _entry(name: str, mode: int) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, MOMENT)
-    entry.create_system = 3  # Unix, wherever this runs: it is what the mode is written for.
+    entry = zipfile.ZipInfo(name, MODIFIED_AT)
+    entry.create_system = 3  # Unix on every platform, because the mode is a Unix mode.
     entry.external_attr = mode << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     return entry

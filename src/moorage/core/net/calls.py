@@ -1,4 +1,4 @@
-"""What a call of an address that a user chose comes to: an answer, or a failure. The client itself is `outbound.py`."""
+"""Results of outbound HTTP calls: `Answer` or `OutboundError`. The client is in `client.py`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Phase = Stage | Literal["protocol", "timeout"]
 
 
 class OutboundError(Exception):
-    """An allowed call failed. `phase` says how, and the message may be shown to the user.
+    """An allowed call failed; the message may be shown to the user.
 
-    `stage` is where it failed: a timeout can happen anywhere, and what is not HTTP is found out by reading it.
-    `certificate` is the server's, in DER form, where the call came as far as seeing one.
+    `phase` is the kind of failure. `stage` is the step that failed: a timeout can happen in any, and invalid HTTP shows
+    in "read". `certificate` is the server's, in DER form, if the call received one.
     """
 
     def __init__(self, phase: Phase, message: str, *, stage: Stage = "read", certificate: bytes | None = None) -> None:
@@ -30,12 +30,12 @@ class OutboundError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the last hop answered. The headers can be read in any case."""
+    """The response of the last hop. Header names are case-insensitive."""
 
     status: int
     headers: Mapping[str, str]
-    body: bytes  # Decoded, and at most as long as the caller allowed.
-    truncated: bool  # The server had more to say than was read.
-    url: str  # The URL that answered, without credentials.
-    elapsed_ms: float  # From the call to the last byte read, over all hops.
-    certificate: bytes | None  # In DER form, of the last hop over TLS; None where all were over plain HTTP.
+    body: bytes  # decoded, at most `max_body_bytes` long
+    truncated: bool  # The body was longer than `max_body_bytes`.
+    url: str  # of the last hop, without credentials
+    elapsed_ms: float  # from the call to the last byte read, over all hops
+    certificate: bytes | None  # in DER form, of the last hop over TLS; None if all hops used plain HTTP

@@ -1,13 +1,13 @@
-"""The one HTTP client for addresses that a user chose.
+"""HTTP client for URLs from users, protected against server-side request forgery.
 
-Monitors, webhooks and notifications call whatever URL a user typed in, from inside the operator's network. A name can
-point at a database next door, a redirect can lead there, and a DNS server can change its answer between a check and the
-connection. So nothing is judged by its spelling: `GuardedClient` judges the address of every socket right before it is
-made, and follows redirects itself so that each hop passes the same gate.
+Monitors, webhooks and notifications call URLs from users from inside the operator's network. A host name can resolve to
+an internal database, a redirect can lead to one, and a DNS server can change its answer between a check and the
+connection. `GuardedClient` therefore checks the IP address of every socket right before it connects, and follows
+redirects itself so that each hop is checked.
 
-    TargetRefused    the policy does not let this URL be called; nothing was sent to the refused address
-    OutboundError    the call was allowed and failed; `phase` says how, and `stage` how far it had come
-    ValueError       the caller passed a method or a header that no HTTP request can carry
+    TargetRefused    the policy forbids the URL; nothing was sent to the refused address
+    OutboundError    the call was allowed and failed; `phase` is the kind of failure, `stage` the step that failed
+    ValueError       the caller passed a method or a header that is invalid in HTTP
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from moorage.core.net.hops import Hop, first_hop, is_literal, next_hop
 from moorage.core.net.own_networks import OwnNetworks
 from moorage.core.net.targets import TargetPolicy, TargetRefused
 
-_LOOKING_UP, _CONNECTING, _SHAKING_HANDS = "looking up its name", "connecting", "agreeing on TLS"
+_LOOKING_UP, _CONNECTING, _HANDSHAKING = "looking up its name", "connecting", "agreeing on TLS"
 _WAITING, _READING = "waiting for the answer", "reading the answer"
-_STAGES: dict[str, Stage] = {_LOOKING_UP: "dns", _CONNECTING: "connect", _SHAKING_HANDS: "tls"}
+_STAGES: dict[str, Stage] = {_LOOKING_UP: "dns", _CONNECTING: "connect", _HANDSHAKING: "tls"}
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# An address that has not answered by then is not given up; the next one is tried beside it.
-_NEXT_ADDRESS_S = 0.25
+# Delay before the next address is tried in parallel (Happy Eyeballs).
+_NEXT_ADDRESS_DELAY_S = 0.25
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a call came, for whoever has to say where it failed."""
+    """Progress of a call, for the error message."""
 
     started: float = field(default_factory=time.perf_counter)
     url: URL | None = None
     doing: str = _LOOKING_UP
     refusal: str | None = None
-    reached: str | None = None  # the address that the connection was made to
+    reached: str | None = None  # IP address of the connection
     certificate: bytes | None = None
 
     @property
@@ -61,14 +61,14 @@ class _Progress:
         return _STAGES.get(self.doing, "read")
 
     def begin(self, url: URL) -> None:
-        """Forget how far the hop before came; its certificate stays until there is another hop over TLS."""
+        """Reset the progress for a new hop; the certificate stays until the next hop over TLS."""
         self.url, self.doing, self.refusal, self.reached = url, _LOOKING_UP, None, None
         if url.scheme == "https":
             self.certificate = None
 
 
 def _context(*, verifies: bool) -> ssl.SSLContext:
-    """Make a context. Where all are trusted there are no authorities to look among, so a handshake is cheaper."""
+    """Make a TLS context. Without verification it loads no CA certificates, so handshakes are cheaper."""
     if verifies:
         context = ssl.create_default_context()
     else:
@@ -80,10 +80,10 @@ def _context(*, verifies: bool) -> ssl.SSLContext:
 
 
 class GuardedClient:
-    """Calls URLs within a policy. Safe for concurrent use in one event loop; close it when done.
+    """Calls URLs that a policy allows. Safe for concurrent use in one event loop; close it when done.
 
-    Every request makes its own connection, so each one is judged anew and no tenant meets another's on the wire. The
-    addresses of a name are kept for `keep_names_s`; each is judged at every connection all the same.
+    Every request makes its own connection, so each is checked and tenants never share one. DNS answers are cached for
+    `keep_names_s`; the cached addresses are still checked at every connection.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class GuardedClient:
         await self.close()
 
     async def close(self) -> None:
-        """Drop the connections that are still open. Closing twice succeeds."""
+        """Abort the open connections. Safe to repeat."""
         self._closed = True
         for exchange in list(self._open):
             if exchange.transport is not None:
@@ -134,10 +134,10 @@ class GuardedClient:
     ) -> Answer:
         """Send one request and follow up to `follow` redirects, all within `timeout_s`.
 
-        With `follow=0` a redirect is itself the answer. On a hop to another scheme, host or port the caller's headers
-        are dropped unless `drop_headers_cross_host` is off; credentials from the URL are dropped in either case.
-        With `want_certificate` a certificate that was not accepted is read over a second connection, on which nothing
-        but the handshake is sent, and comes with the error.
+        With `follow=0` a redirect is returned as the answer. On a hop to another scheme, host or port the caller's
+        headers are dropped unless `drop_headers_cross_host` is off; credentials from the URL are always dropped.
+        With `want_certificate`, a rejected certificate is read over a second connection, which sends only the
+        handshake, and is attached to the error.
         """
         if self._closed:
             raise RuntimeError("cannot send a request: the client is closed")
@@ -160,19 +160,19 @@ class GuardedClient:
         raise OutboundError("protocol", f"gave up after {follow} redirects", certificate=progress.certificate)
 
     async def _exchange(self, hop: Hop, progress: _Progress, most: int, *, verify_tls: bool) -> Exchange:
-        """Make one hop and return it when its answer is there. Its connection is closed then, whatever came of it."""
+        """Send the request of one hop, wait for its answer and close the connection."""
         loop, url = asyncio.get_running_loop(), hop.url
-        made = await self._reach(progress, await self._find(url, progress), url.port or 0)
-        exchange = Exchange(self._write(hop), is_head=hop.method == "HEAD", most_body_bytes=most)
+        sock = await self._connect_any(progress, await self._resolve(url, progress), url.port or 0)
+        exchange = Exchange(self._write(hop), is_head=hop.method == "HEAD", max_body_bytes=most)
         self._open.add(exchange)
         try:
             if url.scheme == "https":
-                progress.doing = _SHAKING_HANDS
+                progress.doing = _HANDSHAKING
                 context = self._verifying if verify_tls else self._trusting
-                await loop.create_connection(lambda: exchange, sock=made, ssl=context, server_hostname=progress.host)
+                await loop.create_connection(lambda: exchange, sock=sock, ssl=context, server_hostname=progress.host)
                 progress.certificate = _certificate_of(exchange.transport)
             else:
-                await loop.create_connection(lambda: exchange, sock=made)
+                await loop.create_connection(lambda: exchange, sock=sock)
             progress.doing = _WAITING
             await exchange.answered
             return exchange
@@ -182,10 +182,10 @@ class GuardedClient:
             self._open.discard(exchange)
             if exchange.transport is not None:
                 exchange.transport.abort()
-            made.close()
+            sock.close()
 
-    async def _find(self, url: URL, progress: _Progress) -> list[str]:
-        """Return the addresses of a host. A literal one is judged before any work is done for it."""
+    async def _resolve(self, url: URL, progress: _Progress) -> list[str]:
+        """Return the addresses of a host; a literal address is checked at once."""
         host = progress.host
         if not is_literal(host):
             return await self._resolver.resolve(host)
@@ -194,8 +194,8 @@ class GuardedClient:
             raise TargetRefused(f"cannot call {host}: {why}")
         return [host]
 
-    async def _reach(self, progress: _Progress, addresses: list[str], port: int) -> socket.socket:
-        """Connect to the first of the addresses that answers; one that is slow has the next tried beside it."""
+    async def _connect_any(self, progress: _Progress, addresses: list[str], port: int) -> socket.socket:
+        """Connect to the first address that answers; a slow one is raced against the next."""
         progress.doing = _CONNECTING
         if len(addresses) == 1:
             return await self._connect(progress, addresses[0], port)
@@ -204,59 +204,59 @@ class GuardedClient:
         try:
             for address in addresses:
                 racing.add(asyncio.create_task(self._connect(progress, address, port)))
-                if made := await _first(racing, errors, _NEXT_ADDRESS_S):
-                    return made
+                if sock := await _first_connected(racing, errors, _NEXT_ADDRESS_DELAY_S):
+                    return sock
             while racing:
-                if made := await _first(racing, errors, None):
-                    return made
+                if sock := await _first_connected(racing, errors, None):
+                    return sock
         finally:
             for task in racing:
                 task.cancel()
-                task.add_done_callback(_drop)
+                task.add_done_callback(_close_socket)
         raise next((error for error in errors if not isinstance(error, _Refused)), errors[0])
 
     async def _connect(self, progress: _Progress, address: str, port: int) -> socket.socket:
-        made = self._make_socket(progress, address, port)
+        sock = self._make_socket(progress, address, port)
         try:
-            await asyncio.get_running_loop().sock_connect(made, (address, port))
+            await asyncio.get_running_loop().sock_connect(sock, (address, port))
         except BaseException:
-            made.close()
+            sock.close()
             raise
         progress.reached = address
-        return made
+        return sock
 
     def _refusal(self, address: str, port: int | None) -> str | None:
         return self._policy.refusal(address, port, own=self._own.get())
 
     def _make_socket(self, progress: _Progress, address: str, port: int) -> socket.socket:
-        """Judge the address that is about to be connected; this is the gate that everything passes.
+        """Check the address of a connection and return its socket; every connection passes this check.
 
-        A refusal is an OSError here, so that the other addresses of a mixed DNS answer are tried as usual.
+        A refusal is an OSError, so that the other addresses of a mixed DNS answer are still tried.
         """
         why = self._refusal(address, port)
         if why is not None:
             progress.refusal = why
             raise _Refused(why)
-        made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-        made.setblocking(False)
-        return made
+        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        return sock
 
     async def _read_certificate(self, progress: _Progress, deadline: float) -> bytes | None:
-        """Shake hands once more without verifying, with the address that was reached; None if that fails too."""
+        """Repeat the TLS handshake with the same address without verification; None if that fails too."""
         if progress.reached is None or progress.url is None:
             return None
         try:
             async with asyncio.timeout_at(deadline):
-                made = await self._connect(progress, progress.reached, progress.url.port or 0)
-                with made:
+                sock = await self._connect(progress, progress.reached, progress.url.port or 0)
+                with sock:
                     transport, _ = await asyncio.get_running_loop().create_connection(
-                        asyncio.Protocol, sock=made, ssl=self._trusting, server_hostname=progress.host
+                        asyncio.Protocol, sock=sock, ssl=self._trusting, server_hostname=progress.host
                     )
                     try:
                         return _certificate_of(transport)
                     finally:
                         transport.abort()
-        except OSError:  # A timeout and an error of TLS are among these.
+        except OSError:  # includes timeouts and TLS errors
             return None
 
     def _write(self, hop: Hop) -> bytes:
@@ -278,36 +278,36 @@ class GuardedClient:
 
 
 class _Refused(OSError):
-    """The policy does not let an address be connected."""
+    """The policy forbids a connection to an address."""
 
 
-async def _first(
+async def _first_connected(
     racing: set[asyncio.Task[socket.socket]], errors: list[BaseException], wait_s: float | None
 ) -> socket.socket | None:
-    """Wait for one of those that race to come to an end. Return what it made, if anything."""
+    """Wait for one attempt to finish, at most `wait_s`; return its socket if it connected."""
     done, _ = await asyncio.wait(racing, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-    made = None
+    connected = None
     for task in done:
         racing.discard(task)
         if (error := task.exception()) is not None:
             errors.append(error)
-        elif made is None:
-            made = task.result()
+        elif connected is None:
+            connected = task.result()
         else:
             task.result().close()
-    return made
+    return connected
 
 
-def _drop(task: asyncio.Task[socket.socket]) -> None:
-    """Close a connection that came too late to be of use."""
+def _close_socket(task: asyncio.Task[socket.socket]) -> None:
+    """Close the socket of an attempt that connected after another one."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
 
 def _certificate_of(transport: asyncio.BaseTransport | None) -> bytes | None:
     tls = transport.get_extra_info("ssl_object") if transport is not None else None
-    found: bytes | None = tls.getpeercert(binary_form=True) if tls is not None else None
-    return found
+    certificate: bytes | None = tls.getpeercert(binary_form=True) if tls is not None else None
+    return certificate
 
 
 def _answer(exchange: Exchange, progress: _Progress) -> Answer:
@@ -320,7 +320,7 @@ def _answer(exchange: Exchange, progress: _Progress) -> Answer:
 
 
 def _explain(error: Exception, progress: _Progress, timeout_s: float) -> TargetRefused | OutboundError:
-    """Translate a failure into this module's words, without addresses."""
+    """Turn an exception into TargetRefused or OutboundError; messages contain no IP addresses."""
     host, seen, stage = progress.host, progress.certificate, progress.stage
     if isinstance(error, BadAnswer):
         return OutboundError("protocol", f"{host} {error}", certificate=seen)

@@ -1,10 +1,10 @@
-"""One request and its answer, on a connection of their own: written at once, parsed as it comes, read to a limit.
+"""One HTTP/1.1 request and its response on a connection of their own, with a limited body.
 
-This is all of HTTP that a check needs. A general client spends three quarters of a check's time on sessions, pools,
-cookies and streams that nobody here uses.
+A general client spends three quarters of a check's time on sessions, pools, cookies and streams, which checks do not
+use.
 
-    BadAnswer    what came is no HTTP, or has a body that cannot be decoded; the message says which
-    CutOff       the other side closed the connection before the answer was complete
+    BadAnswer    the response is not HTTP, or its body cannot be decoded; the message says which
+    CutOff       the server closed the connection before the response was complete
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any, cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from multidict import CIMultiDict
 
-MOST_HEAD_BYTES = 64 * 1024
+MAX_HEAD_BYTES = 64 * 1024
 NOT_HTTP, NOT_DECODABLE = "did not answer in valid HTTP", "sent a body that cannot be decoded"
 _SWITCHING = 101
-_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # The two are told apart by how they begin.
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects the format by its header.
 
 
 class BadAnswer(Exception):
-    """What came cannot be understood."""
+    """The response is not valid HTTP, or its body cannot be decoded."""
 
 
 class CutOff(Exception):
-    """The connection ended before the answer did."""
+    """The connection was closed before the response was complete."""
 
 
 class Body:
-    """What is kept of a body, decoded. It never grows past its limit, whatever it would unpack to."""
+    """A decoded body, truncated at a limit that also bounds decompression."""
 
     def __init__(self, limit: int, coding: str) -> None:
         self._limit = limit
@@ -51,27 +51,27 @@ class Body:
         if self._unpacker is None:
             self._unpacker = zlib.decompressobj(self._window(chunk))
         try:
-            # One byte more than fits shows that there is more.
+            # One byte above the limit shows that the body is longer.
             data: bytes = self._unpacker.decompress(chunk, self._limit - len(self.data) + 1)
         except zlib.error as error:
             raise BadAnswer(NOT_DECODABLE) from error
         return data
 
     def _window(self, chunk: bytes) -> int:
-        """Tell the format by its first byte: many servers send what they call deflate without a header."""
+        """Detect deflate without a zlib header, which many servers send, by the first byte."""
         is_bare = self._coding == "deflate" and chunk and chunk[0] & 0x0F != zlib.DEFLATED
         return -zlib.MAX_WBITS if is_bare else _GZIP_OR_ZLIB
 
     def check_end(self) -> None:
-        """Raise BadAnswer where something was left to unpack."""
+        """Raise BadAnswer if the compressed data is incomplete."""
         if self._unpacker is not None and not self._unpacker.eof and not self.is_cut:
             raise BadAnswer(NOT_DECODABLE)
 
 
 class Exchange(asyncio.Protocol):
-    """Sends a request as soon as it is connected. `answered` is done when the answer is there, or never will be."""
+    """Sends a request when connected. `answered` is done when the response is complete or failed."""
 
-    def __init__(self, request: bytes, *, is_head: bool, most_body_bytes: int) -> None:
+    def __init__(self, request: bytes, *, is_head: bool, max_body_bytes: int) -> None:
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.status = 0
         self.headers: CIMultiDict[str] = CIMultiDict()
@@ -79,14 +79,14 @@ class Exchange(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self._request = request
         self._is_head = is_head
-        self._most = most_body_bytes
+        self._max_body_bytes = max_body_bytes
         self._parser = HttpResponseParser(self)
         self._head_bytes = self._unparsed = 0
         self._ends_with_connection = False
 
     @property
     def has_begun(self) -> bool:
-        """Whether the head of the answer is there."""
+        """Whether the head of the response was received."""
         return self.body is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -104,7 +104,7 @@ class Exchange(asyncio.Protocol):
             self._end()
         except HttpParserError:
             self._end(BadAnswer(NOT_HTTP))
-        if self.body is None and self._unparsed > MOST_HEAD_BYTES:  # A head that never ends is none either.
+        if self.body is None and self._unparsed > MAX_HEAD_BYTES:
             self._end(BadAnswer(NOT_HTTP))
 
     def eof_received(self) -> None:
@@ -116,21 +116,21 @@ class Exchange(asyncio.Protocol):
         else:
             self._end(CutOff())
 
-    # What the parser finds.
+    # Callbacks of the parser.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
-        # Both are kept as they came as far as that is text; anything else is somebody's attempt at something.
+        # Bytes that are not UTF-8 are replaced.
         self.headers.add(name.decode("utf-8", "replace"), value.decode("utf-8", "replace"))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if self._head_bytes > MOST_HEAD_BYTES:
+        if self._head_bytes > MAX_HEAD_BYTES:
             self._end(BadAnswer(NOT_HTTP))
         if 100 <= status < 200 and status != _SWITCHING:
-            return  # The answer itself is still to come.
+            return  # The final response follows.
         self.status = status
-        self.body = Body(self._most, self.headers.get("Content-Encoding", "").strip().lower())
+        self.body = Body(self._max_body_bytes, self.headers.get("Content-Encoding", "").strip().lower())
         has_end = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         self._ends_with_connection = not has_end
         if self._is_head or status == _SWITCHING:
@@ -148,7 +148,7 @@ class Exchange(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self.body is None:
-            self.headers = CIMultiDict()  # Those were of an answer that only said to wait.
+            self.headers = CIMultiDict()  # These belonged to an interim response (1xx).
         else:
             self._end()
 
@@ -169,7 +169,7 @@ class Exchange(asyncio.Protocol):
 def write_request(
     method: str, target: str, host: str, headers: CIMultiDict[str], body: bytes | None, user_agent: str
 ) -> bytes:
-    """Return a request as bytes. Headers are the caller's, and hold nothing that would end them early."""
+    """Encode a request. The caller has checked that no header contains a line break."""
     lines = [f"{method} {target} HTTP/1.1"]
     if "Host" not in headers:
         lines.append(f"Host: {host}")

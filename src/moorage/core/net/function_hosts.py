@@ -1,7 +1,7 @@
-"""Host names of functions: each organization has one, below one domain.
+"""Host names of functions: one per organization, below one domain.
 
-A web origin is what browsers keep storage, service workers and documents apart by, so what belongs to one organization
-needs a host that no other organization's function answers at.
+Browsers isolate storage, service workers and documents by origin, so functions of two organizations must not share a
+host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ORG_LABEL = re.compile(r"org-([1-9][0-9]{0,18})")
 
 
 def check_domain(domain: str) -> str:
-    """Return a domain in lower case; raises ValueError where no organization could have a host below it."""
+    """Return a domain in lower case; raises ValueError if hosts of organizations cannot be below it."""
     lowered = domain.lower()
     is_name = _DOMAIN.fullmatch(lowered) is not None and not _is_address(lowered)
     if not is_name or len(lowered) > LONGEST_DOMAIN:
@@ -26,14 +26,14 @@ def check_domain(domain: str) -> str:
     return lowered
 
 
-def domain_of(given: str, edge_url: str, apps_domain: str, *, is_production: bool) -> str:
-    """Return the domain of the organizations' hosts; empty where the address of functions is an IP address.
+def domain_of(configured: str, edge_url: str, apps_domain: str, *, is_production: bool) -> str:
+    """Return the domain of the organizations' hosts; empty if `edge_url` has an IP address.
 
-    `given` is the operator's choice. Otherwise it is the host of `edge_url`, but never the domain of projects: a
-    project may have any name.
+    `configured` is the operator's choice. The default is the host of `edge_url`, but never the domain of projects,
+    because a project may have any name.
     """
-    if given:
-        return given.lower()
+    if configured:
+        return configured.lower()
     if not edge_url:
         return f"edge.{apps_domain.lower()}" if is_production and apps_domain else LOCAL
     host = (urlsplit(edge_url).hostname or "").lower()
@@ -48,14 +48,14 @@ def host_of(domain: str, org_id: int) -> str:
 
 
 def find_org(host: str, domain: str) -> int | None:
-    """Return whose host this is, a name in lower case without a port."""
+    """Return the id of the organization that a host belongs to; the host is in lower case, without port."""
     label = host.removesuffix(f".{domain}") if domain else host
-    found = _ORG_LABEL.fullmatch(label) if label != host else None
-    return int(found[1]) if found else None
+    match = _ORG_LABEL.fullmatch(label) if label != host else None
+    return int(match[1]) if match else None
 
 
 def is_reserved(label: str, domain: str, apps_domain: str) -> bool:
-    """Tell whether a project of this name would be at a host of functions, or share cookies with one."""
+    """Check whether a project of this name would take a host of functions, or share cookies with one."""
     return _ORG_LABEL.fullmatch(label) is not None or f"{label}.{apps_domain}" == domain
 
 

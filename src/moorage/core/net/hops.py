@@ -1,7 +1,7 @@
-"""The requests of a redirect chain: what a URL that somebody typed in means, and what follows from a redirect.
+"""Requests of a redirect chain: the first one from a user's URL, the next ones from a Location header.
 
-Nothing is called here. A TargetRefused says that a URL is none that may be called; a ValueError that the caller passed
-a method or a header that no HTTP request can carry.
+This module sends nothing. It raises TargetRefused for a URL that may not be called, and ValueError for a method or a
+header that is invalid in HTTP.
 """
 
 import base64
@@ -17,8 +17,8 @@ from yarl import URL
 
 from moorage.core.net.targets import TargetRefused
 
-# How a message is framed is this client's business: a length or coding that contradicts the body would let a user
-# write a second request onto the wire.
+# Only the client sets framing headers: a length or coding that contradicts the body would let a user smuggle a second
+# request.
 FRAMING_HEADERS = frozenset(
     {"connection", "content-length", "expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
@@ -32,7 +32,7 @@ _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One request of a redirect chain. Credentials from the URL stay apart, since they never leave its origin."""
+    """One request of a redirect chain. `credentials` come from the URL and are never sent to another origin."""
 
     method: str
     url: URL
@@ -42,7 +42,7 @@ class Hop:
 
 
 def _parse_url(text: str, base: URL | None = None) -> URL:
-    """Turn user input or a Location into an absolute http(s) URL with a canonical host, or refuse it."""
+    """Parse user input or a Location as an absolute http(s) URL with a canonical host, or refuse it."""
     if UNSENDABLE.search(text) or "\t" in text:
         raise TargetRefused("cannot call this URL: it contains control characters")
     try:
@@ -58,7 +58,7 @@ def _parse_url(text: str, base: URL | None = None) -> URL:
 
 
 def _canonical_host(host: str) -> str:
-    """Write an IP literal the one way the policy reads it: 2130706433, 0x7f.1 and 127.0.0.1. are all 127.0.0.1."""
+    """Normalise an IP literal for the policy: 2130706433, 0x7f.1 and 127.0.0.1. are all 127.0.0.1."""
     try:
         if ":" in host:
             return str(IPv6Address(host))
@@ -84,7 +84,7 @@ def first_hop(method: str, url: str, headers: Mapping[str, str] | None, body: by
     return Hop(method.upper(), target, kept, body, credentials)
 
 
-@lru_cache(maxsize=4096)  # A monitor's URL is called again and again.
+@lru_cache(maxsize=4096)  # Monitors call the same URL repeatedly.
 def _parse_target(text: str) -> tuple[URL, str | None]:
     url = _parse_url(text)
     return url.with_user(None), _basic_credentials(url)
@@ -102,7 +102,7 @@ def _origin(url: URL) -> tuple[str, str | None, int | None]:
 
 
 def next_hop(hop: Hop, status: int, location: str, *, drop_headers: bool) -> Hop:
-    """Build the request that a browser would make after this redirect. Credentials inside a Location are ignored."""
+    """Build the request that a browser makes after this redirect. Credentials in a Location are ignored."""
     following = replace(hop, url=_parse_url(location, base=hop.url).with_user(None))
     if (status == 303 and hop.method != "HEAD") or (status in (301, 302) and hop.method == "POST"):
         kept = CIMultiDict((name, value) for name, value in hop.headers.items() if name.lower() not in _BODY_HEADERS)
@@ -110,12 +110,12 @@ def next_hop(hop: Hop, status: int, location: str, *, drop_headers: bool) -> Hop
     if _origin(following.url) == _origin(hop.url):
         return following
     if drop_headers:
-        # A body that goes along keeps the header that says how to read it, and nothing else.
-        about_body = [item for item in following.headers.items() if item[0].lower() == "content-type"]
-        following = replace(following, headers=CIMultiDict(about_body if following.body is not None else []))
+        # Only the type of a body that is sent again is kept.
+        content_type = [item for item in following.headers.items() if item[0].lower() == "content-type"]
+        following = replace(following, headers=CIMultiDict(content_type if following.body is not None else []))
     return replace(following, credentials=None)
 
 
 def is_literal(host: str) -> bool:
-    """Tell whether a host, as it stands in a hop, is an IP address and no name."""
+    """Check whether the canonical host of a hop is an IP address."""
     return ":" in host or bool(_NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]))

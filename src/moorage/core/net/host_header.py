@@ -1,8 +1,7 @@
 """Check of the `Host` header of a request (RFC 9110, section 7.2, and RFC 9112, section 3.2).
 
-Two servers that read one request must find the same host in it. A request with several `Host` headers, also equal ones,
-or with a value that is no host has no such reading and is refused. HTTP/1.0 knows no `Host` header, so it may be absent
-there.
+All servers on the path of a request must see the same host. A request with several `Host` headers, also equal ones, or
+with an invalid value is ambiguous and refused. HTTP/1.0 has no `Host` header, so it may be absent there.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ SEVERAL = "The request has more than one Host header"
 MALFORMED = "The Host header is not a host name or address with an optional port"
 
 _WITHOUT_HOST = ("0.9", "1.0")
-# A comma, which RFC 3986 allows in a name, is refused: a proxy that joins two headers puts one between their values.
+# A comma is refused although RFC 3986 allows it: a proxy that joins two headers puts a comma between their values.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]+|\[[A-Za-z0-9._~:%-]+\])(?::[0-9]{0,5})?")
 
 
 def is_host(value: bytes) -> bool:
-    """Tell whether a value of the header is a host with an optional port."""
+    """Check that a value of the header is a host with an optional port."""
     return _HOST.fullmatch(value) is not None
 
 
 def find_problem(headers: Iterable[tuple[bytes, bytes]], http_version: str) -> str | None:
-    """Return why a request has to be refused for its `Host`; header names are lower case."""
+    """Return the error message for an invalid `Host`, or None; header names are in lower case."""
     hosts = [value for name, value in headers if name == b"host"]
     if not hosts:
         return None if http_version in _WITHOUT_HOST else ABSENT

@@ -1,8 +1,8 @@
-"""HTTP to another process of this machine, over its unix socket.
+"""HTTP client for processes on this machine, over unix sockets.
 
-A thousand schedules fall on one minute, and each is a request of its own: a general client's cost per connection would
-be most of the time they are late. This one does only what the platform's own servers need: a body in, a body out,
-connections kept and as many of them as there are requests in flight.
+A thousand schedules can be due in the same minute, each with a request of its own; the per-connection cost of a general
+client would cause most of their delay. This client supports only a request body and a response body, on persistent
+connections, one per request in flight.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import httptools
 
-CONNECT_S = 2.0
+CONNECT_TIMEOUT_S = 2.0
 
 
 class NotConnected(Exception):
-    """Nothing was sent."""
+    """The connection failed; nothing was sent."""
 
 
 class BrokenOff(Exception):
-    """The request was sent, and no answer came."""
+    """The request was sent, but no complete response was received."""
 
 
 class Reply(NamedTuple):
@@ -39,9 +39,9 @@ class LocalHttp:
         self._open: set[_Connection] = set()
 
     async def send(self, method: str, path: str, body: bytes = b"") -> Reply:
-        """Send one request, once, and wait for its answer as long as that takes.
+        """Send one request, without retry, and wait for its response without a timeout.
 
-        Raises NotConnected where nothing was sent and BrokenOff where something was.
+        Raises NotConnected if nothing was sent, and BrokenOff if the request may have been processed.
         """
         connection = self._take_free() or await self._connect()
         try:
@@ -56,12 +56,12 @@ class LocalHttp:
     async def close(self) -> None:
         for connection in list(self._open):
             connection.end()
-        await asyncio.sleep(0)  # Their transports close in the next turn of the loop.
+        await asyncio.sleep(0)  # The transports close in the next iteration of the event loop.
 
     def _take_free(self) -> _Connection | None:
         while self._free:
             connection = self._free.pop()
-            if connection.is_quiet():
+            if connection.is_idle():
                 return connection
             connection.end()
         return None
@@ -69,12 +69,14 @@ class LocalHttp:
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(CONNECT_S):
-                _, made = await loop.create_unix_connection(lambda: _Connection(self._forget), str(self.socket_path))
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, connection = await loop.create_unix_connection(
+                    lambda: _Connection(self._forget), str(self.socket_path)
+                )
         except (OSError, TimeoutError) as error:
             raise NotConnected(str(error)) from error
-        self._open.add(made)
-        return made
+        self._open.add(connection)
+        return connection
 
     def _forget(self, connection: _Connection) -> None:
         self._open.discard(connection)
@@ -83,7 +85,7 @@ class LocalHttp:
 
 
 class _Connection(asyncio.Protocol):
-    """One exchange at a time."""
+    """A persistent connection; it carries one request at a time."""
 
     def __init__(self, on_lost: Any) -> None:
         self._on_lost = on_lost
@@ -101,10 +103,10 @@ class _Connection(asyncio.Protocol):
         self._transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head.encode("ascii"), len(body), body))
         return await self._answer
 
-    def is_quiet(self) -> bool:
-        """Tell whether the other side has neither closed nor said anything since its last answer.
+    def is_idle(self) -> bool:
+        """Check that the server has neither closed the connection nor sent data since its last response.
 
-        The event loop may not have come to it yet.
+        Polls the socket, because the event loop may not have processed such an event yet.
         """
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
@@ -121,11 +123,11 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
-            return self.end()  # Nobody asked.
+            return self.end()  # There is no request that the data could answer.
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(BrokenOff(f"what came is no answer: {error}"))
+            self._fail(BrokenOff(f"the server sent an invalid HTTP response: {error}"))
             self.end()
         return None
 

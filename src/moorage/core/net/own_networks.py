@@ -1,7 +1,7 @@
-"""Addresses that this host answers itself, read from the kernel's routing tables.
+"""IP addresses of this host, read from the kernel's routing tables.
 
-Sandboxes and the client for users' URLs use the same set: a service that listens on a public address of this machine,
-such as a database or a management port behind a firewall, is reachable from the machine itself.
+Sandboxes and the client for users' URLs block these addresses: a service on a public address of this machine, such as
+a database or a management port behind a firewall, is reachable from the machine itself.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _NLM_F_REQUEST_DUMP = 0x301
 _NLMSG_ERROR = 2
 _NLMSG_DONE = 3
 _RTA_DST = 1
-_HOST_ROUTES = {2, 3, 4}  # RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST: the kernel delivers these to itself.
+_HOST_ROUTES = {2, 3, 4}  # RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST: packets to these are delivered locally.
 
 
 def read_own_networks() -> tuple[str, ...]:
-    """List the networks, mostly single addresses, whose packets the kernel delivers to this host itself."""
+    """List the networks, mostly single addresses, whose packets the kernel delivers to this host."""
     families = (socket.AF_INET, socket.AF_INET6)
     return tuple(sorted({network for family in families for network in _local_routes(family)}))
 
 
 @dataclass(slots=True)
 class OwnNetworks:
-    """This host's own networks, read again once they are a second old: an interface may come up at any time."""
+    """Cache of this host's networks; expires after a second, because an interface may come up at any time."""
 
     read: Callable[[], tuple[str, ...]] = read_own_networks
     lifetime_s: float = 1.0
-    _known: tuple[str, ...] = ()
+    _networks: tuple[str, ...] = ()
     _read_at: float = field(default=float("-inf"))
 
     def get(self) -> tuple[str, ...]:
         if time.monotonic() - self._read_at > self.lifetime_s:
-            self._known = self.read()
+            self._networks = self.read()
             self._read_at = time.monotonic()
-        return self._known
+        return self._networks
 
 
 def _local_routes(family: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Which addresses a user may make the platform call: the rule, in one place, judged on addresses and never on names."""
+"""Policy for addresses that URLs from users may reach; it checks IP addresses, never names."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# The first kind that holds an address names it, so narrow ranges stand before wide ones. Of IPv6 only 2000::/3 is in
-# global use, and the rest is closed as a whole. The documentation ranges are left out: nobody answers there, and
-# examples are written in them.
+# The first matching range gives an address its kind, so narrow ranges come before wide ones. Only 2000::/3 of IPv6 is
+# global unicast; the rest is closed. Documentation ranges are not listed: no host uses them, and examples do.
 _KINDS: dict[str, tuple[str, ...]] = {
     "unspecified": ("0.0.0.0/32", "::/128"),
     "loopback": ("127.0.0.0/8", "::1/128"),
     "link-local": ("169.254.0.0/16", "fe80::/10"),
-    # Clouds hand their machines credentials at a link-local address. These are where they do it elsewhere: in a public
-    # range, a reserved one, the one of carrier-grade NAT, and in private ranges of IPv6.
+    # Metadata services of clouds that are not link-local: in a public range, a reserved range, the range of
+    # carrier-grade NAT, and private ranges of IPv6.
     "cloud metadata": (
         *("168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32"),
         *("fd00:ec2::/32", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128", "fd00:42::42/128"),
@@ -34,41 +33,41 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class TargetRefused(Exception):
-    """The policy forbids this URL; the message may be shown to the user who asked for it."""
+    """The policy forbids this URL; the message may be shown to the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetPolicy:
-    """Which addresses a user may make the platform call.
+    """Addresses that URLs from users may reach.
 
-    Global unicast addresses are open. Two kinds of others can be opened; the rest never is, least of all link-local
-    addresses and those at which clouds hand out their machines' credentials. Addresses of this host itself count as
-    loopback, also public ones; only the ports at which the platform serves the public are open there.
+    Global unicast addresses are open. Loopback and private addresses can be opened; all others stay closed, such as
+    link-local addresses and metadata services of clouds. All addresses of this host count as loopback, also public
+    ones; only the ports at which the platform serves the public are open there.
     """
 
     allow_loopback: bool = False  # 127.0.0.0/8 and ::1
-    allow_private: bool = False  # The operator's own networks: private ranges, and the one of carrier-grade NAT.
-    extra_blocked: tuple[str, ...] = ()  # Networks in CIDR form that stay closed whatever else is allowed.
-    public_ports: frozenset[int] = frozenset()  # Open on public addresses of this host: the platform's own sites.
+    allow_private: bool = False  # private ranges and the range of carrier-grade NAT
+    extra_blocked: tuple[str, ...] = ()  # networks in CIDR form that stay closed regardless of the other fields
+    public_ports: frozenset[int] = frozenset()  # open on public addresses of this host: the platform's own sites
 
     def __post_init__(self) -> None:
         _parse_networks(self.extra_blocked)
 
     def refusal(self, address: str, port: int | None = None, *, own: tuple[str, ...] = ()) -> str | None:
-        """Say why a connection to this IP address is refused, or None when it may be made.
+        """Return why a connection to this IP address is refused, or None if it is allowed.
 
-        Only canonical spellings are judged. Any other text is refused, because the system would resolve it once more
-        after this check. The answer does not repeat the address: a user must not read internal DNS through it. `own`
-        are the networks that this host answers itself (`kit.own_networks`).
+        Text that is not a canonical IP address is refused, because the system would resolve it again after this check.
+        The reason does not contain the address, so that users cannot read internal DNS. `own` are the networks of this
+        host (`net.own_networks`).
         """
-        return _judge(self, address, own, port in self.public_ports)
+        return _check(self, address, own, port in self.public_ports)
 
     def _allows(self, kind: str) -> bool:
         return self.allow_loopback if kind == "loopback" else self.allow_private and kind in _PRIVATE
 
 
 def block_refusal(address: str, blocked: tuple[str, ...]) -> str | None:
-    """Say why no rule may open this address: it is not one in canonical spelling, or it is in a blocked network."""
+    """Return why no rule may open this address: it is not canonical, or it is in a blocked network."""
     try:
         ip = ip_address(address)
     except ValueError:
@@ -80,8 +79,8 @@ def block_refusal(address: str, blocked: tuple[str, ...]) -> str | None:
     return None
 
 
-@lru_cache(maxsize=4096)  # The same few addresses are judged at every check of every monitor.
-def _judge(policy: TargetPolicy, address: str, own: tuple[str, ...], is_public_port: bool) -> str | None:
+@lru_cache(maxsize=4096)  # Every check of every monitor passes the same few addresses.
+def _check(policy: TargetPolicy, address: str, own: tuple[str, ...], is_public_port: bool) -> str | None:
     if blocked := block_refusal(address, policy.extra_blocked):
         return blocked
     ip = ip_address(address)
@@ -94,8 +93,8 @@ def _judge(policy: TargetPolicy, address: str, own: tuple[str, ...], is_public_p
 
 
 def _is_in(ip: Address, cidrs: tuple[str, ...]) -> bool:
-    """Tell whether an address, or the IPv4 address that it wraps, is in one of the networks."""
-    return any(face in network for face in _faces(ip) for network in _parse_networks(cidrs))
+    """Check whether an address, or the IPv4 address embedded in it, is in one of the networks."""
+    return any(form in network for form in _forms(ip) for network in _parse_networks(cidrs))
 
 
 @lru_cache(maxsize=64)
@@ -104,19 +103,19 @@ def _parse_networks(cidrs: tuple[str, ...]) -> tuple[Network, ...]:
 
 
 def _tunnelled(ip: Address) -> IPv4Address | None:
-    """Find the IPv4 address that a NAT64 or 6to4 gateway would turn this address into."""
+    """Return the IPv4 address that a NAT64 or 6to4 gateway translates this address to."""
     if isinstance(ip, IPv4Address):
         return None
     return IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else ip.sixtofour
 
 
-def _faces(ip: Address) -> tuple[Address, ...]:
+def _forms(ip: Address) -> tuple[Address, ...]:
     inner = (ip.ipv4_mapped if isinstance(ip, IPv6Address) else None) or _tunnelled(ip)
     return (ip, inner) if inner else (ip,)
 
 
 def _classify(ip: Address) -> str | None:
-    """Name the special range an address belongs to; None stands for global unicast."""
+    """Return the kind of the special range of an address; None means global unicast."""
     if isinstance(ip, IPv6Address) and ip.ipv4_mapped:
         return _classify(ip.ipv4_mapped)
     if inner := _tunnelled(ip):

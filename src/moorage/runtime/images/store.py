@@ -368,7 +368,7 @@ def _size_of(root: Path) -> tuple[int, int]:
     sizes: dict[int, int] = {}
     for entry in folders.walk(root, is_lenient=True):
         info = entry.stat(follow_symlinks=False)
-        sizes[info.st_ino] = max(info.st_blocks * folders.BLOCK, folders.LEAST)
+        sizes[info.st_ino] = max(info.st_blocks * folders.BLOCK_BYTES, folders.MIN_ENTRY_BYTES)
     return sum(sizes.values()), len(sizes)
 
 

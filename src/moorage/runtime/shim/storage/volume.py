@@ -110,11 +110,11 @@ async def used_bytes(folder: str, note: Callable[[os.stat_result], None] = lambd
     """Return what the names in a folder take on disk, letting others have their turn meanwhile."""
     used, top = 0, folder.rstrip("/").count("/")
     for number, entry in enumerate(folders.walk(folder, is_lenient=True)):
-        if entry.path.count("/") - top > folders.DEEPEST:
-            return folders.ENDLESS
+        if entry.path.count("/") - top > folders.MAX_DEPTH:
+            return folders.ENDLESS_BYTES
         with contextlib.suppress(OSError):
             found = entry.stat(follow_symlinks=False)
-            used += max(found.st_blocks * folders.BLOCK, folders.LEAST)
+            used += max(found.st_blocks * folders.BLOCK_BYTES, folders.MIN_ENTRY_BYTES)
             note(found)
         if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
             await asyncio.sleep(0)
