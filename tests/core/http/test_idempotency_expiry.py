@@ -73,7 +73,7 @@ async def test_a_start_releases_the_claims_of_the_process_before_where_the_store
 async def test_a_claim_at_work_outlasts_its_lease(
     yard: Yard, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(once, "RENEW_S", 0.01)
+    monkeypatch.setattr(once, "LEASE_RENEWAL_INTERVAL_S", 0.01)
     other = Yard(yard.router, lab(db, yard.router))
     first = asyncio.create_task(yard.order("/v1/slow-outside"))
     await yard.started.wait()

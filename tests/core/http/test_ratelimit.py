@@ -92,7 +92,7 @@ def test_a_window_that_began_anew_outlives_those_that_began_before_it() -> None:
 
 @pytest.mark.boundary("stranger-to-platform", "The memory of the rate limit is bounded, however many addresses call.")
 def test_a_flood_of_addresses_takes_no_more_windows_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ratelimit, "MOST_KEYS", 100)
+    monkeypatch.setattr(ratelimit, "MAX_KEYS", 100)
     limiter = RateLimiter(1, Ticks())
 
     for number in range(1000):

@@ -1,4 +1,4 @@
-"""What goes out: the envelope, errors in it, and the headers that every answer carries."""
+"""Responses of the API: envelope, errors, and common headers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATUS = {
 Headers = list[tuple[bytes, bytes]]
 encode = msgspec.json.Encoder().encode
 
-# Nothing here is meant for a cache, a frame or a sniffing browser.
+# Responses are not cached, framed or sniffed.
 SECURITY: Headers = [
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -33,14 +33,14 @@ SECURITY: Headers = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 ]
 HSTS = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
-DEPRECATED = (b"deprecation", b"@1767225600")  # since the beginning of 2026, when the API was first described
+DEPRECATED = (b"deprecation", b"@1767225600")  # 2026-01-01, the date of the first API description
 JSON = (b"content-type", b"application/json")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 @dataclass(slots=True)
 class Answer:
-    """A whole answer, as bytes."""
+    """A complete response."""
 
     status: int
     body: bytes
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Stream:
-    """An answer that is sent as it comes."""
+    """A response whose body is sent in chunks as they become available."""
 
     chunks: AsyncIterator[bytes]
     headers: Headers = field(default_factory=list)
@@ -67,7 +67,7 @@ def plain_json(data: Any, status: int = 200) -> Answer:
 
 
 def plain_text(text: str, status: int = 200, headers: Headers | None = None) -> Answer:
-    """Return a text for programs that show what they get to a person, such as git."""
+    """Return plain text for clients that print the body, such as git."""
     return Answer(status, f"{text}\n".encode(), [TEXT, *(headers or [])])
 
 

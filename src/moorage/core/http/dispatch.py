@@ -1,13 +1,14 @@
-"""From a request to an answer: the one place where the order of checks stands.
+"""ASGI application of the API: checks each request in a fixed order, then runs its handler.
 
-    rate limit, unknown path, credential, suspension, organization, card wall, role floor, then the route's own
-    validation, then the handler in its unit of work
+    rate limit, unknown path, credential, suspension, organization, payment method (card wall), minimum role, then the
+    route's own validation, then the handler in its unit of work
 
-Reads run in one unit, gate included. Writes pass the gate first, so that no body is read for a stranger.
+Reads run in one unit of work, including the gate. Writes pass the gate first, so that the body of an unauthorized
+request is not read.
 
-A request without a credential, or to a route that needs none, counts against the client's address before anything
-else. A credential has to be looked up first: the gate then counts the token if it is valid and the address if not, and
-a client that is over its limit gets 429 in both cases.
+A request without a credential, or to a public route, first counts against the client's address. A credential is looked
+up first: the gate counts a valid token, or the address if the token is invalid. A client over its limit gets 429 in
+both cases.
 """
 
 from __future__ import annotations
@@ -41,44 +42,44 @@ from moorage.errors import BadRequest, DiskFull, Internal, MoorageError, NotFoun
 
 
 class Ask(NamedTuple):
-    """What a request says about who sends it, for which organization."""
+    """The credential of a request, and the organization that it names."""
 
     token: str | None
     organization: str | None  # header, else query
     path_organization: str | None
-    client: str | None = None  # the address that the request came from
-    count_request: Callable[[bool], None] = uncounted  # takes whether the credential is valid; raises RateLimited
+    client: str | None = None  # address of the client
+    count_request: Callable[[bool], None] = uncounted  # argument: is the credential valid; raises RateLimited
 
 
 class Gate(Protocol):
-    """Decides who passes; identity/ provides it."""
+    """Authenticates and authorizes callers; implemented by `accounts/identity`."""
 
     def admit(self, tx: Tx, route: Route, ask: Ask) -> Any:
-        """Return the caller, or raise the error that the order of checks comes to first.
+        """Return the caller, or raise the error of the first check that fails.
 
-        Calls `ask.count_request` once it is known whether the credential is valid, before any other check.
+        Calls `ask.count_request` right after the look-up of the credential, before any other check.
         """
         ...
 
     def check_again(self, tx: Tx, route: Route, ask: Ask, caller: Any) -> None:
-        """Raise where a caller that was admitted would not be admitted now, or only in a lower role."""
+        """Raise if an admitted caller would not be admitted now, or only in a lower role."""
         ...
 
     async def passed(self, db: Database, caller: Any) -> None:
-        """Note that a caller was let in; runs beside the request and may write."""
+        """Record the use of a credential; runs in the background and may write."""
         ...
 
 
 class Mount(NamedTuple):
-    """Everything below a path, whatever the method, answered by one handler in its own way.
+    """A handler for all methods and paths below a prefix.
 
-    It reads the body itself before it answers, decides itself who may, and sets the request's caller. Its clients may
-    send the token as the password of Basic credentials. None means that there is nothing at the path.
+    The handler reads the body, authorizes the request and sets its caller itself. Clients may send the token as the
+    password of Basic credentials. The handler returns None if the path does not exist.
     """
 
     path: str  # ends with a slash
     handle: Callable[[Request], Awaitable[Answer | Stream | None]]
-    is_counted: bool = True  # against the rate limit
+    is_counted: bool = True  # by the rate limit
 
 
 class Dispatcher:
@@ -107,9 +108,9 @@ class Dispatcher:
         self.mounts = tuple(mounts)
         self._timeout_s = settings.body_timeout_s
         self._trusted = proxies.networks(settings.trusted_proxies)
-        # Stores that can read within the event loop offer this; others read in a thread.
+        # Defined by databases that can read in the event loop; others read in a thread.
         self._peek_now: Any = getattr(db, "peek_now", None)
-        self._at_work: set[tuple[int, str, str, str]] = set()
+        self._keys_in_use: set[tuple[int, str, str, str]] = set()
         self._background: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
@@ -125,42 +126,42 @@ class Dispatcher:
 
     async def _serve(self, request: Request, send: Send) -> None:
         started = time.perf_counter()
-        found = None if "\x00" in request.path else self.tree.find(request.method, request.path)
-        route = found[0] if found else None
-        mount = None if found else self._mount(request.path)
+        match = None if "\x00" in request.path else self.tree.find(request.method, request.path)
+        route = match[0] if match else None
+        mount = None if match else self._find_mount(request.path)
         try:
             self._count(request, route, mount)
-            answer = await self._answer(request, *found) if found else await self._unknown(request, mount)
+            answer = await self._answer(request, *match) if match else await self._answer_unrouted(request, mount)
         except ClientGone:
             return
-        except Exception as error:  # noqa: BLE001 - the HTTP edge: whatever it is, the client gets the envelope
-            answer = self._refusal(request, error)
+        except Exception as error:  # noqa: BLE001 - every error is answered in the envelope
+            answer = self._error_answer(request, error)
         await self.sender.send(send, request, answer)
         self.telemetry.request(request, route or mount, answer.status, time.perf_counter() - started)
 
     def answer_now(self, scope: dict[str, Any]) -> bool:
-        """Answer a point read within this call, without a task of its own; the server asks here first.
+        """Answer a point read within this call, without a task; the server tries this first.
 
-        Return False, having done nothing, for every other request.
+        Returns False without any effect for every other request.
         """
-        found = self.tree.find("GET", scope["path"]) if scope["method"] == "GET" else None
-        if found is None or not found[0].point or self._peek_now is None or "\x00" in scope["path"]:
+        match = self.tree.find("GET", scope["path"]) if scope["method"] == "GET" else None
+        if match is None or not match[0].point or self._peek_now is None or "\x00" in scope["path"]:
             return False
         started = time.perf_counter()
         request = Request(scope, None, self._timeout_s)
         if not self.sender.may_send_now(request):
             return False
-        route, values = found
+        route, values = match
         try:
             self._count(request, route)
             answer = self._read_now(request, route, values)
-        except Exception as error:  # noqa: BLE001 - the HTTP edge: whatever it is, the client gets the envelope
-            answer = self._refusal(request, error)
+        except Exception as error:  # noqa: BLE001 - every error is answered in the envelope
+            answer = self._error_answer(request, error)
         self.sender.send_now(request, answer)
         self.telemetry.request(request, route, answer.status, time.perf_counter() - started)
         return True
 
-    def _refusal(self, request: Request, error: Exception) -> Answer:
+    def _error_answer(self, request: Request, error: Exception) -> Answer:
         if (isinstance(error, Internal) or not isinstance(error, MoorageError)) and disk.is_full(error):
             self.telemetry.log.error("the disk is full", path=request.path, why=str(error), trace_id=request.trace_id)
             error = DiskFull()
@@ -170,14 +171,14 @@ class Dispatcher:
         return failure(Internal("Something went wrong on our side; try again"), request.trace_id)
 
     async def close(self) -> None:
-        """Let what runs beside requests come to its end; after this the store may be closed."""
+        """Wait for background tasks; after this the database may be closed."""
         await asyncio.gather(*self._background, return_exceptions=True)
 
-    def _mount(self, path: str) -> Mount | None:
+    def _find_mount(self, path: str) -> Mount | None:
         return next((mount for mount in self.mounts if path.startswith(mount.path)), None)
 
     def _count(self, request: Request, route: Route | None, mount: Mount | None = None) -> None:
-        """Count a request against the client's address, or leave that to the gate; raises RateLimited."""
+        """Count a request against the client's address, or defer that to the gate; raises RateLimited."""
         if self._trusted:
             request.client = proxies.client_of(request.client, request.header(b"x-forwarded-for"), self._trusted)
         request.token = token = _token(request, route, mount)
@@ -188,29 +189,29 @@ class Dispatcher:
         if token is None or (mount is None and (route is None or route.scope is Scope.PUBLIC)):
             request.count_request(False)
         elif (reset := self.limiter.find_spent(token)) is not None:
-            # Needs no look-up: the token was valid a moment ago, and has used its window up.
-            self._refuse_more(request, reset)
+            # No look-up needed: the token was valid in this window and is over its limit.
+            self._refuse_rate(request, reset)
 
     def _count_credential(self, request: Request, is_valid: bool) -> None:
-        """Count a request, once: against its token if that is valid, else against the client's address."""
+        """Count a request once: against its token if that is valid, else against the client's address."""
         if request.counted is not None:
             return
         token = request.token if is_valid else None
         key = token_key(token) if token is not None else address_key(request.client)
         may, left, reset = self.limiter.count(key, token)
         if not may:
-            self._refuse_more(request, reset)
+            self._refuse_rate(request, reset)
         request.counted = Counted(self.limiter.limit, left, reset, may)
 
-    def _refuse_more(self, request: Request, reset: int) -> NoReturn:
+    def _refuse_rate(self, request: Request, reset: int) -> NoReturn:
         request.counted = Counted(self.limiter.limit, 0, reset, may=False)
         raise RateLimited("Too many requests")
 
-    async def _unknown(self, request: Request, mount: Mount | None) -> Answer | Stream:
+    async def _answer_unrouted(self, request: Request, mount: Mount | None) -> Answer | Stream:
         if mount is not None and "\x00" not in request.path:
             answer = await mount.handle(request)
-            request.count_request(False)  # Where the mount asked no gate, the token is only a claim.
-            self._note(request.caller)
+            request.count_request(False)  # Without a gate check the token is unverified.
+            self._record_use(request.caller)
             if answer is not None:
                 return answer
         if request.method == "OPTIONS" and (allowed := self.cors.preflight(request, self.tree.methods(request.path))):
@@ -229,21 +230,21 @@ class Dispatcher:
         if self._needs_no_store(route) or (route.point and self._peek_now is not None):
             return self._read_now(request, route, values)
         answer = await self.db.read(self._read_unit(request, route, values))
-        self._note(request.caller)
+        self._record_use(request.caller)
         return answer
 
     def _read_now(self, request: Request, route: Route, values: list[str]) -> Answer:
         if self._needs_no_store(route):
             return encode(route, route.handler(**self._arguments(request, route, values)))
         answer: Answer = self._peek_now(self._read_unit(request, route, values))
-        self._note(request.caller)
+        self._record_use(request.caller)
         return answer
 
     def _needs_no_store(self, route: Route) -> bool:
         return route.scope is Scope.PUBLIC and "tx" not in route.wants
 
     def _read_unit(self, request: Request, route: Route, values: list[str]) -> Callable[[Tx], Answer]:
-        """Return the unit of a read: the gate and the handler see the same moment."""
+        """Return the unit of work of a read: the gate and the handler share one snapshot."""
         ask = self._ask(request, route, values)
 
         def unit(tx: Tx) -> Answer:
@@ -257,14 +258,13 @@ class Dispatcher:
         raw = await request.body(route.body_limit)
 
         def unit(tx: Tx) -> Answer:
-            given = self._arguments(request, route, values, tx=tx, body=raw)
-            return encode(route, route.handler(**given))
+            return encode(route, route.handler(**self._arguments(request, route, values, tx=tx, body=raw)))
 
         claim = self._claim(request, route, raw)
         write = Write(self.db, request, route, claim)
         if claim is None:
             return await write(unit)
-        with self._alone(claim):
+        with self._hold_key(claim):
             try:
                 return await write(unit)
             except Replay as replay:
@@ -281,12 +281,11 @@ class Dispatcher:
             raw = await request.body(route.body_limit) if reads else b""
             claim = self._claim(request, route, form.fingerprint if form else raw) if route.is_write else None
             write = Write(self.db, request, route, claim)
-            given = {"form": form, "write": write}
-            call = functools.partial(self._call, request, route, ask, values, raw, given)
+            call = functools.partial(self._call, request, route, ask, values, raw, {"form": form, "write": write})
             if claim is None:
                 answer: Answer | Stream = await call()
                 return answer
-            with self._alone(claim):
+            with self._hold_key(claim):
                 return await (write.run(call) if "write" in route.wants else write.run_outside(call))
         finally:
             if form:
@@ -295,37 +294,37 @@ class Dispatcher:
     async def _call(
         self, request: Request, route: Route, ask: Ask, values: list[str], raw: bytes, offered: dict[str, Any]
     ) -> Any:
-        given = self._arguments(request, route, values, body=raw)
-        given |= {name: value for name, value in offered.items() if name in route.wants}
-        result = await route.handler(**given)
+        arguments = self._arguments(request, route, values, body=raw)
+        arguments |= {name: value for name, value in offered.items() if name in route.wants}
+        result = await route.handler(**arguments)
         if isinstance(result, EventStream) and request.caller is not None:
             result.recheck.check = functools.partial(self._check_again, request, route, ask)
             result.pace.reserve = functools.partial(self.slots.reserve, request.caller.org_id)
         return result if isinstance(result, Stream) else encode(route, result)
 
     def _take_slot(self, request: Request) -> None:
-        """Count an event stream that is about to open, until its request ends; raises RateLimited."""
+        """Count an event stream as open until its request ends; raises RateLimited."""
         try:
             request.release = self.slots.take(request.token or "", request.caller.org_id)
         except RateLimited:
             if request.counted is not None:
-                request.counted = request.counted._replace(may=False)  # So that the answer carries `Retry-After`.
+                request.counted = request.counted._replace(may=False)  # adds `Retry-After` to the answer
             raise
 
     async def _check_again(self, request: Request, route: Route, ask: Ask) -> None:
-        """Raise where a stream that is open could not be opened now."""
+        """Raise if the caller could not open the stream now."""
         await self.db.peek(lambda tx: self.gate.check_again(tx, route, ask, request.caller))
 
     @contextlib.contextmanager
-    def _alone(self, claim: idempotency.Claim) -> Iterator[None]:
-        """Hold the key within this process; raises Conflict where another request of it does."""
-        if claim.place in self._at_work:
-            raise idempotency.still_at_work()
-        self._at_work.add(claim.place)
+    def _hold_key(self, claim: idempotency.Claim) -> Iterator[None]:
+        """Hold the key within this process; raises Conflict if another request holds it."""
+        if claim.place in self._keys_in_use:
+            raise idempotency.in_progress()
+        self._keys_in_use.add(claim.place)
         try:
             yield
         finally:
-            self._at_work.discard(claim.place)
+            self._keys_in_use.discard(claim.place)
 
     def _claim(self, request: Request, route: Route, raw: bytes) -> idempotency.Claim | None:
         key = request.header(b"idempotency-key")
@@ -343,7 +342,7 @@ class Dispatcher:
     async def _pass_gate(self, request: Request, route: Route, ask: Ask) -> None:
         if route.scope is not Scope.PUBLIC:
             request.caller = await self.db.peek(lambda tx: self._admit(tx, route, ask))
-            self._note(request.caller)
+            self._record_use(request.caller)
 
     def _admit(self, tx: Tx, route: Route, ask: Ask) -> Any:
         if route.scope is Scope.PUBLIC:
@@ -352,7 +351,7 @@ class Dispatcher:
             raise Unauthorized("A bearer token is needed")
         return self.gate.admit(tx, route, ask)
 
-    def _note(self, caller: Any) -> None:
+    def _record_use(self, caller: Any) -> None:
         if caller is not None and caller.is_first_use:
             task = asyncio.get_running_loop().create_task(self.gate.passed(self.db, caller))
             self._background.add(task)
@@ -368,25 +367,25 @@ class Dispatcher:
     def _arguments(
         self, request: Request, route: Route, values: list[str], *, tx: Tx | None = None, body: bytes = b""
     ) -> dict[str, Any]:
-        """Validate and return what the handler asked for; a path parameter that names nothing is a 404."""
-        given: dict[str, Any] = {}
+        """Validate and return the arguments of the handler; an invalid path parameter is a 404."""
+        arguments: dict[str, Any] = {}
         for (name, parse), text in zip(route.params, values, strict=True):
             value = parse(text)
             if value is None:
                 raise NotFound("There is nothing at this address")
             if name in route.wants:
-                given[name] = value
+                arguments[name] = value
         if "tx" in route.wants:
-            given["tx"] = tx
+            arguments["tx"] = tx
         if "caller" in route.wants:
-            given["caller"] = request.caller
+            arguments["caller"] = request.caller
         if "request" in route.wants:
-            given["request"] = request
+            arguments["request"] = request
         if route.query is not None:
-            given["query"] = validate(route.query, request.query())
+            arguments["query"] = validate(route.query, request.query())
         if route.body is not None:
-            given["body"] = _read_body(request, route, body)
-        return given
+            arguments["body"] = _read_body(request, route, body)
+        return arguments
 
 
 def _token(request: Request, route: Route | None, mount: Mount | None) -> str | None:

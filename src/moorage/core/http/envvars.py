@@ -1,4 +1,4 @@
-"""Environment variables as users send and read them: the same for every feature that has some."""
+"""Schemas of environment variables and secrets, shared by all products."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from moorage.core.http.models import Input, Output, optional
 ENV_BYTES = 64 * 1024
 
 
-def _usable(name: str) -> str:
+def _check_name(name: str) -> str:
     if "=" in name or "\x00" in name:
         raise ValueError("must not contain `=` or a NUL character")
     return name
 
 
-EnvName = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_usable)]
+EnvName = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_check_name)]
 
 
 class EnvVar(Input):
@@ -29,7 +29,7 @@ class EnvVar(Input):
 
 
 class SecretUpsert(Input):
-    """A secret to keep; without a value, with the one that it has."""
+    """A secret to set; without a value it keeps the stored one."""
 
     name: EnvName
     value: str = optional()
@@ -57,17 +57,17 @@ V = TypeVar("V", EnvVar, SecretUpsert)
 
 
 def check_env(env: list[V]) -> list[V]:
-    """Refuse names that are there twice, and more than a process can be started with."""
+    """Refuse duplicate names, and more bytes than an environment may have."""
     seen: set[str] = set()
-    wrong: list[InitErrorDetails] = []
+    errors: list[InitErrorDetails] = []
     for index, item in enumerate(env):
         if item.name in seen:
             text = PydanticCustomError("value_error", "is there twice")
-            wrong.append(InitErrorDetails(type=text, loc=(index, "name"), input=item.name))
+            errors.append(InitErrorDetails(type=text, loc=(index, "name"), input=item.name))
         seen.add(item.name)
-    if wrong:
-        # The list itself is fine: the error belongs to the name that comes second.
-        raise ValidationError.from_exception_data("env", wrong)
+    if errors:
+        # Reported at the name of the duplicate, not at the list.
+        raise ValidationError.from_exception_data("env", errors)
     if sum(len(item.name.encode()) + len((item.value or "").encode()) for item in env) > ENV_BYTES:
         raise ValueError(f"should have at most {ENV_BYTES // 1024} KB in all")
     return env
@@ -78,7 +78,7 @@ SecretSet = Annotated[list[SecretUpsert], AfterValidator(check_env)]
 
 
 def env_text(env: Sequence[EnvVar]) -> str:
-    """Return variables as the store keeps them."""
+    """Encode variables for the database."""
     return msgspec.json.encode([{"name": item.name, "value": item.value} for item in env]).decode()
 
 

@@ -1,4 +1,4 @@
-"""Multipart uploads: files stream to disk under a hash, fields are texts, and nothing passes the limit."""
+"""Multipart uploads: files are streamed to disk and hashed, fields are texts, sizes are limited."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class Form:
 
     @property
     def fingerprint(self) -> bytes:
-        """What makes two uploads the same, whatever boundary their clients chose."""
+        """Identify the content of an upload, independent of its multipart boundary."""
         files = [(name, file.sha256) for name, file in sorted(self.files.items())]
         return msgspec.json.encode([sorted(self.fields.items()), files])
 
     def discard(self) -> None:
-        """Remove the files that no handler moved away."""
+        """Delete the files that no handler moved."""
         for file in self.files.values():
             file.path.unlink(missing_ok=True)
 
 
 async def read(request: Request, upload: Upload, settings: Settings) -> Form:
-    """Read a multipart body; raises BadRequest or DiskFull, and leaves no file behind when it does."""
+    """Read a multipart body; raises BadRequest or DiskFull after deleting its files."""
     kind, options = parse_options_header(request.headers.get(b"content-type", ""))
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
@@ -73,7 +73,7 @@ async def read(request: Request, upload: Upload, settings: Settings) -> Form:
                 check(more_bytes=len(chunk))
             parser.write(chunk)
         parser.finalize()
-        return reader.finished()
+        return reader.finish()
     except FormParserError:
         reader.abandon()
         raise BadRequest("The body is not valid multipart/form-data") from None
@@ -83,7 +83,7 @@ async def read(request: Request, upload: Upload, settings: Settings) -> Form:
 
 
 async def _chunks(request: Request, upload: Upload) -> AsyncIterator[bytes]:
-    """Yield the body; one that is too large is answered as the file that it most likely is."""
+    """Yield the body; an error for a body that is too large names the first file of the form."""
     try:
         async for chunk in request.chunks(upload.max_bytes + MAX_FIELD_BYTES):
             yield chunk
@@ -96,7 +96,7 @@ def _too_large(name: str, upload: Upload) -> BadRequest:
 
 
 class _Reader:
-    """Collects the parts that the parser announces."""
+    """Collects the parts of a form through callbacks of the parser."""
 
     def __init__(self, upload: Upload, folder: Path) -> None:
         self.upload = upload
@@ -116,8 +116,8 @@ class _Reader:
     def callbacks(self) -> Any:
         return {
             "on_part_begin": self.part_begin,
-            "on_header_field": lambda data, start, end: self._grow("header_name", data[start:end]),
-            "on_header_value": lambda data, start, end: self._grow("header_value", data[start:end]),
+            "on_header_field": lambda data, start, end: self._append("header_name", data[start:end]),
+            "on_header_value": lambda data, start, end: self._append("header_value", data[start:end]),
             "on_header_end": self.header_end,
             "on_headers_finished": self.headers_finished,
             "on_part_data": self.part_data,
@@ -142,7 +142,7 @@ class _Reader:
             raise BadRequest("The form has a part without a name, or a name twice")
         self.text = bytearray()
         is_file = b"filename" in options
-        # A file that nobody asked for is ignored, as any unknown field is.
+        # An undeclared file is ignored like any unknown field.
         self.ignored = is_file and self.name not in self.upload.files
         if is_file and not self.ignored:
             self._open(options[b"filename"].decode("utf-8", "replace"))
@@ -179,14 +179,14 @@ class _Reader:
             raise bad_field(self.name, problem)
         self.form.fields[self.name] = text
 
-    def finished(self) -> Form:
+    def finish(self) -> Form:
         if not self.ended:
             raise BadRequest("The body is not valid multipart/form-data: it ends early")
         return self.form
 
     def abandon(self) -> None:
         if self.file is not None:
-            with contextlib.suppress(OSError):  # What is buffered cannot be written to a full disk; it goes anyway.
+            with contextlib.suppress(OSError):  # A full disk fails the flush.
                 self.file.close()
         self.form.discard()
 
@@ -196,11 +196,11 @@ class _Reader:
         self.hash = hashlib.sha256()
         self.form.files[self.name] = UploadedFile(Path(name), filename, 0, "")
 
-    def _grow(self, attribute: str, data: bytes) -> None:
-        grown = getattr(self, attribute) + data
-        if len(grown) > 8192:
+    def _append(self, attribute: str, data: bytes) -> None:
+        value = getattr(self, attribute) + data
+        if len(value) > 8192:
             raise BadRequest("A header of the form is too long")
-        setattr(self, attribute, grown)
+        setattr(self, attribute, value)
 
     def _end(self) -> None:
         self.ended = True

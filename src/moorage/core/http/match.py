@@ -1,4 +1,4 @@
-"""Finding the route of a path: a tree of segments, so the cost does not grow with the number of routes."""
+"""Route matching by a tree of path segments; its cost does not depend on the number of routes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RouteTree:
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
         self._root = _Node()
-        self._fixed: dict[tuple[str, str], Route] = {}  # paths without parameters: one look
+        self._fixed: dict[tuple[str, str], Route] = {}  # paths without parameters, found by one look-up
         self._fixed_paths: set[str] = set()
         for route in self.routes:
             self._add(route)
@@ -30,11 +30,11 @@ class RouteTree:
         if fixed is not None:
             return fixed, []
         if path in self._fixed_paths:
-            return None  # With another method it is this path still, and no name that would fit a parameter.
+            return None  # A fixed path with another method must not match a parameter.
         return _walk(self._root, path.split("/"), 1, [], method)
 
     def methods(self, path: str) -> set[str]:
-        """Return the methods a path has, for a CORS preflight."""
+        """Return the methods of a path, for a CORS preflight."""
         return {method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if self.find(method, path)}
 
     def _add(self, route: Route) -> None:
@@ -61,8 +61,8 @@ def _walk(node: _Node, parts: list[str], at: int, values: list[str], method: str
         return (route, values) if route else None
     part = parts[at]
     fixed = node.fixed.get(part)
-    if fixed is not None and (found := _walk(fixed, parts, at + 1, values, method)):
-        return found
+    if fixed is not None and (match := _walk(fixed, parts, at + 1, values, method)):
+        return match
     if node.any is not None and part:
         return _walk(node.any, parts, at + 1, [*values, part], method)
     return None

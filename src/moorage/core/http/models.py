@@ -1,7 +1,8 @@
-"""The bases of what comes in and goes out.
+"""Base classes of request and response schemas.
 
-`Input` and `QueryInput` are pydantic models: all field errors at once, keyed as the client wrote them. `Output` is a
-msgspec struct: encoding is where a read spends its time. camelCase exists only in these classes' wire names.
+`Input` and `QueryInput` are pydantic models: they report all field errors at once, keyed by the names that the client
+sent. `Output` is a msgspec struct, because encoding dominates the time of a read. camelCase exists only in the wire
+names of these classes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ M = TypeVar("M", bound=BaseModel)
 class Input(BaseModel):
     """A JSON body: strict types, unknown fields ignored."""
 
-    # Built by the first request that needs it: few processes see a request of every kind.
+    # The validator is built by the first request that needs it; most processes never need all of them.
     model_config = ConfigDict(strict=True, alias_generator=to_camel, extra="ignore", frozen=True, defer_build=True)
 
     def sent(self) -> dict[str, Any]:
@@ -31,23 +32,23 @@ class Input(BaseModel):
 
 
 class SnakeInput(Input):
-    """A JSON body whose wire names are written with underscores."""
+    """A JSON body with snake_case wire names."""
 
     model_config = ConfigDict(alias_generator=None)
 
 
 class QueryInput(BaseModel):
-    """A query: texts, read as what the field says."""
+    """A query string; its texts are converted to the types of the fields."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True, defer_build=True)
 
 
 class Output(msgspec.Struct, rename="camel", frozen=True):
-    """A part of an answer."""
+    """An object in a response."""
 
 
 def optional(**options: Any) -> Any:
-    """A field that may be left out but, if sent, must be of its type: null is not "left out"."""
+    """Declare a field that may be missing but, if sent, must be of its type; null is refused."""
     return Field(default=None, json_schema_extra=_without_default, **options)
 
 
@@ -75,19 +76,19 @@ def validate(model: type[M], value: Any) -> M:
 
 
 def field_messages(error: ValidationError, value: Any) -> dict[str, str]:
-    """Return a message for each bad field of what the client sent."""
+    """Return a message for each invalid field of the client's input."""
     fields: dict[str, str] = {}
     for item in error.errors(include_url=False, include_input=False):
-        location = _as_sent(item["loc"], value, item["type"])
+        location = _client_location(item["loc"], value, item["type"])
         if item["type"] in _TAGS:
-            # Which of several objects it is, is said by one of their fields: that one is wrong or missing.
+            # The discriminator field of the union is invalid or missing.
             location = (*location, item["ctx"]["discriminator"].strip("'"))
         fields.setdefault(field_name(location), _message(item))
     return fields
 
 
-def _as_sent(location: tuple[str | int, ...], value: Any, kind: str) -> tuple[str | int, ...]:
-    """Leave out of a location what only pydantic names: which of several types it tried."""
+def _client_location(location: tuple[str | int, ...], value: Any, kind: str) -> tuple[str | int, ...]:
+    """Remove the parts of a location that pydantic adds: the member of a union that it tried."""
     parts: list[str | int] = []
     for part in location:
         if isinstance(value, dict) and (part in value or (kind == "missing" and part == location[-1])):
@@ -101,7 +102,7 @@ def _as_sent(location: tuple[str | int, ...], value: Any, kind: str) -> tuple[st
 
 
 def field_name(location: tuple[str | int, ...]) -> str:
-    """Write a location as a client would: `autoScaling.minReplicas`, `env[0].name`."""
+    """Format a location for clients: `autoScaling.minReplicas`, `env[0].name`."""
     name = ""
     for part in location:
         name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
@@ -126,8 +127,8 @@ _MESSAGES = {
 
 
 def _message(item: Any) -> str:
-    if known := _MESSAGES.get(item["type"]):
-        return known
+    if message := _MESSAGES.get(item["type"]):
+        return message
     if item["type"] == "union_tag_invalid":
         return f"should be one of {item['ctx']['expected_tags']}"
     text = str(item["msg"]).removeprefix("Value error, ")
@@ -136,7 +137,7 @@ def _message(item: Any) -> str:
 
 
 def query_values(text: str) -> dict[str, str]:
-    """Read a query string; a repeated name keeps its last value, as a form would."""
+    """Parse a query string; the last value of a repeated name wins."""
     from urllib.parse import parse_qsl
 
     try:

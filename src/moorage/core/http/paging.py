@@ -1,7 +1,7 @@
 """Pages and signed cursors.
 
-A cursor holds where the last page ended, for which list and organization, under a signature: one that was altered, or
-made for another list, is refused.
+A cursor contains the end position of the last page. Its signature covers the list and the organization, so an altered
+cursor or a cursor of another list is refused.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ class CursorPage(Output, Generic[T], frozen=True):
 
 
 def cut(
-    key: bytes, place: str, found: list[R], limit: int, position_of: Callable[[R], int]
+    key: bytes, place: str, rows: list[R], limit: int, position_of: Callable[[R], int]
 ) -> tuple[list[R], str | None]:
-    """Return a page of what was found, which may be one more than fits, and the cursor of the next one."""
-    page = found[:limit]
-    return page, make_cursor(key, place, [position_of(page[-1])]) if len(found) > limit else None
+    """Return the first `limit` rows, and the cursor of the next page if there are more rows."""
+    page = rows[:limit]
+    return page, make_cursor(key, place, [position_of(page[-1])]) if len(rows) > limit else None
 
 
 def make_cursor(key: bytes, place: str, position: list[Any]) -> str:
-    """Return the cursor that continues after `position`; `place` names the list and its organization."""
+    """Return the cursor that continues after `position`; `place` identifies the list and organization."""
     body = base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
     return f"{body}.{sign(key, f'{place}|{body}'.encode())[:22]}"
 
 
 def read_cursor(key: bytes, place: str, cursor: str | None) -> list[Any] | None:
-    """Return the position a cursor stands for, or None without one; raises BadRequest on the field `cursor`."""
+    """Return the position of a cursor, or None without one; raises BadRequest on the field `cursor`."""
     if cursor is None:
         return None
     body, _, signature = cursor.partition(".")
@@ -75,6 +75,6 @@ def read_cursor(key: bytes, place: str, cursor: str | None) -> list[Any] | None:
 
 
 def verify_short(key: bytes, message: bytes, signature: str) -> bool:
-    """Check a signature cut to 22 characters (132 bits), which is what a cursor carries."""
+    """Check the signature of a cursor, which is truncated to 22 characters (132 bits)."""
     full = sign(key, message)
     return len(signature) == 22 and verify(key, message, signature + full[22:])

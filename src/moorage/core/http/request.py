@@ -1,4 +1,4 @@
-"""A request as the dispatcher and async handlers see it."""
+"""A request of the API, for the dispatcher and async handlers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from moorage.core.kit.ids import new_trace_id
 from moorage.errors import BadRequest
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-# Only these headers are looked at, so only these are kept.
-_WANTED = frozenset(
+# Headers that the API reads; all others are dropped.
+_USED_HEADERS = frozenset(
     (
         b"authorization",
         b"content-type",
@@ -40,12 +40,12 @@ _WANTED = frozenset(
 )
 DRAIN_BYTES = 64 * 2**20
 DRAIN_S = 5.0
-# A body that drips a byte now and then keeps every pause short, and would take for ever.
-SLOWEST_BYTES_S = 1024
+# Minimum average rate of a body: single bytes with short pauses would pass the timeout for ever.
+MIN_BODY_BYTES_PER_S = 1024
 
 
 class Counted(NamedTuple):
-    """What the rate limiter said of a request."""
+    """Result of the rate limiter for a request."""
 
     limit: int
     left: int
@@ -54,11 +54,11 @@ class Counted(NamedTuple):
 
 
 def uncounted(is_valid: bool) -> None:
-    """The rate limit of a request that is not counted."""
+    """No-op rate limit of a request that is not counted."""
 
 
 class Request:
-    """One request. The body is read only when asked for, and never past its limit."""
+    """One request. Its body is read on demand, at most up to a limit."""
 
     __slots__ = (
         "_receive",
@@ -83,17 +83,17 @@ class Request:
         self.path: str = scope["path"]
         self.query_string: bytes = scope["query_string"]
         self.headers: dict[bytes, str] = {
-            name: value.decode("latin-1") for name, value in scope["headers"] if name in _WANTED
+            name: value.decode("latin-1") for name, value in scope["headers"] if name in _USED_HEADERS
         }
         client = scope.get("client")
         self.client: str = client[0] if client else "local"
-        given = self.headers.get(b"x-request-id")
-        self.trace_id = given if given and _SAFE_ID.fullmatch(given) else new_trace_id()
+        request_id = self.headers.get(b"x-request-id")
+        self.trace_id = request_id if request_id and _SAFE_ID.fullmatch(request_id) else new_trace_id()
         self.caller: Any = None
         self.token: str | None = None
         self.counted: Counted | None = None
         self.count_request: Callable[[bool], None] = uncounted  # see `Ask.count_request`
-        self.release: Callable[[], None] | None = None  # gives back what the request holds until its answer is sent
+        self.release: Callable[[], None] | None = None  # releases the stream slot after the response
         self.respond: Any = scope.get("moorage.respond")  # see `http.server`
         self.consumed = not self.has_body
         self.body_timeout_s = body_timeout_s
@@ -106,7 +106,7 @@ class Request:
         return query_values(self.query_string.decode("latin-1")) if self.query_string else {}
 
     def from_query(self, name: str) -> str | None:
-        """Return one value of the query; None where it is missing, empty (good for nothing) where none can be read."""
+        """Return one value of the query; None if it is missing, "" if the query is invalid."""
         try:
             return self.query().get(name)
         except BadRequest:
@@ -118,22 +118,22 @@ class Request:
 
     @property
     def announced_bytes(self) -> int:
-        """The length of the body as its header says, 0 where there is none."""
-        announced = self.headers.get(b"content-length", "")
-        return int(announced) if announced.isdigit() else 0
+        """Return `Content-Length`, 0 without one."""
+        length = self.headers.get(b"content-length", "")
+        return int(length) if length.isdigit() else 0
 
     @property
     def media_type(self) -> str:
         return self.headers.get(b"content-type", "").partition(";")[0].strip().lower()
 
     async def body(self, limit: int) -> bytes:
-        """Return the whole body; raises BadRequest as soon as it is known to be over the limit."""
+        """Return the whole body; raises BadRequest as soon as it exceeds the limit."""
         if self.consumed:
             return b""
         return b"".join([chunk async for chunk in self.chunks(limit)])
 
     async def chunks(self, limit: int) -> AsyncIterator[bytes]:
-        """Yield the body as it comes, counting what really comes and not what was announced."""
+        """Yield the body as it arrives. The limit applies to received bytes, not only to `Content-Length`."""
         if self.announced_bytes > limit:
             raise BodyTooLarge(limit)
         left = limit
@@ -149,12 +149,12 @@ class Request:
                 raise ClientGone
             chunk: bytes = message.get("body", b"")
             left -= len(chunk)
-            # Noted before anything can raise: what has all come must not be waited for again.
+            # Set before anything can raise: `drain` must not wait for a body that was received completely.
             self.consumed = not message.get("more_body", False)
             if left < 0:
                 raise BodyTooLarge(limit)
             waited = loop.time() - began
-            if not self.consumed and waited > self.body_timeout_s and limit - left < waited * SLOWEST_BYTES_S:
+            if not self.consumed and waited > self.body_timeout_s and limit - left < waited * MIN_BODY_BYTES_PER_S:
                 raise BadRequest("The body came too slowly")
             if chunk:
                 yield chunk
@@ -162,9 +162,9 @@ class Request:
                 return
 
     async def drain(self) -> None:
-        """Throw away what is left of a refused body, up to a bound.
+        """Read and drop the rest of a refused body, up to DRAIN_BYTES and DRAIN_S.
 
-        Closing at once would reset the connection, and a client that is still sending would never see the answer.
+        Closing at once would reset the connection, and a client that is still sending would not receive the response.
         """
         left = DRAIN_BYTES
         try:
@@ -177,7 +177,7 @@ class Request:
             return
 
     async def disconnected(self) -> None:
-        """Return when the client goes away; for streams."""
+        """Return when the client disconnects; for streams."""
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
@@ -185,7 +185,7 @@ class Request:
 
 
 def basic_password(header: str) -> str | None:
-    """Return the password of a Basic `Authorization` header, whoever the user is; None where it has none."""
+    """Return the password of a Basic `Authorization` header for any user name, or None."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -197,7 +197,7 @@ def basic_password(header: str) -> str | None:
 
 
 class ClientGone(Exception):
-    """The client went away in the middle of its request: nobody is left to answer."""
+    """The client disconnected before its request was complete."""
 
 
 class BodyTooLarge(BadRequest):

@@ -1,15 +1,15 @@
-"""The route registry: one declaration carries everything about a route.
+"""The route registry: one declaration per route.
 
-Request handling and the OpenAPI document are both made from it, so they cannot drift apart. A handler is a plain
-function; its parameters say what it needs:
+Request handling and the OpenAPI document both use the declaration, so they always agree. A handler is a plain function;
+the dispatcher passes the parameters that it declares:
 
     tx: Tx            the unit of work (sync handlers; committed by the dispatcher)
-    caller            whoever passed the gate
+    caller            the authenticated caller
     body: Model       the validated JSON body
     query: Model      the validated query
     form: Form        fields and files of a multipart upload (async handlers)
     request: Request  the request itself (async handlers)
-    write: Write      the one transaction of an async write, in which it takes effect (see `http.once`)
+    write: Write      the single transaction of an async write (see `http.idempotency.once`)
     anything else     a path parameter, by name: `str`, `int` (an id) or `Uuid`
 """
 
@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Scope(StrEnum):
-    """What a route asks of its caller; the gate decides whether it is met."""
+    """Requirements of a route on its caller; the gate checks them."""
 
     PUBLIC = "public"  # no credential
     IDENTITY = "identity"  # any credential; no organization is needed
@@ -44,7 +44,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A multipart body: which parts are files, and how large the whole may be."""
+    """A multipart body: the names of its files and its maximum size."""
 
     files: tuple[str, ...]
     max_bytes: int
@@ -58,14 +58,14 @@ class Route:
     handler: Callable[..., Any]
     tag: str
     scope: Scope
-    floor: StrEnum | None  # the least role; None where any member may
+    floor: StrEnum | None  # minimum role; None allows every member
     status: int
     point: bool  # a read so small that it may run in the event loop
-    walled: bool  # behind the card wall
-    paid: bool  # needs a paid plan
+    walled: bool  # requires a verified payment method (card wall)
+    paid: bool  # requires a paid plan
     secret: bool  # the answer shows a secret once: never stored, never cached
     raw: bool  # the answer is not wrapped in the envelope
-    is_counted: bool  # against the rate limit
+    is_counted: bool  # by the rate limit
     is_page: bool  # the answer is HTML
     identifies: tuple[tuple[str, str], ...]  # item paths of other resources, and the property with their id
     events: bool  # server-sent events; the token may come in the query
@@ -90,7 +90,7 @@ class Route:
 
 @dataclass
 class Router:
-    """The routes of one feature. `prefix` stands before every path."""
+    """The routes of one product; every path starts with `prefix`."""
 
     tag: str
     prefix: str = "/v1"

@@ -1,4 +1,4 @@
-"""Sending an answer, with the headers that every answer carries."""
+"""Sends answers with the common headers."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ class Sender:
             return
         headers = self._headers(request, answer)
         if isinstance(answer, Stream):
-            await self._stream(send, request, answer, headers)
+            await self._send_stream(send, request, answer, headers)
         else:
-            await _whole(send, request, answer, headers)
+            await _send_whole(send, request, answer, headers)
 
     def may_send_now(self, request: Request) -> bool:
-        """Tell whether the usual answer, JSON and nothing else, may take the server's short way."""
+        """Check whether a plain JSON answer may be written directly, without ASGI messages."""
         return request.respond is not None and request.consumed and b"origin" not in request.headers
 
     def send_now(self, request: Request, answer: Answer | Stream) -> bool:
-        """Send a whole JSON answer with one write. Return False where the client does not read."""
+        """Send a complete JSON answer with one write; return False if the client does not read."""
         assert isinstance(answer, Answer)
         counted = request.counted
-        more = b""
+        rate = b""
         if counted is not None:
-            more = b"ratelimit-limit: %d\r\nratelimit-remaining: %d\r\nratelimit-reset: %d\r\n" % counted[:3]
+            rate = b"ratelimit-limit: %d\r\nratelimit-remaining: %d\r\nratelimit-reset: %d\r\n" % counted[:3]
             if not counted.may:
-                more += b"retry-after: %d\r\n" % counted.reset
+                rate += b"retry-after: %d\r\n" % counted.reset
         body = b"" if request.method == "HEAD" else answer.body
         trace = request.trace_id.encode()
-        head = b"x-request-id: %b\r\ncontent-length: %d\r\n%b%b" % (trace, len(answer.body), more, self._block)
+        head = b"x-request-id: %b\r\ncontent-length: %d\r\n%b%b" % (trace, len(answer.body), rate, self._block)
         return bool(request.respond(answer.status, head, body))
 
     def _headers(self, request: Request, answer: Answer | Stream) -> Headers:
@@ -58,7 +58,7 @@ class Sender:
         headers.append((b"x-request-id", request.trace_id.encode()))
         return headers
 
-    async def _stream(self, send: Send, request: Request, answer: Stream, headers: Headers) -> None:
+    async def _send_stream(self, send: Send, request: Request, answer: Stream, headers: Headers) -> None:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         pump = asyncio.ensure_future(_pump(send, answer))
         gone = asyncio.ensure_future(request.disconnected())
@@ -75,15 +75,15 @@ class Sender:
 def _rate_headers(counted: Counted | None) -> Headers:
     if counted is None:
         return []
-    found = [
+    headers = [
         (b"ratelimit-limit", b"%d" % counted.limit),
         (b"ratelimit-remaining", b"%d" % counted.left),
         (b"ratelimit-reset", b"%d" % counted.reset),
     ]
-    return found if counted.may else [*found, (b"retry-after", b"%d" % counted.reset)]
+    return headers if counted.may else [*headers, (b"retry-after", b"%d" % counted.reset)]
 
 
-async def _whole(send: Send, request: Request, answer: Answer, headers: Headers) -> None:
+async def _send_whole(send: Send, request: Request, answer: Answer, headers: Headers) -> None:
     body = b"" if request.method == "HEAD" else answer.body
     headers.append((b"content-length", b"%d" % len(answer.body)))
     unread = not request.consumed

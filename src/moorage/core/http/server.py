@@ -1,7 +1,8 @@
-"""The HTTP server: uvicorn on uvloop and httptools, with the limits that strangers make necessary.
+"""The HTTP server: uvicorn on uvloop and httptools, hardened for untrusted clients.
 
-uvicorn's httptools protocol reads headers of any size for as long as it takes, answers broken HTTP in plain text, and
-loses the body of a request that offers an upgrade. This subclass bounds the first, speaks the envelope, and reads on.
+uvicorn's httptools protocol reads headers of any size without a timeout, answers invalid HTTP in plain text, and loses
+the body of a request that offers an upgrade. The subclass limits size and time of headers, answers in the envelope, and
+reads such bodies.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from moorage.errors import BadRequest
 HEADER_BYTES = 64 * 1024
 HEADER_S = 10.0
 
-# Stands where headers are collected while none are due: fields after the last chunk would otherwise be collected
-# without a bound, and pass for headers.
+# Replaces the header list while no headers are expected: uvicorn would otherwise collect trailers without a limit, as
+# headers.
 _NOT_KEPT: Any = deque(maxlen=0)
 
 
 class BadHead(Exception):
-    """Raised inside a callback of the parser to stop it; the message is for the client."""
+    """Stops the parser from inside a callback; the message is for the client."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Refuses headers over 64 KiB, headers that take longer than 10 seconds, and requests without one clear host."""
+    """Refuses headers over 64 KiB, headers that take longer than 10 s, and requests with an invalid Host."""
 
     header_s = HEADER_S
     _head_bytes = 0
@@ -51,13 +52,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         if self._running is not None:
-            # uvicorn tells only the newest of pipelined requests that the client went away.
-            _client_is_gone(self._running)
+            # uvicorn notifies only the newest of pipelined requests about the disconnect.
+            _mark_disconnected(self._running)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._waits_for_head():
-            # Counted per read, not per header: a header that never ends is never announced.
+            # Counted per read: the parser does not report a header that never ends.
             self._head_bytes += min(len(data), HEADER_BYTES + 1)
             if self._head_bytes > HEADER_BYTES and not self._head_ends_within(data):
                 self._refuse("The headers are larger than 64 KiB")
@@ -71,12 +72,12 @@ class BoundedProtocol(HttpToolsProtocol):
             cause = error.__context__
             self._refuse(str(cause) if isinstance(cause, BadHead) else "The request is not valid HTTP")
             return
-        # Headers come in one piece nearly always, and need no timer then.
+        # Headers nearly always arrive in one read and then need no timer.
         if self._head_timer is None and self._waits_for_head():
             self._start_timer()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection for the answer where a client ended its side after a whole request."""
+        """Keep the connection open for the response if the client half-closed it after a complete request."""
         cycle, running = self.cycle, self._running
         if cycle is None or cycle.response_complete or cycle.more_body or running is None or running.response_started:
             return False
@@ -110,22 +111,22 @@ class BoundedProtocol(HttpToolsProtocol):
         at = data.find(b"\r\n\r\n")
         return 0 <= at <= HEADER_BYTES
 
-    def _head_is_late(self) -> None:
+    def _on_head_timeout(self) -> None:
         self._head_timer = None
         if self.transport.is_closing() or not self._waits_for_head():
             return
         if self.headers is _NOT_KEPT:
             self.transport.close()
         elif self.flow.read_paused:
-            # It waits behind earlier requests, and it is us who do not read it.
+            # The server paused reading while earlier pipelined requests run.
             self._start_timer()
         else:
             self._refuse("The headers came too slowly")
 
     def _decline_upgrade(self, rest: bytes) -> None:
-        """Go on as if no upgrade had been offered, then close.
+        """Process the request without the upgrade, then close the connection.
 
-        httptools takes such a request for ended with its headers, and its body for whatever comes next:
+        httptools ends such a request after its headers and does not parse its body:
         https://github.com/Kludex/uvicorn/issues/2722
         """
         cycle, kept = self.cycle, (b"content-length", b"transfer-encoding")
@@ -136,23 +137,23 @@ class BoundedProtocol(HttpToolsProtocol):
         self.data_received(b"POST / HTTP/1.1\r\n" + framing + b"\r\n" + rest)
 
     def _refuse(self, message: str) -> None:
-        """Answer 400, unless an earlier request still waits for its own answer; then hear no more."""
+        """Answer 400, unless an earlier request still waits for its response; then ignore further input."""
         if self.transport.is_closing():
             return
         running = self._running
         if running is None or running.response_complete:
             self._write_refusal(message)
         elif running.response_started:
-            _client_is_gone(running)
+            _mark_disconnected(running)
             self.transport.write_eof()
         elif running is self.cycle and running.more_body:
-            _client_is_gone(running)
+            _mark_disconnected(running)
             self._write_refusal(message)
         else:
             running.keep_alive = False
             self.pipeline.clear()
         self._stop_timer()
-        self.transport.set_protocol(_Deaf(self, self.transport))
+        self.transport.set_protocol(_Draining(self, self.transport))
 
     def _write_refusal(self, message: str) -> None:
         trace_id = new_trace_id()
@@ -165,7 +166,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write_eof()
 
     def _start_timer(self) -> None:
-        self._head_timer = self.loop.call_later(self.header_s, self._head_is_late)
+        self._head_timer = self.loop.call_later(self.header_s, self._on_head_timeout)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
@@ -174,10 +175,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def write_at_once(cycle: RequestResponseCycle, status: int, lines: bytes, body: bytes) -> bool:
-    """Write a whole answer with one call; `lines` are its headers, ready to send.
+    """Write a complete response with one call; `lines` are its encoded headers.
 
-    It does what uvicorn does for two ASGI messages, header by header and write by write, at a third of the cost.
-    Return False, having done nothing, where the client does not read: the usual way then waits for it.
+    Has the same effect as two ASGI messages to uvicorn, at a third of the cost. Returns False without any effect if the
+    client does not read; the ASGI path then waits for the client.
     """
     if cycle.flow.write_paused or cycle.disconnected or cycle.response_started:
         return False
@@ -195,14 +196,14 @@ def write_at_once(cycle: RequestResponseCycle, status: int, lines: bytes, body: 
     return True
 
 
-def _client_is_gone(cycle: RequestResponseCycle) -> None:
+def _mark_disconnected(cycle: RequestResponseCycle) -> None:
     if not cycle.response_complete:
         cycle.disconnected = True
         cycle.message_event.set()
 
 
 class _RestOfRequest:
-    """What httptools tells about the rest of a request whose upgrade was declined; anything after it is dropped."""
+    """Parser callbacks for the body of a request with a declined upgrade; later requests are dropped."""
 
     def __init__(self, protocol: HttpToolsProtocol) -> None:
         self._protocol = protocol
@@ -218,17 +219,17 @@ class _RestOfRequest:
             self._protocol.on_message_complete()
 
 
-class _Deaf(asyncio.Protocol):
-    """Throws away what still comes, up to a bound.
+class _Draining(asyncio.Protocol):
+    """Drops further input, up to DRAIN_BYTES and DRAIN_S.
 
-    Closing at once would reset the connection, and a client that is still sending would never see the answer.
+    Closing at once would reset the connection, and a client that is still sending would not receive the response.
     """
 
-    def __init__(self, before: BoundedProtocol, transport: asyncio.Transport) -> None:
-        self._before = before
+    def __init__(self, protocol: BoundedProtocol, transport: asyncio.Transport) -> None:
+        self._protocol = protocol
         self._transport = transport
         self._left = DRAIN_BYTES
-        self._timer = before.loop.call_later(DRAIN_S, self._enough)
+        self._timer = protocol.loop.call_later(DRAIN_S, self._on_timeout)
 
     def data_received(self, data: bytes) -> None:
         self._left -= len(data)
@@ -240,28 +241,28 @@ class _Deaf(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
-        self._before.connection_lost(exc)
+        self._protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        self._before.pause_writing()
+        self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        self._before.resume_writing()
+        self._protocol.resume_writing()
 
     @property
     def _is_answering(self) -> bool:
-        running = self._before._running
+        running = self._protocol._running
         return running is not None and not running.response_complete and not running.disconnected
 
-    def _enough(self) -> None:
+    def _on_timeout(self) -> None:
         if self._is_answering:
-            self._timer = self._before.loop.call_later(DRAIN_S, self._enough)
+            self._timer = self._protocol.loop.call_later(DRAIN_S, self._on_timeout)
         else:
             self._transport.close()
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that lives inside our own loop: signals are the process's business, not its."""
+    """A uvicorn server that does not handle signals; the process does."""
 
     def capture_signals(self) -> Any:
         from contextlib import nullcontext
@@ -270,9 +271,9 @@ class Server(uvicorn.Server):
 
 
 def settle_memory() -> None:
-    """Keep the garbage collector off what the process started with, and let it run less often.
+    """Exempt the objects of startup from garbage collection, and collect less often.
 
-    Nearly everything a request makes is freed by its reference count; what is left can wait for a longer list.
+    Reference counting frees nearly all objects of a request; the rest can wait for a higher threshold.
     """
     gc.collect()
     gc.freeze()
@@ -283,7 +284,7 @@ def make_server(app: Any, *, stop_s: float = 5.0, header_s: float = HEADER_S) ->
     config = uvicorn.Config(
         app,
         http=type("Protocol", (BoundedProtocol,), {"header_s": header_s}),
-        ws="none",  # A request to upgrade is answered like any other; an installed library must not change that.
+        ws="none",  # Upgrades are always declined, also if a WebSocket library is installed.
         loop="none",
         lifespan="off",
         access_log=False,
@@ -299,7 +300,7 @@ def make_server(app: Any, *, stop_s: float = 5.0, header_s: float = HEADER_S) ->
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raises OSError where the port is taken."""
+    """Return a bound socket; raises OSError if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Server-sent events: a helper for routes that follow something as it happens."""
+"""Server-sent events for routes that follow logs or state changes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from moorage.core.http.answer import Headers, Stream, encode
 from moorage.errors import MoorageError
 
-# Proxies drop a connection that is silent for a minute; a comment keeps it open.
-BEAT_S = 15.0
-LONGEST_S = 30 * 60.0
-RECHECK_S = 10.0  # A revoked credential ends its streams within 15 s; this leaves time for the check itself.
+# Proxies close a connection after a minute without data; a comment keeps it open.
+HEARTBEAT_INTERVAL_S = 15.0
+MAX_STREAM_S = 30 * 60.0
+RECHECK_S = 10.0  # A revoked credential must end its streams within 15 s; this leaves time for the check itself.
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,20 @@ class Event:
     id: str | None = None
 
     def wire(self) -> bytes:
-        # JSON has no raw line breaks, so one `data:` line always holds it.
+        # Encoded JSON has no raw line breaks, so it always fits one `data:` line.
         head = f"id: {self.id}\n" if self.id is not None else ""
         return f"{head}event: {self.name}\ndata: ".encode() + encode(self.data) + b"\n\n"
 
 
 @dataclass(slots=True)
 class Recheck:
-    """The check of a stream's credential, made again while the stream is open. The dispatcher sets `check`."""
+    """Repeated check of an open stream's credential. The dispatcher sets `check`."""
 
-    check: Callable[[], Awaitable[None]] | None = None  # raises what ends the stream
+    check: Callable[[], Awaitable[None]] | None = None  # raises MoorageError to end the stream
     every_s: float = RECHECK_S
 
     def first_s(self) -> float:
-        """Return the seconds until the first check, spread so that streams opened together do not check together."""
+        """Return the seconds until the first check, with jitter for streams opened at the same time."""
         return self.every_s * random.uniform(0.5, 1)  # noqa: S311 - no secret depends on it
 
     async def find_problem(self) -> MoorageError | None:
@@ -52,7 +52,7 @@ class Recheck:
 
 @dataclass(slots=True)
 class Pace:
-    """How fast a stream may send. The dispatcher sets `reserve`, which returns the seconds to wait for some bytes."""
+    """Throughput limit of a stream. The dispatcher sets `reserve`, which returns the seconds to wait."""
 
     reserve: Callable[[int], float] = lambda _: 0.0
 
@@ -65,7 +65,9 @@ class EventStream(Stream):
     pace: Pace = field(default_factory=Pace)
 
 
-def stream(events: AsyncIterator[Event], *, beat_s: float = BEAT_S, longest_s: float = LONGEST_S) -> EventStream:
+def stream(
+    events: AsyncIterator[Event], *, beat_s: float = HEARTBEAT_INTERVAL_S, longest_s: float = MAX_STREAM_S
+) -> EventStream:
     headers: Headers = [
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"cache-control", b"no-store"),
@@ -78,19 +80,19 @@ def stream(events: AsyncIterator[Event], *, beat_s: float = BEAT_S, longest_s: f
 async def _chunks(
     events: AsyncIterator[Event], beat_s: float, longest_s: float, recheck: Recheck, pace: Pace
 ) -> AsyncIterator[bytes]:
-    """Yield events as they come, a comment while none do.
+    """Yield events as they arrive, and comments as heartbeats in between.
 
-    Ends with the source, after the longest time, or with a `closed` event once the client may no longer follow.
+    Ends with the source, after `longest_s`, or with a `closed` event when the recheck of the credential fails.
     """
     now = asyncio.get_running_loop().time
     ends_at, beat_at, check_at = now() + longest_s, now() + beat_s, now() + recheck.first_s()
     yield b": open\n\n"
     async with aclosing(events) as source:  # type: ignore[type-var]
-        coming: asyncio.Task[Event] | None = None
-        ready, send_at = b"", 0.0  # an event that waits for its turn
+        pending: asyncio.Task[Event] | None = None
+        ready, send_at = b"", 0.0  # an event that the throughput limit delays
         try:
             while now() < ends_at:
-                if now() >= check_at:  # Before anything is sent: the client may have stopped reading for long.
+                if now() >= check_at:  # Checked before sending: the client may not have read for a long time.
                     if (problem := await recheck.find_problem()) is not None:
                         yield Event("closed", {"code": problem.code, "message": problem.message}).wire()
                         return
@@ -99,14 +101,14 @@ async def _chunks(
                 if ready and now() < send_at:
                     await asyncio.sleep(min(timers, send_at) - now())
                 elif not ready:
-                    coming = coming or asyncio.ensure_future(anext(source))
-                    done, _ = await asyncio.wait({coming}, timeout=max(timers - now(), 0))
+                    pending = pending or asyncio.ensure_future(anext(source))
+                    done, _ = await asyncio.wait({pending}, timeout=max(timers - now(), 0))
                     if done:
                         try:
-                            ready = coming.result().wire()
+                            ready = pending.result().wire()
                         except StopAsyncIteration:
                             return
-                        coming, send_at = None, now() + pace.reserve(len(ready))
+                        pending, send_at = None, now() + pace.reserve(len(ready))
                 if ready and now() >= send_at:
                     yield ready
                     ready = b""
@@ -116,6 +118,6 @@ async def _chunks(
                     continue
                 beat_at = now() + beat_s
         finally:
-            if coming is not None:
-                coming.cancel()
-                await asyncio.wait({coming})
+            if pending is not None:
+                pending.cancel()
+                await asyncio.wait({pending})

@@ -1,4 +1,4 @@
-"""Reading JSON that strangers send: everything that is not plain, unambiguous JSON is refused with a reason."""
+"""Strict parser for JSON from untrusted clients; it refuses ambiguous or unstorable input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from moorage.errors import BadRequest
 
-# The deepest structure a real client sends is a handful of levels; far below what could exhaust a stack.
+# Legitimate bodies have a few levels; this is far below a stack overflow.
 MAX_DEPTH = 64
 _WALKED = (str, dict, list)
 
@@ -21,7 +21,7 @@ def parse(body: bytes) -> Any:
     """Return the value of a JSON body; raises BadRequest."""
     try:
         value = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+            body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
         )
     except RecursionError:
         raise BadRequest("The body is nested too deeply") from None
@@ -30,15 +30,15 @@ def parse(body: bytes) -> Any:
     except UnicodeDecodeError:
         raise BadRequest("The body is not valid JSON: it is not UTF-8") from None
     except ValueError as error:
-        raise BadRequest(f"The body is not valid JSON: {_plain(error)}") from None
-    # Only an escape can bring in what cannot be stored, and only brackets depth: most bodies need no walk.
+        raise BadRequest(f"The body is not valid JSON: {_describe(error)}") from None
+    # Only escapes can contain unstorable characters, and only brackets add depth: most bodies need no walk.
     if b"\\u" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         _check(value, "", MAX_DEPTH)
     return value
 
 
 def unusable(text: str) -> str | None:
-    """Say why a text cannot be stored, or None: NUL has no place in PostgreSQL, a lone surrogate none in UTF-8."""
+    """Return why a text cannot be stored, or None: PostgreSQL refuses NUL, UTF-8 lone surrogates."""
     if "\x00" in text:
         return "must not contain a NUL character"
     if not text.isascii():
@@ -54,32 +54,32 @@ def _check(value: Any, path: str, depth: int) -> None:
         if problem := unusable(value):
             raise BadRequest("The request is not valid", fields={path or "body": problem})
     elif isinstance(value, dict):
-        _deeper(depth)
+        _check_depth(depth)
         for key, item in value.items():
             if problem := unusable(key):
                 raise BadRequest(f"The body is not valid: a field name {problem}")
             if isinstance(item, _WALKED):
                 _check(item, f"{path}.{key}" if path else key, depth - 1)
     elif isinstance(value, list):
-        _deeper(depth)
+        _check_depth(depth)
         for index, item in enumerate(value):
             if isinstance(item, _WALKED):
                 _check(item, f"{path}[{index}]", depth - 1)
 
 
-def _deeper(depth: int) -> None:
+def _check_depth(depth: int) -> None:
     if depth == 0:
         raise BadRequest("The body is nested too deeply")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise _Refused("an object names a field twice")
-    return found
+    return fields
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise _Refused(f"{name} is not a number")
 
 
@@ -90,7 +90,7 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _plain(error: ValueError) -> str:
+def _describe(error: ValueError) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg.lower()} at line {error.lineno}, column {error.colno}"
     return "a number has too many digits"

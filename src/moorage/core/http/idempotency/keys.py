@@ -1,7 +1,7 @@
-"""Idempotency keys: the same write sent twice takes effect once.
+"""Idempotency keys: a write that is sent twice takes effect once.
 
 A key belongs to an organization, a caller and a route (method and path). The first request claims it; its answer is
-stored in the same transaction as its effect, so that a crash leaves either both or neither: see `http.once`.
+stored in the same transaction as its effect, so that a crash leaves both or neither: see `http.idempotency.once`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from moorage.errors import Conflict, MoorageError, bad_field
 
 MAX_KEY = 255
 KEPT_MS = DAY_MS
-# A claim that is stored before its effect counts for so long after it was last renewed.
-LEASE_MS = MINUTE_MS
+LEASE_MS = MINUTE_MS  # of a claim that is stored before its effect, since its last renewal
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def fingerprint(body: bytes) -> str:
 
 
 def is_kept(status: int) -> bool:
-    """Tell whether an answer is for good: what comes of load or of our own failure may come out otherwise next time."""
+    """Check whether an answer is stored: 429 and 5xx are not, because a repeated request may succeed."""
     return status < 500 and status != 429
 
 
@@ -57,22 +56,22 @@ def is_kept_error(error: MoorageError) -> bool:
     return error.is_lasting and is_kept(STATUS[error.code])
 
 
-def still_at_work() -> Conflict:
+def in_progress() -> Conflict:
     return Conflict("The first request with this Idempotency-Key is still at work")
 
 
 def begin(tx: Tx, claim: Claim) -> int | Answer:
-    """Claim a key. Return the claim's id, or the first request's answer; raises Conflict where there is none."""
+    """Claim a key; return the claim's id, or the stored answer. Raises Conflict if there is no answer yet."""
     where = _where(claim)
     tx.run(tables.FORGET_EXPIRED, now=tx.now, trusted_now=tx.trusted_now, **where)
-    claimed = tx.find(
+    claim_id = tx.find(
         tables.CLAIM, fingerprint=claim.fingerprint, created_at=tx.now, expires_at=tx.now + LEASE_MS, **where
     )
-    return claimed if claimed is not None else _read(tx, claim, tx.one(tables.FIND, **where))
+    return claim_id if claim_id is not None else _read(tx, claim, tx.one(tables.FIND, **where))
 
 
 def find(tx: Tx, claim: Claim) -> Answer | None:
-    """Return the first request's answer, or None where the key is free; raises Conflict where there is none."""
+    """Return the stored answer, or None if the key is free; raises Conflict if there is no answer yet."""
     stored = tx.find(tables.FIND, **_where(claim))
     if stored is None or stored.expires_at <= (tx.now if stored.status is None else tx.trusted_now):
         return None
@@ -87,20 +86,20 @@ def _read(tx: Tx, claim: Claim, stored: tables.StoredAnswer) -> Answer:
     if stored.fingerprint != claim.fingerprint:
         raise Conflict("This Idempotency-Key was used with another body")
     if stored.status is None:
-        raise still_at_work()
+        raise in_progress()
     if stored.answer is None:
         raise Conflict("This Idempotency-Key was used; its answer showed a secret and was not kept")
     return Answer(stored.status, _decrypt(tx, stored).encode(), [JSON, (b"idempotency-replayed", b"true")])
 
 
 def _decrypt(tx: Tx, stored: tables.StoredAnswer) -> str:
-    """Return a stored answer. Refusals, and answers of versions before this one, are not encrypted."""
+    """Return a stored answer. Refusals and answers stored by older versions are not encrypted."""
     assert stored.answer is not None
     if stored.answer[:1] in ("{", "["):
         return stored.answer
     try:
         return tx.env.ring.decrypt(stored.answer, place=_place(stored.id))
-    except CannotDecrypt:  # The key was taken out of the ring within the day.
+    except CannotDecrypt:  # The operator removed the key from the ring within the last day.
         raise Conflict("This Idempotency-Key was used; its answer can no longer be read") from None
 
 
@@ -109,7 +108,7 @@ def _place(claim_id: int) -> str:
 
 
 def trace_of(answer: Answer) -> str | None:
-    """Return the trace id that a failure names in its body, or None for a success."""
+    """Return the trace id in the body of a failure, or None for a success."""
     if answer.status < 400:
         return None
     trace: str | None = msgspec.json.decode(answer.body)["error"].get("traceId")
@@ -117,17 +116,18 @@ def trace_of(answer: Answer) -> str | None:
 
 
 def finish(tx: Tx, claim_id: int, answer: Answer, *, secret: bool) -> None:
-    """Keep an answer for a repeated request. A refusal shows no secret, so it is kept all the same.
+    """Store an answer for repeated requests.
 
-    Others are encrypted: those of monitors show header values to members, and no secret is stored in clear.
+    Refusals contain no secrets and are stored as they are. Other answers are encrypted, because some show secrets to
+    members, such as header values of monitors. Answers of routes with `secret` are not stored.
     """
     if not is_kept(answer.status):
         forget(tx, claim_id)
         return
-    kept: str | None = answer.body.decode()
+    text: str | None = answer.body.decode()
     if answer.status < 400:
-        kept = None if secret else tx.env.ring.encrypt(answer.body.decode(), place=_place(claim_id))
-    tx.run(tables.SAVE, id=claim_id, status=answer.status, answer=kept, expires_at=tx.now + KEPT_MS)
+        text = None if secret else tx.env.ring.encrypt(answer.body.decode(), place=_place(claim_id))
+    tx.run(tables.SAVE, id=claim_id, status=answer.status, answer=text, expires_at=tx.now + KEPT_MS)
 
 
 def forget(tx: Tx, claim_id: int) -> None:
@@ -135,12 +135,12 @@ def forget(tx: Tx, claim_id: int) -> None:
 
 
 def renew(tx: Tx, claim_id: int) -> None:
-    """Extend the lease of a claim whose request is at work."""
+    """Extend the lease of a claim while its request runs."""
     tx.run(tables.RENEW, id=claim_id, expires_at=tx.now + LEASE_MS)
 
 
 def release(tx: Tx) -> None:
-    """Forget the claims of requests at work: they died with the process that owned the store before."""
+    """Delete the claims of unfinished requests: they ended with the previous process of this database."""
     tx.run(tables.RELEASE)
 
 

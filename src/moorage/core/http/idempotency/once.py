@@ -1,18 +1,18 @@
-"""Writes under an idempotency key: the effect, the claim of the key and the stored answer are one transaction.
+"""Writes under an idempotency key: effect, claim and stored answer are one transaction.
 
-A sync handler is one transaction anyway. An async handler waits for uploads, DNS or the gateway outside of any
+A sync handler is one transaction by itself. An async handler waits for uploads, DNS or the gateway outside of any
 transaction, and takes effect in one call of `write`, which it declares as a parameter:
 
     async def rename(caller: Caller, name: str, body: RenameInput, write: Write) -> ProjectDetail:
         renamed = await write(partial(service.rename, ...))  # the unit returns the route's answer
-        await settle()
+        await sync_routes()
         return renamed
 
-A process that is killed before the COMMIT leaves neither effect nor claim, so that a repeat does the work. One that is
-killed after it leaves both, so that a repeat gets the answer.
+A crash before the COMMIT leaves neither effect nor claim, so a repeated request does the work. A crash after it leaves
+both, so a repeated request gets the stored answer.
 
-A handler without `write` takes effect outside of the store: it runs a function or a command. No transaction covers
-that, so its claim is committed first, under a lease that is renewed while the handler runs.
+A handler without `write` has its effect outside of the database, such as running a function or a command. No
+transaction covers that, so its claim is committed first, with a lease that is renewed while the handler runs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from moorage.errors import MoorageError
 
 T = TypeVar("T")
 
-RENEW_S = idempotency.LEASE_MS / 1000 / 3
+LEASE_RENEWAL_INTERVAL_S = idempotency.LEASE_MS / 1000 / 3
 
 
 class Replay(Exception):
-    """The key has an answer already; raised out of `write`, and through the handler."""
+    """The key already has an answer; `write` raises this through the handler."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__("the request was answered before")
@@ -46,7 +46,7 @@ class Replay(Exception):
 
 
 class _Committed(NamedTuple):
-    """A committed claim with its stored answer, and what the unit returned or raised."""
+    """A committed claim with its stored answer, and the result or error of the unit of work."""
 
     claim_id: int
     answer: Answer
@@ -66,13 +66,13 @@ class Write:
         self._committed: _Committed | None = None
 
     async def __call__(self, unit: Callable[[Tx], T], answer: Callable[[T], Any] | None = None) -> T:
-        """Run a unit and return its result once it is durable.
+        """Run a unit of work and return its result after the commit.
 
-        `answer` makes the route's answer of the result; without it, the result is the answer. Both are stored under
-        the request's idempotency key, where it has one. Raises Replay where another process was first.
+        `answer` converts the result to the route's answer; without it, the result is the answer. The answer is stored
+        under the request's idempotency key, if it has one. Raises Replay if another process stored one before.
         """
         if self._is_spent:
-            raise RuntimeError(f"{self._route.operation} writes twice: a crash between the two would leave a half")
+            raise RuntimeError(f"{self._route.operation} writes twice: a crash in between would leave half of it")
         self._is_spent = True
         if self._claim is None:
             return await self._db.write(partial(self._traced, unit))
@@ -84,7 +84,7 @@ class Write:
         return result
 
     async def run(self, handle: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Run an async handler under the key and return its answer, or the stored one where there is one."""
+        """Run an async handler under the key and return its answer, or the stored one."""
         assert self._claim is not None
         stored = await self._db.peek(partial(idempotency.find, claim=self._claim))
         if stored is not None:
@@ -97,29 +97,29 @@ class Write:
             if self._took_effect or not idempotency.is_kept_error(error):
                 raise
             answer = failure(error, self._request.trace_id)
-        return await self._keep(answer)
+        return await self._store(answer)
 
     async def run_outside(self, handle: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Run a handler whose effect is outside of the store: at most one at a time, in any process."""
+        """Run a handler with an effect outside of the database: one at a time over all processes."""
         assert self._claim is not None
-        begun = await self._db.write(partial(idempotency.begin, claim=self._claim))
-        if isinstance(begun, Answer):
-            return again(self._request, begun)
+        claim_or_answer = await self._db.write(partial(idempotency.begin, claim=self._claim))
+        if isinstance(claim_or_answer, Answer):
+            return again(self._request, claim_or_answer)
         is_kept = False
         try:
-            async with _renewed(self._db, begun):
+            async with _renewed(self._db, claim_or_answer):
                 try:
                     answer = await handle()
                 except MoorageError as error:
                     if not idempotency.is_kept_error(error):
                         raise
                     answer = failure(error, self._request.trace_id)
-            await self._db.write(lambda tx: idempotency.finish(tx, begun, answer, secret=self._route.secret))
+            await self._db.write(lambda tx: idempotency.finish(tx, claim_or_answer, answer, secret=self._route.secret))
             is_kept = True
             return answer
         finally:
             if not is_kept:
-                await self._db.write(lambda tx: idempotency.forget(tx, begun))
+                await self._db.write(lambda tx: idempotency.forget(tx, claim_or_answer))
 
     @property
     def _took_effect(self) -> bool:
@@ -132,10 +132,10 @@ class Write:
     def _claimed(
         self, claim: Claim, unit: Callable[[Tx], T], answer_of: Callable[[T], Any] | None, tx: Tx
     ) -> _Committed:
-        """Claim the key, take effect and store the answer. A refusal that would come again is stored too."""
-        begun = idempotency.begin(tx, claim)
-        if isinstance(begun, Answer):
-            raise Replay(begun)
+        """Claim the key, run the unit of work and store the answer; permanent refusals are stored, too."""
+        claim_or_answer = idempotency.begin(tx, claim)
+        if isinstance(claim_or_answer, Answer):
+            raise Replay(claim_or_answer)
         result, refusal = None, None
         try:
             with tx.savepoint():
@@ -145,24 +145,24 @@ class Write:
             if not idempotency.is_kept_error(error):
                 raise
             refusal, answer = error, failure(error, self._request.trace_id)
-        idempotency.finish(tx, begun, answer, secret=self._route.secret)
-        return _Committed(begun, answer, result, refusal)
+        idempotency.finish(tx, claim_or_answer, answer, secret=self._route.secret)
+        return _Committed(claim_or_answer, answer, result, refusal)
 
-    async def _keep(self, answer: Answer) -> Answer:
-        """Store the answer of a handler that wrote nothing, or said more in the end than when it wrote."""
+    async def _store(self, answer: Answer) -> Answer:
+        """Store the answer of a handler that did not write, or whose final answer differs from the stored one."""
         committed = self._committed
         if committed is not None and (committed.answer.status, committed.answer.body) == (answer.status, answer.body):
             return answer
 
-        def keep(tx: Tx) -> Answer:
+        def store(tx: Tx) -> Answer:
             assert self._claim is not None
-            begun = committed.claim_id if committed is not None else idempotency.begin(tx, self._claim)
-            if isinstance(begun, Answer):
-                return again(self._request, begun)
-            idempotency.finish(tx, begun, answer, secret=self._route.secret)
+            claim_or_answer = committed.claim_id if committed is not None else idempotency.begin(tx, self._claim)
+            if isinstance(claim_or_answer, Answer):
+                return again(self._request, claim_or_answer)
+            idempotency.finish(tx, claim_or_answer, answer, secret=self._route.secret)
             return answer
 
-        return await self._db.write(keep)
+        return await self._db.write(store)
 
 
 @contextlib.asynccontextmanager
@@ -171,8 +171,8 @@ async def _renewed(db: Database, claim_id: int) -> AsyncIterator[None]:
 
     async def renew() -> None:
         while True:
-            await asyncio.sleep(RENEW_S)
-            # A store that is away for a moment may be back before the lease expires.
+            await asyncio.sleep(LEASE_RENEWAL_INTERVAL_S)
+            # A database that is briefly unreachable may be back before the lease expires.
             with contextlib.suppress(Exception):
                 await db.write(partial(idempotency.renew, claim_id=claim_id))
 
@@ -185,7 +185,7 @@ async def _renewed(db: Database, claim_id: int) -> AsyncIterator[None]:
 
 
 def again(request: Request, stored: Answer) -> Answer:
-    """Give a stored answer once more; a failure is traced under the id that its body names."""
+    """Return a stored answer; a failure keeps the trace id in its body."""
     request.trace_id = idempotency.trace_of(stored) or request.trace_id
     return stored
 

@@ -17,7 +17,7 @@ idempotency_key = table(
     text("route"),  # method and path
     text("key"),
     text("fingerprint"),  # of the body
-    Column("status", Integer, nullable=True),  # null while the first request is at work
+    Column("status", Integer, nullable=True),  # null while the first request runs
     text("answer", nullable=True),  # null where the answer showed a secret
     millis("created_at"),
     millis("expires_at"),
@@ -37,7 +37,7 @@ class StoredAnswer:
     expires_at: int
 
 
-# A lease expires by the clock of those who renew it; an answer that is kept for a day outlasts a step of the clock.
+# Leases expire by the system clock. Stored answers expire by the trusted clock, so that they survive a clock change.
 _lapsed = _k.status.is_(None) & (_k.expires_at <= arg("now"))
 _outdated = _k.status.is_not(None) & (_k.expires_at <= arg("trusted_now"))
 FORGET_EXPIRED = Command(delete(idempotency_key).where(_mine & (_lapsed | _outdated)))

@@ -1,1 +1,1 @@
-"""Limits of clients: rates, open streams, trusted proxies, allowed origins."""
+"""Limits for clients: request rates, open streams, trusted proxies, allowed origins."""

@@ -1,4 +1,4 @@
-"""Which pages may call the API from a browser: the console's own origin, and those the operator names."""
+"""CORS: browsers may call the API from the console's origin and from origins in the settings."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Cors:
         ]
 
     def preflight(self, request: Request, methods: set[str]) -> Answer | None:
-        """Answer a browser's question about a known path; None where it is no such question."""
-        asked = request.header(b"access-control-request-method")
-        if asked is None or not methods or request.header(b"origin") not in self.origins:
+        """Answer a CORS preflight for a known path; None if the request is not a preflight."""
+        method = request.header(b"access-control-request-method")
+        if method is None or not methods or request.header(b"origin") not in self.origins:
             return None
         headers = [
             (b"access-control-allow-methods", ", ".join(sorted(methods)).encode()),

@@ -1,4 +1,4 @@
-"""Which peers are reverse proxies that may say on whose behalf they call."""
+"""Trusted reverse proxies, whose `X-Forwarded-For` names the client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_within(address: str, among: Networks) -> bool:
 
 
 def client_of(peer: str, forwarded: str | None, trusted: Networks) -> str:
-    """Return the address a request comes from: the peer's, or the one that a trusted proxy says it calls for."""
+    """Return the client's address: the peer's, or the forwarded one if the peer is a trusted proxy."""
     if forwarded and is_within(peer, trusted):
         return forwarded.rpartition(",")[2].strip()[:64]
     return peer

@@ -1,7 +1,7 @@
-"""Rate limit: requests of a token or an address in a window of a minute that starts with its first request.
+"""Rate limit: requests per token or address, in one-minute windows that start with the first request.
 
-Only a credential that the gate found valid is counted under its own key. Everything else counts under the client's
-address, so that a client cannot open a fresh window by inventing a token, nor use up the window of another client.
+Only a valid credential is counted under its own key. Every other request counts under the client's address, so that a
+client can neither open a new window with an invented token nor use up the window of another client.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 
 WINDOW_S = 60.0
-MOST_KEYS = 100_000  # About 20 MB. Beyond it the oldest window is dropped, so a flood of addresses stays bounded.
-TAIL = 16  # Characters of a token that are its key.
-IPV6_PREFIX = 64  # A subscriber has a whole /64 at least, so a single IPv6 address says nothing.
+MAX_KEYS = 100_000  # About 20 MB; beyond it the oldest window is dropped, so that a flood of addresses is bounded.
+TOKEN_KEY_CHARS = 16  # length of a token's suffix that is its key
+IPV6_PREFIX = 64  # A subscriber gets at least a /64, so single IPv6 addresses cannot be limited.
 
 
 class _Window:
@@ -27,19 +27,19 @@ class _Window:
 
 
 class RateLimiter:
-    """Counts in memory, per process. A restart forgives; several API processes each count their own share."""
+    """Counts requests in memory, per process. A restart resets the counts."""
 
     def __init__(self, limit: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self._monotonic = monotonic
-        # All windows are equally long and a new one is appended, so the first ones are those that end first.
+        # All windows have the same length and new ones are appended, so they are ordered by their end.
         self._windows: dict[str, _Window] = {}
-        self._lock = threading.Lock()  # Units of work count in their own threads.
+        self._lock = threading.Lock()  # Threads of units of work count, too.
 
     def count(self, key: str, token: str | None = None) -> tuple[bool, int, int]:
-        """Count one request. Return whether it may go on, how many are left, and seconds until the window ends.
+        """Count one request; return whether it is allowed, the requests left, and seconds until the window ends.
 
-        `token` is the credential, found valid, that the key was made of; `find_spent` recognises it.
+        `token` is the valid credential that the key was derived from; `find_spent` compares it.
         """
         now = self._monotonic()
         with self._lock:
@@ -52,9 +52,9 @@ class RateLimiter:
         return (True, left, _seconds(now, window)) if left >= 0 else (False, 0, _seconds(now, window))
 
     def find_spent(self, token: str) -> int | None:
-        """Return the seconds left in the window of a token that has used its limit up; None for any other token.
+        """Return the seconds left in the window of a token over its limit; None for any other token.
 
-        The whole token is compared: a guess that ends like a known token is not known.
+        Compares the whole token, so that a guess with the same suffix does not match.
         """
         window = self._windows.get(token_key(token))
         if window is None or window.count < self.limit or window.token != token:
@@ -67,7 +67,7 @@ class RateLimiter:
         windows.pop(key, None)
         while windows:
             oldest = next(iter(windows))
-            if windows[oldest].ends_at > now and len(windows) < MOST_KEYS:
+            if windows[oldest].ends_at > now and len(windows) < MAX_KEYS:
                 break
             del windows[oldest]
         window = windows[key] = _Window(now + WINDOW_S)
@@ -79,7 +79,7 @@ def _seconds(now: float, window: _Window) -> int:
 
 
 def token_key(token: str) -> str:
-    return f"t{token[-TAIL:]}"
+    return f"t{token[-TOKEN_KEY_CHARS:]}"
 
 
 def address_key(address: str) -> str:

@@ -1,7 +1,7 @@
-"""Open event streams: how many a credential and an organization may have, and how fast they may send.
+"""Limits for event streams: open streams per credential and organization, bytes per second.
 
-A stream costs memory, a connection and reads of the store for as long as it is open, and processor time for each byte,
-so the rate limit alone does not bound what one tenant takes.
+An open stream uses memory, a connection and database reads, and CPU for each byte, so the rate limit alone does not
+bound the resources of one tenant.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Callable
 from moorage.errors import RateLimited
 
 MB = 2**20
-BYTES_PER_S = 2 * MB  # of all streams of an organization; a busy build prints less than a tenth of it
+BYTES_PER_S = 2 * MB  # for all streams of an organization; the log of a busy build needs less than 10 % of it
 BURST_BYTES = 4 * MB
-LONGEST_WAIT_S = 30.0  # Bytes reserved for streams that have closed since hold up later ones no longer.
+MAX_WAIT_S = 30.0  # Bounds the delay that reservations of closed streams cause.
 
 
 class StreamSlots:
-    """Counts in memory, per process, like the rate limit."""
+    """Counts open streams in memory, per process, like the rate limit."""
 
     def __init__(self, per_token: int, per_organization: int) -> None:
         self._limits = {"token": per_token, "organization": per_organization}
         self._open: Counter[tuple[str, str]] = Counter()
-        self._free_at: dict[int, float] = {}  # organization -> when all bytes that were reserved are sent
+        self._free_at: dict[int, float] = {}  # organization -> time when all reserved bytes are sent
 
     def take(self, token: str, org_id: int) -> Callable[[], None]:
-        """Return a call that gives the slot back, safe to repeat; raises RateLimited."""
+        """Take a slot and return a function that releases it, safe to repeat; raises RateLimited."""
         keys = [("token", token), ("organization", str(org_id))]
         for kind, name in keys:
             if self._open[kind, name] >= self._limits[kind]:
@@ -37,7 +37,7 @@ class StreamSlots:
         self._open.update(keys)
         is_taken = True
 
-        def give_back() -> None:
+        def release() -> None:
             nonlocal is_taken
             if not is_taken:
                 return
@@ -49,11 +49,11 @@ class StreamSlots:
             if keys[-1] not in self._open and self._free_at.get(org_id, 0.0) <= time.monotonic():
                 self._free_at.pop(org_id, None)
 
-        return give_back
+        return release
 
     def reserve(self, org_id: int, size: int) -> float:
         """Reserve bytes for a stream of an organization; return the seconds to wait before they are sent."""
         now = time.monotonic()
         began = max(self._free_at.get(org_id, 0.0), now - BURST_BYTES / BYTES_PER_S)
-        self._free_at[org_id] = min(began + size / BYTES_PER_S, now + LONGEST_WAIT_S)
+        self._free_at[org_id] = min(began + size / BYTES_PER_S, now + MAX_WAIT_S)
         return max(began - now, 0.0)

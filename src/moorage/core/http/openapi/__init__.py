@@ -1,1 +1,1 @@
-"""The OpenAPI document and the pages made from it."""
+"""The OpenAPI document and the pages generated from it."""

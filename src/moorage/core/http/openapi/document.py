@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the routes themselves."""
+"""Generates the OpenAPI 3.1 document from the routes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REF = "#/components/schemas/{name}"
 _ERRORS = {
     400: "The request is malformed or invalid; see `fields`",
     401: "No credential, or one that is invalid or has expired",
-    402: "A plan limit, a paid feature, or the wall of an unverified card",
+    402: "A plan limit, a paid feature, or a missing verified payment method (card wall)",
     403: "The role is too low, or the user is suspended",
     404: "Missing, or not the caller's",
     409: "Conflicts with existing state",
@@ -29,7 +29,7 @@ _ERRORS = {
 }
 
 
-# Bounds around a validator of ours keep pydantic's names for them, which no reader of the document knows.
+# pydantic keeps its own names for bounds around a custom validator; these are the names of JSON Schema.
 _BOUNDS = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
@@ -40,18 +40,17 @@ _BOUNDS = {
 
 
 class _Schema(GenerateJsonSchema):
-    """pydantic's schema, less the titles that only repeat field names."""
+    """pydantic's JSON schema without titles that repeat field names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
     def generate_inner(self, schema: Any) -> dict[str, Any]:
-        made = super().generate_inner(schema)
-        return {_BOUNDS.get(key, key): value for key, value in made.items()}
+        generated = super().generate_inner(schema)
+        return {_BOUNDS.get(key, key): value for key, value in generated.items()}
 
 
 def document(routes: Iterable[Route], *, version: str, server: str) -> dict[str, Any]:
-    """Return the document of a set of routes."""
     shown = list(routes)
     answers = [route.answer for route in shown if _is_data(route.answer)]
     schemas, components = msgspec.json.schema_components(answers, ref_template=REF)
@@ -113,7 +112,7 @@ def _operation(route: Route, schema: dict[str, Any] | None, components: dict[str
 
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
-    found = []
+    parameters = []
     for name in re.findall(r"{(\w+)}", route.path):
         hint = route.handler.__annotations__.get(name, "int" if name.endswith("_id") else "str")
         schema: dict[str, Any] = {"type": "string", "minLength": 1}
@@ -121,25 +120,25 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
             schema = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
         elif hint in ("Uuid", Uuid):
             schema = {"type": "string", "format": "uuid"}
-        found.append({"name": name, "in": "path", "required": True, "schema": schema})
-    return found
+        parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
+    return parameters
 
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    parameters: list[dict[str, Any]] = []
     if route.query is not None:
         schema = route.query.model_json_schema(schema_generator=_Schema)
         required = schema.get("required", [])
         for name, each in schema["properties"].items():
-            found.append({"name": name, "in": "query", "required": name in required, "schema": _for_query(each)})
+            parameters.append({"name": name, "in": "query", "required": name in required, "schema": _drop_null(each)})
     if route.events:
         for name in ("access_token", "organization_id"):
-            found.append({"name": name, "in": "query", "required": False, "schema": {"type": "string"}})
-    return found
+            parameters.append({"name": name, "in": "query", "required": False, "schema": {"type": "string"}})
+    return parameters
 
 
-def _for_query(schema: dict[str, Any]) -> dict[str, Any]:
-    """A query has no null: a parameter is there or it is not."""
+def _drop_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Remove null from a schema, because a query parameter cannot be null."""
     options = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
     if len(options) == 1:
         return {**{key: value for key, value in schema.items() if key not in ("anyOf", "default")}, **options[0]}
@@ -147,15 +146,15 @@ def _for_query(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
-    found = []
+    parameters = []
     if route.scope is Scope.ORG or route.operation == "whoami":
         text = "The organization a session token acts on; an API token carries its own."
-        found.append(_header("x-organization-id", text, {"type": "string"}))
+        parameters.append(_header("x-organization-id", text, {"type": "string"}))
     if route.is_write and route.scope is not Scope.PUBLIC:
         text = "The same key with the same body takes effect once within 24 hours."
         schema = {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[ -~]+$"}
-        found.append(_header("Idempotency-Key", text, schema))
-    return found
+        parameters.append(_header("Idempotency-Key", text, schema))
+    return parameters
 
 
 def _header(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -209,8 +208,9 @@ def _failures(route: Route) -> dict[str, Any]:
         refusals = {"400": "Refused", "401": "Refused"} if route.is_write else {}
         named = {**refusals, "500": "500"}
     else:
-        quiet = route.scope is Scope.PUBLIC and not route.is_write
-        named = {str(status): str(status) for status in sorted({400, 429, 500} if quiet else set(STATUS.values()))}
+        is_public_read = route.scope is Scope.PUBLIC and not route.is_write
+        statuses = {400, 429, 500} if is_public_read else set(STATUS.values())
+        named = {str(status): str(status) for status in sorted(statuses)}
     return {status: {"$ref": f"#/components/responses/{name}"} for status, name in named.items()}
 
 
@@ -231,19 +231,19 @@ _HEADERS: dict[str, Any] = {
     "X-Request-Id": {
         "required": True,
         "schema": {"type": "string", "minLength": 1, "maxLength": 64},
-        "description": "Names the request in logs; a safe one that the client sent is kept.",
+        "description": "Id of the request in logs; an id from the client is used if it is valid.",
     },
     **{
         name: {"schema": {"type": "integer"}, "description": text}
         for name, text in {
-            "RateLimit-Limit": "Requests a minute.",
+            "RateLimit-Limit": "Requests per minute.",
             "RateLimit-Remaining": "Requests left in the window.",
             "RateLimit-Reset": "Seconds left in the window.",
             "Retry-After": "Seconds to wait.",
         }.items()
     },
 }
-# What a receiver says, which speaks without the envelope.
+# Refusals of webhook receivers, which answer without the envelope.
 _REFUSED: dict[str, Any] = {
     "description": "The request is malformed, or its signature does not hold",
     "headers": _headers("X-Request-Id"),

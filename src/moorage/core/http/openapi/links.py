@@ -1,9 +1,9 @@
-"""Links of the OpenAPI document: which operations an answer leads to, and where in it their parameters are.
+"""Links of the OpenAPI document: from an answer to the operations on its resource.
 
-A resource stands at an item path, such as `/v1/functions/{name}`. Operations on its collection (`/v1/functions`) answer
-with its id or name, so each of them links to every operation on the item. Where a collection has no operations of its
-own (`/v1/domains`), the operations on a collection of the same name below another resource stand in. Operations whose
-answer identifies any other resource say so in `Route.identifies`.
+A resource has an item path, such as `/v1/functions/{name}`. Operations on its collection (`/v1/functions`) answer with
+its id or name, so each links to every operation on the item. If a collection has no operations (`/v1/domains`), the
+operations on a collection of the same name below another resource are used. An operation whose answer identifies
+another resource declares it in `Route.identifies`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from moorage.core.http.route import Route
 
 Schema = dict[str, Any]
 _PARAMETER = re.compile(r"{(\w+)}")
-# The resource of a collection, where it is not the collection's name without its last letter.
+# Singulars that are not the name of the collection without its last letter.
 _SINGULAR = {"orgs": "organization"}
 
 
 def item_path(path: str) -> str | None:
-    """Return a path up to its last parameter; None where it has no parameter."""
+    """Return a path up to its last parameter; None without a parameter."""
     end = path.rfind("}")
     return path[: end + 1] if end >= 0 else None
 
@@ -29,13 +29,13 @@ def item_path(path: str) -> str | None:
 def links_of(
     route: Route, routes: Sequence[Route], answer: Schema | None, components: Mapping[str, Schema]
 ) -> dict[str, Any]:
-    """Return the links of an operation's success response, by the operation that each leads to."""
+    """Return the links of an operation's success response, by target operation."""
     links: dict[str, Any] = {}
     if answer is None:
         return links
     pointer, properties = _item_of(answer, components)
-    for item, given in _identified(route, routes, properties):
-        parameters = _parameters(item, given, route, pointer, properties)
+    for item, id_property in _identified(route, routes, properties):
+        parameters = _parameters(item, id_property, route, pointer, properties)
         if parameters is None:
             continue
         for target in routes:
@@ -45,24 +45,24 @@ def links_of(
 
 
 def _identified(route: Route, routes: Iterable[Route], properties: Mapping[str, Schema]) -> Iterator[tuple[str, str]]:
-    """Yield the item paths of the resources that an answer identifies, each with the property that holds the id."""
+    """Yield the item paths of the resources that an answer identifies, with the property of the id."""
     yield from route.identifies
     if route.method not in ("GET", "POST"):
         return
     paths = {each.path for each in routes}
-    for item in sorted({found for path in paths if (found := item_path(path))}):
+    for item in sorted({item for path in paths if (item := item_path(path))}):
         collection, _, last = item.rpartition("/")
         name = collection.rpartition("/")[2]
         is_collection = route.path == collection
         if not is_collection and (collection in paths or not route.path.endswith(f"/{name}")):
             continue
-        given = _id_property(last.strip("{}"), name, properties)
-        if given is not None:
-            yield item, given
+        id_property = _id_property(last.strip("{}"), name, properties)
+        if id_property is not None:
+            yield item, id_property
 
 
 def _id_property(parameter: str, collection: str, properties: Mapping[str, Schema]) -> str | None:
-    """Return the property of a resource that its path parameter is filled from."""
+    """Return the property of a resource that fills its path parameter."""
     singular = _SINGULAR.get(collection, collection.removesuffix("s"))
     kind = parameter.rpartition("_")[2].capitalize()
     names = [_camel(parameter), f"{singular}{kind}", *(["id"] if parameter.endswith("_id") else [])]
@@ -70,24 +70,24 @@ def _id_property(parameter: str, collection: str, properties: Mapping[str, Schem
 
 
 def _parameters(
-    item: str, given: str, route: Route, pointer: str, properties: Mapping[str, Schema]
+    item: str, id_property: str, route: Route, pointer: str, properties: Mapping[str, Schema]
 ) -> dict[str, str] | None:
-    """Return the expression of each parameter of an item path; None where one is neither in the request nor answer."""
+    """Return the expression of each path parameter; None if one is in neither the request nor the answer."""
     *parents, last = _PARAMETER.findall(item)
     own = set(_PARAMETER.findall(route.path))
-    found = {last: f"$response.body#{pointer}/{given}"}
+    expressions = {last: f"$response.body#{pointer}/{id_property}"}
     for parent in parents:
         if parent in own:
-            found[parent] = f"$request.path.{parent}"
+            expressions[parent] = f"$request.path.{parent}"
         elif _camel(parent) in properties:
-            found[parent] = f"$response.body#{pointer}/{_camel(parent)}"
+            expressions[parent] = f"$response.body#{pointer}/{_camel(parent)}"
         else:
             return None
-    return found
+    return expressions
 
 
 def _item_of(answer: Schema, components: Mapping[str, Schema]) -> tuple[str, Mapping[str, Schema]]:
-    """Return where an answer has its resource, the first one of a list, and the properties of that resource."""
+    """Return the JSON pointer to the (first) resource of an answer, and the properties of the resource."""
     schema, pointer = _resolve(answer, components), "/data"
     page = _resolve(schema.get("properties", {}).get("items", {}), components)
     if page.get("type") == "array":

@@ -1,4 +1,4 @@
-"""The OpenAPI document by route: what the API page and the reference both tell about one."""
+"""Operations of the OpenAPI document, for the API page and the reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCOPES = {
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One route as the document tells it."""
+    """One route of the OpenAPI document."""
 
     method: str
     path: str
@@ -32,32 +32,32 @@ class Operation:
 
     @property
     def access(self) -> str:
-        """Say in a few words who may call it."""
+        """Describe the required credential, role and organization."""
         if not self.spec.get("security", True):
             return "no credential"
         scope, floor = self.spec.get("x-scope"), self.spec.get("x-role-floor", "any")
-        said = [] if floor == "any" else [f"role {floor} or above"]
-        return ", ".join([*said, SCOPES.get(str(scope), str(scope or "any credential"))])
+        roles = [] if floor == "any" else [f"role {floor} or above"]
+        return ", ".join([*roles, SCOPES.get(str(scope), str(scope or "any credential"))])
 
 
 def operations(document: Schema) -> dict[str, list[Operation]]:
     """Return the routes by tag, in the order of the document."""
-    found: dict[str, list[Operation]] = {tag["name"]: [] for tag in document.get("tags", [])}
+    by_tag: dict[str, list[Operation]] = {tag["name"]: [] for tag in document.get("tags", [])}
     for path, item in document.get("paths", {}).items():
         for method in METHODS:
             if spec := item.get(method):
                 tag = (spec.get("tags") or ["Other"])[0]
-                found.setdefault(tag, []).append(Operation(method, path, spec))
-    return {tag: routes for tag, routes in found.items() if routes}
+                by_tag.setdefault(tag, []).append(Operation(method, path, spec))
+    return {tag: routes for tag, routes in by_tag.items() if routes}
 
 
 def body_of(operation: Operation, schemas: Schemas) -> tuple[str, Schema] | None:
-    """Return the content type and schema of a request's body."""
+    """Return the content type and schema of the request body."""
     return _content(schemas.resolve(operation.spec.get("requestBody")))
 
 
 def answer_of(operation: Operation, schemas: Schemas) -> tuple[str, str, Schema | None]:
-    """Return the status, content type and schema of a success; inside the envelope that is `data`, None without."""
+    """Return status, content type and schema of a success; in the envelope, the schema of `data` or None."""
     for status, response in operation.spec.get("responses", {}).items():
         if status.startswith("2"):
             kind, schema = _content(schemas.resolve(response)) or ("", {})
@@ -71,7 +71,7 @@ def errors_of(operation: Operation) -> list[str]:
 
 
 def sentence(operation: Operation) -> str:
-    """Return what a route does: its summary, ended with a stop, and its description."""
+    """Return the summary and the description of a route as one text."""
     summary, description = operation.spec.get("summary", ""), operation.spec.get("description", "")
     return " ".join(part for part in (summary and f"{summary}.", description) if part)
 
@@ -83,7 +83,7 @@ def _content(holder: Schema) -> tuple[str, Schema] | None:
 
 
 def curl(operation: Operation, schemas: Schemas, server: str) -> str:
-    """Return a command that calls a route; capitals stand for what only the caller knows."""
+    """Return a curl command for a route; words in capitals are placeholders."""
     path = re.sub(r"{(\w+)}", lambda match: match[1].upper(), operation.path)
     parts = ["curl"] if operation.method == "get" else ["curl", "-X", operation.method.upper()]
     if answer_of(operation, schemas)[1] == "text/event-stream":
@@ -116,7 +116,9 @@ def _curl_body(operation: Operation, schemas: Schemas) -> list[str]:
 
 
 def _form(schemas: Schemas, schema: Schema) -> Schema:
-    found: Schema = schemas.resolve(schema).get("properties", {})
-    needed = schemas.example(schema)
-    is_file = {name for name, each in found.items() if schemas.resolve(each).get("format") == "binary"}
-    return {name: "@FILE" if name in is_file else needed[name] for name in found if name in is_file or name in needed}
+    properties: Schema = schemas.resolve(schema).get("properties", {})
+    example = schemas.example(schema)
+    files = {name for name, each in properties.items() if schemas.resolve(each).get("format") == "binary"}
+    return {
+        name: "@FILE" if name in files else example[name] for name in properties if name in files or name in example
+    }

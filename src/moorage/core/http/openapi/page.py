@@ -1,7 +1,7 @@
-"""The API page: every route of the OpenAPI document, readable, without a script.
+"""The API page: all routes of the OpenAPI document as HTML without scripts.
 
-It is one page that loads nothing: what a person needs to make a first call stands before the routes, and every route
-shows its fields and a command to paste. Whatever the document holds is escaped.
+The page loads no other resources. It starts with an introduction to the first call; every route shows its fields and a
+curl command. All text of the document is escaped.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def render(document: Schema) -> str:
         f"<span class=soft>Version {escape(str(info.get('version', '')))}.</span></p>",
         _introduction(document, server),
     ]
-    for tag, found in routes.items():
+    for tag, tagged in routes.items():
         parts.append(f'<section id="{_id(tag)}"><h2>{escape(tag)}</h2>')
-        parts += [_route(operation, schemas, server) for operation in found]
+        parts += [_route(operation, schemas, server) for operation in tagged]
         parts.append("</section>")
     return "\n".join([*parts, "</main></body></html>\n"])
 
@@ -50,8 +50,8 @@ def _contents(routes: dict[str, list[Operation]]) -> str:
     topics = {"start": "First call", "envelope": "Answers", "errors": "Errors", "limits": "Limits and pages"}
     links = "".join(f'<li><a href="#{name}">{title}</a>' for name, title in topics.items())
     parts = [f"<ul>{links}</ul>"]
-    for tag, found in routes.items():
-        links = "".join(f'<li><a href="{_href(each.anchor)}">{_method(each)} {escape(each.path)}</a>' for each in found)
+    for tag, tagged in routes.items():
+        links = "".join(f'<li><a href="{_href(op.anchor)}">{_method(op)} {escape(op.path)}</a>' for op in tagged)
         parts.append(f"<details open><summary>{escape(tag)}</summary><ul>{links}</ul></details>")
     return "".join(parts)
 
@@ -69,7 +69,7 @@ def _introduction(document: Schema, server: str) -> str:
 <pre><code>TOKEN=$(moorage admin token)
 curl {url}/v1/me -H "Authorization: Bearer $TOKEN"</code></pre>
 <p>An API token belongs to one organization. A session token belongs to a person: say which organization it acts on with
-the header <code>x-organization-id</code>, unless there is only one. The whole of this page is also an OpenAPI 3.1
+the header <code>x-organization-id</code>, unless there is only one. The same content is available as an OpenAPI 3.1
 document at <a href="/v1/openapi.json">/v1/openapi.json</a>.</p></section>
 <section id=envelope><h2>Answers</h2>
 <p>A success carries <code>data</code>, or nothing more; the tables below list what is in <code>data</code>. A failure
@@ -145,22 +145,22 @@ def _answer(operation: Operation, schemas: Schemas) -> str:
 
 
 def _errors(operation: Operation) -> str:
-    found = " ".join(escape(status) for status in errors_of(operation))
-    return f'<p class=soft><a href="#errors">Errors</a>: {found}' if found else ""
+    statuses = " ".join(escape(status) for status in errors_of(operation))
+    return f'<p class=soft><a href="#errors">Errors</a>: {statuses}' if statuses else ""
 
 
 def _table(rows: list[Field], *, is_answer: bool = False) -> str:
     if not rows:
         return ""
-    said = "".join(_row(row, is_answer) for row in rows)
-    return f"<table><thead><tr><th>Name<th>Type<th>Rules<tbody>{said}</table>"
+    body = "".join(_row(row, is_answer) for row in rows)
+    return f"<table><thead><tr><th>Name<th>Type<th>Rules<tbody>{body}</table>"
 
 
 def _row(row: Field, is_answer: bool) -> str:
-    said = [f"<b>{presence}</b>"] if (presence := row.presence(is_answer=is_answer)) else []
-    said += [_text(rule) for rule in row.rules]
-    text = f"{'. ' if said else ''}{_text(row.text)}" if row.text else ""
-    return f"<tr><td><code>{escape(row.path)}</code><td>{escape(row.type)}<td>{', '.join(said)}{text}"
+    rules = [f"<b>{presence}</b>"] if (presence := row.presence(is_answer=is_answer)) else []
+    rules += [_text(rule) for rule in row.rules]
+    text = f"{'. ' if rules else ''}{_text(row.text)}" if row.text else ""
+    return f"<tr><td><code>{escape(row.path)}</code><td>{escape(row.type)}<td>{', '.join(rules)}{text}"
 
 
 def _method(operation: Operation) -> str:
@@ -168,7 +168,7 @@ def _method(operation: Operation) -> str:
 
 
 def _text(text: Any) -> str:
-    """Escape a text and set what stands between backticks as code."""
+    """Escape a text; text between backticks becomes code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(str(text)))
 
 

@@ -1,6 +1,6 @@
-"""The pages a person sees until there is a console: the API page and the first-owner page.
+"""HTML pages of the API server: the API page and the setup page of the first owner.
 
-They are made on the server, carry their own styles and load nothing from anywhere else.
+They are rendered on the server, contain their styles and load no other resources.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Pages:
 
     @cached_property
     def _setup_policy(self) -> str:
-        """Allow exactly the one script of the page, by its hash, to speak to this server only."""
+        """Allow only the script of the page, by its hash, and only connections to this server."""
         script = self._setup.partition("<script>")[2].partition("</script>")[0]
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         return (

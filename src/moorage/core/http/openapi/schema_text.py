@@ -1,7 +1,7 @@
-"""JSON Schema in words: what the API page and the reference say about a body or an answer.
+"""JSON Schema as tables of fields, for the API page and the reference.
 
-A schema is a tree with references, unions and cycles; a reader wants a table of fields. Whatever the schema, this
-returns a table: what it cannot say is left out, a cycle ends where it closes, and a huge schema is cut.
+A schema is a tree with references, unions and cycles. Every schema becomes a table: unsupported keywords are left out,
+cycles end where they close, and long tables are truncated.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 Schema = dict[str, Any]
 
 MAX_DEPTH = 10
-MAX_ROWS = 300  # A table that is longer than this helps nobody; the document has the rest.
+MAX_ROWS = 300  # Longer tables are truncated; the OpenAPI document has the rest.
 LABEL_DEPTH = 4
 
-# Keywords that say what kind of value it is, from which a missing `type` can be told.
+# Keywords that imply a missing `type`.
 _IMPLIED = {"properties": "object", "additionalProperties": "object", "items": "array", "prefixItems": "array"}
 _TEXTS = {
     "uuid": "6f1f3c1e-8c0a-4c53-9a57-0d5a3a1c2b4d",
@@ -28,13 +28,13 @@ _TEXTS = {
     "uri": "https://example.com",
     "binary": "@file",
 }
-# What a text with a pattern may look like: the first that fits is shown.
+# Candidates for the example of a text with a pattern; the first match is used.
 _GUESSES = ("harbor", "main", "HARBOR", "1.0.0", "0 9 * * *", "/harbor", "example.com", "0f" * 20, "16", "a@b.co")
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One row: where the value stands, what it is, and what it has to be."""
+    """One row of a table: the path, type and rules of a value."""
 
     path: str  # `autoScaling.minReplicas`, `items[].name`
     type: str
@@ -43,56 +43,56 @@ class Field:
     text: str
 
     def presence(self, *, is_answer: bool) -> str:
-        """Say what stands out: in a body what must be there, in an answer what may be missing."""
+        """Return "required" for required fields of a body, "may be missing" for optional ones of an answer."""
         return ("" if self.required else "may be missing") if is_answer else ("required" if self.required else "")
 
 
 class Schemas:
-    """Reads the schemas of one document, following its references."""
+    """Reads the schemas of one OpenAPI document and resolves references."""
 
     def __init__(self, document: Schema) -> None:
         self._document = document
 
     def resolve(self, schema: Any, seen: frozenset[str] = frozenset()) -> Schema:
-        """Return a schema without `$ref` and `allOf`: what they lead to stands in it."""
+        """Return a schema with the content of `$ref` and `allOf` merged into it."""
         if not isinstance(schema, dict):
             return {}
         own = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
-        found: Schema = {}
+        merged: Schema = {}
         ref = schema.get("$ref")
         if isinstance(ref, str) and ref not in seen:
             seen |= {ref}
-            found = self.resolve(self._find(ref), seen)
+            merged = self.resolve(self._find(ref), seen)
         for part in _parts(schema, "allOf"):
-            found = _merge(found, self.resolve(part, seen))
-        return _merge(found, own)
+            merged = _merge(merged, self.resolve(part, seen))
+        return _merge(merged, own)
 
     def label(self, schema: Any, depth: int = 0) -> str:
-        """Say what kind of value a schema is for: `string (uuid)`, `list of objects`, `integer or null`."""
+        """Describe the type of a schema: `string (uuid)`, `list of objects`, `integer or null`."""
         if depth > LABEL_DEPTH:
             return "any"
-        found = self.resolve(schema)
-        if values := _values(found):
+        resolved = self.resolve(schema)
+        if values := _values(resolved):
             return _join(_kind_of(value) for value in values)
-        words = [self._word(kind, found, depth) for kind in _kinds(found)]
-        words = words or [self.label(option, depth + 1) for option in _options(found)]
+        words = [self._word(kind, resolved, depth) for kind in _kinds(resolved)]
+        words = words or [self.label(option, depth + 1) for option in _options(resolved)]
         return _join(words) or "any"
 
     def rules(self, schema: Any) -> tuple[str, ...]:
-        """Say what a value has to be beyond its kind, and what stands in where it is left out."""
-        found = self.resolve(schema)
-        said = [*_own_rules(found)]
-        for option in _options(found):
-            resolved = self.resolve(option)
-            said += [] if _kinds(resolved) == ["object"] else _own_rules(resolved)
-        if "array" in _kinds(found):
-            said += [f"each {rule}" for rule in _own_rules(self.resolve(found.get("items")))]
-        if found.get("default") is not None:
-            said.append(f"default {code(found['default'])}")
-        return tuple(dict.fromkeys(said))
+        """Describe the constraints of a value beyond its type, and its default."""
+        resolved = self.resolve(schema)
+        rules = [*_own_rules(resolved)]
+        for each in _options(resolved):
+            option = self.resolve(each)
+            rules += [] if _kinds(option) == ["object"] else _own_rules(option)
+        if "array" in _kinds(resolved):
+            rules += [f"each {rule}" for rule in _own_rules(self.resolve(resolved.get("items")))]
+        if resolved.get("default") is not None:
+            rules.append(f"default {code(resolved['default'])}")
+        return tuple(dict.fromkeys(rules))
 
     def fields(self, schema: Any) -> list[Field]:
-        """Return a row for every field in a schema, nested ones after their parent."""
+        """Return a row for every field of a schema, nested fields after their parent."""
         rows: list[Field] = []
         for row in self._walk(schema, "", frozenset()):
             if len(rows) == MAX_ROWS:
@@ -102,35 +102,36 @@ class Schemas:
         return _without_repeats(rows)
 
     def example(self, schema: Any, name: str = "", depth: int = 0) -> Any:
-        """Return a value that fits a schema, with only the fields that have to be there."""
-        found = self.resolve(schema)
-        for given in (*_parts(found, "examples"), found.get("example"), *_values(found), found.get("default")):
-            if given is not None:
-                return given
-        kinds = [kind for kind in _kinds(found) if kind != "null"]
-        options = [option for option in _options(found) if self.label(option) != "null"]
+        """Return a value that matches a schema, with only its required fields."""
+        resolved = self.resolve(schema)
+        examples = (*_parts(resolved, "examples"), resolved.get("example"))
+        for value in (*examples, *_values(resolved), resolved.get("default")):
+            if value is not None:
+                return value
+        kinds = [kind for kind in _kinds(resolved) if kind != "null"]
+        options = [option for option in _options(resolved) if self.label(option) != "null"]
         if depth > MAX_DEPTH or (not kinds and not options):
             return {} if name == "" else None
-        if not kinds or (options and "properties" not in found):
+        if not kinds or (options and "properties" not in resolved):
             return self.example(options[0], name, depth + 1)
-        return self._example_of(kinds[0], found, name, depth)
+        return self._example_of(kinds[0], resolved, name, depth)
 
-    def _example_of(self, kind: str, found: Schema, name: str, depth: int) -> Any:
+    def _example_of(self, kind: str, schema: Schema, name: str, depth: int) -> Any:
         if kind == "object":
-            properties = _properties(found)
-            wanted = [each for each in _parts(found, "required") if each in properties]
-            return {each: self.example(properties[each], each, depth + 1) for each in wanted}
+            properties = _properties(schema)
+            required = [each for each in _parts(schema, "required") if each in properties]
+            return {each: self.example(properties[each], each, depth + 1) for each in required}
         if kind == "array":
-            return [self.example(found.get("items"), name, depth + 1)] if found.get("minItems") else []
+            return [self.example(schema.get("items"), name, depth + 1)] if schema.get("minItems") else []
         if kind in ("integer", "number"):
-            return found.get("minimum", 1)
-        return True if kind == "boolean" else _example_text(found, name)
+            return schema.get("minimum", 1)
+        return True if kind == "boolean" else _example_text(schema, name)
 
     def _find(self, ref: str) -> Any:
-        place: Any = self._document
+        node: Any = self._document
         for part in ref.removeprefix("#/").split("/"):
-            place = place.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(place, dict) else None
-        return place
+            node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+        return node
 
     def _word(self, kind: str, schema: Schema, depth: int) -> str:
         if kind == "array":
@@ -147,34 +148,34 @@ class Schemas:
         if refs & above or path.count(".") + path.count("[") > MAX_DEPTH:
             return
         above |= refs
-        found = self.resolve(schema)
-        yield from self._properties(found, path, above)
-        if "items" in found:
-            yield from self._walk(found["items"], f"{path}[]", above)
-        if isinstance(found.get("additionalProperties"), dict):
-            yield from self._walk(found["additionalProperties"], f"{path}.*" if path else "*", above)
-        yield from self._variants(found, path, above)
+        resolved = self.resolve(schema)
+        yield from self._properties(resolved, path, above)
+        if "items" in resolved:
+            yield from self._walk(resolved["items"], f"{path}[]", above)
+        if isinstance(resolved.get("additionalProperties"), dict):
+            yield from self._walk(resolved["additionalProperties"], f"{path}.*" if path else "*", above)
+        yield from self._variants(resolved, path, above)
 
-    def _properties(self, found: Schema, path: str, above: frozenset[str]) -> Iterator[Field]:
-        required = _parts(found, "required")
-        for name, each in _properties(found).items():
-            place = f"{path}.{name}" if path else str(name)
+    def _properties(self, schema: Schema, path: str, above: frozenset[str]) -> Iterator[Field]:
+        required = _parts(schema, "required")
+        for name, each in _properties(schema).items():
+            field_path = f"{path}.{name}" if path else str(name)
             text = self.resolve(each).get("description", "")
-            yield Field(place, self.label(each), name in required, self.rules(each), str(text))
-            yield from self._walk(each, place, above)
+            yield Field(field_path, self.label(each), name in required, self.rules(each), str(text))
+            yield from self._walk(each, field_path, above)
 
-    def _variants(self, found: Schema, path: str, above: frozenset[str]) -> Iterator[Field]:
-        """The fields of each form that a union may take, with a note of which form has them."""
-        forms = [option for option in _options(found) if self._has_fields(option)]
+    def _variants(self, schema: Schema, path: str, above: frozenset[str]) -> Iterator[Field]:
+        """Yield the fields of each form of a union, with a note that names the form."""
+        forms = [option for option in _options(schema) if self._has_fields(option)]
         for number, form in enumerate(forms, start=1):
-            note = f"In the form {self._form_name(form, found, number)}." if len(forms) > 1 else ""
+            note = f"In the form {self._form_name(form, schema, number)}." if len(forms) > 1 else ""
             for row in self._walk(form, path, above):
                 text = " ".join(part for part in (note, row.text) if part)
                 yield replace(row, text=text)
 
     def _has_fields(self, schema: Any) -> bool:
-        found = self.resolve(schema)
-        return any(key in found for key in ("properties", "items", "additionalProperties", "anyOf", "oneOf"))
+        resolved = self.resolve(schema)
+        return any(key in resolved for key in ("properties", "items", "additionalProperties", "anyOf", "oneOf"))
 
     def _form_name(self, form: Any, union: Schema, number: int) -> str:
         discriminator = union.get("discriminator")
@@ -187,28 +188,31 @@ class Schemas:
 
 
 def code(value: Any) -> str:
-    """Write a JSON value as code; texts lose their quotes, because every value would have them."""
+    """Format a JSON value as code; texts without quotes."""
     return f"`{value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)}`"
 
 
 def _own_rules(schema: Schema) -> list[str]:
-    said = [_span(schema, "minLength", "maxLength", " characters"), _span(schema, "minimum", "maximum")]
-    said += [_span(schema, "minItems", "maxItems", " items"), _span(schema, "minProperties", "maxProperties", " names")]
+    rules = [_span(schema, "minLength", "maxLength", " characters"), _span(schema, "minimum", "maximum")]
+    rules += [
+        _span(schema, "minItems", "maxItems", " items"),
+        _span(schema, "minProperties", "maxProperties", " names"),
+    ]
     if "exclusiveMinimum" in schema:
-        said.append(f"above {schema['exclusiveMinimum']}")
+        rules.append(f"above {schema['exclusiveMinimum']}")
     if "exclusiveMaximum" in schema:
-        said.append(f"below {schema['exclusiveMaximum']}")
+        rules.append(f"below {schema['exclusiveMaximum']}")
     if "multipleOf" in schema:
-        said.append(f"a multiple of {schema['multipleOf']}")
+        rules.append(f"a multiple of {schema['multipleOf']}")
     if "pattern" in schema:
-        said.append(f"matches {code(schema['pattern'])}")
+        rules.append(f"matches {code(schema['pattern'])}")
     if "const" in schema:
-        said.append(f"always {code(schema['const'])}")
+        rules.append(f"always {code(schema['const'])}")
     if enum := _parts(schema, "enum"):
-        said.append("one of " + ", ".join(code(value) for value in enum))
-    said += ["no repeats"] if schema.get("uniqueItems") else []
-    said += ["deprecated"] if schema.get("deprecated") else []
-    return [rule for rule in said if rule]
+        rules.append("one of " + ", ".join(code(value) for value in enum))
+    rules += ["no repeats"] if schema.get("uniqueItems") else []
+    rules += ["deprecated"] if schema.get("deprecated") else []
+    return [rule for rule in rules if rule]
 
 
 def _span(schema: Schema, low: str, high: str, unit: str = "") -> str:
@@ -232,7 +236,7 @@ def _example_text(schema: Schema, name: str) -> str:
     lower = name.lower()
     if "email" in lower or "url" in lower:
         return _TEXTS["email" if "email" in lower else "uri"]
-    # Capitals stand for what only the caller knows.
+    # Words in capitals are placeholders.
     return "harbor" if lower.endswith("name") else re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper() or "TEXT"
 
 
@@ -248,11 +252,11 @@ def _values(schema: Schema) -> list[Any]:
 
 
 def _kinds(schema: Schema) -> list[str]:
-    given = schema.get("type")
-    if isinstance(given, list):
-        return [str(kind) for kind in given]
-    if isinstance(given, str):
-        return [given]
+    declared = schema.get("type")
+    if isinstance(declared, list):
+        return [str(kind) for kind in declared]
+    if isinstance(declared, str):
+        return [declared]
     return list(dict.fromkeys(kind for key, kind in _IMPLIED.items() if key in schema))
 
 
@@ -271,7 +275,7 @@ def _properties(schema: Schema) -> Schema:
 
 
 def _refs(schema: Any) -> frozenset[str]:
-    """Return the references that a schema is made of, to know a cycle when it closes."""
+    """Return the references of a schema, to detect cycles."""
     if not isinstance(schema, dict):
         return frozenset()
     own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set()
@@ -288,7 +292,7 @@ def _merge(one: Schema, other: Schema) -> Schema:
 
 
 def _kind_of(value: Any) -> str:
-    # bool comes before int, which it is one of.
+    # bool is a subclass of int, so it comes first.
     kinds = {bool: "boolean", str: "string", int: "integer", float: "number", list: "list", dict: "object"}
     return next((kind for type_, kind in kinds.items() if isinstance(value, type_)), "null")
 
@@ -305,5 +309,5 @@ def _plural(label: str) -> str:
 
 
 def _without_repeats(rows: list[Field]) -> list[Field]:
-    """Forms of a union share fields: the same row twice says nothing new."""
+    """Remove duplicate rows, because the forms of a union share fields."""
     return list(dict.fromkeys(rows))
