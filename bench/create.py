@@ -23,7 +23,7 @@ from moorage.accounts.identity.organizations import routes as org_routes
 from moorage.accounts.identity.organizations.service import WelcomeOrganization
 from moorage.accounts.identity.schemas import OrganizationInput
 from moorage.core import jobs
-from moorage.core.db.sqlite import GROUP, SqliteDatabase
+from moorage.core.db.sqlite import MAX_GROUP_UNITS, SqliteDatabase
 from moorage.core.db.tx import Tx
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ async def _at_the_store(
 ) -> tuple[list[float], list[float]]:
     """Return creates a second with groups and without, round by round in turn."""
     folder.mkdir()
-    rates: dict[int, list[float]] = {GROUP: [], 1: []}
+    rates: dict[int, list[float]] = {MAX_GROUP_UNITS: [], 1: []}
     opened = {group: await stores.open_seated(folder / f"store-{group}", _seats(sizes), group=group) for group in rates}
     try:
         for number in range(sizes.rounds + 1):
@@ -89,7 +89,7 @@ async def _at_the_store(
     finally:
         for db, _ in opened.values():
             db.close()
-    return rates[GROUP], rates[1]
+    return rates[MAX_GROUP_UNITS], rates[1]
 
 
 async def _write_from_many(db: SqliteDatabase, seats: Sequence[Seat], sizes: Sizes, make: MakeUnit) -> float:

@@ -21,7 +21,7 @@ import uvloop
 
 from bench import processes
 from bench.machine import SERVER_CORE
-from moorage.core.db.sqlite import GROUP
+from moorage.core.db.sqlite import MAX_GROUP_UNITS
 from moorage.core.http.server import listen, make_server, settle_memory
 
 BARE = "bare"  # an ASGI function that answers 200 and a small body
@@ -70,7 +70,7 @@ async def _application(kind: str, folder: Path, seats: int) -> tuple[Any, list[s
         from bench import rival
 
         return await rival.build(folder, seats)
-    return await _product(folder, seats, group=1 if kind == SINGLE else GROUP)
+    return await _product(folder, seats, group=1 if kind == SINGLE else MAX_GROUP_UNITS)
 
 
 async def _product(folder: Path, seats: int, *, group: int) -> tuple[Any, list[str]]:

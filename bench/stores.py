@@ -11,7 +11,7 @@ from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.organizations import members
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.snapshots import store_path
-from moorage.core.db.sqlite import GROUP, SqliteDatabase
+from moorage.core.db.sqlite import MAX_GROUP_UNITS, SqliteDatabase
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.platform import opening
@@ -35,7 +35,7 @@ def settings_for(folder: Path, **given: Any) -> Settings:
 
 
 async def open_seated(
-    folder: Path, seats: int, *, group: int = GROUP, **given: Any
+    folder: Path, seats: int, *, group: int = MAX_GROUP_UNITS, **given: Any
 ) -> tuple[SqliteDatabase, list[Seat]]:
     """Make a store in a folder, migrated and ready to serve, with so many seats."""
     settings = settings_for(folder, **given)

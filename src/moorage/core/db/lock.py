@@ -1,4 +1,4 @@
-"""The lock that makes one process the owner of a data folder."""
+"""The lock that gives one process exclusive use of a data folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DataFolderInUse(CannotStart):
 
 
 class FolderLock:
-    """Held as long as the object lives; the kernel lets go of it when the process dies, however it dies."""
+    """Holds the lock until `release`; the kernel releases it when the process exits or is killed."""
 
     def __init__(self, folder: Path) -> None:
         self._file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

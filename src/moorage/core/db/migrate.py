@@ -1,4 +1,4 @@
-"""Bringing a store's schema up to date, at start, under a lock, after a snapshot."""
+"""Migrates the database schema at startup, under a lock, after a snapshot."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from moorage.core.db.migrations import HEAD
 from moorage.core.kit.crypto import KeyRing
 from moorage.errors import CannotStart
 
-# Any number that no other program's advisory lock uses.
-LOCK = 0x6D6F6F72
-CONNECT_S = 10
+ADVISORY_LOCK_KEY = 0x6D6F6F72  # an arbitrary key of PostgreSQL's advisory locks
+CONNECT_TIMEOUT_S = 10
 
 
 class NewerStore(CannotStart):
-    """The store was written by a newer Moorage; an older one must not touch it."""
+    """The database was migrated by a newer Moorage; an older one must not use it."""
 
 
 class ForeignStore(CannotStart):
-    """The file is a database of another program; tables of ours must not be added to it."""
+    """The file is a database of another program; Moorage must not add its tables."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -30,7 +29,7 @@ class ForeignStore(CannotStart):
 
 
 def sqlite_revision(path: Path) -> str | None:
-    """Return the revision of a store in a file, or None for one without tables."""
+    """Return the revision of an SQLite file, or None if it has no tables."""
     if not path.exists() or path.stat().st_size == 0:
         return None
     connection = sqlite3.connect(path)
@@ -45,9 +44,10 @@ def sqlite_revision(path: Path) -> str | None:
 
 
 def upgrade_sqlite(path: Path, snapshots: Path, ring: KeyRing | None = None) -> str | None:
-    """Migrate a store in a file to HEAD, keeping a copy of what was there. Return the revision it had.
+    """Migrate an SQLite file to HEAD after a snapshot; return the revision it had.
 
-    `ring` encrypts what a revision moves to the vault; without it, such a revision refuses a store that has some.
+    `ring` encrypts values that a revision moves to the vault; without it, such a revision refuses a database with such
+    values.
     """
     before = sqlite_revision(path)
     if before == HEAD:
@@ -62,7 +62,7 @@ def upgrade_sqlite(path: Path, snapshots: Path, ring: KeyRing | None = None) -> 
 
 
 def _shrink(path: Path) -> None:
-    """Give disk space back where a migration deleted most of a store. SQLite undoes it where it is cut off."""
+    """Free disk space if a migration deleted most of the data. SQLite rolls an interrupted VACUUM back."""
     connection = sqlite3.connect(path)
     try:
         (free,), (pages,) = (
@@ -75,7 +75,7 @@ def _shrink(path: Path) -> None:
 
 
 def _sqlite_engine(path: Path) -> Any:
-    """An engine whose transactions hold DDL too: a migration that is killed half way leaves nothing behind."""
+    """Return an engine with transactional DDL: an interrupted migration has no effect."""
     from sqlalchemy import create_engine, event
 
     engine = create_engine(f"sqlite:///{path}", connect_args={"isolation_level": None})
@@ -84,11 +84,11 @@ def _sqlite_engine(path: Path) -> Any:
 
 
 def upgrade_postgres(url: str, ring: KeyRing | None = None) -> str | None:
-    """Migrate a store on PostgreSQL to HEAD; several processes that start at once wait for one another."""
+    """Migrate a PostgreSQL database to HEAD; processes that start at the same time wait for each other."""
     from sqlalchemy import create_engine
 
-    # A server that drops packets would otherwise be waited for as long as TCP does, without a word.
-    arguments = {} if "connect_timeout" in url else {"connect_timeout": CONNECT_S}
+    # Without a timeout, a server that drops packets would block the start for TCP's own, much longer timeout.
+    arguments = {} if "connect_timeout" in url else {"connect_timeout": CONNECT_TIMEOUT_S}
     engine = create_engine("postgresql+psycopg://" + url.partition("://")[2], connect_args=arguments)
     with engine.connect() as connection:
         from alembic.migration import MigrationContext
@@ -110,7 +110,7 @@ def _upgrade(engine: Any, before: str | None, ring: KeyRing | None = None) -> No
         raise NewerStore(f"the store is at revision {before}, which this version does not know; start a newer Moorage")
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK_KEY})
         config.attributes["connection"] = connection
         config.attributes["ring"] = ring
         command.upgrade(config, "head")
@@ -126,7 +126,7 @@ def configuration() -> Any:
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
-    """Copy a store while it is in use: SQLite's own backup, so that what is copied is whole."""
+    """Copy a database in use by SQLite's backup API, which gives a consistent copy."""
     partial = target.with_suffix(".partial")
     reading, writing = sqlite3.connect(f"file:{source}?mode=ro", uri=True), sqlite3.connect(partial)
     try:

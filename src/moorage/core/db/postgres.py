@@ -1,7 +1,7 @@
-"""The store on a PostgreSQL server: a pool of connections, each unit in a thread of its own.
+"""The database on a PostgreSQL server: a connection pool, and a thread for each unit of work.
 
-PostgreSQL groups commits of concurrent transactions by itself. A unit that loses a deadlock or a serialization race, or
-the race for a unique key that it looked up first, is run again: units have no effects but their rows.
+PostgreSQL itself groups commits of concurrent transactions. A unit of work that fails by a deadlock, a serialization
+failure, or a unique key that was free when it looked is run again: its only effects are rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from moorage.errors import DiskFull
 
 T = TypeVar("T")
 
-TRIES = 8
+MAX_UNIT_ATTEMPTS = 8
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -36,16 +36,16 @@ class PostgresDriver:
         self.connection = connection
 
     def rows(self, sql: str, params: Bound) -> list[tuple[Any, ...]]:
-        with _translating():
+        with _translate_errors():
             cursor = self.connection.execute(sql, params)
             return cursor.fetchall() if cursor.description else []
 
     def run(self, sql: str, params: Bound) -> int:
-        with _translating():
+        with _translate_errors():
             return self.connection.execute(sql, params).rowcount
 
     def many(self, sql: str, params: list[Bound]) -> None:
-        with _translating(), self.connection.cursor() as cursor:
+        with _translate_errors(), self.connection.cursor() as cursor:
             cursor.executemany(sql, params)
 
     @contextlib.contextmanager
@@ -55,7 +55,7 @@ class PostgresDriver:
 
 
 @contextlib.contextmanager
-def _translating() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except UniqueViolation as error:
@@ -91,7 +91,7 @@ class PostgresDatabase:
         self._pool.close()
 
     def _run(self, unit: Unit[T]) -> tuple[T, list[Any]]:
-        for left in range(TRIES - 1, -1, -1):
+        for left in range(MAX_UNIT_ATTEMPTS - 1, -1, -1):
             try:
                 with self._pool.connection() as connection, connection.transaction():
                     tx = Tx(PostgresDriver(connection), self.env, self.env.clock.now())

@@ -1,7 +1,7 @@
-"""Statements, compiled once per dialect and run on the bare driver.
+"""SQL statements, compiled once per dialect and run directly on the driver.
 
-A `Query` is an SQLAlchemy Core statement and the class its rows become; a `Command` has no rows. Both are made when a
-module is imported and compiled the first time they run. Parameters are written `arg("name")` and given by name:
+A `Query` is an SQLAlchemy Core statement and the class of its rows; a `Command` has no rows. Both are created when a
+module is imported and compiled on their first run. Parameters are declared with `arg("name")` and passed by name:
 
     BY_NAME = Query(select(*columns(project)).where(project.c.org_id == arg("org_id")), Project)
     tx.find(BY_NAME, org_id=org_id)
@@ -38,16 +38,16 @@ def dialect(name: str) -> Dialect:
 
 
 def arg(name: str, type_: Any = None) -> BindParameter[Any]:
-    """A parameter of a statement. The underscore keeps it apart from the columns an UPDATE sets."""
+    """Declare a parameter. The underscore distinguishes it from the columns that an UPDATE sets."""
     return bindparam("_" + name, type_=type_, required=False)
 
 
 def columns(table: Table, *names: str) -> list[ColumnElement[Any]]:
-    """Return the named columns of a table, or all of them, in the order of the class that takes them."""
+    """Return the named columns of a table, or all, in the field order of the row class."""
     return [table.c[name] for name in names] if names else list(table.c)
 
 
-# Parameters as the driver takes them: by place for SQLite, by name for PostgreSQL.
+# Parameters for the driver: positional for SQLite, named for PostgreSQL.
 Bound = dict[str, Any] | list[Any] | tuple[Any, ...]
 
 
@@ -57,13 +57,13 @@ class Compiled:
 
     sql: str
     constants: Mapping[str, Any]
-    names: tuple[tuple[str, str], ...]  # (key in the SQL, name the caller gives)
+    names: tuple[tuple[str, str], ...]  # (key in the SQL, name of the caller's parameter)
     booleans: tuple[int, ...]  # result columns that SQLite stores as 0 and 1
 
-    order: tuple[str | None, ...] = ()  # for SQLite: the name of each place in the SQL, or None for a constant
-    values: tuple[Any, ...] = ()  # the constants at those places
+    order: tuple[str | None, ...] = ()  # for SQLite: the parameter of each position, or None for a constant
+    values: tuple[Any, ...] = ()  # the constants at those positions
 
-    take: Callable[[Mapping[str, Any]], tuple[Any, ...]] | None = None  # all of them at once, where none is constant
+    take: Callable[[Mapping[str, Any]], tuple[Any, ...]] | None = None  # fast path of SQLite without constants
 
     def bind(self, params: Mapping[str, Any]) -> Bound:
         try:
@@ -80,16 +80,16 @@ class Compiled:
 
 class Statement:
     def __init__(self, source: Source, *, sets: tuple[str, ...] = ()) -> None:
-        """`sets` names the columns that an INSERT or UPDATE takes from parameters of the same name."""
+        """Create a statement; `sets` are columns that an INSERT or UPDATE sets from parameters of the same name."""
         self._source = source
         self._sets = sets
         self._compiled: dict[str, Compiled] = {}
 
     def compiled(self, dialect_name: str) -> Compiled:
-        found = self._compiled.get(dialect_name)
-        if found is None:
-            found = self._compiled[dialect_name] = self._compile(dialect_name)
-        return found
+        compiled = self._compiled.get(dialect_name)
+        if compiled is None:
+            compiled = self._compiled[dialect_name] = self._compile(dialect_name)
+        return compiled
 
     def _compile(self, name: str) -> Compiled:
         source = self._source if isinstance(self._source, ClauseElement) else self._source(name)
@@ -101,25 +101,26 @@ class Statement:
                 compile_kwargs={"render_postcompile": True},
             ),
         )
-        given = {key for key in compiled.params if key.startswith("_") or key in self._sets}
-        constants = {key: value for key, value in compiled.params.items() if key not in given}
+        parameters = {key for key in compiled.params if key.startswith("_") or key in self._sets}
+        constants = {key: value for key, value in compiled.params.items() if key not in parameters}
         result = [entry.type for entry in (compiled._result_columns or [])]
         booleans = tuple(i for i, kind in enumerate(result) if isinstance(kind, Boolean)) if name == "sqlite" else ()
-        names = {key: key if key in self._sets else key.removeprefix("_") for key in sorted(given)}
-        places = compiled.positiontup or []
+        names = {key: key if key in self._sets else key.removeprefix("_") for key in sorted(parameters)}
+        positions = compiled.positiontup or []
+        is_plain = len(positions) > 1 and set(positions) <= parameters
         return Compiled(
             sql=str(compiled),
             constants=constants,
             names=tuple(names.items()),
             booleans=booleans,
-            order=tuple(names.get(key) for key in places),
-            values=tuple(constants.get(key) for key in places),
-            take=itemgetter(*(names[key] for key in places)) if len(places) > 1 and set(places) <= given else None,
+            order=tuple(names.get(key) for key in positions),
+            values=tuple(constants.get(key) for key in positions),
+            take=itemgetter(*(names[key] for key in positions)) if is_plain else None,
         )
 
 
 class Query(Statement, Generic[T]):
-    """A statement with rows; each becomes `into(*row)`."""
+    """A statement with rows; each is returned as `into(*row)`."""
 
     def __init__(self, source: Source, into: Callable[..., T], *, sets: tuple[str, ...] = ()) -> None:
         super().__init__(source, sets=sets)
@@ -131,17 +132,17 @@ class Command(Statement):
 
 
 def scalar(value: Any) -> Any:
-    """The `into` of a query of one column."""
+    """Serve as `into` of a query with one column."""
     return value
 
 
 def pair(first: Any, second: Any) -> tuple[Any, Any]:
-    """The `into` of a query of two columns."""
+    """Serve as `into` of a query with two columns."""
     return (first, second)
 
 
 def insert_or_ignore(table: Table, *, returning: str = "id") -> Callable[[str], ClauseElement]:
-    """An INSERT that does nothing, and returns no row, where a unique key is taken."""
+    """Return an INSERT that has no effect and returns no row if a unique key exists."""
 
     def source(name: str) -> ClauseElement:
         make: Any = sqlite.insert if name == "sqlite" else postgresql.insert

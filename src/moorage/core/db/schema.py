@@ -1,6 +1,6 @@
-"""What all tables share: the metadata they are collected in, and the few column types the store knows.
+"""Metadata and column types of all tables.
 
-Times are epoch milliseconds, ids are integers that are never given out twice, JSON is text.
+Times are milliseconds since the epoch, ids are integers that are never reused, JSON is text.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ metadata = MetaData(
     }
 )
 
-# SQLite gives out rowids only for a column whose type is exactly INTEGER.
+# SQLite assigns rowids only to a column whose type is exactly INTEGER.
 Id = BigInteger().with_variant(Integer(), "sqlite")
 Millis = BigInteger()
 
 
 def table(name: str, *columns: Any) -> Table:
-    """Declare a table; `sqlite_autoincrement` keeps the id of a deleted row from coming back."""
+    """Declare a table; `sqlite_autoincrement` prevents that ids of deleted rows are reused."""
     return Table(name, metadata, *columns, sqlite_autoincrement=True)
 
 

@@ -1,7 +1,7 @@
-"""Queries take the organization. The few that must look across all of them say so, and why.
+"""Mark for functions whose queries are not limited to one organization.
 
-`tests/architecture` fails on a function that takes a transaction and, right after it, neither an organization nor this
-mark.
+A function that takes a transaction takes the organization as its next parameter, or has this mark with a reason;
+`tests/architecture` checks it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The store in one file: a writer thread with group commit, and readers beside it.
+"""The database in an SQLite file: a writer thread with group commit, and reader threads.
 
-Every unit waits for an fsync before it is acknowledged. Up to 64 units that wait at the same time share one: each has
-a savepoint of its own, so one that raises is undone alone, and all are acknowledged when the COMMIT is durable.
+Every unit of work is acknowledged after an fsync. Up to 64 waiting units share one fsync: each has its own savepoint,
+so a unit that raises is rolled back alone, and all are acknowledged after the COMMIT.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from moorage.errors import CannotStart, DiskFull
 
 T = TypeVar("T")
 
-OLDEST_SQLITE = (3, 35, 0)  # RETURNING
-GROUP = 64  # More than this no longer shortened the wait per unit when measured with 64 clients.
-READERS = 2
-FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)  # The latter where the index of the log cannot grow.
+OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
+MAX_GROUP_UNITS = 64  # Larger groups did not shorten the wait per unit when measured with 64 clients.
+READER_THREADS = 2
+FULL_DISK_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)  # The latter: the WAL index cannot grow.
 
 
 class TooOldSqlite(CannotStart):
-    """This Python brings an SQLite that lacks what the store needs."""
+    """The SQLite library of this Python lacks required features."""
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """Open the store's file with the settings that durability depends on."""
+    """Open the database file with the settings that make commits durable."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise TooOldSqlite(f"SQLite {sqlite3.sqlite_version} is too old: Moorage needs 3.35 or newer")
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=1024)
@@ -58,25 +58,25 @@ class SqliteDriver:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        self._cursor = connection.cursor()  # every read takes all of its rows at once, so one cursor serves them all
+        self._cursor = connection.cursor()  # Reads fetch all rows at once, so they can share a cursor.
 
     def rows(self, sql: str, params: Bound) -> list[tuple[Any, ...]]:
         try:
             return self._cursor.execute(sql, params).fetchall()
         except sqlite3.IntegrityError as error:
-            raise _translated(error) from error
+            raise _translate_error(error) from error
 
     def run(self, sql: str, params: Bound) -> int:
         try:
             return self.connection.execute(sql, params).rowcount
         except sqlite3.IntegrityError as error:
-            raise _translated(error) from error
+            raise _translate_error(error) from error
 
     def many(self, sql: str, params: list[Bound]) -> None:
         try:
             self.connection.executemany(sql, params)
         except sqlite3.IntegrityError as error:
-            raise _translated(error) from error
+            raise _translate_error(error) from error
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -90,22 +90,22 @@ class SqliteDriver:
         self.connection.execute("RELEASE inner_unit")
 
 
-def _as_full(error: BaseException) -> BaseException:
-    """Return DiskFull for an error that comes of a full disk, any other as it is."""
+def _to_disk_full(error: BaseException) -> BaseException:
+    """Return DiskFull for an error of a full disk, and any other error unchanged."""
     code = error.sqlite_errorcode if isinstance(error, sqlite3.Error) and hasattr(error, "sqlite_errorcode") else None
-    if code not in FULL:
+    if code not in FULL_DISK_CODES:
         return error
     full = DiskFull()
     full.__cause__ = error
     return full
 
 
-def _translated(error: sqlite3.IntegrityError) -> Exception:
+def _translate_error(error: sqlite3.IntegrityError) -> Exception:
     return UniqueClash(str(error)) if "UNIQUE" in str(error) else error
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingUnit:
     unit: Callable[[Tx], Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
@@ -113,7 +113,7 @@ class _Waiting:
     result: Any = None
     error: BaseException | None = None
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         for call in self.after:
             call()
         if self.future.cancelled():
@@ -125,29 +125,29 @@ class _Waiting:
 
 
 class SqliteDatabase:
-    """The store of a control process. Only one process may open it for writing: see `db.lock`."""
+    """The database of a control process. Only one process may open it for writing: see `db.lock`."""
 
     dialect: Literal["sqlite"] = "sqlite"
 
-    def __init__(self, path: Path, env: Env, *, group: int = GROUP) -> None:
+    def __init__(self, path: Path, env: Env, *, group: int = MAX_GROUP_UNITS) -> None:
         self.path = path
         self.env = env
         self._group = group
-        self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self._queue: SimpleQueue[_PendingUnit | None] = SimpleQueue()
         self._writer_connection = connect(path)
         self._inline = SqliteDriver(connect(path, read_only=True))
         self._is_peeking = False
         self._local = threading.local()
         self._opened: list[sqlite3.Connection] = []
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-read")
+        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="store-read")
         self._writer = threading.Thread(target=self._write_loop, name="store-write", daemon=True)
         self._writer.start()
 
     async def write(self, unit: Unit[T]) -> T:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Waiting(unit, loop, future))
-        # A caller that goes away does not undo the unit: it is shielded because it may already be on disk.
+        self._queue.put(_PendingUnit(unit, loop, future))
+        # Shielded: a cancelled caller cannot roll back a unit that may already be committed.
         return await asyncio.shield(future)
 
     async def read(self, unit: Unit[T]) -> T:
@@ -157,9 +157,9 @@ class SqliteDatabase:
         return self.peek_now(unit)
 
     def peek_now(self, unit: Unit[T]) -> T:
-        """Read within the event loop. Reads of one turn of the loop share a snapshot, and what it costs to take it.
+        """Read within the event loop. All reads of one loop iteration share a snapshot, which saves its cost.
 
-        The snapshot ends before anybody can hear of a later commit: that too takes a turn.
+        The snapshot ends before the event loop learns of a later commit, which takes another iteration.
         """
         if not self._is_peeking:
             asyncio.get_running_loop().call_soon(self._end_peek)
@@ -195,20 +195,20 @@ class SqliteDatabase:
     def _write_loop(self) -> None:
         driver = SqliteDriver(self._writer_connection)
         while (first := self._queue.get()) is not None:
-            group = [first, *self._more()]
+            group = [first, *self._take_waiting()]
             try:
                 self._commit(driver, group)
             except sqlite3.Error as error:
-                # The COMMIT itself failed (a full disk): nothing of the group is durable, so nobody is told it is.
+                # The COMMIT failed, such as on a full disk: no unit of the group is durable, so all of them fail.
                 with contextlib.suppress(sqlite3.Error):
                     self._writer_connection.execute("ROLLBACK")
-                for waiting in group:
-                    waiting.error, waiting.after = _as_full(error), []
+                for pending in group:
+                    pending.error, pending.after = _to_disk_full(error), []
             _deliver(group)
 
-    def _more(self) -> list[_Waiting]:
-        more: list[_Waiting] = []
-        while len(more) < self._group - 1:
+    def _take_waiting(self) -> list[_PendingUnit]:
+        units: list[_PendingUnit] = []
+        while len(units) < self._group - 1:
             try:
                 item = self._queue.get_nowait()
             except Empty:
@@ -216,22 +216,22 @@ class SqliteDatabase:
             if item is None:
                 self._queue.put(None)
                 break
-            more.append(item)
-        return more
+            units.append(item)
+        return units
 
-    def _commit(self, driver: SqliteDriver, group: list[_Waiting]) -> None:
+    def _commit(self, driver: SqliteDriver, group: list[_PendingUnit]) -> None:
         execute = self._writer_connection.execute
         execute("BEGIN IMMEDIATE")
-        for waiting in group:
+        for pending in group:
             execute("SAVEPOINT unit")
             tx = Tx(driver, self.env, self.env.clock.now())
             try:
-                waiting.result = waiting.unit(tx)
-                waiting.after = tx.after
+                pending.result = pending.unit(tx)
+                pending.after = tx.after
             except BaseException as error:
-                waiting.error = _as_full(error)
+                pending.error = _to_disk_full(error)
                 if not self._writer_connection.in_transaction:
-                    # A full disk may undo the whole transaction, with the units before this one.
+                    # A full disk may roll back the whole transaction, including the units before this one.
                     if isinstance(error, sqlite3.Error):
                         raise
                     raise sqlite3.OperationalError("the transaction was rolled back") from error
@@ -240,16 +240,16 @@ class SqliteDatabase:
         execute("COMMIT")
 
 
-def _deliver(group: list[_Waiting]) -> None:
-    """Wake each event loop once for all of its units."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
-    for waiting in group:
-        by_loop.setdefault(waiting.loop, []).append(waiting)
-    for loop, mine in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # The loop was closed: nobody waits any more.
-            loop.call_soon_threadsafe(_settle, mine)
+def _deliver(group: list[_PendingUnit]) -> None:
+    """Wake each event loop once for all its units."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_PendingUnit]] = {}
+    for pending in group:
+        by_loop.setdefault(pending.loop, []).append(pending)
+    for loop, units in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # The event loop is closed.
+            loop.call_soon_threadsafe(_complete, units)
 
 
-def _settle(group: list[_Waiting]) -> None:
-    for waiting in group:
-        waiting.settle()
+def _complete(group: list[_PendingUnit]) -> None:
+    for pending in group:
+        pending.complete()

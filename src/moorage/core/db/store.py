@@ -1,4 +1,4 @@
-"""What a store offers, whichever database is behind it."""
+"""The interface of the database, for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Database(Protocol):
     def dialect(self) -> str: ...
 
     async def write(self, unit: Unit[T]) -> T:
-        """Run a unit in a transaction and return once it is durable. A unit that raises leaves nothing behind."""
+        """Run a unit of work in a transaction and return after the commit. A unit that raises has no effect."""
         ...
 
     async def read(self, unit: Unit[T]) -> T:
-        """Run a unit that only reads, away from the event loop."""
+        """Run a unit of work that only reads, in a thread."""
         ...
 
     async def peek(self, unit: Unit[T]) -> T:
-        """Run a unit of point reads; on SQLite in the event loop itself, where it costs microseconds."""
+        """Run a unit of point reads; on SQLite in the event loop, because it takes microseconds."""
         ...
 
     def close(self) -> None: ...

@@ -1,6 +1,6 @@
-"""The transaction that a unit of work gets, and the one way to change a status.
+"""Transactions, and status transitions of rows.
 
-A unit of work is a sync function of a `Tx`: it cannot wait for anything, so no transaction ever spans I/O.
+A unit of work is a sync function of a `Tx`. It cannot await anything, so no transaction spans I/O.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class UniqueClash(Exception):
 
 
 class Driver(Protocol):
-    """What a store runs statements with; one per dialect."""
+    """Runs SQL statements on a connection; one implementation per dialect."""
 
     dialect: str
 
@@ -41,7 +41,7 @@ class Driver(Protocol):
 
 
 class Tx:
-    """One transaction. `now` stands still inside it."""
+    """One transaction. `now` is constant within it."""
 
     __slots__ = ("_driver", "after", "dialect", "env", "now", "trace_id")
 
@@ -50,12 +50,12 @@ class Tx:
         self.dialect = driver.dialect
         self.env = env
         self.now = now
-        self.trace_id: str | None = None  # of the request or job it belongs to; jobs added here carry it on
+        self.trace_id: str | None = None  # of the request or job; inherited by jobs that are added here
         self.after: list[Callable[[], None]] = []
 
     @property
     def trusted_now(self) -> int:
-        """The moment by which rows are old enough to be deleted: see `Clock.trusted_now`."""
+        """Return the time against which retention periods are measured: see `Clock.trusted_now`."""
         return self.now - self.env.clock.distrusted_ms
 
     def all(self, query: Query[T], /, **params: Any) -> list[T]:
@@ -75,11 +75,11 @@ class Tx:
         return query.into(*row)
 
     def one(self, query: Query[T], /, **params: Any) -> T:
-        """Return the first row; for queries that always have one, such as INSERT … RETURNING and counts."""
+        """Return the first row of a query that always has one, such as INSERT … RETURNING or a count."""
         return self.all(query, **params)[0]
 
     def run(self, statement: Statement, /, **params: Any) -> int:
-        """Run a statement and return how many rows it touched."""
+        """Run a statement and return the number of affected rows."""
         compiled = statement.compiled(self.dialect)
         return self._driver.run(compiled.sql, compiled.bind(params))
 
@@ -88,11 +88,11 @@ class Tx:
         self._driver.many(compiled.sql, [compiled.bind(each) for each in params])
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """Undo what the block did where it raises, and only that."""
+        """Roll back only the effects of the block if it raises."""
         return self._driver.savepoint()
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call something once the transaction is durable; for wake-ups, never for work that must happen."""
+        """Call a function after the commit. A crash loses it, so use it for wake-ups only."""
         self.after.append(call)
 
 
@@ -110,10 +110,10 @@ class HasId(Protocol):
 
 
 def move(tx: Tx, machine: Machine[S], row: HasId, *, to: S, **also: Any) -> None:
-    """Move a row to another status, and set further columns with it.
+    """Change the status of a row and set further columns; raises IllegalMove.
 
-    The stored status decides, not the one in hand: of two racing callers one wins and the other gets IllegalMove.
-    The machine's name is the table's.
+    Compares the stored status, not the one of `row`: of two concurrent callers one wins and the other gets
+    IllegalMove. The machine has the name of the table.
     """
     command = _move_command(machine.name, tuple(sorted(machine.sources(to))), tuple(sorted(also)))
     if tx.run(command, to=to, row_id=row.id, now=tx.now, **also) == 0:

@@ -1,6 +1,7 @@
-"""Asking for work: a job row in the transaction that makes it necessary.
+"""Adds jobs: rows in the same transaction as the change that requires the work.
 
-A payload is a msgspec struct whose tag is the job's kind. The worker runs it at least once; its effects are fenced.
+A payload is a msgspec struct whose tag is the kind of the job. The worker runs a job at least once; the lease fences
+its writes.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from moorage.core.hooks import Hook
 from moorage.core.jobs import tables
 from moorage.core.jobs.states import JobStatus
 
-ATTEMPTS = 8
+DEFAULT_MAX_ATTEMPTS = 8
 
 
 class Lane(StrEnum):
-    """Lanes have workers of their own, so that one kind of work cannot starve another."""
+    """Each lane has its own worker slots, so that one kind of work cannot starve another."""
 
-    SWIFT = "swift"  # what a user waits for: a moment each
+    SWIFT = "swift"  # interactive work that a user waits for: less than a second each
     HEAVY = "heavy"  # builds, restores: minutes each
-    APPS = "apps"  # bringing apps up, on the machine that runs them: seconds each
-    SERVERS = "servers"  # making and changing database servers, there as well: seconds each
-    BACKUPS = "backups"  # of databases, and bringing them back: minutes each
-    NOTICES = "notices"  # telling receivers who may be slow to answer: seconds each
+    APPS = "apps"  # starting apps, on the machine that runs them: seconds each
+    SERVERS = "servers"  # creating and changing database servers, on the machine that runs them: seconds each
+    BACKUPS = "backups"  # backups and restores of databases: minutes each
+    NOTICES = "notices"  # notifications to receivers that may answer slowly: seconds each
     CHORES = "chores"  # snapshots, sweeps, retention
 
 
@@ -43,9 +44,9 @@ def add(
     lane: Lane = Lane.SWIFT,
     dedupe_key: str | None = None,
     delay_ms: int = 0,
-    max_attempts: int = ATTEMPTS,
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS,
 ) -> int | None:
-    """Add a job to the caller's transaction. Return its id, or None where one with the same dedupe key waits."""
+    """Add a job in the caller's transaction; return its id, or None if one with the same dedupe key is queued."""
     values = {
         "kind": kind_of(type(payload)),
         "lane": lane,
@@ -70,13 +71,13 @@ def add(
 
 @across_organizations("the caller added the job itself")
 def withdraw(tx: Tx, job_id: int) -> bool:
-    """Remove a job that waits. False where a worker has taken it, or it has ended."""
+    """Remove a queued job; return False if it already runs or has ended."""
     return tx.run(tables.WITHDRAW, id=job_id) > 0
 
 
 @across_organizations("the caller added the job itself")
 def postpone(tx: Tx, job_id: int, delay_ms: int) -> None:
-    """Let a job that waits run no sooner than after a delay."""
+    """Delay a queued job."""
     tx.run(tables.POSTPONE, id=job_id, run_at=tx.now + delay_ms, now=tx.now)
 
 

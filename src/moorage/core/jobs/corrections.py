@@ -1,7 +1,7 @@
-"""Correct times that a clock which was ahead has stored: ticks, queued jobs and leases.
+"""Corrects times that were stored while the clock was ahead: ticks, queued jobs and leases.
 
-Such a time lies further ahead than any that is written now can be. Left alone it silences a timetable entry, a job or
-the job's key until the clock says that date again.
+Such a time lies further in the future than any valid one. Uncorrected, it blocks a timetable entry, a job or all jobs
+of the job's key until that time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WHY = "a clock is wrong for every organization"
 class Correction:
     """A stored time that was moved back."""
 
-    what: str  # the table, and of it the row
+    what: str  # table and row
     column: str
     before: int
     after: int
@@ -32,15 +32,15 @@ class Correction:
 
 @across_organizations(_WHY)
 def find_ahead(tx: Tx, after: int) -> list[Due]:
-    """Return some timetable entries, by id, that are due later than clocks differ."""
+    """Return a batch of timetable entries, by id, that are due later than the allowed clock skew."""
     return tx.all(tables.AHEAD, later_than=tx.now + SKEW_MS, after=after, most=BATCH)
 
 
 def right_tick(entry: Due, now: int) -> int:
-    """Return the tick that an entry should wait for.
+    """Return the correct next tick of an entry.
 
-    A clock that was set back by a little does not fire the latest tick again. Set back further, the ticks that fired
-    meanwhile were those of a wrong date, and fire again.
+    After the clock was set back by up to CATCH_UP_MS, the latest tick does not fire again. After a larger step, the
+    ticks since then had fired for a wrong date, and fire again.
     """
     last = entry.last_tick_at
     begin = last if last is not None and now < last <= now + CATCH_UP_MS else now
@@ -66,7 +66,7 @@ def has_jobs_ahead(tx: Tx, lease_ms: int) -> bool:
 
 @across_organizations(_WHY)
 def correct_jobs(tx: Tx, lease_ms: int) -> list[Correction]:
-    """Let queued jobs run as long from now as was asked for, and leases end when a new one would."""
+    """Restart the delay of queued jobs from now, and limit leases to the length of a new one."""
     done = []
     for job in tx.all(tables.QUEUED_AHEAD, latest=tx.now + SKEW_MS, most=BATCH):
         right = tx.now + max(job.at - job.written_at, 0)

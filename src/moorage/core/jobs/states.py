@@ -9,8 +9,8 @@ from moorage.core.kit.machine import Machine
 
 class JobStatus(StrEnum):
     QUEUED = "queued"  # waits for its time and a free worker
-    RUNNING = "running"  # a worker holds its lease, or held it and died
-    DONE = "done"  # ran to its end
+    RUNNING = "running"  # a worker holds its lease, or died with it
+    DONE = "done"  # completed
     FAILED = "failed"  # raised, or ran out of attempts
 
 

@@ -1,4 +1,4 @@
-"""The outbox: job rows in the writer's own transaction; and the timetable of what runs when."""
+"""Tables of jobs (a transactional outbox) and of the timetable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ job = table(
     text("kind"),
     text("lane"),
     text("key", nullable=True),  # jobs with the same key run one at a time, oldest first
-    text("dedupe_key", nullable=True),  # a second one that waits with the same key is not added
+    text("dedupe_key", nullable=True),  # while a job with this key is queued, no second one is added
     text("payload"),  # JSON
     text("status"),
     Column("attempts", Integer, nullable=False),
@@ -43,12 +43,12 @@ job = table(
     millis("created_at"),
     millis("updated_at"),
 )
-# Written out, not bound: a partial index serves only a query whose text says what the index's says.
+# Literals instead of parameters: a partial index is used only if the query contains the condition of the index.
 _QUEUED = literal(JobStatus.QUEUED.value, literal_execute=True)
 _RUNNING = literal(JobStatus.RUNNING.value, literal_execute=True)
 _queued = job.c.status == _QUEUED
 _running = job.c.status == _RUNNING
-# Each of these indexes holds live jobs only, so that finished ones cost nothing to step over.
+# Partial indexes of unfinished jobs, so that finished ones cost nothing.
 Index("ix_job_due", job.c.lane, job.c.run_at, job.c.id, sqlite_where=_queued, postgresql_where=_queued)
 Index("ix_job_lease", job.c.lease_until, sqlite_where=_running, postgresql_where=_running)
 Index("uq_job_running_key", job.c.key, unique=True, sqlite_where=_running, postgresql_where=_running)
@@ -59,9 +59,9 @@ Index("ix_job_finished", job.c.status, job.c.updated_at)
 timetable = table(
     "timetable",
     id_column(),
-    text("kind"),  # which handler is called
+    text("kind"),  # selects the handler
     Column("org_id", Id, nullable=False),  # 0 for the platform's own
-    text("ref"),  # what it is about, for the handler
+    text("ref"),  # resource of the entry, for the handler
     text("expression"),
     text("timezone"),
     Column("enabled", Boolean, nullable=False),
@@ -127,7 +127,7 @@ _SETS = (
     "created_at",
     "updated_at",
 )
-# Other processes listen for this; PostgreSQL sends it when the transaction commits.
+# Other processes LISTEN on this channel; PostgreSQL notifies them when the transaction commits.
 CHANNEL = "moorage_jobs"
 NOTIFY = Command(select(func.pg_notify(CHANNEL, "")))
 ADD: Query[int] = Query(insert(job).returning(_j.id), scalar, sets=_SETS)
@@ -135,7 +135,7 @@ ADD_ONCE: Query[int] = Query(insert_or_ignore(job), scalar, sets=_SETS)
 
 
 def _claim(dialect: str) -> ClauseElement:
-    """Take the due jobs of a lane whose key is free, oldest first, and at most one of each key."""
+    """Claim due jobs of a lane whose key is free, oldest first, at most one per key."""
     other = job.alias("other")
     busy = select(literal(1)).where((other.c.key == _j.key) & (other.c.status == _RUNNING))
     older = select(literal(1)).where(
@@ -165,7 +165,7 @@ def _claim(dialect: str) -> ClauseElement:
 
 CLAIM = Query(_claim, JobRow)
 _held = (_j.id == arg("id")) & (_j.lease_token == arg("lease")) & _running
-# Touching the row under its fence locks it until the commit: a lease that is lost in between waits for us.
+# Updating the row checks the lease and locks the row until the commit: the lease cannot be lost in between.
 HOLD = Command(update(job).where(_held).values(updated_at=arg("now")))
 FINISH = Command(
     update(job)
@@ -181,7 +181,7 @@ FINISH = Command(
 )
 RENEW = Command(update(job).where(_held).values(lease_until=arg("until")))
 EXPIRED = Query(select(*_ROW).where(_running & (_j.lease_until <= arg("now"))).limit(100), JobRow)
-# A run that ended with its worker and does not count: the job may be tried once more than before.
+# Requeues a job whose worker died without counting the attempt.
 REQUEUE_LOST = Command(
     update(job)
     .where((_j.id == arg("id")) & _running & (_j.lease_until <= arg("now")))
@@ -195,7 +195,7 @@ REQUEUE_LOST = Command(
         updated_at=arg("now"),
     )
 )
-# A job whose worker died goes back to the queue; one that has used up its attempts is ended by the sweeper instead.
+# Requeues jobs whose worker died; the worker fails those without attempts left.
 RELEASE_EXPIRED = Command(
     update(job)
     .where(_running & (_j.lease_until <= arg("now")) & (_j.attempts < _j.max_attempts))
@@ -230,11 +230,11 @@ OLDEST_LEASE = Query(select(func.min(_j.lease_until)).where(_running), scalar)
 class TimedJob:
     id: int
     kind: str
-    at: int  # when it may run, or when its lease ends
+    at: int  # time of the next run, or end of the lease
     written_at: int
 
 
-# Queued by a clock that was ahead: it would run when the clock says so again.
+# Jobs queued while the clock was ahead.
 QUEUED_AHEAD = Query(
     select(_j.id, _j.kind, _j.run_at, _j.updated_at)
     .where(_queued & (_j.updated_at > arg("latest")))
@@ -250,7 +250,7 @@ CORRECT_RUN_AT = Command(
         created_at=case((_j.created_at > arg("now"), arg("now")), else_=_j.created_at),
     )
 )
-# A lease that ends later than any can be: the worker that renewed it had a clock that was ahead, and may have died.
+# Leases longer than any valid one: the clock of the worker was ahead, and the worker may have died.
 LEASED_AHEAD = Query(
     select(_j.id, _j.kind, _j.lease_until, _j.updated_at)
     .where(_running & (_j.lease_until > arg("latest")))
@@ -270,7 +270,7 @@ DUE = Query(
     Due,
 )
 NEXT_TICK = Query(select(func.min(_t.next_run_at)).where(_t.enabled & (_t.kind != arg("skip"))), scalar)
-# Compare and set: of several schedulers that saw the same tick, one moves it on, and only that one fires.
+# Compare and set: of several schedulers that see the same tick, one advances the entry, and only that one fires.
 ADVANCE = Command(
     update(timetable)
     .where((_t.id == arg("id")) & (_t.next_run_at == arg("seen")) & _t.enabled)

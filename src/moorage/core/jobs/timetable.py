@@ -1,7 +1,8 @@
-"""The timetable: what fires when, each tick exactly once.
+"""The timetable: entries with a cron expression, each tick fires exactly once.
 
-An entry's next tick is a row. Firing it is one transaction: the entry moves on by compare-and-set and the handler
-writes what the tick asks for (usually a job). A crash before the commit fires it later; after it, never again.
+A row holds the next tick of an entry. Firing is one transaction: compare-and-set advances the entry, and the handler
+writes the effect of the tick, usually a job. After a crash before the commit the tick fires later; after the commit it
+never fires again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from moorage.core.jobs.tables import Due
 from moorage.core.kit.clock import MINUTE_MS
 from moorage.core.kit.cron import Cron
 
-# After an outage the latest tick still fires if it is younger than this; older ones are skipped.
+# After an outage the latest tick still fires if it is younger than this; older ticks are skipped.
 CATCH_UP_MS = 5 * MINUTE_MS
 
 
@@ -26,17 +27,17 @@ class Tick:
     kind: str
     org_id: int
     ref: str
-    at: int  # when it was due
+    at: int  # due time
 
 
 TickHandler = Callable[[Tx, Tick], None]
 
 
 def put(tx: Tx, org_id: int, kind: str, ref: str, cron: Cron, *, enabled: bool = True) -> int:
-    """Set an entry and return when it fires next, counted from now. A changed schedule starts anew."""
+    """Create or replace an entry and return its next tick after now."""
     upcoming = cron.next_after(tx.now)
     entry = {"kind": kind, "org_id": org_id, "ref": ref}
-    added = tx.find(
+    entry_id = tx.find(
         tables.ADD_ENTRY,
         expression=cron.expression,
         timezone=cron.timezone,
@@ -44,15 +45,15 @@ def put(tx: Tx, org_id: int, kind: str, ref: str, cron: Cron, *, enabled: bool =
         next_run_at=upcoming,
         **entry,
     )
-    if added is None:
+    if entry_id is None:
         tx.run(tables.SET_ENTRY, expr=cron.expression, zone=cron.timezone, on=enabled, next=upcoming, **entry)
     return upcoming
 
 
 def ensure(tx: Tx, org_id: int, kind: str, ref: str, cron: Cron) -> None:
-    """Make sure an entry stands with this schedule; one that does keeps its next tick."""
-    found = tx.find(tables.FIND_ENTRY, org_id=org_id, kind=kind, ref=ref)
-    if found is None or (found.expression, found.timezone) != (cron.expression, cron.timezone):
+    """Ensure that an entry has this schedule; an unchanged entry keeps its next tick."""
+    entry = find(tx, org_id, kind, ref)
+    if entry is None or (entry.expression, entry.timezone) != (cron.expression, cron.timezone):
         put(tx, org_id, kind, ref, cron)
 
 
@@ -65,7 +66,7 @@ def remove(tx: Tx, org_id: int, kind: str, ref: str) -> None:
 
 
 def tick_to_fire(due: Due, now: int) -> tuple[int | None, int]:
-    """Return the tick of a due entry that still fires, if any, and its next one."""
+    """Return the tick of a due entry that still fires, if any, and its next tick."""
     cron = Cron.parse(due.expression, due.timezone)
     latest = cron.latest_in(due.next_run_at - 1, now)
     fires = latest if latest is not None and now - latest < CATCH_UP_MS else None

@@ -1,4 +1,4 @@
 """Migrations: one file per released change of the schema."""
 
-# The newest revision. A store that is at it needs no migration, and Alembic is not even imported.
+# The newest revision. Alembic is not imported for a database that is at this revision.
 HEAD = "0016"

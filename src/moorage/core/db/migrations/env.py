@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that `db.migrate` opened."""
+"""Entry point of Alembic: runs the migrations on the connection of `db.migrate`."""
 
 from __future__ import annotations
 
