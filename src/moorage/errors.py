@@ -1,21 +1,21 @@
-"""The errors a user can meet.
+"""Errors of the API, and of starting and running the platform.
 
-MoorageError              carries a code; http/ maps each code to its status, once
+MoorageError              has a code; `core/http` maps each code to a status
 ├── BadRequest            bad_request      the request is malformed or invalid; may name fields
-├── Unauthorized          unauthorized     no credential, or one that does not hold
+├── Unauthorized          unauthorized     no credential, or an invalid one
 ├── Forbidden             forbidden        role too low, suspended, waiting for approval
 ├── NotFound              not_found        missing, or not the caller's
-├── Conflict              conflict         against existing state
-│   └── IllegalMove                        a state machine has no such move from where the row is
+├── Conflict              conflict         conflicts with existing state
+│   └── IllegalMove                        the state machine has no transition from the current status
 ├── QuotaExceeded         quota_exceeded   plan limit, paid feature, card wall
-│   └── DiskFull                           the machine has no room for what should be stored
+│   └── DiskFull                           the machine has too little disk space
 ├── RateLimited           rate_limited     too many requests
-└── Internal              internal         ours; the message never says more than that
+└── Internal              internal         a failure of the platform; the message has no details
 
 CannotStart               the platform or a command cannot start; the message says what to do
-EngineError               an engine could not do what it was asked; never shown as it is
-RetryLater                a job wants another try
-LostLease                 a late job: another worker holds its lease now
+EngineError               an engine failed; users never see this message
+RetryLater                a job asks for another attempt
+LostLease                 another worker holds the lease of the job
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Mapping
 
 class MoorageError(Exception):
     code = "internal"
-    is_lasting = True  # whether the same request gets it again; others are not kept for an idempotency key
+    is_lasting = True  # A repeated request fails the same way; only such errors are stored for an idempotency key.
 
     def __init__(self, message: str, *, fields: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -80,20 +80,20 @@ class Internal(MoorageError):
 
 
 def bad_field(field: str, message: str) -> BadRequest:
-    """Return the error for one bad field, named as the client sent it."""
+    """Return the error of one invalid field, under its name in the request."""
     return BadRequest("The request is not valid", fields={field: message})
 
 
 class CannotStart(Exception):
-    """The platform, or a command, cannot start. The message names the reason and what to do about it."""
+    """The platform or a command cannot start. The message names the reason and the remedy."""
 
 
 class EngineError(Exception):
-    """An engine failed; jobs turn it into a status reason that is safe to show."""
+    """An engine failed; jobs convert it to a status reason that is safe to show."""
 
 
 class RetryLater(Exception):
-    """Raised by a job that wants another try."""
+    """Raised by a job handler to run again after a delay."""
 
     def __init__(self, *, after_s: float, why: str) -> None:
         super().__init__(why)
@@ -102,4 +102,4 @@ class RetryLater(Exception):
 
 
 class LostLease(Exception):
-    """The job's lease went to another worker: whatever this one still does must not be written."""
+    """Another worker holds the lease of the job; this attempt must not write any more."""

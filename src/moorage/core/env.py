@@ -1,4 +1,4 @@
-"""What every unit of work may rely on: the settings, the clock and the keys, made once at start and passed along."""
+"""The environment of every unit of work: settings, clock and keys, created once at startup."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ async def test_a_damaged_artifact_that_nobody_needs_is_collected_too(
     artifacts: ArtifactStore, db: Database, objects: Objects, clock: ManualClock
 ) -> None:
     added = await artifacts.put_bytes(HARBOR, b"rotten", owner="deployment:1")
-    await db.write(partial(service.report_damage, found=added))
+    await db.write(partial(service.report_damage, artifact=added))
     await db.write(partial(service.unrefer, org_id=HARBOR, owner="deployment:1"))
 
     clock.advance(GRACE_MS)

@@ -1,7 +1,7 @@
-"""The objects behind the artifacts: files in a folder, or an S3 bucket.
+"""Object storage of artifacts: files in a folder, or an S3 bucket.
 
-Every call here blocks and belongs in a thread. obstore's own coroutines are not used: a thread of its runtime that
-hands over a result while the interpreter ends aborts the process (https://github.com/PyO3/pyo3-async-runtimes/issues/40).
+Every call blocks and belongs in a thread. obstore's coroutines are not used: if a thread of its runtime delivers a
+result while the interpreter shuts down, the process aborts (https://github.com/PyO3/pyo3-async-runtimes/issues/40).
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ if TYPE_CHECKING:
 
 ROOT = "sha256"
 CHUNK = 8 * 1024 * 1024
-PARTS_AT_ONCE = 4  # With CHUNK, an upload holds 32 MB however large the file is.
-MOST_PARTS = 9_000  # S3 refuses an upload of more than 10,000 parts.
+MAX_CONCURRENT_PARTS = 4  # With CHUNK, an upload needs 32 MB of memory for a file of any size.
+MAX_PARTS = 9_000  # S3 refuses uploads of more than 10,000 parts.
 PAGE = 1_000
 
 _KEY = re.compile(rf"{ROOT}/([0-9a-f]{{2}})/([0-9a-f]{{62}})\.([0-9a-f]{{16}})")
 
 
 class ArtifactDamaged(Exception):
-    """What is stored under a digest is not what was put there; never shown as it is."""
+    """The stored bytes do not match their digest, or are missing; users never see this message."""
 
 
 class ArtifactsUnavailable(Exception):
-    """The artifact store could not do what it was asked, and may be able to later; never shown as it is."""
+    """The artifact store failed; a retry may succeed. Users never see this message."""
 
 
 def key_of(digest: str, copy: str) -> str:
-    """Return where the bytes of a digest are.
+    """Return the object key of a copy of a digest.
 
-    Every upload has a copy name of its own. Neither a folder nor S3 can delete an object only if nobody has written it
-    since, so a deletion that was decided before a put, and carried out after it, must not be able to hit the new bytes.
+    Every upload has its own copy name. Neither a folder nor S3 can delete an object on the condition that it was not
+    written again, so a deletion that was decided before a put must not be able to delete the new bytes.
     """
     return f"{ROOT}/{digest[:2]}/{digest[2:]}.{copy}"
 
 
 def parse_key(key: str) -> tuple[str, str] | None:
-    """Return the digest and the copy of a key, or None for an object that is not ours."""
+    """Return the digest and the copy of a key, or None for a foreign object."""
     match = _KEY.fullmatch(key)
     return (match[1] + match[2], match[3]) if match else None
 
 
 class Objects:
-    """obstore is imported by the first use: a process that stores nothing does not pay for it in memory."""
+    """The objects of a folder or bucket. The first use imports obstore, to save memory in other processes."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -71,72 +71,72 @@ class Objects:
         return _bucket(self._settings)
 
     def put(self, key: str, source: Path | bytes, size: int) -> None:
-        """Store an object. Once this returns it outlives a power cut; before, nobody sees a part of it."""
+        """Store an object durably and atomically."""
         import obstore
 
-        part = max(CHUNK, -(-size // MOST_PARTS))
-        with _translating():
-            obstore.put(self._store, key, source, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
+        part = max(CHUNK, -(-size // MAX_PARTS))
+        with _translate_errors():
+            obstore.put(self._store, key, source, chunk_size=part, max_concurrency=MAX_CONCURRENT_PARTS)
         if self.folder is not None:
             _sync(self.folder, self.folder / key)
 
     def size(self, key: str) -> int | None:
-        """Return how many bytes an object has, or None where there is none."""
+        """Return the size of an object, or None if it does not exist."""
         import obstore
 
         try:
-            with _translating():
+            with _translate_errors():
                 return int(obstore.head(self._store, key)["size"])
         except FileNotFoundError:
             return None
 
     def chunks(self, key: str, size: int) -> Iterator[bytes]:
-        """Yield the bytes of an object; raises ArtifactDamaged where it is gone or has another size.
+        """Yield the bytes of an object; raises ArtifactDamaged if it is missing or has another size.
 
-        Each chunk is a request of its own, so that the client's timeout counts for a chunk and not for gigabytes.
+        Each chunk is a separate request, so that the client's timeout applies to a chunk and not to the whole object.
         """
         import obstore
 
         if (stored := self.size(key)) != size:
-            raise ArtifactDamaged(f"{key}: {size} bytes were stored, and there are {stored}")
+            raise ArtifactDamaged(f"{key}: has {stored} bytes instead of {size}")
         for start in range(0, size, CHUNK):
             try:
-                with _translating():
+                with _translate_errors():
                     chunk = obstore.get_range(self._store, key, start=start, end=min(start + CHUNK, size))
             except FileNotFoundError:
                 raise ArtifactDamaged(f"{key}: deleted while it was read") from None
             yield chunk.to_bytes()
 
     def delete(self, key: str) -> None:
-        """Delete an object; one that is not there is no error."""
+        """Delete an object. Safe to repeat."""
         import obstore
 
-        with contextlib.suppress(FileNotFoundError), _translating():
+        with contextlib.suppress(FileNotFoundError), _translate_errors():
             obstore.delete(self._store, key)
 
     def older_than(self, moment_ms: int) -> Iterator[list[str]]:
-        """Yield, page by page, the keys of our objects that were last written before a moment."""
+        """Yield pages of keys of artifacts that were last written before a time."""
         import obstore
 
         moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
         pages = iter(obstore.list(self._store, prefix=ROOT, chunk_size=PAGE))
         while True:
-            with _translating():
+            with _translate_errors():
                 page = next(pages, None)
             if page is None:
                 return
             yield [each["path"] for each in page if each["last_modified"] < moment and parse_key(each["path"])]
 
     def drop_staged(self, moment_ms: int) -> int:
-        """Delete the half-written files that a killed process left in the folder before a moment; return how many.
+        """Delete incomplete files that a killed process wrote to the folder before a time; return their number.
 
-        A listing leaves them out. A bucket keeps its half-done uploads where only a lifecycle rule of its own reaches.
+        A listing does not contain them. Incomplete uploads to a bucket need a lifecycle rule of the bucket.
         """
         if self.folder is None:
             return 0
         dropped = 0
         for path in self.folder.glob(f"{ROOT}/*/*#*"):
-            with contextlib.suppress(FileNotFoundError):  # A put that is still alive has just renamed it.
+            with contextlib.suppress(FileNotFoundError):  # A running put has renamed it.
                 if path.stat().st_mtime * 1000 < moment_ms:
                     path.unlink()
                     dropped += 1
@@ -164,7 +164,7 @@ def _bucket(settings: Settings) -> S3Store:
 
 
 @contextlib.contextmanager
-def _translating() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     from obstore.exceptions import BaseError
 
     try:
@@ -172,12 +172,12 @@ def _translating() -> Iterator[None]:
     except BaseError as error:
         if disk.says_full(str(error)):
             raise DiskFull from error
-        # The first line says what failed; the others are a debugging dump.
+        # The first line is the error; the rest is debugging output.
         raise ArtifactsUnavailable(str(error).partition("\n")[0]) from error
 
 
 def _sync(root: Path, path: Path) -> None:
-    """Make a file and the folders that lead to it durable; obstore leaves both to the system's cache."""
+    """fsync a file and its parent folders, which obstore does not."""
     for each in (path, *path.parents):
         handle = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
         try:

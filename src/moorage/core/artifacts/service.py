@@ -1,7 +1,7 @@
-"""What happens to artifacts inside a transaction: references come and go, blobs are recorded, condemned and forgotten.
+"""Rows of artifacts: adds and removes references, records blobs and deletes unreferenced ones.
 
-Whoever gives or takes a reference, or condemns a blob, locks the blob's row first. Collection therefore sees either
-the reference or a row it may condemn, never something in between.
+Every function that adds or removes a reference, or marks a blob for deletion, locks the row of the blob first. Garbage
+collection therefore sees either the reference or a row that it may delete.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from moorage.core.db.tx import Tx, move
 from moorage.core.kit.clock import DAY_MS
 from moorage.errors import NotFound
 
-# What lost its last reference stays this long: a rollback or a second upload of the same content finds it in place.
+# A blob without references is kept this long, for a rollback or another upload of the same content.
 GRACE_MS = DAY_MS
 BATCH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An object that was stored and read back, and that no row knows yet."""
+    """A stored and verified object that has no row yet."""
 
     digest: str
     size: int
@@ -33,17 +33,17 @@ class Upload:
 
 
 def get(tx: Tx, org_id: int, digest: str) -> Artifact:
-    """Return an artifact that the organization has a reference to; to everybody else it does not exist."""
-    found = tx.find(tables.FIND_MINE, org_id=org_id, digest=digest)
-    if found is None:
+    """Return an artifact that the organization has a reference to; raises NotFound."""
+    artifact = tx.find(tables.FIND_MINE, org_id=org_id, digest=digest)
+    if artifact is None:
         raise NotFound("There is no such artifact")
-    return found
+    return artifact
 
 
 def refer(tx: Tx, org_id: int, digest: str, owner: str) -> None:
-    """Give another owner a reference to an artifact that the organization already has one to. Safe to repeat.
+    """Add a reference of another owner to an artifact that the organization refers to. Safe to repeat.
 
-    Knowing a digest is not enough: otherwise anybody could read what another organization stored.
+    A digest alone is not enough: it would let an organization read the artifacts of another one.
     """
     _lock(tx, digest)
     get(tx, org_id, digest)
@@ -51,7 +51,7 @@ def refer(tx: Tx, org_id: int, digest: str, owner: str) -> None:
 
 
 def unrefer(tx: Tx, org_id: int, owner: str) -> None:
-    """Take all references of an owner away; blobs without any are collected after the grace period. Safe to repeat."""
+    """Remove all references of an owner; unreferenced blobs are deleted after the grace period. Safe to repeat."""
     digests = tx.all(tables.OWNED, org_id=org_id, owner=owner)
     for digest in digests:
         _lock(tx, digest)
@@ -62,12 +62,12 @@ def unrefer(tx: Tx, org_id: int, owner: str) -> None:
 
 @across_organizations("content is stored once for everybody")
 def find_intact(tx: Tx, digest: str) -> Artifact | None:
-    found = tx.find(tables.FIND, digest=digest)
-    return found if found is not None and found.status == ArtifactStatus.PRESENT else None
+    artifact = tx.find(tables.FIND, digest=digest)
+    return artifact if artifact is not None and artifact.status == ArtifactStatus.PRESENT else None
 
 
 def refer_to_known(tx: Tx, org_id: int, known: Artifact, owner: str) -> Artifact | None:
-    """Give a reference to a blob that the organization has itself; None where the blob has changed hands since."""
+    """Add a reference to a blob with the same content as the upload; None if its copy was replaced or removed."""
     stored = _lock(tx, known.digest)
     if stored is None or stored.copy != known.copy or stored.status != ArtifactStatus.PRESENT:
         return None
@@ -76,18 +76,18 @@ def refer_to_known(tx: Tx, org_id: int, known: Artifact, owner: str) -> Artifact
 
 
 def record(tx: Tx, org_id: int, upload: Upload, owner: str) -> tuple[Artifact, str | None]:
-    """Record an upload and its first reference. Return the artifact, and the key of an object nobody needs any more.
+    """Record an upload and its first reference; return the artifact and the key of a redundant object.
 
-    A blob that is being deleted is taken over: its collector deletes the old copy and finds nothing left to forget.
+    A row that is being deleted is reused for the new copy: the collection deletes the old object and keeps the row.
     """
     if tx.trusted_now - upload.started_at > GRACE_MS // 2:
-        # By the end of the grace period, collection takes an object without a row for a crash's leftover.
+        # After the grace period, garbage collection deletes objects without a row as leftovers of a crash.
         raise ArtifactsUnavailable("the upload took too long to be recorded")
     stored = _ensure(tx, upload)
     spare = None
     if stored.copy != upload.copy:
         if stored.status == ArtifactStatus.PRESENT:
-            spare = key_of(upload.digest, upload.copy)  # Somebody stored the same content meanwhile.
+            spare = key_of(upload.digest, upload.copy)  # A concurrent upload stored the same content.
         else:
             spare = stored.key if stored.status == ArtifactStatus.DAMAGED else None
             move(tx, ARTIFACT, stored, to=ArtifactStatus.PRESENT, copy=upload.copy)
@@ -96,22 +96,22 @@ def record(tx: Tx, org_id: int, upload: Upload, owner: str) -> tuple[Artifact, s
 
 
 @across_organizations("damage concerns everybody who stored the content")
-def report_damage(tx: Tx, found: Artifact) -> None:
-    """Note that a copy is not what was stored, so that the next put replaces it; nothing, if one already has."""
-    stored = _lock(tx, found.digest)
-    if stored is not None and stored.copy == found.copy and stored.status == ArtifactStatus.PRESENT:
+def report_damage(tx: Tx, artifact: Artifact) -> None:
+    """Mark a copy as damaged, so that the next put replaces it; no effect if it was replaced already."""
+    stored = _lock(tx, artifact.digest)
+    if stored is not None and stored.copy == artifact.copy and stored.status == ArtifactStatus.PRESENT:
         move(tx, ARTIFACT, stored, to=ArtifactStatus.DAMAGED)
 
 
 @across_organizations("collection looks at what no organization needs")
 def next_collectable(tx: Tx, after: int) -> list[Artifact]:
-    """Return the next blobs that may be deleted, also those whose deletion was interrupted."""
+    """Return the next blobs to delete, including interrupted deletions."""
     return tx.all(tables.COLLECTABLE, after=after, before=tx.trusted_now - GRACE_MS, most=BATCH)
 
 
 @across_organizations("collection looks at what no organization needs")
 def condemn(tx: Tx, candidate: Artifact) -> Artifact | None:
-    """Mark a blob for deletion if still nothing refers to it, and return it as it is now."""
+    """Mark a blob for deletion if it is still unreferenced, and return its current row."""
     stored = _lock(tx, candidate.digest)
     if stored is None or stored.status == ArtifactStatus.DELETING:
         return stored
@@ -124,13 +124,13 @@ def condemn(tx: Tx, candidate: Artifact) -> Artifact | None:
 
 @across_organizations("collection looks at what no organization needs")
 def forget(tx: Tx, condemned: Artifact) -> bool:
-    """Remove the row of a blob whose object is deleted, unless a put has taken it over."""
+    """Remove the row of a blob after its object, unless a put has reused the row."""
     return tx.run(tables.DROP, id=condemned.id, copy=condemned.copy) > 0
 
 
 @across_organizations("collection looks at what no organization needs")
 def strays(tx: Tx, keys: list[str]) -> list[str]:
-    """Return those of the keys that no row knows."""
+    """Return the keys of objects without a row."""
     return [key for key in keys if not _is_known(tx, key)]
 
 
@@ -138,7 +138,7 @@ def strays(tx: Tx, keys: list[str]) -> list[str]:
 def _is_known(tx: Tx, key: str) -> bool:
     parsed = parse_key(key)
     if parsed is None:
-        return True  # Not one of ours.
+        return True  # a foreign object
     stored = tx.find(tables.FIND, digest=parsed[0])
     return stored is not None and stored.copy == parsed[1]
 
@@ -150,7 +150,7 @@ def _lock(tx: Tx, digest: str) -> Artifact | None:
 
 @across_organizations("content is stored once for everybody")
 def _ensure(tx: Tx, upload: Upload) -> Artifact:
-    # More than one turn is taken only where collection removes the row between the two statements.
+    # Repeats only if garbage collection removes the row between the two statements.
     while (stored := _lock(tx, upload.digest)) is None:
         tx.find(
             tables.ADD,

@@ -1,4 +1,4 @@
-"""The one place that knows the states of an artifact, and the moves between them."""
+"""The states of an artifact and their transitions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from moorage.core.kit.machine import Machine
 
 
 class ArtifactStatus(StrEnum):
-    PRESENT = "present"  # its object was stored and read back
-    DAMAGED = "damaged"  # its object is gone or has other bytes; the next put of the same content replaces it
-    DELETING = "deleting"  # nothing refers to it, and its object is being deleted
+    PRESENT = "present"  # its object was stored and verified
+    DAMAGED = "damaged"  # its object is missing or has other bytes; the next put of the same content replaces it
+    DELETING = "deleting"  # it is unreferenced, and its object is being deleted
 
 
 S = ArtifactStatus

@@ -1,8 +1,8 @@
-"""The artifact store: what was uploaded and built, kept once by content and given back only as it was.
+"""Content-addressed store of uploads and build results, verified on every read.
 
-Bytes go to a folder or a bucket (`objects`), rows say what is there and who needs it (`service`). An object is stored
-and read back before its row is written, and a row is condemned before its object is deleted. A process may therefore
-die between any two steps: what it leaves behind is found by the next collection.
+`objects` stores the bytes in a folder or a bucket, `service` the rows and references. An object is stored and verified
+before its row is written, and a row is marked before its object is deleted. A process may therefore die between any two
+steps: the next garbage collection removes the leftovers.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from moorage.core.db.store import Database
 
 T = TypeVar("T")
 
-TRANSFERS = 4  # at once; each holds a thread, and 32 MB at most
+MAX_CONCURRENT_TRANSFERS = 4  # Each uses a thread and at most 32 MB.
 
 
 class ArtifactStore:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._objects = Objects(db.env.settings)
-        self._threads = ThreadPoolExecutor(TRANSFERS, thread_name_prefix="artifacts")
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENT_TRANSFERS, thread_name_prefix="artifacts")
 
     async def put_file(self, org_id: int, path: Path, *, owner: str) -> Artifact:
-        """Keep the content of a file for an owner. Safe to repeat; content that is there already is not sent again."""
+        """Store the content of a file for an owner. Safe to repeat; existing content is not uploaded again."""
         digest, size = await self._in_thread(_digest_of_file, path)
         return await self._put(org_id, path, digest, size, owner)
 
     async def put_bytes(self, org_id: int, data: bytes, *, owner: str) -> Artifact:
-        """Keep some bytes for an owner. Safe to repeat."""
+        """Store bytes for an owner. Safe to repeat."""
         return await self._put(org_id, data, hashlib.sha256(data).hexdigest(), len(data), owner)
 
     async def fetch(self, org_id: int, digest: str, target: Path) -> None:
-        """Write an artifact to a file, which appears at once, whole and checked, or not at all.
+        """Write an artifact to a file, atomically and verified.
 
-        Raises NotFound where the organization has no reference to it, ArtifactDamaged where the bytes are others.
+        Raises NotFound if the organization has no reference to it, ArtifactDamaged if the bytes do not match.
         """
         find = partial(service.get, org_id=org_id, digest=digest)
         stored = await self._db.peek(find)
@@ -56,18 +56,18 @@ class ArtifactStore:
             try:
                 return await self._download(stored, target)
             except ArtifactDamaged:
-                await self._db.write(partial(service.report_damage, found=stored))
-                now = await self._db.peek(find)
-                if now.copy == stored.copy:
+                await self._db.write(partial(service.report_damage, artifact=stored))
+                current = await self._db.peek(find)
+                if current.copy == stored.copy:
                     raise
-                stored = now  # A put replaced the damaged copy meanwhile.
+                stored = current  # A put replaced the damaged copy.
 
     async def collect(self) -> int:
-        """Delete what nothing has referred to for the grace period, and what crashes left behind; return how many."""
+        """Delete blobs unreferenced for the grace period, and leftovers of crashes; return their number."""
         return await self._collect_unreferenced() + await self._collect_strays()
 
     async def check_room(self, more_bytes: int) -> None:
-        """Raise DiskFull where storing this much would leave less free disk space than the reserve."""
+        """Raise DiskFull if storing this much would leave less free disk space than the reserve."""
         if self._objects.folder is not None:
             disk.check_room(self._objects.folder, more_bytes, self._db.env.settings.disk_reserve_mb)
 
@@ -75,19 +75,19 @@ class ArtifactStore:
         known = await self._db.peek(partial(service.find_intact, digest=digest))
         if known is not None:
             if await self._in_thread(self._objects.size, known.key) != size:
-                await self._db.write(partial(service.report_damage, found=known))
-            kept = await self._db.write(partial(service.refer_to_known, org_id=org_id, known=known, owner=owner))
-            if kept is not None:
-                return kept
+                await self._db.write(partial(service.report_damage, artifact=known))
+            existing = await self._db.write(partial(service.refer_to_known, org_id=org_id, known=known, owner=owner))
+            if existing is not None:
+                return existing
         await self.check_room(size)
         upload = await self._in_thread(self._upload, source, digest, size)
-        added, spare = await self._db.write(partial(service.record, org_id=org_id, upload=upload, owner=owner))
+        artifact, spare = await self._db.write(partial(service.record, org_id=org_id, upload=upload, owner=owner))
         if spare is not None:
             await self._in_thread(self._objects.delete, spare)
-        return added
+        return artifact
 
     def _upload(self, source: Path | bytes, digest: str, size: int) -> Upload:
-        """Store a new copy and read it back, in a thread."""
+        """Store and verify a new copy, in a thread."""
         upload = Upload(digest, size, secrets.token_hex(8), self._db.env.clock.now())
         key = key_of(digest, upload.copy)
         self._objects.put(key, source, size)
@@ -99,35 +99,35 @@ class ArtifactStore:
         return upload
 
     def _verify(self, key: str, digest: str, size: int) -> None:
-        seen = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for chunk in self._objects.chunks(key, size):
-            seen.update(chunk)
-        if seen.hexdigest() != digest:
-            raise ArtifactDamaged(f"{key}: what was stored reads back as {seen.hexdigest()}")
+            sha256.update(chunk)
+        if sha256.hexdigest() != digest:
+            raise ArtifactDamaged(f"{key}: the stored bytes have the digest {sha256.hexdigest()}")
 
     async def _download(self, stored: Artifact, target: Path) -> None:
-        left = threading.Event()
+        cancelled = threading.Event()
         try:
-            await self._in_thread(self._write_to, stored, target, left)
+            await self._in_thread(self._write_to, stored, target, cancelled)
         except asyncio.CancelledError:
-            left.set()
+            cancelled.set()
             raise
 
-    def _write_to(self, stored: Artifact, target: Path, left: threading.Event) -> None:
-        """Write a checked copy beside the target and put it in place, in a thread; stop where the caller has left."""
+    def _write_to(self, stored: Artifact, target: Path, cancelled: threading.Event) -> None:
+        """Write and verify a temporary copy and rename it to the target, in a thread; stop when cancelled."""
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-        seen = hashlib.sha256()
+        sha256 = hashlib.sha256()
         try:
             with part.open("xb") as file:
                 for chunk in self._objects.chunks(stored.key, stored.size):
-                    if left.is_set():
+                    if cancelled.is_set():
                         return
                     file.write(chunk)
-                    seen.update(chunk)
+                    sha256.update(chunk)
                 file.flush()
                 os.fsync(file.fileno())
-            if seen.hexdigest() != stored.digest:
-                raise ArtifactDamaged(f"{stored.key}: reads as {seen.hexdigest()}")
+            if sha256.hexdigest() != stored.digest:
+                raise ArtifactDamaged(f"{stored.key}: the stored bytes have the digest {sha256.hexdigest()}")
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
@@ -148,12 +148,12 @@ class ArtifactStore:
         return await self._db.write(partial(service.forget, condemned=condemned))
 
     async def _collect_strays(self) -> int:
-        """Delete old objects without a row: their put died before it could record them."""
+        """Delete old objects without a row: their process died before it recorded them."""
         before = self._db.env.clock.trusted_now() - GRACE_MS
         deleted = await self._in_thread(self._objects.drop_staged, before)
         pages = self._objects.older_than(before)
         while (keys := await self._in_thread(next, pages, None)) is not None:
-            # The rows are read after the listing: whatever is old and was recorded at all is recorded by now.
+            # The rows are read after the listing, so every listed object that gets a row already has it.
             for key in await self._db.read(partial(service.strays, keys=keys)):
                 await self._in_thread(self._objects.delete, key)
                 deleted += 1

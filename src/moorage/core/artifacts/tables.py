@@ -1,7 +1,7 @@
-"""Which blobs are stored, and who needs them.
+"""Tables of artifacts and of references to them.
 
-A blob is one row for everybody who stored the same content; a reference is what lets an organization read it and what
-keeps it from being collected.
+All organizations that store the same content share one row. A reference lets an organization read the artifact and
+protects it from garbage collection.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ artifact = table(
     id_column(),
     text("digest", unique=True),  # SHA-256 in lower-case hex
     Column("size", BigInteger, nullable=False),
-    text("copy"),  # which of the objects with this digest is the stored one: see `objects.key_of`
+    text("copy"),  # name of the object's copy: see `objects.key_of`
     text("status"),
     millis("created_at"),
     millis("unreferenced_since", nullable=True),
 )
 _unreferenced = artifact.c.unreferenced_since.is_not(None)
 _deleting = artifact.c.status == ArtifactStatus.DELETING.value
-# Only what collection looks for is in these, so that a large store costs it nothing.
+# Partial indexes of rows for garbage collection, so that its cost does not grow with the store.
 Index("ix_artifact_unreferenced", artifact.c.id, sqlite_where=_unreferenced, postgresql_where=_unreferenced)
 Index("ix_artifact_deleting", artifact.c.id, sqlite_where=_deleting, postgresql_where=_deleting)
 
@@ -66,7 +66,7 @@ _used = select(literal(1)).where(_r.digest == _a.digest).exists()
 
 FIND = Query(_row, Artifact)
 FIND_MINE = Query(_row.where(_mine), Artifact)
-# The lock is what makes references and collection take turns on PostgreSQL; SQLite has one writer anyway.
+# Serialises references and garbage collection on PostgreSQL; SQLite has a single writer.
 LOCK = Query(_row.with_for_update(), Artifact)
 ADD: Query[int] = Query(insert_or_ignore(artifact), scalar, sets=("digest", "size", "copy", "status", "created_at"))
 USE = Command(update(artifact).where(_a.digest == arg("digest")).values(unreferenced_since=None))
@@ -79,7 +79,7 @@ COLLECTABLE = Query(
     Artifact,
 )
 IS_USED = Query(select(literal(1)).where(_r.digest == arg("digest")).limit(1), scalar)
-# The copy is compared because a put may have taken the row over for an object of its own.
+# Compares the copy, because a put may have reused the row for a new object.
 DROP = Command(delete(artifact).where((_a.id == arg("id")) & (_a.copy == arg("copy")) & _deleting))
 
 _owned = (_r.org_id == arg("org_id")) & (_r.owner == arg("owner"))

@@ -1,8 +1,8 @@
-"""Artifacts as folders: one per digest, made once, never changed, shared by all who use the same.
+"""Artifacts as folders: one immutable folder per digest, shared by all its users.
 
-A folder appears under its name at once and whole, or not at all. Who puts one in place or takes one away holds the
-lock meanwhile, and who takes one away looks for its users under that lock. So a folder that was there when a use of it
-was committed, and whoever starts to use it looks afterwards, is there for good.
+A folder is renamed to its name when it is complete. Adding and removing a folder requires the lock, and a removal
+checks for users of the folder under the lock. So a user that first commits its reference and then finds the folder
+keeps it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from moorage.core.db.tx import Tx
 from moorage.core.kit import zips
 from moorage.core.kit.clock import HOUR_MS
 
-# What nobody refers to stays this long: a deployment places its folder some moments before it is committed.
+# Unused folders are kept this long: a deployment places its folder shortly before its commit.
 YOUNG_MS = HOUR_MS
 LOCK = ".lock"
-RETRY_S = 0.005
+LOCK_RETRY_INTERVAL_S = 0.005
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def harden(folder: Path) -> None:
-    """Let everybody read what is in a folder, and nobody write to its files."""
+    """Make all files of a folder readable and none writable."""
     for path in (folder, *walk(folder)):
         if path.is_dir():
             path.chmod(0o755)
@@ -42,20 +42,20 @@ def harden(folder: Path) -> None:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Yield everything below a folder; links are not followed."""
+    """Yield all paths below a folder without following links."""
     for above, folders, files in os.walk(folder):
         yield from (Path(above, name) for name in (*folders, *files))
 
 
 async def remove(folder: Path) -> None:
-    """Remove a folder that nobody looks at any more; what cannot be removed now is found by collection."""
+    """Remove an unused folder; `collect` removes the rest if that fails."""
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 class Unpacked:
-    """The folders of one feature, below `root`.
+    """The folders of one product, below `root`.
 
-    `is_used` tells whether anything refers to a digest. `finish` is called on a folder before it appears.
+    `is_used` checks for references to a digest. `finish` is called on a folder before it gets its name.
     """
 
     def __init__(
@@ -77,26 +77,26 @@ class Unpacked:
         return self.root / digest
 
     def new_folder(self) -> Path:
-        """Make a folder to prepare something in; it can be moved to its place because it is on the same file system."""
+        """Make a temporary folder on the same file system, so that it can be renamed to its final name."""
         self._ensure_root()
-        made = self.root / f".new-{secrets.token_hex(8)}"
-        made.mkdir(mode=0o700)
-        return made
+        folder = self.root / f".new-{secrets.token_hex(8)}"
+        folder.mkdir(mode=0o700)
+        return folder
 
     async def place(self, digest: str, prepared: Path) -> Path:
-        """Put a prepared folder where its digest is looked for, unless some is there already. Safe to repeat."""
+        """Rename a prepared folder to its digest, unless that exists already. Safe to repeat."""
         target = self.folder_of(digest)
-        async with self._alone():
+        async with self._locked():
             if not target.is_dir():
                 prepared.rename(target)
-            # Whatever is used now is young again, however long ago it was made.
+            # Restarts YOUNG_MS for a folder that is used again.
             os.utime(target)
         return target
 
     async def ensure(self, artifacts: ArtifactStore, org_id: int, digest: str) -> Path:
-        """Return the folder of a digest, unpacked from its artifact where it is missing. Safe to repeat and to race."""
+        """Return the folder of a digest, unpacked from its artifact if missing. Safe to repeat concurrently."""
         target = self.folder_of(digest)
-        async with self._alone():
+        async with self._locked():
             if target.is_dir():
                 return target
         scratch = self.new_folder()
@@ -108,14 +108,14 @@ class Unpacked:
             await remove(scratch)
 
     async def remove_unused(self, db: Database, digests: Iterable[str]) -> int:
-        """Remove the folders of those digests that nothing refers to; return how many were there. Safe to repeat."""
+        """Remove the folders of unused digests and return their number. Safe to repeat."""
         removed = 0
         for digest in sorted(set(digests)):
             removed += await self._remove_one(db, digest)
         return removed
 
     async def collect(self, db: Database) -> int:
-        """Remove what crashes and deletions left behind, once it is old; return how many folders that were."""
+        """Remove old leftovers of crashes and unused folders; return the number of unused ones."""
         self._ensure_root()
         before = db.env.clock.trusted_now() - YOUNG_MS
         old = [path for path in self.root.iterdir() if path.is_dir() and _changed_at(path) < before]
@@ -126,7 +126,7 @@ class Unpacked:
 
     async def _remove_one(self, db: Database, digest: str) -> bool:
         target, doomed = self.folder_of(digest), self.root / f".old-{secrets.token_hex(8)}"
-        async with self._alone():
+        async with self._locked():
             if not target.is_dir() or await db.read(partial(self._is_used, digest=digest)):  # type: ignore[call-arg]
                 return False
             target.rename(doomed)
@@ -134,13 +134,13 @@ class Unpacked:
         return True
 
     @contextlib.asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Hold the lock of the root, against other processes too. Waiting takes no thread: the holder may need one."""
+    async def _locked(self) -> AsyncIterator[None]:
+        """Hold the lock of the root, also against other processes. Polls, because the holder may need the thread."""
         self._ensure_root()
         handle = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while not _lock(handle):  # noqa: ASYNC110 - the holder may be another process
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(LOCK_RETRY_INTERVAL_S)
             yield
         finally:
             os.close(handle)
@@ -164,5 +164,5 @@ def _lock(handle: int) -> bool:
 def _changed_at(path: Path) -> float:
     try:
         return path.stat().st_mtime * 1000
-    except FileNotFoundError:  # Somebody else has just moved it away.
+    except FileNotFoundError:  # renamed by another process
         return float("inf")

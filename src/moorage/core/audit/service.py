@@ -1,9 +1,9 @@
-"""Recording who did what, so that nobody can later change it unnoticed.
+"""Tamper-evident audit log: a chain of sealed rows per organization.
 
-Each row's seal is a keyed hash over the row and over what the row before it left in the chain's head, which is a keyed
-hash of that row's seal. `verify` walks the chains: a changed, removed or inserted row breaks its chain there, and a cut
-tail does not reach the head. The key is a platform secret in the vault, so whoever can write to the database alone can
-neither seal a row nor wind the head back to an older one.
+The seal of a row is an HMAC over the row and over the chain's head before it, which is an HMAC of the previous seal.
+`verify` walks the chains: a changed, removed or inserted row breaks its chain, and a truncated chain does not reach the
+head. The key is a platform secret in the vault, so write access to the database alone is not enough to seal a row or
+to reset the head to an older one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.vault import service as vault
 
-BEFORE_ALL = -(2**62)  # Numbers start at 1, but a row somebody slipped in may have any.
+BEFORE_ALL = -(2**62)  # Numbers start at 1, but a row inserted by an attacker may have any.
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True)
 class TokenActor:
-    """The API token that a write was made with."""
+    """The API token of a write."""
 
     id: int
     name: str
@@ -38,8 +38,8 @@ class TokenActor:
 class Actor:
     user_id: int | None
     name: str
-    address: str | None = None  # where the request came from
-    token: TokenActor | None = None  # None where the write was made with a session
+    address: str | None = None  # address of the client
+    token: TokenActor | None = None  # None for a session
 
 
 THE_PLATFORM = Actor(None, "Moorage")
@@ -59,7 +59,7 @@ class Broken:
 
 
 def record(tx: Tx, org_id: int, actor: Actor, action: str, target: Target, **details: Any) -> None:
-    """Add one row to an organization's feed, in the caller's transaction. Details must hold no secret."""
+    """Add a row to an organization's feed, in the caller's transaction. Details must not contain secrets."""
     key = _key(tx)
     head = tx.find(tables.TAKE_NEXT, org_id=org_id)
     if head is None:
@@ -102,18 +102,18 @@ def latest_of(tx: Tx, org_id: int, target: Target, *, before: int | None, most: 
 
 
 def after(tx: Tx, org_id: int, seq: int, *, most: int = 100) -> list[Activity]:
-    """Return what came after a row, oldest first; for those who follow the feed."""
+    """Return the rows after a number, oldest first, to follow the feed."""
     return tx.all(tables.FROM, org_id=org_id, after=seq, most=most)
 
 
 @across_organizations("an operator verifies the chains of all organizations")
 def organizations(tx: Tx) -> list[int]:
-    """Return every organization that has a chain, or a row without one."""
+    """Return all organizations with a chain, or with rows but no chain."""
     return tx.all(tables.ORGANIZATIONS)
 
 
 def verify(tx: Tx, org_id: int) -> tuple[int, Broken | None]:
-    """Walk an organization's chain. Return how many rows hold, and the first that does not."""
+    """Check an organization's chain; return the number of valid rows, and the first invalid one."""
     key = _key(tx)
     head = tx.find(tables.HEAD, org_id=org_id)
     seq, before = 0, ""
@@ -147,7 +147,7 @@ def _rows(tx: Tx, org_id: int) -> Iterator[Activity]:
 
 
 def ensure_key(tx: Tx) -> None:
-    """Make the sealing key on the first start."""
+    """Create the sealing key at the first start."""
     if vault.find(tx, PLATFORM_ORG_ID, "audit", "key") is None:
         vault.put(tx, PLATFORM_ORG_ID, "audit", "key", secrets.token_hex(32))
 
@@ -156,7 +156,7 @@ _keys: dict[str, bytes] = {}
 
 
 def _key(tx: Tx) -> bytes:
-    """Return the sealing key, remembered by its ciphertext so that decryption is paid once."""
+    """Return the sealing key, cached by its ciphertext to decrypt it once."""
     from moorage.core.vault.tables import FIND
 
     stored = tx.one(FIND, org_id=PLATFORM_ORG_ID, resource="audit", name="key")
@@ -173,7 +173,7 @@ def _seal(key: bytes, before: str, row: dict[str, Any]) -> str:
 
 
 def _same(one: str, other: str) -> bool:
-    # As bytes: a stored seal that was changed to other than ASCII must not make the walk itself fail.
+    # As bytes: `compare_digest` raises for text with non-ASCII characters, which a changed seal may have.
     return hmac.compare_digest(one.encode(), other.encode())
 
 

@@ -1,4 +1,4 @@
-"""The activity feed: a chain of rows per organization, each sealed over the one before it."""
+"""Tables of the activity feed: a chain of sealed rows per organization."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ audit_head = table(
     id_column(),
     Column("org_id", Id, nullable=False, unique=True),
     Column("seq", Id, nullable=False),
-    text("seal"),  # made from the newest row's seal and the key: an old one cannot be made anew
+    text("seal"),  # HMAC of the newest row's seal, so that an older head cannot be forged
 )
 
 
@@ -63,7 +63,7 @@ _h = audit_head.c
 HEAD = Query(select(_h.org_id, _h.seq, _h.seal).where(_h.org_id == arg("org_id")), Head)
 ORGANIZATIONS: Query[int] = Query(union(select(_h.org_id), select(_a.org_id)).order_by("org_id"), scalar)
 START: Query[int] = Query(insert_or_ignore(audit_head), scalar, sets=("org_id", "seq", "seal"))
-# Taking the next number locks the organization's head until the commit, so that two writers cannot fork the chain.
+# Locks the head of the organization until the commit, so that two writers cannot fork the chain.
 TAKE_NEXT = Query(
     update(audit_head).where(_h.org_id == arg("org_id")).values(seq=_h.seq + 1).returning(_h.org_id, _h.seq, _h.seal),
     Head,

@@ -68,7 +68,7 @@ async def read(request: Request, upload: Upload, settings: Settings) -> Form:
         parser = MultipartParser(boundary, reader.callbacks())
         async for chunk in _chunks(request, upload):
             unchecked += len(chunk)
-            if unchecked >= disk.CHECK_EVERY:
+            if unchecked >= disk.CHECK_INTERVAL_BYTES:
                 unchecked = 0
                 check(more_bytes=len(chunk))
             parser.write(chunk)

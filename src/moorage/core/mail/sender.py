@@ -1,4 +1,4 @@
-"""Sending mail: text and HTML, over the operator's server."""
+"""Sends mail, as text and HTML, through the operator's SMTP server."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from moorage.settings import Settings
 if TYPE_CHECKING:
     import aiosmtplib
 
-TIMEOUT_S, GOODBYE_S = 30, 2
-RETRY_S = 60
+TIMEOUT_S, QUIT_TIMEOUT_S = 30, 2
+RETRY_DELAY_S = 60
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class MailRefused(Exception):
-    """The mail server will not take this mail, however often it is asked."""
+    """The mail server permanently refuses this mail."""
 
 
 class Mailer:
-    """Without `MOORAGE_SMTP_URL` nothing is sent, and `is_configured` says so."""
+    """Sends mails; without `MOORAGE_SMTP_URL`, `is_configured` is false and nothing can be sent."""
 
     def __init__(self, settings: Settings) -> None:
         self._url = urlsplit(settings.smtp_url.get_secret_value())
@@ -46,11 +46,11 @@ class Mailer:
         message_id: str = "",
         headers: Mapping[str, str] = _NONE,
     ) -> None:
-        """Send one mail; a server that cannot take it now raises RetryLater, one that refuses it MailRefused.
+        """Send one mail; raises RetryLater for a temporary failure, MailRefused for a permanent one.
 
-        `headers` are further ones, such as those that tie mails into a thread.
+        `headers` are additional headers, such as those of a mail thread.
         """
-        import aiosmtplib  # It takes time to load, and many platforms send no mail.
+        import aiosmtplib  # Imported on first use: it is slow to load, and many platforms send no mail.
 
         message = self._compose(to, subject, text, html, message_id, headers)
         client = aiosmtplib.SMTP(
@@ -64,18 +64,18 @@ class Mailer:
         try:
             await client.connect()
             await client.send_message(message)
-            # The mail is taken by now, however the goodbye goes.
+            # The server has accepted the mail; errors of QUIT do not matter.
             with suppress(aiosmtplib.SMTPException, OSError):
-                await client.quit(timeout=GOODBYE_S)
+                await client.quit(timeout=QUIT_TIMEOUT_S)
         except aiosmtplib.SMTPRecipientsRefused as error:
             raise _explain(error.recipients[0]) from error
         except aiosmtplib.SMTPAuthenticationError as error:
-            # That is about the platform, and not about this mail: it goes out once the operator has set it right.
-            raise RetryLater(after_s=RETRY_S, why="the mail server does not let the platform in") from error
+            # A configuration error, not a fault of this mail: it is sent after the operator fixes the credentials.
+            raise RetryLater(after_s=RETRY_DELAY_S, why="the mail server rejects the platform's login") from error
         except aiosmtplib.SMTPResponseException as error:
             raise _explain(error) from error
         except (aiosmtplib.SMTPException, OSError) as error:
-            raise RetryLater(after_s=RETRY_S, why=f"the mail server cannot be reached: {error}") from error
+            raise RetryLater(after_s=RETRY_DELAY_S, why=f"the mail server cannot be reached: {error}") from error
         finally:
             client.close()
 
@@ -85,7 +85,7 @@ class Mailer:
         message = EmailMessage()
         message["From"], message["To"], message["Subject"] = self._from, to, subject
         message["Date"] = formatdate()
-        # The same id on a second try lets the receiver drop the copy.
+        # The same id in a retry lets the receiver drop the duplicate.
         message["Message-ID"] = message_id or make_msgid(domain="moorage")
         for name, value in headers.items():
             message[name] = value
@@ -96,7 +96,7 @@ class Mailer:
 
 
 def _explain(error: aiosmtplib.SMTPResponseException) -> RetryLater | MailRefused:
-    """Tell a server that is busy from one that says no; only the second says it with a code from 500 on."""
+    """Classify an SMTP error: codes below 500 are temporary, others permanent."""
     if error.code < 500:
-        return RetryLater(after_s=RETRY_S, why=f"the mail server said {error.code}")
+        return RetryLater(after_s=RETRY_DELAY_S, why=f"the mail server said {error.code}")
     return MailRefused(f"the mail server refused it: {error.code} {error.message}")

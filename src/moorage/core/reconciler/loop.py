@@ -1,7 +1,7 @@
-"""The reconciler: compares what is wanted with what is observed, and asks for jobs where they differ.
+"""The reconciler: compares desired and observed state, and adds jobs where they differ.
 
-Each feature gives one `ensure`. It runs at start, when somebody wakes it, and every so often; a crash of one neither
-stops the others nor itself.
+Each product registers an `ensure` function. It runs at startup, on `wake`, and periodically. An exception in one stops
+neither the others nor its next run.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ Ensure = Callable[[Database, int], Awaitable[None]]  # (db, now)
 class Reconciler:
     db: Database
     telemetry: Telemetry
-    _parts: dict[str, tuple[Ensure, float]] = field(default_factory=dict)
+    _ensures: dict[str, tuple[Ensure, float]] = field(default_factory=dict)
     _wakes: dict[str, asyncio.Event] = field(default_factory=dict)
 
     def add(self, name: str, ensure: Ensure, *, every_s: float) -> None:
-        self._parts[name] = (ensure, every_s)
+        self._ensures[name] = (ensure, every_s)
         self._wakes[name] = asyncio.Event()
 
     def wake(self, name: str) -> None:
-        """Have one part look again at once."""
+        """Run one `ensure` at once."""
         self._wakes[name].set()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        if not self._parts:
+        if not self._ensures:
             await asyncio.Event().wait()
         async with asyncio.TaskGroup() as group:
-            for name in self._parts:
-                group.create_task(self._keep(name))
+            for name in self._ensures:
+                group.create_task(self._run_periodically(name))
 
-    async def _keep(self, name: str) -> None:
-        ensure, every_s = self._parts[name]
+    async def _run_periodically(self, name: str) -> None:
+        ensure, every_s = self._ensures[name]
         wake = self._wakes[name]
         while True:
             wake.clear()
             try:
                 await ensure(self.db, self.db.env.clock.now())
-            except Exception as error:  # noqa: BLE001 - the loop outlives whatever one part meets
+            except Exception as error:  # noqa: BLE001 - an error must not end the loop
                 self.telemetry.crashed(None, error, where=f"reconcile {name}")
             try:
                 await asyncio.wait_for(wake.wait(), every_s)

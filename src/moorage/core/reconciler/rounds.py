@@ -1,7 +1,7 @@
-"""What those share who keep this machine equal to some rows: a round that looks at everything, and a task for each.
+"""Reconcile loop of resources on this machine: periodic rounds, and one task per resource.
 
-Level-triggered: a round compares all that should be with what is, and begins whatever brings them together. What is
-under way for one thing is one task, so a round never waits for it, and never begins it twice.
+Level-triggered: a round compares the desired state of all resources with the observed one and starts tasks to remove
+the differences. A resource has at most one task, so a round neither waits for a task nor starts it twice.
 """
 
 from __future__ import annotations
@@ -15,62 +15,62 @@ from moorage.errors import IllegalMove
 
 
 class Rounds:
-    def __init__(self, telemetry: Telemetry, what: str, every_s: float) -> None:
-        self.tasks: dict[str, asyncio.Task[None]] = {}  # what is under way
+    def __init__(self, telemetry: Telemetry, name: str, every_s: float) -> None:
+        self.tasks: dict[str, asyncio.Task[None]] = {}  # running tasks by resource
         self._telemetry = telemetry
-        self._what = what  # names whose rounds these are, where a crash is told
+        self._name = name  # of the reconciler, in crash reports
         self._every_s = every_s
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Have everything looked at again, soon."""
+        """Start the next round at once."""
         self._wake.set()
 
     async def run(self, round_: Callable[[], Awaitable[None]]) -> None:
-        """Look at everything: at once, when woken, and every so often. Who cancels this ends what is under way, too."""
+        """Run rounds: now, on `wake` and periodically. Cancelling this also cancels the tasks."""
         try:
             while True:
                 self._wake.clear()
-                await self._safely(round_, self._what)
+                await self._run_safely(round_, self._name)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), self._every_s)
         finally:
             await self.stop()
 
     def begin(self, key: str, work: Callable[[], Awaitable[None]], after: Callable[[], object] | None = None) -> None:
-        """Do something for a thing, unless something is under way for it. `after` is called however that ends."""
+        """Start a task for a resource unless it has one; `after` is called when the task ends in any way."""
         if key in self.tasks:
             return
 
-        async def unless_decided() -> None:
-            # Somebody else may have decided about it meanwhile; the next round sees what.
+        async def work_unless_moved() -> None:
+            # A concurrent transaction may have changed the status; the next round reads it.
             with contextlib.suppress(IllegalMove):
                 await work()
 
-        # This is called also for a task that was cancelled before it took its first step.
-        def ended(_: asyncio.Task[None]) -> None:
+        # A done callback also runs for a task that was cancelled before its first step.
+        def on_done(_: asyncio.Task[None]) -> None:
             del self.tasks[key]
             if after is not None:
                 after()
             self.wake()
 
-        self.tasks[key] = asyncio.create_task(self._safely(unless_decided, f"{self._what} {key}"))
-        self.tasks[key].add_done_callback(ended)
+        self.tasks[key] = asyncio.create_task(self._run_safely(work_unless_moved, f"{self._name} {key}"))
+        self.tasks[key].add_done_callback(on_done)
 
     async def stop(self) -> None:
-        """Let go of everything that is under way; whoever looks next begins it again."""
+        """Cancel all tasks; a later round starts them again."""
         tasks = list(self.tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def idle(self) -> None:
-        """Return once nothing is under way; for those who step the rounds by hand."""
+        """Wait until no task runs; for tests."""
         while self.tasks:
             await asyncio.wait(self.tasks.values())
 
-    async def _safely(self, work: Callable[[], Awaitable[None]], where: str) -> None:
+    async def _run_safely(self, work: Callable[[], Awaitable[None]], where: str) -> None:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - what is wrong with one thing must not stop the others
+        except Exception as error:  # noqa: BLE001 - an error of one resource must not stop the others
             self._telemetry.crashed(None, error, where=where)

@@ -1,4 +1,4 @@
-"""What the platform says about itself: logs, metrics, spans."""
+"""Telemetry: logs, metrics and spans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moorage.settings import Settings
 
 
 class Telemetry:
-    """One object for the dispatcher and the worker to report to."""
+    """Records requests, jobs and crashes as logs, metrics and spans."""
 
     def __init__(self, *, tracer: Any = None, quiet: bool = False) -> None:
         self.metrics = Metrics()

@@ -1,7 +1,7 @@
-"""Structured logs: one line per event, to standard error, with the trace id of the request or job it belongs to.
+"""Structured logs: one line per event on standard error, with the trace id of the request or job.
 
-Tokens, secrets and bodies never come here: callers log names and ids, and a last processor masks what looks like a
-token all the same.
+Callers log names and ids, never tokens, secrets or bodies. As a safeguard, the last processor masks texts that look
+like tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKEN = re.compile(r"\b(psk_|fnk_|whs_|eyJ)[A-Za-z0-9_.-]{8,}")
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 Event = MutableMapping[str, Any]
-FLUSH_S = 0.02
+FLUSH_DELAY_S = 0.02
 _lines: BufferedLines | None = None
 _level = _LEVELS["info"]
 _process = ""
@@ -42,11 +42,11 @@ def configure(log_format: str, level: str, *, process: str) -> None:
     factory: Any = structlog.PrintLoggerFactory(sys.stderr) if as_text else lambda *_: _lines
     structlog.configure(
         processors=[
-            _with_origin,
+            _add_origin,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            _masked,
+            _mask_tokens,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
@@ -56,7 +56,7 @@ def configure(log_format: str, level: str, *, process: str) -> None:
 
 
 class AccessLine(msgspec.Struct):
-    """One request, in the log. Its fields are made by us and hold no text of a user's, so there is nothing to mask."""
+    """One request in the log. The fields contain no text from users, so masking is not needed."""
 
     trace: str
     method: str
@@ -74,7 +74,7 @@ class AccessLine(msgspec.Struct):
 
 
 def access_writer() -> Callable[[AccessLine], None]:
-    """Return what writes access lines: straight to the buffer where lines are JSON, which is most of its speed."""
+    """Return the writer of access lines; for JSON it bypasses structlog, which makes it much faster."""
     lines = _lines
     if lines is None:
         logger = get_logger("access")
@@ -93,28 +93,28 @@ def access_writer() -> Callable[[AccessLine], None]:
 
 
 class BufferedLines:
-    """Lines, written by a thread of their own some 20 ms later and many at a time.
+    """Buffers lines; a thread writes them in batches, about 20 ms later.
 
-    Standard error may be a file on the disk that the store is synced to: a write there waits for the sync, and every
-    request would wait with it.
+    Standard error may be a file on the disk of the database: a write can block during an fsync, and would block
+    requests.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._lines: list[bytes] = []
-        self._some = threading.Event()
+        self._has_lines = threading.Event()
         threading.Thread(target=self._run, name="log", daemon=True).start()
         atexit.register(self.flush)
 
     def msg(self, line: bytes) -> None:
         self._lines.append(line)
-        if not self._some.is_set():
-            self._some.set()
+        if not self._has_lines.is_set():
+            self._has_lines.set()
 
     log = debug = info = warn = warning = error = critical = exception = msg
 
     def flush(self) -> None:
-        self._some.clear()
+        self._has_lines.clear()
         lines, self._lines = self._lines, []
         if lines:
             self._file.write(b"\n".join(lines) + b"\n")
@@ -122,8 +122,8 @@ class BufferedLines:
 
     def _run(self) -> None:
         while True:
-            self._some.wait()
-            time.sleep(FLUSH_S)
+            self._has_lines.wait()
+            time.sleep(FLUSH_DELAY_S)
             self.flush()
 
 
@@ -131,14 +131,14 @@ def get_logger(name: str) -> Any:
     return structlog.get_logger(source=name)
 
 
-def _with_origin(_logger: Any, _method: str, event: Event) -> Event:
+def _add_origin(_logger: Any, _method: str, event: Event) -> Event:
     event["process"] = _process
     if "trace" not in event and (current := trace.get()) is not None:
         event["trace"] = current
     return event
 
 
-def _masked(_logger: Any, _method: str, event: Event) -> Event:
+def _mask_tokens(_logger: Any, _method: str, event: Event) -> Event:
     for key, value in event.items():
         if isinstance(value, str) and ("_" in value or "eyJ" in value):
             event[key] = _TOKEN.sub(r"\1****", value)

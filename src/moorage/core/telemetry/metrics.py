@@ -1,4 +1,4 @@
-"""Prometheus metrics, and the small server on a loopback port that shows them with `/ready`."""
+"""Prometheus metrics, and the application that serves them and `/ready` on a loopback port."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 
 
 class RequestTimes(Collector):
-    """A histogram of requests that is cheap to add to: only the event loop does, so it needs no lock."""
+    """Histogram of requests without a lock, because only the event loop adds to it."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str, int], list[float]] = {}  # counts per bucket, then the sum of seconds
+        self._counts: dict[tuple[str, str, int], list[float]] = {}  # counts per bucket, then the sum of seconds
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
         key = (method, route, status)
-        counts = self._found.get(key)
+        counts = self._counts.get(key)
         if counts is None:
-            counts = self._found[key] = [0.0] * (len(_BUCKETS) + 2)
+            counts = self._counts[key] = [0.0] * (len(_BUCKETS) + 2)
         counts[bisect_left(_BUCKETS, seconds)] += 1
         counts[-1] += seconds
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         text = "Time from the first byte of a request to the last of its answer."
         family = HistogramMetricFamily("moorage_http_request_seconds", text, labels=("method", "route", "status"))
-        for (method, route, status), counts in self._found.items():
+        for (method, route, status), counts in self._counts.items():
             totals = list(accumulate(counts[:-1]))
             buckets = [(str(bound), total) for bound, total in zip((*_BUCKETS, "+Inf"), totals, strict=True)]
             family.add_metric((method, route, str(status)), buckets, counts[-1])
@@ -39,7 +39,7 @@ class RequestTimes(Collector):
 
 
 class MonitorMetrics:
-    """How well the checks of monitors keep up."""
+    """Metrics of monitor checks."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.lag = Histogram(
@@ -57,7 +57,7 @@ class MonitorMetrics:
 
 
 class Metrics:
-    """The figures of one process. A registry of its own keeps two in one test apart."""
+    """The metrics of one process. Each object has its own registry, for tests with several."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -90,7 +90,7 @@ Ready = Callable[[], Awaitable[str | None]]
 
 
 def application(metrics: Metrics, ready: Ready) -> Any:
-    """Return the ASGI application of the metrics port. `ready` says what is wrong, or None."""
+    """Return the ASGI application of the metrics port. `ready` returns a problem, or None."""
 
     async def answer(path: str) -> tuple[int, bytes]:
         if path == "/metrics":
@@ -98,7 +98,7 @@ def application(metrics: Metrics, ready: Ready) -> Any:
         if path == "/ready":
             problem = await ready()
             return (200, b"ready\n") if problem is None else (503, problem.encode() + b"\n")
-        return 404, b"there are /metrics and /ready here\n"
+        return 404, b"not found: this port serves /metrics and /ready\n"
 
     async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":

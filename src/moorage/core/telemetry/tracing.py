@@ -1,4 +1,4 @@
-"""OpenTelemetry spans, where a collector is configured. Without one nothing is imported and nothing is spent."""
+"""OpenTelemetry spans, if a collector is configured. Otherwise the libraries are not imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moorage.errors import CannotStart
 
 
 class TracingUnavailable(CannotStart):
-    """A collector is configured, but the libraries that speak to it are not installed."""
+    """A collector is configured, but the OpenTelemetry libraries are not installed."""
 
 
 def make_tracer(endpoint: str, *, exporter: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Secrets at rest: put, read, list, remove, and rotate to a new key."""
+"""Encrypted secrets: store, read, list, remove, and rotate to a new key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH = 500
 
 
 def put(tx: Tx, org_id: int, resource: str, name: str, value: str, *, origin: str | None = None) -> None:
-    """Store a secret. `origin` names what made it; without one it is a user's own, whatever it was before."""
+    """Store a secret. `origin` identifies the resource that generated it; None marks a user's own secret."""
     ciphertext = tx.env.ring.encrypt(value, place=tables.place(org_id, resource, name))
     stored = tx.find(tables.FIND, org_id=org_id, resource=resource, name=name)
     if stored is not None:
@@ -33,13 +33,13 @@ def put(tx: Tx, org_id: int, resource: str, name: str, value: str, *, origin: st
 
 
 def find_origin(tx: Tx, org_id: int, resource: str, name: str) -> str | None:
-    """Return what made a secret; None for a user's own, and where there is no such secret."""
+    """Return the origin of a secret; None for a user's own secret, and for a missing one."""
     stored = tx.find(tables.FIND, org_id=org_id, resource=resource, name=name)
     return None if stored is None else stored.origin
 
 
 def find(tx: Tx, org_id: int, resource: str, name: str) -> str | None:
-    """Return a secret's value, or None without one. A damaged one raises: nothing may go on with an empty value."""
+    """Return the value of a secret, or None if it does not exist; raises CannotDecrypt for a damaged one."""
     stored = tx.find(tables.FIND, org_id=org_id, resource=resource, name=name)
     return None if stored is None else tx.env.ring.decrypt(stored.ciphertext, place=stored.place)
 
@@ -56,36 +56,36 @@ def values(tx: Tx, org_id: int, resource: str) -> dict[str, str]:
 def replace_all(
     tx: Tx, org_id: int, resource: str, wanted: Sequence[tuple[str, str | None]]
 ) -> tuple[list[str], list[str]]:
-    """Make these the secrets of a resource; one without a value keeps the stored value.
+    """Replace the secrets of a resource; a secret without a value keeps the stored value.
 
-    Return the names that were set, and those that were removed. Raises BadRequest for a new one without a value.
+    Returns the names of changed and of removed secrets. Raises BadRequest for a new secret without a value.
     """
     stored = set(names(tx, org_id, resource))
     for index, (name, value) in enumerate(wanted):
         if value is None and name not in stored:
             raise bad_field(f"secrets[{index}].value", "is required: there is no secret of that name yet")
     removed = sorted(stored - {name for name, _ in wanted})
-    given = {name: value for name, value in wanted if value is not None}
+    new_values = {name: value for name, value in wanted if value is not None}
     changed = sorted(
-        name for name, value in given.items() if name not in stored or _differs(tx, org_id, resource, name, value)
+        name for name, value in new_values.items() if name not in stored or _differs(tx, org_id, resource, name, value)
     )
     for name in removed:
         remove(tx, org_id, resource, name)
     for name in changed:
-        put(tx, org_id, resource, name, given[name])
+        put(tx, org_id, resource, name, new_values[name])
     return changed, removed
 
 
 def _differs(tx: Tx, org_id: int, resource: str, name: str, value: str) -> bool:
     try:
         return find(tx, org_id, resource, name) != value
-    except CannotDecrypt:  # A new value replaces one that cannot be decrypted any more.
+    except CannotDecrypt:  # A value that cannot be decrypted is replaced.
         return True
 
 
-@across_organizations("the function gateway serves the functions of every organization")
+@across_organizations("the edge serves the functions of every organization")
 def all_below(tx: Tx, prefix: str) -> Iterator[Secret]:
-    """Yield every stored secret, still encrypted, whose resource starts with a prefix."""
+    """Yield all secrets, encrypted, of resources that start with a prefix."""
     after = 0
     while page := tx.all(tables.NEXT_BELOW, pattern=f"{prefix}%", after=after, most=BATCH):
         yield from page
@@ -102,7 +102,7 @@ def remove_all(tx: Tx, org_id: int, resource: str) -> None:
 
 @across_organizations("rotation re-encrypts every secret of the platform")
 def rotate_some(tx: Tx, after: int) -> tuple[int, int]:
-    """Re-encrypt the next secrets under the current key. Return the last id seen (0 at the end) and how many."""
+    """Re-encrypt a batch of secrets with the current key; return its last id (0 at the end) and the count."""
     changed = 0
     stored = tx.all(tables.NEXT_AFTER, after=after, most=BATCH)
     for secret in stored:

@@ -1,4 +1,4 @@
-"""One table for every secret of every feature, so that rotation and masking have one place to look."""
+"""One table for the secrets of all products, so that rotation and masking find all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ vault_secret = table(
     text("name"),
     text("ciphertext"),
     millis("updated_at"),
-    text("origin", nullable=True),  # such as `database:7` for a secret that the platform made; None for a user's own
+    text("origin", nullable=True),  # such as `database:7` for a generated secret; null for a user's own
     UniqueConstraint("org_id", "resource", "name"),
 )
 
@@ -37,7 +37,7 @@ class Secret:
 
 
 def place(org_id: int, resource: str, name: str) -> str:
-    """The additional data of a ciphertext: where it belongs."""
+    """Return the additional authenticated data of a ciphertext."""
     return f"{org_id}/{resource}/{name}"
 
 
@@ -57,7 +57,7 @@ REPLACE = Command(
     .where(_s.id == arg("id"))
     .values(ciphertext=arg("new"), updated_at=arg("now"), origin=arg("new_origin"))
 )
-# Rotation must not bring back a value that somebody changes at the same moment: only what it read is replaced.
+# Compare and set, so that rotation does not overwrite a concurrent change.
 ROTATE = Command(
     update(vault_secret)
     .where((_s.id == arg("id")) & (_s.ciphertext == arg("old")))

@@ -1,7 +1,7 @@
-"""The worker: claims due jobs, runs them, and keeps their leases alive.
+"""The job worker: claims due jobs, runs them and renews their leases.
 
-A job runs at least once. Its lease is renewed while it runs; a worker that dies stops renewing, and the job goes to
-another. Whatever the dead one still writes fails at the fence.
+A job runs at least once. Its lease is renewed while it runs. A worker that dies or hangs stops renewing, and another
+worker runs the job; later writes of the first worker fail the lease check.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from moorage.core.worker.run import Handler, Handlers, Run, hold
 from moorage.errors import LostLease, RetryLater
 
 LEASE_MS = 15_000
-RENEW_S = 5.0
+LEASE_RENEWAL_INTERVAL_S = 5.0
 POLL_S = 1.0
-SHOWN_ERROR = 2_000
-LONGEST_PAUSE_MS = 60_000  # before a job runs again whose worker keeps dying: the job itself may be the cause
+MAX_ERROR_CHARS = 2_000
+MAX_REQUEUE_DELAY_MS = 60_000  # after repeated deaths of the worker: the job may be the cause
 _WHY = "the worker runs the jobs of every organization"
 
 
-# Of jobs that do little but wait for others, so that a few who are slow to answer do not hold up all.
-AT_LEAST = {Lane.NOTICES: 32}
+# Minimum slots of a lane. Notices mostly wait for receivers, and a few slow receivers must not block the others.
+MIN_SLOTS = {Lane.NOTICES: 32}
 
 
 @dataclass
@@ -45,44 +45,44 @@ class Worker:
     telemetry: Telemetry
     slots: int = 4
     lanes: tuple[Lane, ...] = tuple(Lane)
-    # Only one process writes to an SQLite store, so whatever runs at start was left by one that died.
+    # Only one process writes to SQLite, so jobs that are running at startup belong to a dead process.
     owns_store: bool = False
     lease: str = field(default_factory=new_uuid)
     _running: dict[int, Lane] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _stopping: bool = False
-    _release_at: float = 0.0  # No lease of another worker is taken for expired earlier than this.
-    _beat_at: float = 0.0
+    _release_at: float = 0.0  # Leases of other workers are not released before this time.
+    _heartbeat_at: float = 0.0
 
     async def run(self) -> None:
-        """Work until `stop`."""
+        """Run jobs until `stop`."""
         loop = asyncio.get_running_loop()
 
-        def thread_safe() -> None:
+        def wake() -> None:
             loop.call_soon_threadsafe(self._wake.set)
 
-        self.db.env.hooks.add(jobs.JOB_ADDED, self.lease, thread_safe)
-        keeper = asyncio.create_task(self._keep_leases())
+        self.db.env.hooks.add(jobs.JOB_ADDED, self.lease, wake)
+        renewal = asyncio.create_task(self._renew_leases())
         try:
             if self.owns_store:
                 await self.db.write(lambda tx: tx.run(tables.EXPIRE_ALL))
             await self._loop()
         finally:
             self.db.env.hooks.remove(jobs.JOB_ADDED, self.lease)
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
+            renewal.cancel()
+            await asyncio.gather(renewal, return_exceptions=True)
 
     async def run_due(self, *, turns: int = 1) -> None:
-        """Claim what is due and see it through, a number of times; for those who step the worker by hand."""
+        """Claim due jobs and wait for them, `turns` times; for tests and tools without a running worker."""
         for _ in range(turns):
             await self._turn()
             while self._tasks:
                 await asyncio.wait(self._tasks)
-                await asyncio.sleep(0)  # The callbacks that forget a finished task run in the next turn of the loop.
+                await asyncio.sleep(0)  # The done callbacks run in the next iteration of the event loop.
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Claim nothing more, and give what runs a moment to end. What does not is run again elsewhere."""
+        """Stop claiming, wait `grace_s` for running jobs and cancel the rest, which run again elsewhere."""
         self._stopping = True
         self._wake.set()
         if self._tasks:
@@ -92,24 +92,24 @@ class Worker:
             await asyncio.gather(*late, return_exceptions=True)
 
     def wake(self) -> None:
-        """Look for due jobs now instead of at the next poll."""
+        """Claim due jobs now instead of at the next poll."""
         self._wake.set()
 
     def clock_was_set(self) -> None:
-        """Give other workers the time to renew their leases: by the new time, live ones may seem to have expired."""
+        """Wait for other workers to renew: by the new time, valid leases may appear expired."""
         self._release_at = time.monotonic() + LEASE_MS / 1000
 
     def is_alive(self) -> bool:
-        """Tell whether the loop has turned lately; `/ready` asks."""
-        return not self._stopping and time.monotonic() - self._beat_at < 10 * POLL_S
+        """Check that the loop made progress in the last 10 polls, for `/ready`."""
+        return not self._stopping and time.monotonic() - self._heartbeat_at < 10 * POLL_S
 
     async def _loop(self) -> None:
         while not self._stopping:
-            self._beat_at = time.monotonic()
+            self._heartbeat_at = time.monotonic()
             self._wake.clear()
             try:
                 await self._turn()
-            except Exception as error:  # noqa: BLE001 - the worker loop outlives whatever a turn meets
+            except Exception as error:  # noqa: BLE001 - an error must not end the worker loop
                 self.telemetry.crashed(None, error, where="worker")
                 await asyncio.sleep(POLL_S)
             if not self._stopping:
@@ -127,7 +127,7 @@ class Worker:
         if due is None or due > now:
             return
         for lane in self.lanes:
-            free = max(self.slots, AT_LEAST.get(lane, 0)) - sum(1 for other in self._running.values() if other is lane)
+            free = max(self.slots, MIN_SLOTS.get(lane, 0)) - sum(1 for other in self._running.values() if other is lane)
             if free > 0:
                 for job in await self._claim(lane, free):
                     self._start(job, lane)
@@ -140,7 +140,7 @@ class Worker:
         try:
             claimed = await self.db.write(unit)
         except UniqueClash:
-            # Another process took a job of the same key at the same moment; the next turn finds what is left.
+            # Another process claimed a job of the same key at the same time; the next turn retries.
             self._wake.set()
             return []
         return sorted(claimed, key=lambda job: (job.run_at, job.id))
@@ -150,12 +150,12 @@ class Worker:
         task = asyncio.create_task(self._run(job))
         self._tasks.add(task)
 
-        def ended(_: asyncio.Task[None]) -> None:
+        def on_done(_: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             del self._running[job.id]
             self._wake.set()
 
-        task.add_done_callback(ended)
+        task.add_done_callback(on_done)
 
     async def _run(self, job: JobRow) -> None:
         trace.set(job.trace_id)
@@ -169,7 +169,7 @@ class Worker:
         handler = self.handlers.by_kind.get(job.kind)
         try:
             if handler is None or handler.run is None:
-                await self._fail(job, None, f"nothing here handles jobs of the kind {job.kind}")
+                await self._fail(job, None, f"this process has no handler for jobs of kind {job.kind}")
                 return "failed"
             await self._handle(job, handler)
             return "done"
@@ -177,7 +177,7 @@ class Worker:
             return "lost"
         except RetryLater as later:
             return await self._retry(job, handler, later)
-        except Exception as error:  # noqa: BLE001 - the worker loop: any other exception fails the job
+        except Exception as error:  # noqa: BLE001 - any other exception fails the job
             self.telemetry.crashed(job.trace_id, error, where=f"job {job.kind}")
             await self._fail(job, handler, f"{type(error).__name__}: {error}")
             return "failed"
@@ -204,11 +204,11 @@ class Worker:
             await self._fail(job, handler, f"gave up after {job.attempts} attempts: {later.why}")
             return "failed"
         delay = int(later.after_s * 1000)
-        await self._finish_quietly(lambda tx: self._end(tx, job, JobStatus.QUEUED, later.why, tx.now + delay))
+        await self._write_unless_lost(lambda tx: self._end(tx, job, JobStatus.QUEUED, later.why, tx.now + delay))
         return "retry"
 
     async def _fail(self, job: JobRow, handler: Handler | None, why: str) -> None:
-        await self._finish_quietly(lambda tx: self._fail_unit(tx, job, handler, why))
+        await self._write_unless_lost(lambda tx: self._fail_unit(tx, job, handler, why))
 
     @across_organizations(_WHY)
     def _fail_unit(self, tx: Tx, job: JobRow, handler: Handler | None, why: str) -> None:
@@ -217,7 +217,7 @@ class Worker:
             handler.on_failure(tx, msgspec.json.decode(job.payload, type=handler.payload))
         self._end(tx, job, JobStatus.FAILED, why)
 
-    async def _finish_quietly(self, unit: Callable[[Tx], None]) -> None:
+    async def _write_unless_lost(self, unit: Callable[[Tx], None]) -> None:
         try:
             await self.db.write(unit)
         except LostLease:
@@ -225,20 +225,20 @@ class Worker:
 
     @across_organizations(_WHY)
     def _end(self, tx: Tx, job: JobRow, to: JobStatus, why: str | None = None, run_at: int = 0) -> None:
-        error = why[:SHOWN_ERROR] if why else None
+        error = why[:MAX_ERROR_CHARS] if why else None
         if tx.run(tables.FINISH, id=job.id, lease=self.lease, to=to, run_at=run_at, error=error, now=tx.now) == 0:
             raise LostLease(f"job {job.id} is no longer ours")
 
-    async def _keep_leases(self) -> None:
-        """Renew the leases of everything that runs, in one transaction."""
+    async def _renew_leases(self) -> None:
+        """Renew the leases of all running jobs in one transaction, periodically."""
         while True:
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(LEASE_RENEWAL_INTERVAL_S)
             held = list(self._running)
             if not held:
                 continue
             try:
                 await self.db.write(lambda tx: self._renew(tx, held))  # noqa: B023
-            except Exception as error:  # noqa: BLE001 - a store that is away for a moment must not end renewal
+            except Exception as error:  # noqa: BLE001 - an unreachable database must not end the renewal
                 self.telemetry.crashed(None, error, where="leases")
 
     @across_organizations(_WHY)
@@ -246,7 +246,7 @@ class Worker:
         tx.run_many(tables.RENEW, [{"id": job_id, "lease": self.lease, "until": tx.now + LEASE_MS} for job_id in held])
 
     async def _release_expired(self) -> None:
-        """Give the jobs of dead workers back to the queue; end those that have used up their attempts."""
+        """Requeue the jobs of dead workers; fail those without attempts left."""
         held = list(self._running)
         exhausted = await self.db.write(lambda tx: self._release_unit(tx, held))
         for job in exhausted:
@@ -255,17 +255,18 @@ class Worker:
 
     @across_organizations(_WHY)
     def _release_unit(self, tx: Tx, held: list[int]) -> list[JobRow]:
-        # What runs here has expired where the clock was set forward. It would run twice, and pass the fence twice.
+        # After the clock was set forward, own leases appear expired. Without renewal their jobs would run twice, and
+        # both runs would pass the lease check.
         self._renew(tx, held)
         for job in tx.all(tables.EXPIRED, now=tx.now):
             handler = self.handlers.by_kind.get(job.kind)
             if handler is not None and tx.trusted_now - job.created_at < handler.uncounted_ms:
-                pause = min((2 ** min(job.attempts - 1, 16) - 1) * 1000, LONGEST_PAUSE_MS)
-                tx.run(tables.REQUEUE_LOST, id=job.id, now=tx.now, run_at=tx.now + pause)
+                delay_ms = min((2 ** min(job.attempts - 1, 16) - 1) * 1000, MAX_REQUEUE_DELAY_MS)
+                tx.run(tables.REQUEUE_LOST, id=job.id, now=tx.now, run_at=tx.now + delay_ms)
         tx.run(tables.RELEASE_EXPIRED, now=tx.now)
-        taken = []
+        exhausted = []
         for job in tx.all(tables.EXHAUSTED, now=tx.now):
             until = tx.now + LEASE_MS
             if tx.run(tables.TAKE_EXHAUSTED, id=job.id, now=tx.now, lease=self.lease, until=until):
-                taken.append(job)
-        return taken
+                exhausted.append(job)
+        return exhausted

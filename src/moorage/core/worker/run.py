@@ -1,4 +1,4 @@
-"""What a job handler sees: its payload, and a fence around everything it writes."""
+"""Job handlers: registration, and the lease check around their writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AsyncHandler = Callable[["Run", Any], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One attempt at a job. Every write goes through `write`, which fails once the lease is somebody else's."""
+    """One attempt of a job. `write` raises LostLease if another worker holds the lease."""
 
     db: Database
     job: JobRow
@@ -49,13 +49,13 @@ class Run:
 
     @across_organizations("a job's payload names its organization")
     def end(self, tx: Tx) -> None:
-        """End the job in a transaction of its own effect, which thereby happens exactly once; raises LostLease."""
-        ended = {"to": JobStatus.DONE, "run_at": 0, "error": None, "now": tx.now}
-        if tx.run(tables.FINISH, id=self.job.id, lease=self.lease, **ended) == 0:
+        """End the job in the transaction of its effect, which then happens exactly once; raises LostLease."""
+        outcome = {"to": JobStatus.DONE, "run_at": 0, "error": None, "now": tx.now}
+        if tx.run(tables.FINISH, id=self.job.id, lease=self.lease, **outcome) == 0:
             raise LostLease(f"job {self.job.id} is no longer ours")
 
     async def write_until_fewer(self, most: int, delete: Unit[int]) -> None:
-        """Delete in small units, each of at most so many rows, until one finds fewer. Others write in between."""
+        """Delete in transactions of `most` rows, until one deletes fewer, so that other writes can run between."""
         while await self.write(delete) == most:
             continue
 
@@ -64,7 +64,7 @@ class Run:
 
 
 def hold(tx: Tx, job_id: int, lease: str) -> None:
-    """Check and lock the fence for the rest of the transaction; raises LostLease."""
+    """Check the lease and lock its row for the rest of the transaction; raises LostLease."""
     if tx.run(tables.HOLD, id=job_id, lease=lease, now=tx.now) == 0:
         raise LostLease(f"job {job_id} is no longer ours")
 
@@ -75,12 +75,12 @@ class Handler:
     run: Callable[..., Any] | None
     on_failure: SyncHandler | None
     is_async: bool
-    uncounted_ms: int = 0  # For so long after a job was added, runs that end with their worker do not count.
+    uncounted_ms: int = 0  # period after a job was added in which runs of dying workers are not attempts
 
 
 @dataclass
 class Handlers:
-    """Handlers of jobs and ticks, and the maintenance tasks; filled at start by the products."""
+    """Handlers of jobs and ticks, and the maintenance tasks; products register theirs at startup."""
 
     by_kind: dict[str, Handler] = field(default_factory=dict)
     listeners: dict[str, list[SyncHandler]] = field(default_factory=dict)
@@ -97,9 +97,9 @@ class Handlers:
     ) -> None:
         """Register the handler of a kind.
 
-        A sync handler runs in the transaction that ends the job: its effect happens exactly once. An async one may
-        run again after a crash, from the start. `on_failure` runs in the transaction that fails the job. A run
-        whose worker dies counts as an attempt, unless the job was added less than `uncounted_ms` ago.
+        A sync handler runs in the transaction that ends the job, so its effect happens exactly once. An async handler
+        may run again from the start after a crash. `on_failure` runs in the transaction that fails the job. A run that
+        ends with the death of its worker counts as an attempt, unless the job is younger than `uncounted_ms`.
         """
         kind = kind_of(payload)
         if kind in self.by_kind:
@@ -126,14 +126,14 @@ class Handlers:
         await db.write(ensure)
 
     def listen(self, payload: type[P], *listeners: SyncHandler) -> None:
-        """Register for an event: a kind that any number of features may hear, each in the same transaction."""
+        """Register listeners of an event: a kind with any number of handlers, all in the same transaction."""
         kind = kind_of(payload)
-        heard = self.listeners.setdefault(kind, [])
-        heard.extend(listeners)
+        registered = self.listeners.setdefault(kind, [])
+        registered.extend(listeners)
         if kind not in self.by_kind:
 
-            def tell_all(tx: Tx, event: msgspec.Struct) -> None:
-                for listener in heard:
+            def call_all(tx: Tx, event: msgspec.Struct) -> None:
+                for listener in registered:
                     listener(tx, event)
 
-            self.by_kind[kind] = Handler(payload, tell_all, None, False)
+            self.by_kind[kind] = Handler(payload, call_all, None, False)

@@ -1,6 +1,7 @@
-"""The scheduler: fires the timetable's ticks, each exactly once, however many schedulers run.
+"""The scheduler: fires each tick of the timetable exactly once, also with several schedulers.
 
-Once a minute, and at once when the clock was set, it corrects the times that a clock which was ahead has stored.
+Once a minute, and right after a change of the system clock, it corrects times that were stored while the clock was
+ahead.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from moorage.core.worker.pool import LEASE_MS
 
 POLL_S = 1.0
 BATCH = 500
-CORRECT_EVERY_S = 60.0
-TOGETHER = 50  # Ticks of one transaction. Thousands fall on the same minute, and a commit each would take seconds.
+CORRECTION_INTERVAL_S = 60.0
+TICKS_PER_COMMIT = 50  # Thousands of ticks can be due in the same minute; a commit for each would take seconds.
 
 
 @dataclass
@@ -32,64 +33,66 @@ class Scheduler:
     db: Database
     telemetry: Telemetry
     handlers: dict[str, TickHandler] = field(default_factory=dict)
-    skip: str = ""  # a kind that this process cannot handle, and others can
+    skip: str = ""  # a kind that only other processes can handle
     steady: Callable[[], float] = time.monotonic
-    _beat_at: float = 0.0
+    _heartbeat_at: float = 0.0
     _correct_at: float = float("-inf")
-    # The next tick of each entry that was found to be right. It stays right while the clock runs forward.
-    _right: dict[int, int] = field(default_factory=dict)
+    # The verified next tick of each entry. It stays correct until the clock is set.
+    _verified: dict[int, int] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Fire what is due until cancelled."""
+        """Fire due ticks until cancelled."""
         while True:
-            self._beat_at = time.monotonic()
+            self._heartbeat_at = time.monotonic()
             pause_s = POLL_S
             try:
                 await self.turn()
                 pause_s = await self._pause_s()
-            except Exception as error:  # noqa: BLE001 - the loop outlives whatever a turn meets
+            except Exception as error:  # noqa: BLE001 - an error must not end the scheduler loop
                 self.telemetry.crashed(None, error, where="scheduler")
             await asyncio.sleep(pause_s)
 
     def is_alive(self) -> bool:
-        return time.monotonic() - self._beat_at < 10 * POLL_S
+        return time.monotonic() - self._heartbeat_at < 10 * POLL_S
 
     def correct_soon(self) -> None:
-        """Check every stored time at the next turn: the clock was set."""
-        self._right = {}
+        """Check all stored times in the next turn, because the clock was set."""
+        self._verified = {}
         self._correct_at = float("-inf")
 
     async def turn(self) -> int:
-        """Fire everything that is due. Return how many ticks fired."""
+        """Fire all due ticks and return their number."""
         fired = 0
         if self.steady() >= self._correct_at:
-            self._correct_at = self.steady() + CORRECT_EVERY_S
+            self._correct_at = self.steady() + CORRECTION_INTERVAL_S
             await self._correct()
         upcoming = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, skip=self.skip))
         if upcoming is None or upcoming > self.db.env.clock.now():
             return 0
         while due := await self.db.read(lambda tx: tx.all(tables.DUE, now=tx.now, most=BATCH, skip=self.skip)):
-            fired += await _all(self._fire(due[at : at + TOGETHER]) for at in range(0, len(due), TOGETHER))
+            fired += await _gather(
+                self._fire(due[at : at + TICKS_PER_COMMIT]) for at in range(0, len(due), TICKS_PER_COMMIT)
+            )
         return fired
 
     async def _correct(self) -> None:
-        right: dict[int, int] = {}
+        verified: dict[int, int] = {}
         after = 0
         while entries := await self.db.read(lambda tx: corrections.find_ahead(tx, after)):  # noqa: B023
             after = entries[-1].id
-            new = [entry for entry in entries if self._right.get(entry.id) != entry.next_run_at]
-            right.update((entry.id, entry.next_run_at) for entry in entries)
-            wrong = await asyncio.to_thread(_wrong, new, self.db.env.clock.now())
+            new = [entry for entry in entries if self._verified.get(entry.id) != entry.next_run_at]
+            verified.update((entry.id, entry.next_run_at) for entry in entries)
+            wrong = await asyncio.to_thread(_find_wrong, new, self.db.env.clock.now())
             if wrong:
                 self._warn(await self.db.write(lambda tx: corrections.correct_ticks(tx, wrong)))  # noqa: B023
                 for entry in wrong:
-                    del right[entry.id]
-        self._right = right
+                    del verified[entry.id]
+        self._verified = verified
         if await self.db.read(lambda tx: corrections.has_jobs_ahead(tx, LEASE_MS)):
             self._warn(await self.db.write(lambda tx: corrections.correct_jobs(tx, LEASE_MS)))
 
-    def _warn(self, done: Sequence[Correction]) -> None:
-        for each in done:
+    def _warn(self, made: Sequence[Correction]) -> None:
+        for each in made:
             before, after = to_wire(each.before), to_wire(each.after)
             self.telemetry.log.warning(
                 "corrected a time that a wrong clock had stored",
@@ -100,20 +103,20 @@ class Scheduler:
             )
 
     async def _pause_s(self) -> float:
-        """Return how long nothing is due; never longer than a poll, because an earlier tick may be added meanwhile."""
+        """Return the seconds until the next tick, at most POLL_S, because an earlier tick may be added."""
         upcoming: int | None = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, skip=self.skip))
         if upcoming is None:
             return POLL_S
         return min(max(upcoming - self.db.env.clock.now(), 0) / 1000, POLL_S)
 
     async def _fire(self, due: Sequence[Due]) -> int:
-        """Fire some ticks in one transaction; where one of them fails, each in its own, so that the others fire."""
+        """Fire ticks in one transaction; if one fails, fire each in its own transaction."""
         try:
             return await self.db.write(lambda tx: sum([self._unit(tx, each) for each in due]))
         except Exception:
             if len(due) == 1:
                 raise
-        return await _all(self._fire([each]) for each in due)
+        return await _gather(self._fire([each]) for each in due)
 
     @across_organizations("the scheduler fires the entries of every organization")
     def _unit(self, tx: Tx, due: Due) -> bool:
@@ -128,12 +131,12 @@ class Scheduler:
         return True
 
 
-def _wrong(entries: Sequence[Due], now: int) -> list[Due]:
+def _find_wrong(entries: Sequence[Due], now: int) -> list[Due]:
     return [entry for entry in entries if entry.next_run_at > corrections.right_tick(entry, now)]
 
 
-async def _all(fires: Iterable[Awaitable[int]]) -> int:
-    """Wait for all of them, then raise what one of them raised; return the sum."""
+async def _gather(fires: Iterable[Awaitable[int]]) -> int:
+    """Wait for all, then raise the first exception or return the sum."""
     outcomes = await asyncio.gather(*fires, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
