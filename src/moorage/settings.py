@@ -1,7 +1,7 @@
-"""All settings: one frozen object, read once from `MOORAGE_*` and passed in.
+"""All settings: one frozen object, read once from `MOORAGE_*` and passed to its users.
 
-Each field below is an environment variable (`MOORAGE_` and the upper-case name) and a flag of `moorage up`
-(`--` and the name with dashes). Its description is what the reference documentation prints.
+Each field is an environment variable (`MOORAGE_` and the upper-case name) and a flag of `moorage up` (`--` and the name
+with dashes). The reference documentation prints its description.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from moorage.errors import CannotStart
 
 
 class Mode(StrEnum):
-    DEVELOPMENT = "development"  # one machine, one person: keys are made for you, loopback targets are allowed
-    PRODUCTION = "production"  # tenants: keys must be given, nothing is lenient
+    DEVELOPMENT = "development"  # one machine, one person: keys are generated, loopback targets are allowed
+    PRODUCTION = "production"  # several tenants: keys are required, all checks are strict
 
 
 class Billing(StrEnum):
     NONE = "none"  # every organization counts as verified and paid
     MANUAL = "manual"  # an operator verifies cards and sets plans by command
-    STRIPE = "stripe"  # Stripe's signed events do
+    STRIPE = "stripe"  # Stripe's signed events verify cards and set plans
 
 
 class Signup(StrEnum):
     OPEN = "open"  # a first login is approved at once
     APPROVAL = "approval"  # a first login waits for `moorage admin approve`
-    CLOSED = "closed"  # only users that exist may log in
+    CLOSED = "closed"  # only existing users may log in
 
 
 class Engine(StrEnum):
@@ -47,22 +47,22 @@ class Engine(StrEnum):
 
 
 class Sandbox(StrEnum):
-    AUTO = "auto"  # users' code runs in a sandbox; production refuses to start where there can be none
+    AUTO = "auto"  # users' code runs in a sandbox; production refuses to start without one
     OFF = "off"  # users' code runs with the platform's own rights: for one trusted person only
 
 
 class Substitution(StrEnum):
-    OFF = "off"  # only the exact database release that was asked for
+    OFF = "off"  # only the requested database release
     MINOR = "minor"  # another release of the same major version
-    ANY = "any"  # also another make, such as MariaDB for MySQL
+    ANY = "any"  # also another product, such as MariaDB for MySQL
 
 
 class BadSettings(CannotStart):
-    """The settings cannot be used; the message names each one and says what it should be."""
+    """The settings are invalid; the message names each variable and its valid values."""
 
 
 def weakness(secret: str) -> str | None:
-    """Say what is wrong with a 32-byte secret, or None if nothing is."""
+    """Return the problem of a 32-byte secret, or None."""
     try:
         raw = decode_secret(secret)
     except ValueError:
@@ -76,7 +76,7 @@ def weakness(secret: str) -> str | None:
 
 
 def decode_secret(secret: str) -> bytes:
-    """Return the bytes of a secret given in hex or base64 (either alphabet); raises ValueError."""
+    """Decode a secret in hex or base64 (either alphabet); raises ValueError."""
     text = secret.strip()
     try:
         return bytes.fromhex(text)
@@ -90,40 +90,40 @@ def decode_secret(secret: str) -> bytes:
 
 
 class Settings(BaseSettings):
-    """What the operator decides. Frozen: a changed setting takes a restart."""
+    """The operator's configuration. Frozen: a changed setting requires a restart."""
 
     model_config = SettingsConfigDict(env_prefix="MOORAGE_", frozen=True, extra="ignore", validate_default=True)
 
-    # Where it is and where it listens.
+    # Data folder and listeners.
     data: Path = Field(Path(".moorage"), description="Folder for all state.")
     mode: Mode = Field(
         Mode.DEVELOPMENT,
         description="`development` (the default on loopback) or `production` (refuses to start without keys).",
     )
-    host: str = Field("127.0.0.1", description="Address the API, gateway and function gateway listen on.")
+    host: str = Field("127.0.0.1", description="Address that the API, the gateway and the edge listen on.")
     api_port: int = Field(8080, ge=1, le=65535, description="Port of the API and console.")
     gateway_port: int = Field(8081, ge=1, le=65535, description="Port of the public gateway.")
-    edge_port: int = Field(8082, ge=1, le=65535, description="Port of the function gateway.")
+    edge_port: int = Field(8082, ge=1, le=65535, description="Port of the edge, which serves functions.")
     metrics_port: int = Field(
         8083,
         ge=0,
         le=65535,
-        description="Loopback port of `/metrics` and `/ready`; 0 switches it off. Where it is not set and 8083 is "
-        "taken, a free one is used and printed.",
+        description="Loopback port of `/metrics` and `/ready`; 0 disables it. If it is not set and 8083 is in use, a "
+        "free port is chosen and printed.",
     )
     base_url: str = Field("", description="Public address of the API. Default: `http://localhost:<api port>`.")
     edge_url: str = Field("", description="Public address of functions. Default: `http://localhost:<edge port>`.")
     apps_domain: str = Field("", description="Domain that projects are subdomains of. Default: `localhost`.")
     functions_domain: str = Field(
         "",
-        description="Domain below which each organization has a host for its functions, `org-<id>.<domain>`. Default: "
-        "the host of the edge URL; in production without one, `edge.<apps domain>`.",
+        description="Parent domain of the organizations' hosts for functions, `org-<id>.<domain>`. Default: the host "
+        "of the edge URL; in production without one, `edge.<apps domain>`.",
     )
     https_port: int = Field(
-        0, ge=0, le=65535, description="Port on which the public gateway speaks TLS; 0 where a proxy in front does."
+        0, ge=0, le=65535, description="TLS port of the public gateway; 0 if a proxy in front terminates TLS."
     )
 
-    # What it stores in.
+    # Storage.
     database_url: SecretStr = Field(SecretStr(""), description="`postgresql://…`. Default: SQLite in the data folder.")
     artifacts_url: str = Field("", description="`s3://bucket/prefix`. Default: a folder in the data folder.")
     artifacts_endpoint: str = Field("", description="Address of an S3-compatible server other than Amazon's.")
@@ -131,170 +131,173 @@ class Settings(BaseSettings):
     artifacts_access_key: SecretStr = Field(SecretStr(""), description="Access key of the S3 bucket.")
     artifacts_secret_key: SecretStr = Field(SecretStr(""), description="Secret key of the S3 bucket.")
     disk_reserve_mb: int = Field(
-        1024, ge=0, description="Free disk space under which uploads, builds, growing apps and logs of functions stop."
+        1024, ge=0, description="Free disk space below which uploads, builds, growing apps and function logs stop."
     )
-    images_gb: int = Field(20, ge=1, description="Disk space of the images that one organization uses within a day.")
-    image_files: int = Field(1_000_000, ge=1000, description="Files of the images that one organization uses in a day.")
-    snapshots_to_keep: int = Field(7, ge=1, le=365, description="Nightly snapshots of the store that are kept.")
+    images_gb: int = Field(20, ge=1, description="Disk space of the images that one organization may use in a day.")
+    image_files: int = Field(1_000_000, ge=1000, description="Files in images that one organization may use in a day.")
+    snapshots_to_keep: int = Field(7, ge=1, le=365, description="Number of nightly database snapshots to keep.")
 
-    # What runs users' code.
+    # Users' code.
     engine: Engine = Field(
         Engine.LOCAL, description="`local`. `docker` and `kubernetes` are reserved names, and are refused."
     )
     engine_substitution: Substitution | None = Field(
         None,
-        description="Which other database release may stand in: `off`, `minor` (production default), `any` "
+        description="Allowed substitutes for a missing database release: `off`, `minor` (production default), `any` "
         "(development default).",
     )
     sandbox: Sandbox = Field(
         Sandbox.AUTO,
-        description="`auto`, or `off` to run users' code without a sandbox on purpose. Where there can be none, "
-        "production refuses to start and development warns.",
+        description="`auto`, or `off` to run users' code without a sandbox. With `auto` on a machine that cannot "
+        "sandbox, production refuses to start and development warns.",
     )
     sandbox_allow: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Networks that sandboxed code may connect to although they are private, comma-separated."
+        (), description="Private networks that sandboxed code may connect to, comma-separated."
     )
     sandbox_block: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="Networks that neither sandboxed code nor users' URLs may connect to although they are public, "
-        "comma-separated.",
+        description="Public networks that neither sandboxed code nor users' URLs may connect to, comma-separated.",
     )
     extra_ca: str = Field(
         "",
-        description="File with CA certificates for builds. pip and others trust it instead of the usual bundle, so it "
-        "should contain that and yours.",
+        description="File with CA certificates for builds. It replaces the default bundle of pip and other tools, so "
+        "it should contain the usual certificates, too.",
     )
     edge_socket: str = Field(
         "",
-        description="Socket of the function gateway on this machine, for an API or worker process with a data folder "
-        "of its own. Default: `run/edge.sock` in the data folder.",
+        description="Control socket of the edge on this machine, for an API or worker process with its own data "
+        "folder. Default: `run/edge.sock` in the data folder.",
     )
     function_pool: int = Field(
-        4, ge=0, le=256, description="Cells of each Python in use that wait for code; half as many of Node."
+        4, ge=0, le=256, description="Idle function sandboxes per Python version in use; half as many for Node."
     )
-    function_instances: int = Field(100, ge=1, le=10_000, description="Instances that one function may have.")
+    function_instances: int = Field(100, ge=1, le=10_000, description="Maximum instances of one function.")
     organization_instances: int = Field(
-        1000, ge=1, le=100_000, description="Instances that one organization's functions may have together."
+        1000, ge=1, le=100_000, description="Maximum instances of all functions of one organization."
     )
     function_queue: int = Field(
-        1000, ge=0, le=100_000, description="Calls of one function that may wait for an instance; more are refused."
+        1000,
+        ge=0,
+        le=100_000,
+        description="Calls of one function that may wait for an instance; further calls are refused.",
     )
     function_log_mb: int = Field(
-        100, ge=16, le=2**20, description="Log text that is kept of one function; the oldest is deleted first."
+        100, ge=16, le=2**20, description="Stored log text of one function; the oldest is deleted first."
     )
     organization_log_mb: int = Field(
-        1024, ge=16, le=2**20, description="Log text that is kept of all functions of one organization together."
+        1024, ge=16, le=2**20, description="Stored log text of all functions of one organization."
     )
     function_spool_mb: int = Field(
-        512, ge=64, le=2**20, description="Records of calls that may wait to be stored; past half, without their logs."
+        512,
+        ge=64,
+        le=2**20,
+        description="Spool of call records; above half of it, records are spooled without their logs.",
     )
-    builds: int = Field(0, ge=0, le=256, description="Builds that run at once. Default: by cores and free memory.")
-    build_memory_mb: int = Field(2048, ge=128, description="Memory that one build may use.")
-    build_minutes: int = Field(15, ge=1, le=240, description="Minutes that one build may take.")
+    builds: int = Field(0, ge=0, le=256, description="Concurrent builds. Default: by cores and free memory.")
+    build_memory_mb: int = Field(2048, ge=128, description="Memory limit of one build.")
+    build_minutes: int = Field(15, ge=1, le=240, description="Time limit of one build in minutes.")
     app_start_s: int = Field(
-        120, ge=1, le=3600, description="Seconds that an app has to become healthy after it was started."
+        120, ge=1, le=3600, description="Seconds after its start in which an app must become healthy."
     )
     app_idle_minutes: int = Field(
         30,
         ge=1,
         le=10_080,
-        description="Minutes without a request after which an app of the free tier is put to sleep.",
+        description="Minutes without requests after which an app of the free tier is stopped until the next request.",
     )
-    cronjob_runs: int = Field(
-        0, ge=0, le=10_000, description="Runs of cronjobs that go on at once. Default: four for each core."
-    )
-    cronjob_minutes: int = Field(60, ge=1, le=1440, description="Minutes that one run of a cronjob may take.")
+    cronjob_runs: int = Field(0, ge=0, le=10_000, description="Concurrent runs of cronjobs. Default: four per core.")
+    cronjob_minutes: int = Field(60, ge=1, le=1440, description="Time limit of one cronjob run in minutes.")
     monitor_checks: int = Field(
-        500, ge=1, le=100_000, description="Checks of monitors that one process makes at once; more wait, and are late."
+        500, ge=1, le=100_000, description="Concurrent monitor checks of one process; further checks are delayed."
     )
     monitor_canary: str = Field(
         "",
         pattern=r"^(\S+:[0-9]{1,5})?$",
-        description="An address, `host:port`, that can always be reached from here. While it cannot, a check that "
-        "finds no way to its target tells nothing about the target, and is not counted.",
+        description="An address, `host:port`, that should always be reachable from this machine. While it is not, "
+        "checks that cannot reach their target are not counted.",
     )
     database_host: str = Field(
         "",
-        description="Name or address under which public databases are found from outside. Default: the apps domain in "
-        "production, else `127.0.0.1`.",
+        description="Public name or address of database servers. Default: the apps domain in production, else "
+        "`127.0.0.1`.",
     )
-    trash_days: int = Field(7, ge=0, le=365, description="Days that deleted databases and volumes wait in the trash.")
-    releases_to_keep: int = Field(10, ge=1, le=1000, description="Releases of a project that can be rolled back to.")
+    trash_days: int = Field(7, ge=0, le=365, description="Days that deleted databases and volumes stay in the trash.")
+    releases_to_keep: int = Field(10, ge=1, le=1000, description="Releases of a project to keep for rollbacks.")
     git_push_mb: int = Field(256, ge=1, description="Largest push to the built-in git server.")
     repository_mb: int = Field(1024, ge=1, description="Largest repository, here or at the code host.")
-    workers: int = Field(4, ge=1, le=256, description="Jobs that run at once in each lane of a process.")
+    workers: int = Field(4, ge=1, le=256, description="Concurrent jobs in each lane of a process.")
 
-    # Who may do what.
-    rate_limit: int = Field(300, ge=1, description="Requests a minute for one valid token, or for one address without.")
-    streams_per_token: int = Field(50, ge=1, description="Event streams that one token may have open.")
-    streams_per_organization: int = Field(200, ge=1, description="Event streams that one organization may have open.")
+    # Access.
+    rate_limit: int = Field(300, ge=1, description="Requests per minute of a valid token, or else of an address.")
+    streams_per_token: int = Field(50, ge=1, description="Open event streams of one token.")
+    streams_per_organization: int = Field(200, ge=1, description="Open event streams of one organization.")
     signup: Signup = Field(Signup.OPEN, description="`open`, `approval` or `closed`.")
     session_hours: int = Field(24, ge=1, le=8760, description="Lifetime of a session token in hours.")
     oidc_issuers: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="OpenID issuers whose ID tokens log people in, comma-separated."
+        (), description="OpenID issuers that are accepted for logins, comma-separated."
     )
     oidc_audience: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Audiences (client ids) an ID token must be made for, comma-separated."
+        (), description="Accepted audiences (client ids) of ID tokens, comma-separated."
     )
     console_origins: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Further origins whose pages may call the API, comma-separated."
+        (), description="Additional web origins that may call the API, comma-separated."
     )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Addresses or networks of reverse proxies whose `X-Forwarded-For` is believed, comma-separated."
+        (), description="Addresses or networks of reverse proxies with a trusted `X-Forwarded-For`, comma-separated."
     )
     allow_private_targets: bool | None = Field(
         None,
-        description="Whether users' URLs may lead to private and loopback addresses; link-local ones and clouds' "
-        "metadata stay closed. Default: loopback only, in development.",
+        description="Whether users' URLs may reach private and loopback addresses; link-local addresses and metadata "
+        "services of clouds stay blocked. Default: loopback only, in development.",
     )
     body_timeout_s: float = Field(30, gt=0, le=3600, description="Longest pause in a request body, in seconds.")
 
     # Keys.
     master_key: SecretStr = Field(
         SecretStr(""),
-        description="32 random bytes, hex or base64, that secrets are encrypted under. Several, comma-separated: the "
-        "first encrypts, the others still decrypt.",
+        description="Key that encrypts secrets: 32 random bytes, hex or base64. Several, comma-separated: the first "
+        "encrypts, all decrypt.",
     )
     session_secret: SecretStr = Field(
-        SecretStr(""), description="32 random bytes, hex or base64, that session tokens and cursors are signed with."
+        SecretStr(""), description="Key that signs session tokens and cursors: 32 random bytes, hex or base64."
     )
 
-    # Others it speaks with.
+    # External services.
     billing: Billing = Field(Billing.NONE, description="`none`, `manual` or `stripe`.")
     stripe_webhook_secret: SecretStr = Field(SecretStr(""), description="Signing secret of Stripe's webhook.")
-    stripe_portal_url: str = Field("", description="Link to Stripe's customer portal, shown under `/v1/billing`.")
+    stripe_portal_url: str = Field("", description="Link to Stripe's customer portal, in `/v1/billing`.")
     github_webhook_secret: SecretStr = Field(SecretStr(""), description="Signing secret of the GitHub app's webhook.")
-    codehost_url: str = Field("https://github.com", description="Code host that repositories are looked up at.")
+    codehost_url: str = Field("https://github.com", description="Address of the code host.")
     codehost_api_url: str = Field("https://api.github.com", description="Address of the code host's API.")
     github_app_id: str = Field("", description="Id of the GitHub app that reads private repositories.")
-    github_app_key: SecretStr = Field(SecretStr(""), description="Private key of that app, as PEM text.")
+    github_app_key: SecretStr = Field(SecretStr(""), description="Private key of the GitHub app, as PEM text.")
     github_client_id: str = Field(
-        "", description="OAuth client id of that app; with it organizations connect their GitHub accounts."
+        "", description="OAuth client id of the GitHub app, with which organizations connect their GitHub accounts."
     )
-    github_client_secret: SecretStr = Field(SecretStr(""), description="OAuth client secret of that app.")
+    github_client_secret: SecretStr = Field(SecretStr(""), description="OAuth client secret of the GitHub app.")
     resolver: str = Field(
-        "", description="DNS resolver that domains are verified with, `host:port`. Default: the system's."
+        "", description="DNS resolver for the verification of domains, `host:port`. Default: the system's."
     )
     acme_directory: str = Field(
-        "https://acme-v02.api.letsencrypt.org/directory", description="ACME directory that certificates come from."
+        "https://acme-v02.api.letsencrypt.org/directory", description="ACME directory that issues certificates."
     )
-    acme_email: str = Field("", description="Address that the certificate authority writes to.")
+    acme_email: str = Field("", description="Contact mail address for the certificate authority.")
     certificates_per_week: int = Field(
-        20, ge=1, description="New names that one organization gets certificates for in a week."
+        20, ge=1, description="New host names per organization and week that get a certificate."
     )
     tls_cert: str = Field(
-        "", description="File with a certificate of your own for the gateway and its chain, such as a wildcard; PEM."
+        "", description="PEM file with a certificate for the gateway and its chain, such as a wildcard."
     )
-    tls_key: str = Field("", description="File with the private key of that certificate; PEM.")
-    acme_ca: str = Field("", description="File with the CA certificate of the ACME server itself, where it is private.")
-    clamd: str = Field("", description="Socket or `host:port` of a ClamAV daemon that uploads are scanned with too.")
+    tls_key: str = Field("", description="PEM file with the private key of that certificate.")
+    acme_ca: str = Field("", description="File with the CA certificate of a private ACME server.")
+    clamd: str = Field("", description="Socket or `host:port` of a ClamAV daemon that also scans uploads.")
     smtp_url: SecretStr = Field(
         SecretStr(""), description="Mail server: `smtp://user:password@host:587` or `smtps://…`."
     )
-    mail_from: str = Field("Moorage <moorage@localhost>", description="Sender of the mails the platform writes.")
-    otlp_endpoint: str = Field("", description="OpenTelemetry collector (OTLP over HTTP) that spans are sent to.")
+    mail_from: str = Field("Moorage <moorage@localhost>", description="Sender of the platform's mails.")
+    otlp_endpoint: str = Field("", description="OpenTelemetry collector (OTLP over HTTP) for spans.")
     log_format: str = Field("auto", pattern="^(auto|json|text)$", description="`json`, `text`, or `auto` by terminal.")
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least level that is logged.")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Minimum level of log lines.")
 
     @field_validator(
         "oidc_issuers",
@@ -360,7 +363,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _empty_means_default(cls, values: Any) -> Any:
-        # `MOORAGE_X=` in a unit file means "not set", not an empty port number.
+        # `MOORAGE_X=` in a unit file means "not set".
         return {key: value for key, value in values.items() if value != ""}
 
     @model_validator(mode="after")
@@ -403,7 +406,7 @@ class Settings(BaseSettings):
 
     @property
     def function_hosts_domain(self) -> str:
-        """Domain of the organizations' hosts for functions; empty where functions are at an IP address."""
+        """Domain of the organizations' hosts for functions; empty if the edge URL has an IP address."""
         return function_hosts.domain_of(
             self.functions_domain, self.edge_url, self.apps_domain, is_production=self.is_production
         )
@@ -424,7 +427,7 @@ class Settings(BaseSettings):
 
     @property
     def targets(self) -> TargetPolicy:
-        """Which addresses users' URLs may lead to."""
+        """Policy for addresses that users' URLs may reach."""
         allow = self.allow_private_targets
         return TargetPolicy(
             allow_loopback=not self.is_production if allow is None else allow,
@@ -438,16 +441,16 @@ class Settings(BaseSettings):
         """Ports at which the platform serves the public, itself or through a proxy on the same machine."""
         ports = {self.gateway_port, self.https_port, _port_of(self.api_url), _port_of(self.functions_url)}
         if self.is_production:
-            ports |= {80, 443}  # Sites are at https://, whatever port the gateway has behind a proxy.
+            ports |= {80, 443}  # A proxy may serve the gateway's sites at the default ports.
         return frozenset(port for port in ports if port)
 
     @property
     def edge_door(self) -> Path:
-        """The socket at which the function gateway of this machine takes the platform's own calls."""
+        """Unix socket on which the edge of this machine accepts calls from the platform."""
         return Path(self.edge_socket) if self.edge_socket else self.folder("run") / "edge.sock"
 
     def folder(self, name: str) -> Path:
-        """Return a folder of the data folder; `moorage.cli.folders` makes them all at start."""
+        """Return a subfolder of the data folder; `moorage.cli.folders` creates all of them at startup."""
         return self.data / name
 
 
@@ -475,7 +478,7 @@ def load(**overrides: Any) -> Settings:
 
 
 def explain(error: ValidationError) -> str:
-    """Turn pydantic's errors into lines that name the variable and what it should be."""
+    """Format pydantic's errors as lines with the name of the variable and its problem."""
     lines = []
     for item in error.errors(include_url=False, include_input=False):
         message = item["msg"].removeprefix("Value error, ")
@@ -489,7 +492,7 @@ def explain(error: ValidationError) -> str:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that make a child process read the same settings, over this process's own."""
+    """Return the environment of a child process, with variables for the same settings."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("MOORAGE_")}
     for name in settings.model_fields_set:
         value = getattr(settings, name)
