@@ -21,7 +21,7 @@ from moorage.core.db.store import Database
 from moorage.core.http import sse
 from moorage.core.http.answer import Stream
 from moorage.core.http.dispatch import Dispatcher
-from moorage.core.http.limits.streams import BURST_BYTES, BYTES_PER_S, LONGEST_WAIT_S, StreamSlots
+from moorage.core.http.limits.streams import BURST_BYTES, BYTES_PER_S, MAX_WAIT_S, StreamSlots
 from moorage.core.http.route import Router, Scope
 from moorage.core.http.sse import Event
 
@@ -145,7 +145,7 @@ def test_the_streams_of_an_organization_share_its_bytes_and_take_none_of_others(
 
     assert (burst, other) == (0.0, 0.0)
     assert 8 < waits[10] <= 10
-    assert waits[-1] <= LONGEST_WAIT_S
+    assert waits[-1] <= MAX_WAIT_S
 
 
 @one_store

@@ -75,7 +75,7 @@ class Model:
         if not self.held:
             return
         worker, job = self.held.pop(self.chance.randrange(len(self.held)))
-        await worker._finish_quietly(lambda tx: worker._end(tx, job, JobStatus.QUEUED, "again", tx.now + 100))
+        await worker._write_unless_lost(lambda tx: worker._end(tx, job, JobStatus.QUEUED, "again", tx.now + 100))
 
     async def lose_time(self) -> None:
         self.clock.advance(self.chance.choice([10, 500, LEASE_MS]))
