@@ -1,6 +1,6 @@
-"""Every test here that takes `settings`, directly or through `db`, runs on a folder and on a real S3 server.
+"""Fixtures of the artifact tests: `settings`, and so `db`, exist for a folder and for a real S3 server.
 
-One that is about only one of them says so: `@pytest.mark.parametrize("settings", ["folder"], indirect=True)`.
+A test for only one of them selects it: `@pytest.mark.parametrize("settings", ["folder"], indirect=True)`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def objects(settings: Settings) -> Objects:
-    """The objects themselves, to look at and to damage behind the store's back."""
+    """The object storage, for tests that inspect or damage objects directly."""
     return Objects(settings)
 
 

@@ -1,4 +1,4 @@
-"""A process that stores, lets go of and collects without a pause, for a test to kill.
+"""A process that stores, dereferences and collects without a pause, for a test to kill.
 
 Each round puts new content and the last round's content again while a collection runs, and prints a line when done.
 """

@@ -1,4 +1,4 @@
-"""What the tests of artifacts look at, and what they do behind the store's back."""
+"""Helpers that inspect and damage stored artifacts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moorage.core.kit.clock import DAY_MS
 
 
 def real_now_ms() -> int:
-    """Return the time that objects are stamped with, whatever the test's clock says."""
+    """Return the real time, which objects have as their modification time."""
     return time.time_ns() // 1_000_000
 
 
@@ -25,7 +25,7 @@ async def fetched(artifacts: ArtifactStore, org_id: int, digest: str, folder: Pa
 
 
 def replace_object(objects: Objects, key: str, content: bytes | None) -> None:
-    """Do to an object what a failing disk does."""
+    """Corrupt an object as a failing disk does."""
     if content is None:
         objects.delete(key)
     else:

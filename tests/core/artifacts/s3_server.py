@@ -1,4 +1,4 @@
-"""A real S3 for the tests, from the wheel that `make test` installs: no Docker, no account."""
+"""A real S3 server for the tests, from a wheel: no Docker, no account."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class S3Server:
     secret_key: str
 
     def settings(self, data: Path, **fields: object) -> Settings:
-        """Settings whose artifacts go to a folder of the bucket that no other test uses."""
-        given = {
+        """Settings with artifacts in a folder of the bucket that only one test uses."""
+        options = {
             "data": data,
             "artifacts_url": f"s3://moorage/{secrets.token_hex(8)}/blobs",
             "artifacts_endpoint": self.endpoint,
@@ -38,12 +38,12 @@ class S3Server:
             "artifacts_secret_key": self.secret_key,
             **fields,
         }
-        return Settings(_env_file=None, **given)  # type: ignore[arg-type,call-arg]
+        return Settings(_env_file=None, **options)  # type: ignore[arg-type,call-arg]
 
 
 @contextmanager
 def running_s3() -> Iterator[S3Server]:
-    """Start a server on loopback ports in a folder of its own, and end it."""
+    """Start a server on loopback ports with its own folder, and stop it."""
     folder = Path(tempfile.mkdtemp(prefix="moorage-s3-"))
     ports = {f"{service}.port{kind}": free_port() for service in SERVICES for kind in ("", ".grpc")}
     server = S3Server(f"http://127.0.0.1:{ports['s3.port']}", "harbor", secrets.token_hex(16))
@@ -58,7 +58,7 @@ def running_s3() -> Iterator[S3Server]:
         _wait(server, folder, process)
         yield server
     finally:
-        process.kill()  # Asked politely, it waits without end for the parts that have already gone.
+        process.kill()  # On SIGTERM it waits for ever for components that have already exited.
         process.wait()
         for port in ports.values():
             for left in Path(tempfile.gettempdir()).glob(f"seaweedfs-*-{port}.sock"):
@@ -92,7 +92,7 @@ def _argv(folder: Path, server: S3Server, ports: dict[str, int]) -> list[str]:
 
 
 def _wait(server: S3Server, folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """Wait until something can be stored; the first object also makes the bucket."""
+    """Wait until the server can store objects; the first object also creates the bucket."""
     objects = Objects(server.settings(folder))
     deadline = time.monotonic() + 60
     while True:

@@ -1,4 +1,4 @@
-"""Artifacts as features use them: put, shared, fetched, referred to, found damaged and healed."""
+"""Artifacts: put, share, fetch, refer, detect damage and replace the damaged copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collection: what nobody needs goes after the grace period, and nothing else ever does, whoever dies or races."""
+"""Garbage collection: deletes unreferenced artifacts after the grace period, also with crashes and races."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from moorage.settings import Settings, as_environment
 pytestmark = pytest.mark.anyio
 
 HARBOR, PIER = 1, 2
-# Objects are stamped with the real time. A clock this far behind takes none of them for an old leftover.
+# Objects have real modification times. By a clock this far behind, none of them is an old leftover.
 LONG_AGO_MS = 1_577_836_800_000
 ALL_ROWS = Query(select(*columns(tables.artifact, *Artifact.__dataclass_fields__)), Artifact)
 
@@ -45,10 +45,10 @@ async def rows(db: Database) -> list[Artifact]:
 
 
 async def condemned(db: Database, candidate: Artifact) -> Artifact:
-    """Do the first step of a collection, as one that is killed or stalls right after it."""
-    found = await db.write(partial(service.condemn, candidate=candidate))
-    assert found is not None
-    return found
+    """Do the first step of a collection that is killed or stalls right after it."""
+    condemned = await db.write(partial(service.condemn, candidate=candidate))
+    assert condemned is not None
+    return condemned
 
 
 async def test_what_lost_its_last_reference_is_kept_for_the_grace_period_and_then_deleted(
@@ -266,7 +266,7 @@ async def test_a_store_that_is_killed_again_and_again_keeps_what_is_referred_to_
 
 
 def live_and_die(settings: Settings, store: Path, first: int, now_ms: int, lines: int) -> int:
-    """Let a process store and collect for some rounds, kill it in the middle of one, and return the last it ended."""
+    """Run a process that stores and collects, kill it within a round, and return the last completed round."""
     command = [sys.executable, "-m", "tests.core.artifacts.crash_child", str(store), str(first), str(now_ms)]
     with subprocess.Popen(command, env=as_environment(settings), stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None

@@ -1,4 +1,4 @@
-"""The objects behind the artifacts, on a folder and on a real S3 server; and what a process pays for them."""
+"""Object storage in a folder and on a real S3 server, and its memory cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs in an artifact: they can be run after they were packed, stored and unpacked, and nobody can change them."""
+"""Programs in an artifact: executable and read-only after packing, storing and unpacking."""
 
 from __future__ import annotations
 

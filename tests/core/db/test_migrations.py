@@ -1,4 +1,4 @@
-"""Migrations: they make exactly the schema that the code declares, from every revision, and never half of it."""
+"""Migrations: they create exactly the declared schema, from every revision, and never a part of it."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_links_that_were_made_before_origins_are_recognised(engine: Any) -> None
     upgrade(engine, "head")
 
     with engine.connect() as connection:
-        found = connection.execute(text("SELECT resource, name FROM vault_secret WHERE origin = 'database:7'"))
-        assert found.fetchall() == [("project:7", "DATABASE_URL")]
+        rows = connection.execute(text("SELECT resource, name FROM vault_secret WHERE origin = 'database:7'"))
+        assert rows.fetchall() == [("project:7", "DATABASE_URL")]
         assert connection.execute(text("SELECT count(*) FROM vault_secret WHERE origin IS NULL")).scalar() == 2
 
 
@@ -155,8 +155,8 @@ def test_names_that_are_served_already_do_not_count_against_the_budget_of_certif
     upgrade(engine, "head")
 
     with engine.connect() as connection:
-        found = connection.execute(text("SELECT kind, name, at FROM certificate_grant WHERE org_id = 7 ORDER BY id"))
-        assert [tuple(row) for row in found] == [
+        rows = connection.execute(text("SELECT kind, name, at FROM certificate_grant WHERE org_id = 7 ORDER BY id"))
+        assert [tuple(row) for row in rows] == [
             ("subdomain", "harbor", 0),
             ("subdomain", "harbor-pr-1", 0),
             ("domain", "1.example.com", 0),
@@ -164,7 +164,7 @@ def test_names_that_are_served_already_do_not_count_against_the_budget_of_certif
 
 
 def add_function(engine: Any, env: str) -> None:
-    """Add a function with variables, as releases before 0016 stored it, and a secret of the platform."""
+    """Add a function with variables as releases before 0016 stored them, and a secret of the platform."""
     with engine.begin() as connection:
         before = MetaData()
         before.reflect(connection, only=["function", "vault_secret"])
@@ -191,8 +191,8 @@ def test_variables_of_functions_move_to_the_vault(engine: Any, start: str) -> No
     upgrade(engine, "head", RING)
 
     with engine.connect() as connection:
-        found = connection.execute(text("SELECT org_id, resource, name, ciphertext FROM vault_secret WHERE org_id = 3"))
-        (row,) = found.fetchall()
+        rows = connection.execute(text("SELECT org_id, resource, name, ciphertext FROM vault_secret WHERE org_id = 3"))
+        (row,) = rows.fetchall()
     assert tuple(row)[:3] == (3, "function-env:7", "env")
     assert RING.decrypt(row.ciphertext, place="3/function-env:7/env") == VARIABLES
 
@@ -227,10 +227,10 @@ def test_migrations_leave_no_table_that_gives_out_ids_of_deleted_rows(tmp_path: 
 
     migrate.upgrade_sqlite(path, tmp_path / "snapshots")
     with sqlite3.connect(path) as connection:
-        made = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall())
+        tables = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall())
 
     declared = [name for name, table in metadata.tables.items() if table.dialect_kwargs.get("sqlite_autoincrement")]
-    assert [name for name in declared if "AUTOINCREMENT" not in made[name].upper()] == []
+    assert [name for name in declared if "AUTOINCREMENT" not in tables[name].upper()] == []
 
 
 def test_a_migration_that_is_killed_half_way_leaves_the_store_as_it_was(tmp_path: Path) -> None:
@@ -307,8 +307,8 @@ def test_log_text_in_rows_stays_readable_within_the_quotas_and_the_oldest_of_the
     upgrade(engine, "head")
 
     with engine.connect() as connection:
-        found = connection.exec_driver_sql("SELECT log_ref, length(logs) FROM invocation ORDER BY id").fetchall()
-    assert [tuple(row) for row in found] == [("!quota", None), (None, 60_000_000), (None, 1000)]
+        rows = connection.exec_driver_sql("SELECT log_ref, length(logs) FROM invocation ORDER BY id").fetchall()
+    assert [tuple(row) for row in rows] == [("!quota", None), (None, 60_000_000), (None, 1000)]
 
 
 def test_a_store_that_a_migration_emptied_gives_its_disk_space_back(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Machines and the one function that moves a row: every pair of states, and races."""
+"""State machines and `move`: every pair of states, and races."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.anyio
 
 
 def all_machines() -> list[Machine]:  # type: ignore[type-arg]
-    """Every machine of the product: a new `states.py` is walked without anybody listing it here."""
-    found = []
+    """Find every machine of the product, so that new ones are tested automatically."""
+    machines = []
     for module in pkgutil.walk_packages(moorage.__path__, "moorage."):
         if module.name.endswith(".states"):
             loaded = importlib.import_module(module.name)
-            found += [value for value in vars(loaded).values() if isinstance(value, Machine)]
-    return found
+            machines += [value for value in vars(loaded).values() if isinstance(value, Machine)]
+    return machines
 
 
 @pytest.mark.parametrize("machine", all_machines(), ids=lambda machine: machine.name)
@@ -64,7 +64,7 @@ async def test_of_two_racing_moves_one_wins(db: Database) -> None:
         return_exceptions=True,
     )
 
-    # Approved after rejected is a move of its own, so one or both may have happened; never none, never a wrong one.
+    # Rejected to approved is a valid transition, too, so one or both may have succeeded.
     refused = [outcome for outcome in outcomes if isinstance(outcome, IllegalMove)]
     assert len(refused) <= 1
     stored = await db.read(lambda tx: users.get(tx, user.id))

@@ -1,4 +1,4 @@
-"""The store: durability, isolation of units, and what a clash looks like, on each database."""
+"""The database: durability, isolation of units of work, and unique key violations, on each dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests over a socket share: the real API on a real port, quick to lose its patience."""
+"""Fixtures of the tests over a socket: the real API on a real port, with short timeouts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) ->
 
 @pytest.fixture
 def server(platform: Platform) -> Iterator[LiveServer]:
-    """The server, which still serves after each test, and in whose loop nothing went unhandled."""
+    """The server; checks that it still serves after each test and that no exception went unhandled."""
     yield platform.server
     assert platform.server.is_serving()
     assert platform.server.crashes == []
@@ -26,5 +26,5 @@ def server(platform: Platform) -> Iterator[LiveServer]:
 
 @pytest.fixture
 def post(platform: Platform) -> bytes:
-    """The begin of a write by somebody who may."""
+    """The head of a write request with a valid token."""
     return POST + f"Authorization: Bearer {platform.token}\r\n".encode()

@@ -1,4 +1,4 @@
-"""Routes the product has none of yet, on the real dispatcher, behind a gate whose tokens say who they are."""
+"""Test routes on the real dispatcher, behind a gate with tokens that contain the identity."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from moorage.core.http.route import Route, Router
 from moorage.core.telemetry import Telemetry
 from moorage.errors import Unauthorized
 
-ADA = "1-ada"  # Ada, in organization 1.
+ADA = "1-ada"  # Ada, in organization 1
 
-# For what never reaches the store: a second one would tell nothing new.
+# For requests that never reach the database: a second dialect would add nothing.
 one_store = pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 
 
@@ -34,7 +34,7 @@ class LabCaller:
 
 
 class LabGate:
-    """Lets in whoever shows `<organization>-<name>`."""
+    """Admits tokens of the form `<organization>-<name>`."""
 
     def admit(self, tx: Tx, route: Route, ask: Ask) -> LabCaller:
         org, _, name = (ask.token or "").partition("-")
@@ -52,7 +52,7 @@ class LabGate:
 
 
 def lab(db: Database, router: Router) -> Client:
-    """Return a client of an application that has these routes only; it speaks as Ada."""
+    """Return a client of an application with only these routes; it authenticates as Ada."""
     return Client(lab_app(db, router), token=ADA)
 
 
@@ -62,7 +62,7 @@ def lab_app(db: Database, router: Router) -> Dispatcher:
 
 @dataclass
 class Sent:
-    """What a client saw of an answer, message by message."""
+    """The ASGI messages of an answer."""
 
     messages: list[dict[str, Any]]
 
@@ -72,7 +72,7 @@ class Sent:
 
 
 class Guest:
-    """A client that looks at an answer while it comes, and goes away when it has seen enough."""
+    """A client that reads an answer while it is sent, and disconnects."""
 
     def __init__(self, asgi: Any, path: str, **headers: str) -> None:
         target, _, query = path.partition("?")
@@ -95,11 +95,11 @@ class Guest:
         self._call = asyncio.create_task(self._asgi(self.scope, self._receive, self._send))
 
     async def sees(self, text: str) -> str:
-        """Wait until the answer so far has a text in it, and return the answer."""
+        """Wait until the received answer contains a text, and return the answer."""
         wanted, looked = text.encode(), 0
 
         def is_there() -> bool:
-            # An answer may be long: only what came since the last look is looked through.
+            # Answers may be long: only newly received bytes are searched.
             nonlocal looked
             begin, looked = max(looked - len(wanted), 0), len(self._body)
             return self._body.find(wanted, begin) >= 0
@@ -109,7 +109,7 @@ class Guest:
         return self.sent.text
 
     async def leaves(self) -> None:
-        """Hang up, and wait until the application has noticed."""
+        """Disconnect, and wait until the application has handled it."""
         self._left.set()
         await self.ends()
 
@@ -131,7 +131,7 @@ class Guest:
 
 
 async def texts_in_store(db: Database) -> str:
-    """Return everything that stands in the store, as somebody with the file would find it."""
+    """Return all stored values as text."""
 
     def unit(tx: Tx) -> str:
         tables = metadata.tables.values()

@@ -1,4 +1,4 @@
-"""The real server stack on a real socket: what a stranger with a TCP connection meets."""
+"""The real server on a real socket, for tests with raw TCP clients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ POST = b"POST /v1/orgs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n
 
 @dataclass(frozen=True)
 class Platform:
-    """The whole API on a store of its own, over TCP, with somebody in it."""
+    """The whole API with its own database, over TCP, with one user."""
 
     server: LiveServer
     app: App
@@ -49,11 +49,11 @@ class Platform:
 
 @dataclass
 class LiveServer:
-    """A server that runs in a thread of its own, on a port that nobody else has."""
+    """A server in its own thread, on a free port."""
 
     port: int
     loop: asyncio.AbstractEventLoop
-    crashes: list[dict[str, Any]] = field(default_factory=list)  # what nobody in the server's loop caught
+    crashes: list[dict[str, Any]] = field(default_factory=list)  # unhandled exceptions of the event loop
 
     @property
     def url(self) -> str:
@@ -68,18 +68,18 @@ class LiveServer:
         return Wire(self.port)
 
     def ask(self, data: bytes) -> Reply:
-        """Send some bytes, and return the first answer to them."""
+        """Send bytes and return the first answer."""
         with self.dial() as wire:
             wire.send(data)
             return wire.reply()
 
 
 class Closed(Exception):
-    """The server closed the connection without a further answer."""
+    """The server closed the connection without another answer."""
 
 
 class Wire:
-    """One TCP connection, seen as bytes."""
+    """One TCP connection at the level of bytes."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((LOOPBACK, port), timeout=PATIENCE_S)
@@ -95,16 +95,16 @@ class Wire:
         self.socket.sendall(data)
 
     def send_while_it_can(self, data: bytes) -> None:
-        """Send all of it before reading anything, unless the server has had enough."""
+        """Send everything before reading, unless the server closes."""
         with contextlib.suppress(ConnectionError):
             self.socket.sendall(data)
 
     def end(self) -> None:
-        """Say that nothing more will come, and go on reading."""
+        """Half-close the connection and continue to read."""
         self.socket.shutdown(socket.SHUT_WR)
 
     def reply(self, *, is_head: bool = False) -> Reply:
-        """Return the next answer; raises Closed where none comes. An interim one is passed over."""
+        """Return the next final answer; raises Closed if the server closes."""
         head = self._until(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         status = int(lines[0].split()[1])
@@ -115,7 +115,7 @@ class Wire:
         return Reply(status, headers, b"" if is_head else self._body(headers))
 
     def replies(self) -> list[Reply]:
-        """Return every answer until the server closes."""
+        """Return all answers until the server closes."""
         found: list[Reply] = []
         with contextlib.suppress(Closed):
             while True:
@@ -123,7 +123,7 @@ class Wire:
         return found
 
     def chunk(self) -> bytes:
-        """Return the next chunk of an answer that comes in chunks."""
+        """Return the next chunk of a chunked answer."""
         size = int(self._until(b"\r\n"), 16)
         data = self._take(size)
         self._take(2)
@@ -133,7 +133,7 @@ class Wire:
         return self._until(b"\r\n\r\n")
 
     def is_closed(self) -> bool:
-        """Wait for the server to close; False where it sends something instead."""
+        """Wait for the server to close; False if it sends data instead."""
         try:
             return not self._read and self.socket.recv(1) == b""
         except ConnectionError:
@@ -171,7 +171,7 @@ class Wire:
 
 @contextlib.contextmanager
 def live_server(app: Any, *, header_s: float = HEADER_S) -> Iterator[LiveServer]:
-    """Serve an ASGI application over TCP until the block ends."""
+    """Serve an ASGI application over TCP within the block."""
     ready = threading.Event()
     running: list[tuple[LiveServer, Any]] = []
 
@@ -199,7 +199,7 @@ def live_server(app: Any, *, header_s: float = HEADER_S) -> Iterator[LiveServer]
 
 
 def request(method: str, target: str, body: bytes = b"", **headers: str) -> bytes:
-    """Return a well-formed request; a header's underscores stand for dashes."""
+    """Return a valid request; underscores in header names become dashes."""
     lines = [f"{method} {target} HTTP/1.1", "Host: x"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     if body and not re.search("(?i)transfer-encoding|content-length", "".join(lines)):
@@ -217,7 +217,7 @@ def as_json(value: Any) -> bytes:
 
 @contextlib.contextmanager
 def live_platform(folder: Path, template: Path, *, header_s: float = HEADER_S, **given: Any) -> Iterator[Platform]:
-    """Serve the real application, on a copy of an empty SQLite store, until the block ends."""
+    """Serve the real application on a copy of an empty SQLite database within the block."""
     shutil.copyfile(template, folder / "moorage.db")
     settings = Settings(_env_file=None, **{"data": folder / "data", "rate_limit": 1_000_000, **given})  # type: ignore[call-arg]
     db = SqliteDatabase(
@@ -246,7 +246,7 @@ def check_refused(reply: Reply, status: int = 400) -> None:
 
 
 def check_refused_and_closed(wire: Wire, status: int = 400) -> None:
-    """One answer in the envelope, the only one, and then the end of the connection."""
+    """Assert that there is exactly one answer, in the envelope, and then the end of the connection."""
     reply = wire.reply()
     check_refused(reply, status)
     assert reply.headers["connection"] == "close"

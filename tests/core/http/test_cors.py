@@ -1,4 +1,4 @@
-"""Which pages may call the API from a browser: the console's own, and those the operator names."""
+"""CORS: browsers may call the API from the console's origin and from configured origins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every answer looks like, whatever became of the request."""
+"""The envelope of every answer."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def ships(db: Database) -> Client:
 
 
 def check_failure(reply: Reply, code: str) -> None:
-    """A failure is exactly this, and carries its id twice."""
+    """A failure has exactly this form, with its trace id in body and header."""
     assert reply.status == STATUS[code]
     assert reply.headers["content-type"] == "application/json"
     assert set(reply.json) == {"success", "error"}

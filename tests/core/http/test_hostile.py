@@ -1,4 +1,4 @@
-"""Strangers with a TCP connection: whatever they send, a clean refusal or a clean close, and the server goes on."""
+"""Hostile TCP clients: each gets a refusal or a close, and the server continues to serve."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_body_shorter_than_announced_has_no_effect(server: LiveServer, post: b
 
 def test_clients_that_reset_their_connections_do_no_harm(server: LiveServer, post: bytes) -> None:
     begins = [b"", b"GET /hea", HEALTH, post + b"Content-Length: 40\r\n\r\n{", b"\x00" * 100, HEALTH * 50]
-    resets = struct.pack("ii", 1, 0)  # Linger for no time at all: the close is a reset.
+    resets = struct.pack("ii", 1, 0)  # SO_LINGER with zero: close sends a reset.
 
     for begun in begins * 5:
         with server.dial() as wire, contextlib.suppress(ConnectionError):

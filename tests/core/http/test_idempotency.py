@@ -1,4 +1,4 @@
-"""The same write sent twice takes effect once, on either store."""
+"""A write that is sent twice takes effect once, on either dialect."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_of_many_at_once_one_takes_effect_and_the_others_see_it_or_a_confl
 
 @both_kinds
 async def test_two_processes_that_share_a_store_run_it_once(yard: Yard, db: Database, path: str) -> None:
-    """Another dispatcher on the same store knows nothing of what is at work in the first."""
+    """Another dispatcher on the same database does not know the running requests of the first."""
     other = Yard(yard.router, lab(db, yard.router))
 
     replies = await asyncio.gather(*((yard, other)[number % 2].order(path) for number in range(10)))
@@ -173,7 +173,7 @@ async def test_of_two_processes_that_prepare_the_same_write_the_second_gives_the
 async def test_the_answer_is_stored_with_the_effect_so_a_process_that_dies_right_after_loses_neither(
     yard: Yard, db: Database
 ) -> None:
-    """The first process never comes to its end; the next one knows the store alone."""
+    """The first process never finishes; the next one sees only its rows."""
     dying = asyncio.create_task(yard.order("/v1/settles"))
     await yard.started.wait()
 

@@ -1,4 +1,4 @@
-"""When an idempotency key is free again: answers expire after a day, claims of dead processes with their lease."""
+"""Expiry of idempotency keys: answers after a day, claims of dead processes with their lease."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_after_a_day_a_key_is_free_again(yard: Yard, clock: ManualClock, p
 
 
 async def leave_claim(db: Database) -> None:
-    """Leave the claim of a process that died while it ran something outside of the store."""
+    """Leave the claim of a process that died during an effect outside of the database."""
     claim = idempotency.Claim(1, "ada", "POST /v1/outside", "order-7", idempotency.fingerprint(b'{"item": "rope"}'))
     await db.write(lambda tx: idempotency.begin(tx, claim))
 

@@ -1,4 +1,4 @@
-"""The document of all routes: valid, whole, and linked. tests/openapi calls every operation of it."""
+"""The OpenAPI document: valid, complete and linked. tests/openapi calls every operation of it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Ship(Output, frozen=True):
 
 @pytest.fixture(scope="module")
 def drawn() -> dict[str, Any]:
-    """The document of routes that show everything a declaration can say."""
+    """The document of routes that use every option of a declaration."""
     router = Router("Ships")
 
     @router.get("/ships")
@@ -86,7 +86,7 @@ def operation_of(document: dict[str, Any], method: str, path: str) -> dict[str, 
 
 
 def check_valid(document: dict[str, Any]) -> None:
-    """Raise where a document is not OpenAPI 3.1, or names something that is not in it."""
+    """Raise if a document is not valid OpenAPI 3.1, or contains a dangling reference."""
     assert document["openapi"] == "3.1.0"
     schemathesis.openapi.from_dict(document).validate()
     for name in re.findall(r"'\$ref': '#/([^']+)'", str(document)):
@@ -111,7 +111,7 @@ def test_a_document_that_is_wrong_would_be_noticed() -> None:
 
 
 def links_in(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
-    """Yield each link with the operation and the response that it belongs to."""
+    """Yield each link with its operation and response."""
     for item in document["paths"].values():
         for operation in item.values():
             for response in operation["responses"].values():
@@ -124,7 +124,7 @@ def path_parameters(operation: dict[str, Any]) -> set[str]:
 
 
 def pointed_at(document: dict[str, Any], response: dict[str, Any], pointer: str) -> dict[str, Any]:
-    """Return the schema of what a pointer into an answer leads to; raises KeyError where there is no such field."""
+    """Return the schema at a pointer into an answer; raises KeyError if the field does not exist."""
     schema: dict[str, Any] = response["content"]["application/json"]["schema"]
     for part in pointer.split("/")[1:]:
         schema = schema["items"] if part == "0" else schema["properties"][part]
@@ -184,10 +184,10 @@ def test_two_schemas_with_one_name_are_refused() -> None:
 @pytest.mark.anyio
 async def test_every_route_is_in_the_document_and_nothing_else(app: App) -> None:
     routes = {(route.method.lower(), route.path) for route in app.routes}
-    told = {(method, path) for path, item in app.describe()["paths"].items() for method in item}
+    documented = {(method, path) for path, item in app.describe()["paths"].items() for method in item}
 
     names = [operation["operationId"] for item in app.describe()["paths"].values() for operation in item.values()]
-    assert told == routes
+    assert documented == routes
     assert len(set(names)) == len(names)
 
 

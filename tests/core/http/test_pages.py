@@ -1,4 +1,4 @@
-"""The pages a person sees: the API page of any document, and the page that makes the first owner."""
+"""HTML pages: the API page of any document, and the setup page of the first owner."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ production_keys = {
 
 
 class Page(HTMLParser):
-    """Reads a page: its ids, links, tags and the text outside of styles."""
+    """Parses a page: ids, links, tags, and the text outside of styles."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -49,18 +49,18 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.tags: set[str] = set()
         self.attributes: set[str] = set()
-        self.said = ""
+        self.text = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         self.attributes |= {name for name, _ in attrs}
-        given = dict(attrs)
-        self.ids += [given["id"] or ""] if "id" in given else []
-        self.links += [given[name] or "" for name in ("href", "src", "action") if name in given]
+        attributes = dict(attrs)
+        self.ids += [attributes["id"] or ""] if "id" in attributes else []
+        self.links += [attributes[name] or "" for name in ("href", "src", "action") if name in attributes]
 
     def handle_data(self, data: str) -> None:
-        self.said += data
+        self.text += data
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def page(document: dict[str, Any]) -> Page:
 
 
 def made_of(body: Any, schemas: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """A document with one route that takes and answers what a schema says."""
+    """A document with one route that takes and returns a schema."""
     content = {"content": {"application/json": {"schema": body}}}
     operation = {"tags": ["T"], "summary": "Do it", "requestBody": content, "responses": {"200": content}, **spec}
     return {"info": {"title": "T"}, "paths": {"/v1/t": {"post": operation}}, "components": {"schemas": schemas or {}}}
@@ -88,8 +88,8 @@ def test_every_route_is_on_the_page_with_who_may_call_it(document: dict[str, Any
     for path, methods in document["paths"].items():
         for method, spec in methods.items():
             assert f"{method}:{path}" in page.ids
-            assert spec["summary"].replace("`", "") in page.said
-    assert "role admin or above, acts on the active organization" in page.said
+            assert spec["summary"].replace("`", "") in page.text
+    assert "role admin or above, acts on the active organization" in page.text
 
 
 def test_every_link_leads_somewhere_on_this_server(page: Page) -> None:
@@ -113,7 +113,7 @@ def test_the_page_loads_nothing_and_runs_nothing(document: dict[str, Any], page:
 
 def test_the_page_tells_what_every_error_code_means(page: Page) -> None:
     for code, status in STATUS.items():
-        assert f"{code}{status}" in page.said
+        assert f"{code}{status}" in page.text
 
 
 def test_whatever_a_document_says_is_escaped() -> None:
@@ -123,16 +123,16 @@ def test_whatever_a_document_says_is_escaped() -> None:
         "required": [evil],
     }
     parameter = {"name": evil, "in": "query", "required": True, "description": evil, "schema": {"format": evil}}
-    found = made_of(body, summary=evil, description=evil, parameters=[parameter], tags=[evil])
-    found["info"] = {"title": evil, "description": evil, "version": evil}
-    found["servers"] = [{"url": evil}]
-    found["paths"] = {f"/{evil}": found["paths"]["/v1/t"]}
+    document = made_of(body, summary=evil, description=evil, parameters=[parameter], tags=[evil])
+    document["info"] = {"title": evil, "description": evil, "version": evil}
+    document["servers"] = [{"url": evil}]
+    document["paths"] = {f"/{evil}": document["paths"]["/v1/t"]}
 
-    read = Page(render(found))
+    read = Page(render(document))
 
     assert "img" not in read.tags
     assert not {name for name in read.attributes if name.startswith("on")}
-    assert read.said.count(evil) >= 10
+    assert read.text.count(evil) >= 10
 
 
 def test_nested_fields_are_named_by_the_path_that_leads_to_them() -> None:
@@ -264,12 +264,12 @@ def test_an_example_command_carries_what_a_route_needs_and_nothing_else() -> Non
         },
         "required": ["name", "commitSha", "size"],
     }
-    found = made_of(body)
-    spec = found["paths"]["/v1/t"]["post"]
+    document = made_of(body)
+    spec = document["paths"]["/v1/t"]["post"]
 
-    said = curl(Operation("post", "/v1/projects/{name}/deploy", spec), Schemas(found), "http://localhost:8080")
+    command = curl(Operation("post", "/v1/projects/{name}/deploy", spec), Schemas(document), "http://localhost:8080")
 
-    assert said == (
+    assert command == (
         "curl -X POST http://localhost:8080/v1/projects/NAME/deploy \\\n"
         '  -H "Authorization: Bearer $TOKEN" \\\n'
         "  -H 'Content-Type: application/json' \\\n"
@@ -286,9 +286,9 @@ def test_an_example_of_an_upload_sends_its_files_as_files() -> None:
     }
     spec = {"requestBody": {"content": {"multipart/form-data": {"schema": schema}}}, "security": []}
 
-    said = curl(Operation("put", "/v1/functions", spec), Schemas({}), "http://localhost:8080")
+    command = curl(Operation("put", "/v1/functions", spec), Schemas({}), "http://localhost:8080")
 
-    assert said == "curl -X PUT http://localhost:8080/v1/functions \\\n  -F runtime=nodejs \\\n  -F code=@FILE"
+    assert command == "curl -X PUT http://localhost:8080/v1/functions \\\n  -F runtime=nodejs \\\n  -F code=@FILE"
 
 
 async def test_the_root_leads_to_the_api_page(api: Client) -> None:
@@ -318,8 +318,8 @@ async def test_the_setup_page_runs_its_own_script_and_no_other(api: Client) -> N
     assert not {name for name in Page(text).attributes if name.startswith("on") or name in ("src", "style")}
 
 
-# The page's own script runs in Node against the real server. Only what a browser adds around it is stood in for:
-# one plain object for each id of the page, the address bar, and the form's submit event.
+# The script of the page runs in Node against the real server. Stubs replace only the browser:
+# one plain object for each id of the page, the address bar, and the submit event of the form.
 BROWSER = r"""
 const [, , path, origin, token, ...people] = process.argv;
 const page = require("fs").readFileSync(path, "utf8");
@@ -357,7 +357,7 @@ const seen = () => ({ hash: location.hash, ...Object.fromEntries(
 
 @pytest.fixture
 async def origin(app: App) -> AsyncIterator[str]:
-    """The real server on a port of its own."""
+    """The real server on a free port."""
     sock = listen("127.0.0.1", 0)
     server = make_server(app.asgi)
     task = asyncio.create_task(server.serve(sockets=[sock]))
@@ -367,7 +367,7 @@ async def origin(app: App) -> AsyncIterator[str]:
 
 
 async def visit(folder: Path, origin: str, token: str, *people: str) -> list[dict[str, Any]]:
-    """Open the setup page with a token, fill the form in for each of some people, and return what it shows."""
+    """Open the setup page with a token, submit the form for each person, and return the shown texts."""
     (folder / "browser.cjs").write_text(BROWSER)
     page = str(files("moorage.core.http.openapi") / "setup.html")
     process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Pages and cursors: their bounds, and what a cursor that was tampered with is worth."""
+"""Pages and cursors: bounds, and refusal of altered cursors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOTAL = 45
 
 
 def number_routes() -> Router:
-    """Two lists of numbers: one by pages, one by cursor."""
+    """Two lists of numbers: one with pages, one with cursors."""
     router = Router("Lab")
 
     @router.get("/numbers")
@@ -162,7 +162,7 @@ async def test_a_cursor_of_another_list_or_organization_is_refused(numbers: Clie
 
 @one_store
 async def test_a_cursor_shows_its_reader_that_changing_it_is_in_vain(numbers: Client) -> None:
-    """The position is not secret, only signed: writing another one keeps the old signature, and that is refused."""
+    """A cursor is signed, not encrypted: with another position and the old signature it is refused."""
     cursor = (await numbers.get("/v1/evens?limit=10")).data["nextCursor"]
     body, _, signature = cursor.partition(".")
     assert base64.urlsafe_b64decode(body + "==") == b"[10]"

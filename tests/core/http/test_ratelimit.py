@@ -1,4 +1,4 @@
-"""How often one may ask: per token, else per address, and what every counted answer says about it."""
+"""Rate limits per token or address, and the headers of every counted answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Ticks:
-    """A monotonic clock that stands still until it is told to move."""
+    """A monotonic clock that moves only by `advance`."""
 
     def __init__(self) -> None:
         self.now = 1000.0

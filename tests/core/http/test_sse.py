@@ -1,4 +1,4 @@
-"""Server-sent events: what stands on the wire, when a stream ends, and who may open one."""
+"""Server-sent events: wire format, end of streams, and access."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONG = 3600.0
 
 @dataclass
 class Source:
-    """A source of events that notes whether it was closed."""
+    """A source of events that records whether it was closed."""
 
     events: asyncio.Queue[Event | Exception | None] = field(default_factory=asyncio.Queue)
     opened: threading.Event = field(default_factory=threading.Event)
@@ -46,7 +46,7 @@ class Source:
                     raise event
                 yield event
         finally:
-            # A source may have something to wait for when it is told to stop.
+            # A source may await something while it is closed.
             await asyncio.sleep(0)
             self.closed.set()
 
@@ -217,7 +217,7 @@ async def test_a_source_that_crashes_ends_the_stream_and_is_logged(db: Database)
     assert "hunter2" not in text
     assert source.closed.is_set()
     assert [line for line in logged if line.get("exc_info") is not None]
-    # Without the last message the server cuts the connection, so that a client knows it was no regular end.
+    # Without the last message the server aborts the connection, so that the client sees an irregular end.
     assert guest.sent.messages[-1].get("more_body") is True
 
 
@@ -302,7 +302,7 @@ async def test_the_activity_stream_tells_what_happens_while_it_is_open(app: App,
         wire.send(request("GET", f"/v1/activity/stream?access_token={token}"))
         head = await asyncio.to_thread(wire.head)
         assert await asyncio.to_thread(wire.chunk) == b": open\n\n"
-        # The stream tells what happens after its first look, so things happen until one of them is told.
+        # A stream shows only later events, so events are added until one arrives.
         arrival = asyncio.create_task(asyncio.to_thread(wire.chunk))
         while not arrival.done():
             for org_id, name in ((other.id, "theirs"), (org.id, "ours")):

@@ -1,4 +1,4 @@
-"""Multipart uploads: streamed to disk, bounded by what really comes, and gone afterwards."""
+"""Multipart uploads: streamed to disk, limited by received bytes, and deleted afterwards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CodeFields(Input):
 
 @dataclass
 class Quay:
-    """An application that takes uploads, and the folder where they lie meanwhile."""
+    """An application with uploads, and the folder of their temporary files."""
 
     asgi: Any
     folder: Path
@@ -51,7 +51,7 @@ class Quay:
         return await Client(self.asgi, token=ADA).post("/v1/code", content=content, headers=sent)
 
     async def stream(self, chunks: Iterable[bytes], *, on_chunk: Callable[[], None] = lambda: None) -> Any:
-        """Send a body without an announced length, piece by piece. Return the answer, or None where none came."""
+        """Send a body without a length, piece by piece; return the answer, or None without one."""
         waiting, sent = iter(chunks), list[dict[str, Any]]()
 
         async def receive() -> dict[str, Any]:
@@ -368,12 +368,12 @@ async def test_over_a_socket_a_chunked_upload_is_taken_and_one_too_large_is_refu
     large = in_chunks(part("code", b"x" * 100_000, "a")[:-2], *[b"x" * MB] * 40)
 
     with live_server(quay.asgi) as server:
-        taken = server.ask(request("POST", "/v1/code", small, **headers))
+        accepted = server.ask(request("POST", "/v1/code", small, **headers))
         with server.dial() as wire:
             wire.send_while_it_can(request("POST", "/v1/code", large, **headers))
             refused = wire.reply()
 
-    assert taken.data["files"]["code"][1] == 100_000
+    assert accepted.data["files"]["code"][1] == 100_000
     assert refused.status == 400
     assert refused.headers["connection"] == "close"
     assert quay.left_behind == []

@@ -1,4 +1,4 @@
-"""What a route takes: strict JSON, every bad field named at once as it was sent, nothing that cannot be stored."""
+"""Validation: strict JSON, all invalid fields at once under their names, no unstorable text."""
 
 from __future__ import annotations
 

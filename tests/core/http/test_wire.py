@@ -1,4 +1,4 @@
-"""HTTP as it stands on the wire: odd, ambiguous and broken requests have one reading, or none."""
+"""HTTP on the wire: ambiguous and broken requests are refused."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_noise_behind_a_request_does_not_take_the_place_of_its_answer(
         )
         replies = wire.replies()
 
-    # A read that was answered before the noise came leaves room to say what is wrong with that; the rest is not run.
+    # A read that was answered before the garbage arrived gets a 400 for the garbage; the rest is not run.
     assert [reply.status for reply in replies] in ([200], [200, 400])
 
 
@@ -311,7 +311,7 @@ def test_an_offer_to_upgrade_is_answered_as_if_it_had_not_been_made(server: Live
 def test_the_body_of_a_request_that_offers_an_upgrade_is_its_body_and_no_request(
     server: LiveServer, post: bytes, offer: bytes, is_split: bool, is_chunked: bool
 ) -> None:
-    """Clients of the JVM offer HTTP/2 with every write; and what a body holds must never be run."""
+    """JVM clients offer HTTP/2 with every write; the body must never be run as a request."""
     body = as_json({"name": "Wharf", "ignored": HEALTH.decode()})
     framed = in_chunks(body[:5], body[5:]) if is_chunked else body
     framing = b"Transfer-Encoding: chunked\r\n" if is_chunked else b"Content-Length: %d\r\n" % len(body)

@@ -1,4 +1,4 @@
-"""Routes for the tests of idempotency keys: each takes orders in its own way, and counts those that took effect."""
+"""Test routes with idempotency keys: each kind of handler takes orders and counts its effects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Secret(Output, frozen=True):
 
 @dataclass
 class Yard:
-    """Counts what was really done, and can be made to wait in the middle."""
+    """Counts effects, and can be paused within one."""
 
     router: Router
     client: Client
@@ -59,7 +59,7 @@ class Yard:
 
 
 def make_yard(db: Database) -> Yard:
-    """Return a yard whose routes take effect in each of the ways that a route can."""
+    """Return a yard with a route for each kind of handler."""
     router = Router("Lab")
     yard = Yard(router, lab(db, router))
 
@@ -89,12 +89,12 @@ def make_yard(db: Database) -> Yard:
 
     @router.post("/settles")
     async def settles(body: OrderInput, write: Write) -> Order:
-        made = await write(lambda tx: yard.take(body))
+        order = await write(lambda tx: yard.take(body))
         yard.started.set()
         await yard.may_go_on.wait()
         if body.item == "late trouble":
             raise Internal("The gateway is away")
-        return Order(made.number, "settled") if body.item == "news" else made
+        return Order(order.number, "settled") if body.item == "news" else order
 
     @router.post("/secret", secret=True)
     def secret(tx: Tx, body: OrderInput) -> Secret:
@@ -119,6 +119,6 @@ def make_yard(db: Database) -> Yard:
     def clear(tx: Tx) -> None:
         yard.orders.append("cleared")
 
-    # The routes are made after the yard that they are about, so its client is made anew.
+    # The routes refer to the yard, so its client is created after it.
     yard.client = lab(db, router)
     return yard

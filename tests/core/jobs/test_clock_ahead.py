@@ -1,4 +1,4 @@
-"""A clock that was ahead: what it stored is corrected, so that nothing stays silent until that date."""
+"""Times that were stored while the clock was ahead are corrected."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ async def put(db: Database, cron: Cron = EVERY_MINUTE, ref: str = "a") -> int:
 
 
 async def next_tick(db: Database, ref: str = "a") -> int:
-    found = await db.read(lambda tx: timetable.find(tx, 1, "test", ref))
-    assert found is not None
-    return found.next_run_at
+    entry = await db.read(lambda tx: timetable.find(tx, 1, "test", ref))
+    assert entry is not None
+    return entry.next_run_at
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Property: whatever crashes, in whatever order, each job takes effect exactly once.
+"""Property: each job takes effect exactly once, with crashes in any order.
 
-Several workers act on one store at random: they claim, finish, ask for another try, die in silence, and come back late.
-A job's effect and its end are one transaction; the model counts effects.
+Several workers act on one database at random: they claim, finish, retry, die silently and come back late. The effect
+and the end of a job are one transaction; the model counts effects.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Model:
         self.held += [(worker, job) for job in claimed]
 
     async def finish(self) -> None:
-        """A worker ends a job it believes to hold; it may be long too late."""
+        """A worker ends a job with a lease that may have expired."""
         if not self.held:
             return
         worker, job = self.held.pop(self.chance.randrange(len(self.held)))
@@ -84,7 +84,7 @@ class Model:
         await self.chance.choice(self.workers)._release_expired()
 
     async def check(self) -> None:
-        """No key runs twice, and nothing took effect twice."""
+        """No key runs twice, and no job took effect twice."""
         running = await self.db.read(lambda tx: tx.all(_RUNNING_KEYS))
         keys = [key for key, _ in running if key is not None]
         assert len(keys) == len(set(keys))

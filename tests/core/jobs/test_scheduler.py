@@ -131,6 +131,6 @@ async def test_ensuring_the_same_schedule_keeps_the_next_tick(db: Database, cloc
 
     await db.write(lambda tx: timetable.ensure(tx, 1, "test", "a", EVERY_MINUTE))
 
-    found = await db.read(lambda tx: timetable.find(tx, 1, "test", "a"))
-    assert found is not None
-    assert found.next_run_at == due
+    entry = await db.read(lambda tx: timetable.find(tx, 1, "test", "a"))
+    assert entry is not None
+    assert entry.next_run_at == due

@@ -1,4 +1,4 @@
-"""The worker: what it runs, in which order, and what becomes of it."""
+"""The job worker: order, outcome and retries of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes of an event loop: pipes, ends, and what they inherit."""
+"""Child processes of an event loop: pipes, exit, and inherited descriptors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ECHO = "import sys; print(sys.stdin.readline().upper(), end=''); print('so', fil
 
 @pytest.fixture(params=["pidfd", "thread"])
 def ways_to_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a descriptor of the process, and where the kernel gives none."""
+    """With a pidfd, and without one."""
     if request.param == "thread":
 
         def refuse(pid: int) -> int:
@@ -83,7 +83,7 @@ async def test_the_end_of_a_child_closes_its_pipes_and_no_descriptor_of_another_
         except OSError as error:
             errors.append(error)
 
-    await run_true()  # The event loop opens a few descriptors of its own.
+    await run_true()  # The event loop opens a few descriptors itself.
     before = len(os.listdir("/proc/self/fd"))
     threads = [threading.Thread(target=open_and_close) for _ in range(3)]
     for thread in threads:
@@ -105,4 +105,4 @@ async def run_true() -> None:
     await child.stdout.read()
     await child.stderr.read()
     await child.wait()
-    await asyncio.sleep(0.01)  # The loop closes the pipes in its next turn.
+    await asyncio.sleep(0.01)  # The loop closes the pipes in its next iteration.

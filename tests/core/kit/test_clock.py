@@ -1,4 +1,4 @@
-"""Times on the wire."""
+"""Times in the API format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cron: which expressions are taken, and when they tick, above all where the clocks change."""
+"""Cron: valid expressions and their ticks, above all at changes of the UTC offset."""
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -119,10 +119,10 @@ def test_looking_back_finds_the_same_ticks(expression: str, zone: str, start: st
     cron = Cron.parse(expression, zone)
     ticks = [ms(text) for text in expected]
 
-    found = [cron.latest_in(ms(start), tick) for tick in ticks]
+    latest = [cron.latest_in(ms(start), tick) for tick in ticks]
     just_before = [cron.latest_in(ms(start), tick - 1) for tick in ticks]
 
-    assert found == ticks
+    assert latest == ticks
     assert just_before == [None, *ticks[:-1]]
 
 
@@ -258,12 +258,12 @@ def fields(low: int, high: int) -> st.SearchStrategy[str]:
     )
 
 
-# Days up to 28, because a later one may leave an expression that never fires.
+# Days up to 28: with a later day an expression may never fire.
 EXPRESSIONS = st.tuples(fields(0, 59), fields(0, 23), fields(1, 28), fields(1, 12), fields(0, 7)).map(" ".join)
 ZONES = st.sampled_from(
     ["UTC", NEW_YORK, "Australia/Lord_Howe", "Africa/Cairo", "Africa/Casablanca", "Asia/Kolkata", "Europe/Dublin"]
 )
-# Days on which some of these zones change their clocks, so that the examples do not miss them.
+# Days with changes of the UTC offset in these zones, so that the examples contain them.
 CHANGES = st.sampled_from(
     ["2026-03-08", "2026-11-01", "2026-10-03", "2026-04-04", "2026-04-23", "2026-10-29", "2026-02-15", "2026-03-22"]
 )
@@ -316,13 +316,13 @@ def test_around_a_change_of_clocks_ticks_are_those_of_looking_at_the_clock_every
 
 
 def packaged_zone(name: str) -> ZoneInfo:
-    """The zone as the tzdata package has it; the system's files may be years older."""
+    """The zone of the tzdata package; the system's files may be years older."""
     with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file)
 
 
 def expected_ticks(minutes: set[int], hours: set[int] | None, zone: str, start: int, end: int) -> list[int]:
-    """Look at a wall clock each minute, as cron does; fixed times also run when a jump forwards leaves them out."""
+    """Step through each minute of a wall clock, as cron does; fixed times also run after a gap that skips them."""
     ticks: list[int] = []
     for moment, wall, since in seen_on_the_wall(zone, start, end):
         passed = [wall] if hours is None else since
@@ -333,9 +333,9 @@ def expected_ticks(minutes: set[int], hours: set[int] | None, zone: str, start: 
 
 @cache
 def seen_on_the_wall(zone: str, start: int, end: int) -> list[tuple[int, datetime, list[datetime]]]:
-    """Return each moment, what the clock shows then, and the minutes it shows for the first time."""
+    """Return each moment with its wall time and the wall minutes that occur for the first time."""
     seen, packaged = [], packaged_zone(zone)
-    # The walk starts a day early, so that a jump right at the start is seen from before it.
+    # Starts a day early, to see a change right at the start.
     furthest = datetime.fromtimestamp((start - DAY_MS - MINUTE_MS) / 1000, packaged).replace(tzinfo=None)
     for moment in range(start - DAY_MS, end, MINUTE_MS):
         wall = datetime.fromtimestamp(moment / 1000, packaged).replace(tzinfo=None)

@@ -1,4 +1,4 @@
-"""Secrets at rest: what decrypts, and what must not."""
+"""Encryption of secrets: valid ciphertexts decrypt, altered or moved ones do not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_ciphertext_with_any_character_changed_does_not_decrypt() -> None:
             value = ring.decrypt(changed, place="p")
         except CannotDecrypt:
             continue
-        # The last character of unpadded base64 carries bits that mean nothing; those may change.
+        # The last character of unpadded base64 has unused bits, which may change.
         assert value == "secret"
         assert at == len(ciphertext) - 1 or ciphertext[at + 1] == "."
 

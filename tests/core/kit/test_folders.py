@@ -1,4 +1,4 @@
-"""Folders that somebody else has filled."""
+"""Folders with untrusted content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moorage.core.kit import folders
 
 
 def dig(folder: Path, depth: int) -> None:
-    """Make folders in folders, deeper than a path can say."""
+    """Nest folders deeper than the maximum length of a path."""
     inner = os.open(folder, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir("d", dir_fd=inner)

@@ -1,4 +1,4 @@
-"""Values of secrets in what programs print: masked, in any shape and wherever a piece ends."""
+"""Secrets in the output of programs: masked in every encoding and at every chunk boundary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives from users: what is written, and every kind of archive that must be refused without a trace."""
+"""Archives from users: written files, and every kind of archive that is refused without a trace."""
 
 import os
 import stat

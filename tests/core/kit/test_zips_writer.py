@@ -1,4 +1,4 @@
-"""Archives that depend on nothing but what is in a folder."""
+"""Archives that depend only on the content of a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives as bytes, for the tests: the honest ones, and those that no tool would agree to write."""
+"""Archives as bytes for the tests: valid ones, and malicious ones that no tool writes."""
 
 import struct
 import zlib
@@ -15,7 +15,7 @@ def deflate(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Piece:
-    """One entry as bytes on disk; what is not given is what an honest tool would write."""
+    """One entry as bytes; the defaults are the values of a regular tool."""
 
     name: bytes
     data: bytes = b"hello"
@@ -78,7 +78,7 @@ def end_record64(directory: bytes, offset: int, count: int) -> bytes:
 
 
 def shared_record_bomb(copies: int) -> bytes:
-    """Many entries of the directory that all point at one and the same compressed megabyte."""
+    """Many directory entries that all point to the same compressed megabyte."""
     piece = Piece(b"bomb", b"\0" * MB, method=8)
     body = piece.local()
     names = [b"bomb", *(b"bomb%d" % number for number in range(1, copies))]
@@ -87,7 +87,7 @@ def shared_record_bomb(copies: int) -> bytes:
 
 
 def quoting_bomb(copies: int) -> bytes:
-    """Each entry has a header of its own, but its data quotes the header of the next one and goes on into its data."""
+    """Entries with their own headers; the data of each contains the header and data of the next."""
     piece = Piece(b"%08d" % copies, b"\0" * MB, method=8)
     chain = [piece]
     for number in range(copies - 1, 0, -1):
@@ -102,7 +102,7 @@ def quoting_bomb(copies: int) -> bytes:
 
 
 def zip64_archive(piece_offset: int | None = None) -> bytes:
-    """Every number that has room in a ZIP64 record stands there and nowhere else."""
+    """An archive with all numbers in ZIP64 records."""
     data = b"long numbers"
     local = Piece(b"a.txt", data).local()
     extra = struct.pack("<2H3Q", 1, 24, len(data), len(data), piece_offset or 0)
@@ -112,7 +112,7 @@ def zip64_archive(piece_offset: int | None = None) -> bytes:
 
 
 class Unseekable:
-    """A sink that cannot go back, which makes zipfile write data descriptors."""
+    """A sink that cannot seek, so that zipfile writes data descriptors."""
 
     def __init__(self) -> None:
         self.data = b""

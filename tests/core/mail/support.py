@@ -1,4 +1,4 @@
-"""A real SMTP server on loopback, and what it took."""
+"""A real SMTP server on loopback, and the mails it received."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from moorage.settings import Settings
 
 @dataclass
 class Inbox:
-    """What the server took, and what it says to the next mail."""
+    """The received mails, and the replies to the next mail."""
 
     url: str = ""
     mails: list[EmailMessage] = field(default_factory=list)
-    raw: list[bytes] = field(default_factory=list)  # the same, as they came
-    answer: str = "250 OK"  # to a whole mail
-    recipient: str = "250 OK"  # to an address
-    is_held: bool = False  # takes a mail and does not say so
+    raw: list[bytes] = field(default_factory=list)  # the same, as raw bytes
+    answer: str = "250 OK"  # reply to a whole mail
+    recipient: str = "250 OK"  # reply to an address
+    is_held: bool = False  # accepts a mail without a reply
 
     async def handle_RCPT(self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any) -> str:  # noqa: N802 - aiosmtpd calls it
         envelope.rcpt_tos.append(address)
@@ -47,7 +47,7 @@ class Inbox:
 
 @contextmanager
 def serving(**options: Any) -> Iterator[Inbox]:
-    """Serve mail on loopback; the options are aiosmtpd's."""
+    """Serve SMTP on loopback; the options are aiosmtpd's."""
     port = free_port()
     inbox = Inbox(f"smtp://127.0.0.1:{port}")
     controller = Controller(inbox, hostname="127.0.0.1", port=port, **options)
@@ -60,5 +60,5 @@ def serving(**options: Any) -> Iterator[Inbox]:
 
 
 def mailer(url: str) -> Mailer:
-    given = {"smtp_url": SecretStr(url), "mail_from": "Moorage <no-reply@harbor.example>"}
-    return Mailer(Settings(**given))  # type: ignore[arg-type]
+    options = {"smtp_url": SecretStr(url), "mail_from": "Moorage <no-reply@harbor.example>"}
+    return Mailer(Settings(**options))  # type: ignore[arg-type]

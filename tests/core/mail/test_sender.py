@@ -50,10 +50,10 @@ async def test_further_headers_go_along(inbox: Inbox) -> None:
 @pytest.mark.parametrize("name", ["subject", "header"])
 async def test_no_text_can_add_a_header_of_its_own(inbox: Inbox, name: str) -> None:
     text = "fine\r\nBcc: everybody@example.com"
-    given = {"subject": text} if name == "subject" else {"subject": "x", "headers": {"References": text}}
+    options = {"subject": text} if name == "subject" else {"subject": "x", "headers": {"References": text}}
 
     with pytest.raises(ValueError, match="Header values"):
-        await mailer(inbox.url).send(to="ada@example.com", text="y", **given)
+        await mailer(inbox.url).send(to="ada@example.com", text="y", **options)
 
     assert inbox.mails == []
 
@@ -106,8 +106,8 @@ async def test_an_invitation_is_mailed_once_under_an_id_that_a_second_run_repeat
     owner = await make_user(db)
     org = await make_org(db, owner, name="Harbor & <Sons>")
     body = {"email": "grace@example.com", "role": "viewer"}
-    made = await api.post(f"/v1/orgs/{org.id}/invitations", token=session_for(db, owner), json=body)
-    payload = SendInvitation(org.id, made.data["id"])
+    response = await api.post(f"/v1/orgs/{org.id}/invitations", token=session_for(db, owner), json=body)
+    payload = SendInvitation(org.id, response.data["id"])
 
     class Unfenced:
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Real servers for the guarded client's tests: HTTP and DNS on loopback, and certificates made here."""
+"""Real servers for tests of the guarded client: HTTP and DNS on loopback, and certificates."""
 
 import asyncio
 import datetime
@@ -89,7 +89,7 @@ async def serve(
             seen.requests.append(request)
             await reply(request, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # The client was free to leave early; the test looks at what the client saw.
+            pass  # The client may disconnect early; the test asserts the client's result.
         finally:
             writer.close()
 
@@ -112,7 +112,7 @@ async def serve(
 
 @asynccontextmanager
 async def serve_twins(reply: Reply, other: Reply | None = None) -> AsyncIterator[tuple[Server, Server]]:
-    """Serve on 127.0.0.1 and on 127.0.0.2 at one port, which somebody else may hold at the second of them."""
+    """Serve on 127.0.0.1 and 127.0.0.2 at the same port; retries if the port is in use on the second."""
     async with AsyncExitStack() as stack:
         for _ in range(50):
             first = await stack.enter_async_context(serve(reply))
@@ -125,7 +125,7 @@ async def serve_twins(reply: Reply, other: Reply | None = None) -> AsyncIterator
 
 
 class DnsServer(asyncio.DatagramProtocol):
-    """Answers from a table; each query for a name takes its next answer, and the last one stays."""
+    """Answers from a table; each query for a name gets its next answer, and then always the last."""
 
     def __init__(self, zone: dict[str, list[list[str]]]) -> None:
         self.zone = zone
@@ -152,7 +152,7 @@ class DnsServer(asyncio.DatagramProtocol):
 
 
 class DnsResolver(AbstractResolver):
-    """Asks one DNS server on loopback, first for AAAA and then for A."""
+    """Queries one DNS server on loopback, first for AAAA and then for A."""
 
     def __init__(self, port: int, *, patience_s: float | None = None) -> None:
         self._port = port
@@ -173,7 +173,7 @@ class DnsResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Hold nothing, so there is nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Run in a network namespace of its own: calls to a server on a public address that the machine itself has.
+"""Run in its own network namespace: calls a server on a public address of the machine itself.
 
 Prints a JSON object with the result of each call.
 """
@@ -31,7 +31,7 @@ def enter_namespace() -> None:
 
 
 def add_address(address: str) -> None:
-    """Give the machine an address, as an operator does who adds one to an interface."""
+    """Add an address to an interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sHH4s8x", b"lo:1", socket.AF_INET, 0, socket.inet_aton(address))
         fcntl.ioctl(control, _SIOCSIFADDR, request)

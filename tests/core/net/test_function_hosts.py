@@ -1,4 +1,4 @@
-"""Which host an organization's functions have, from what the operator configured."""
+"""Hosts of the organizations' functions, by configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP over a unix socket, to a server that behaves and to ones that do not."""
+"""HTTP over a unix socket, with correct and faulty servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 class Server:
-    """Answers each request with the next bytes it was given, and closes where they end with nothing."""
+    """Answers each request with the next bytes, and closes where they are empty."""
 
     def __init__(self, answers: list[bytes], *, closes: bool = False) -> None:
         self.answers = answers

@@ -1,4 +1,4 @@
-"""Lookups of names: shared, kept for a while, and asked again where the answer was no answer."""
+"""DNS lookups: shared, cached, and retried after a temporary failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Scripted(AbstractResolver):
-    """Gives these answers in turn once it may, and the last one from then on; an error is raised."""
+    """Gives these answers in turn once released, and then always the last; an error is raised."""
 
     def __init__(self, *answers: list[str] | Exception) -> None:
         self.answers = list(answers)
@@ -28,13 +28,13 @@ class Scripted(AbstractResolver):
     ) -> list[ResolveResult]:
         self.asked.append(host)
         await self.may_answer.wait()
-        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(found, Exception):
-            raise found
-        return [ResolveResult(hostname=host, host=each, port=port, family=family, proto=0, flags=0) for each in found]
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return [ResolveResult(hostname=host, host=each, port=port, family=family, proto=0, flags=0) for each in answer]
 
     async def close(self) -> None:
-        """Hold nothing, so there is nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
 
 async def addresses(names: NameResolver, host: str = "shop.test") -> list[str]:
@@ -78,10 +78,10 @@ async def test_those_who_ask_for_one_name_at_a_time_share_a_lookup_and_one_may_l
 
     waiting[0].cancel()
     inner.may_answer.set()
-    found = await asyncio.gather(*waiting, other, return_exceptions=True)
+    results = await asyncio.gather(*waiting, other, return_exceptions=True)
 
-    assert isinstance(found[0], asyncio.CancelledError)
-    assert found[1:] == [["192.0.2.1"]] * 3
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert results[1:] == [["192.0.2.1"]] * 3
     assert inner.asked == ["shop.test", "other.test"]
 
 
@@ -98,11 +98,11 @@ async def test_what_was_not_found_is_not_kept() -> None:
 async def test_a_resolver_that_cannot_tell_for_now_is_asked_once_more(keep_s: float) -> None:
     once, twice = Scripted(AGAIN, ["192.0.2.1"]), Scripted(AGAIN, AGAIN, ["192.0.2.1"])
 
-    found = await addresses(NameResolver(once, keep_s=keep_s))
+    resolved = await addresses(NameResolver(once, keep_s=keep_s))
     with pytest.raises(OSError, match="Temporary failure"):
         await addresses(NameResolver(twice, keep_s=keep_s))
 
-    assert found == ["192.0.2.1"]
+    assert resolved == ["192.0.2.1"]
     assert (len(once.asked), len(twice.asked)) == (2, 2)
 
 
@@ -132,17 +132,17 @@ async def test_closing_ends_the_lookups_that_are_under_way() -> None:
 @pytest.mark.parametrize("name", ["localhost", "LOCALHOST.", "a.b.localhost"])
 async def test_localhost_is_this_machine_whatever_dns_says(name: str) -> None:
     async with resolve_from({name: [["192.0.2.9"]]}) as resolver:
-        found = await addresses(NameResolver(resolver, keep_s=60), name)
+        resolved = await addresses(NameResolver(resolver, keep_s=60), name)
 
-    assert found == ["127.0.0.1", "::1"]
+    assert resolved == ["127.0.0.1", "::1"]
 
 
 async def test_the_systems_resolver_knows_addresses_and_malformed_names() -> None:
     names = NameResolver(None)
 
-    found = await addresses(names, "127.0.0.1")
+    resolved = await addresses(names, "127.0.0.1")
     with pytest.raises(OSError, match="malformed"):
         await addresses(names, f"{'a' * 64}.test")
     await names.close()
 
-    assert found == ["127.0.0.1"]
+    assert resolved == ["127.0.0.1"]

@@ -1,4 +1,4 @@
-"""The guarded client on real sockets: loopback HTTP servers, a loopback DNS server and a certificate made here.
+"""The guarded client on real sockets: loopback HTTP servers, a loopback DNS server and a test certificate.
 
 Nothing leaves the loopback interface. Where a test needs an allowed and a forbidden host it uses 127.0.0.1 and
 127.0.0.2, and the policy blocks the second.
@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 
-# The gate.
+# Address checks.
 
 SPELLINGS = [
     *("127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001"),
@@ -191,7 +191,7 @@ async def test_a_closed_client_sends_nothing() -> None:
         assert server.connections == 1
 
 
-# What is sent.
+# Requests.
 
 
 @pytest.mark.parametrize(

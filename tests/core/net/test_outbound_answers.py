@@ -1,4 +1,4 @@
-"""The guarded client's answers: redirects hop by hop, bodies within bounds, and failures that name their phase."""
+"""Answers of the guarded client: redirects, limited bodies, and failures with their phase."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def identity(tmp_path: Path) -> Identity:
-    """A server certificate for `localhost`, signed by an authority that nobody trusts yet."""
+    """A server certificate for `localhost`, signed by an untrusted authority."""
     authority, authority_key = make_certificate("Test authority", None)
     certificate, key = make_certificate("localhost", (authority.subject, authority_key))
     pem = serialization.Encoding.PEM
@@ -159,7 +159,7 @@ async def test_a_redirect_is_the_answer_when_none_may_be_followed_or_it_leads_no
         assert (bare.status, redirecting.connections, nowhere.connections) == (302, 1, 1)
 
 
-# What is read.
+# Bodies.
 
 
 @pytest.mark.parametrize(("limit", "expected", "truncated"), [(3, b"abc", True), (4, b"abcd", False), (0, b"", True)])
@@ -193,7 +193,7 @@ async def test_a_gzip_bomb_is_cut_at_the_limit_and_never_unpacked_whole() -> Non
         assert peak_bytes < unpacked_bytes / 8
 
 
-# How a call fails.
+# Failures.
 
 
 async def phase_of(client: GuardedClient, url: str, **options: float) -> tuple[str, str]:
@@ -392,7 +392,7 @@ async def test_a_refused_certificate_comes_with_the_error_only_where_it_is_wante
 async def test_a_certificate_that_cannot_be_read_within_the_time_leaves_the_error_as_it_was(
     identity: Identity,
 ) -> None:
-    """The second handshake of this server never ends."""
+    """The second TLS handshake of this server never completes."""
     with socket.create_server(("127.0.0.1", 0)) as front:
         front.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -420,17 +420,17 @@ async def test_the_certificate_of_the_last_hop_over_tls_comes_with_the_answer_an
     identity: Identity,
 ) -> None:
     async with serve(always(answer())) as plain, serve(always(b"")) as broken, GuardedClient(LOOPBACK) as client:
-        found = []
+        certificates = []
         for target in (plain, broken):
             leading = always(answer(302, location=target.url()))
             async with serve(leading, tls=identity.context) as secure:
                 try:
                     got = await client.request("GET", secure.url(scheme="https"), verify_tls=False)
-                    found.append(got.certificate)
+                    certificates.append(got.certificate)
                 except OutboundError as error:
-                    found.append(error.certificate)
+                    certificates.append(error.certificate)
 
-    assert found == [identity.certificate] * 2
+    assert certificates == [identity.certificate] * 2
 
 
 async def test_kept_names_spare_lookups_and_no_judgement() -> None:

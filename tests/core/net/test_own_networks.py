@@ -1,4 +1,4 @@
-"""Users' URLs that lead to this machine itself, by a public address that it has."""
+"""Users' URLs that lead to this machine by one of its public addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy: which addresses a user may make the platform call."""
+"""The policy for addresses that users' URLs may reach."""
 
 import ipaddress
 
@@ -28,7 +28,7 @@ OPEN = [
     *("192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1"),
     *("2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1", "2002:101:101::1"),
 ]
-# The documentation ranges are open on purpose; the wrappers of IPv4 are judged by what is inside them.
+# The documentation ranges are open on purpose; addresses with an embedded IPv4 address are checked by that.
 JUDGED_DIFFERENTLY = [
     *(ipaddress.ip_network(cidr) for cidr in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")),
     *(ipaddress.ip_network(cidr) for cidr in ("2001:db8::/32", "3fff::/20", "::ffff:0:0/96", "2002::/16")),

@@ -1,4 +1,4 @@
-"""The reconciler: runs its parts at start, when woken and every so often, whatever one of them does."""
+"""The reconciler: runs each `ensure` at startup, on `wake` and periodically, also after errors."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ async def test_a_chore_that_is_missing_from_the_timetable_comes_back(app: App, d
 
     await app.handlers.ensure_maintenance(db, 0)
 
-    found = await db.read(lambda tx: tx.find(tables.FIND_ENTRY, kind="platform.sweep", org_id=0, ref=""))
-    assert found is not None
+    entry = await db.read(lambda tx: tx.find(tables.FIND_ENTRY, kind="platform.sweep", org_id=0, ref=""))
+    assert entry is not None

@@ -1,4 +1,4 @@
-"""Rounds: a look at everything again and again, and one task for each thing that something is to be done for."""
+"""Rounds: periodic reconciliation, with one task per resource."""
 
 from __future__ import annotations
 

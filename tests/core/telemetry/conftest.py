@@ -1,4 +1,4 @@
-"""What was told of one platform, from its start to its end: starting it costs more than the tests that look at it."""
+"""Logs and spans of one platform run, shared because a start costs more than the tests."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from tests.platform.running import Running, running
 
 Spans = dict[str, dict[str, str]]
 NAME_IN_THE_BODY = "hunter2-in-the-body"
-SOON = {"OTEL_BSP_SCHEDULE_DELAY": "100"}  # Milliseconds; a collector usually hears of spans after seconds.
+SOON = {"OTEL_BSP_SCHEDULE_DELAY": "100"}  # milliseconds; by default spans are exported after seconds
 WANTED = {"POST /v1/orgs", "job identity.welcome_organization"}
 
 
 @dataclass(frozen=True)
 class Told:
-    """The log of a platform that has ended, its spans by name, and what must not stand in the log."""
+    """The log of a stopped platform, its spans by name, and texts that must not be in the log."""
 
     log: str
     spans: Spans
     secrets: tuple[str, ...]
 
     def lines(self, trace: str) -> list[dict[str, Any]]:
-        """Return the lines of one request."""
-        found = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
-        return [line for line in found if line.get("trace") == trace]
+        """Return the log lines of one request."""
+        lines = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        return [line for line in lines if line.get("trace") == trace]
 
 
 @contextmanager
 def collecting(spans: Spans) -> Iterator[str]:
-    """Take spans as a collector does; yields its address."""
+    """Receive spans as a collector; yields its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -62,7 +62,7 @@ def collecting(spans: Spans) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    """Ask a platform for a few things, and let it end."""
+    """Send a few requests to a platform and stop it."""
     folder, spans = tmp_path_factory.mktemp("telemetry"), Spans()
     log = folder / "data.log"
     with (
@@ -81,7 +81,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 def ask_with_secrets(platform: Running) -> tuple[str, ...]:
     token = platform.token()
     headers = {"Authorization": f"Bearer {token}", "x-request-id": "trace-of-mine"}
-    made = platform.call("POST", "/v1/api-tokens", headers=headers, json_body={"name": NAME_IN_THE_BODY})
-    raw = made[1]["data"]["token"]
+    response = platform.call("POST", "/v1/api-tokens", headers=headers, json_body={"name": NAME_IN_THE_BODY})
+    raw = response[1]["data"]["token"]
     platform.call("GET", f"/v1/me?access_token={raw}", headers=headers)
     return token, raw, token.split(".")[2], NAME_IN_THE_BODY

@@ -1,4 +1,4 @@
-"""Logs: what a line says, and what never stands in one."""
+"""Log lines: their fields, and texts that they never contain."""
 
 from __future__ import annotations
 

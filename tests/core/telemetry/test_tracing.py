@@ -1,4 +1,4 @@
-"""Spans: sent to a real collector's address when one is configured, and costing nothing otherwise."""
+"""Spans: exported to a real collector if one is configured, and free otherwise."""
 
 from __future__ import annotations
 
