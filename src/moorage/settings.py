@@ -120,7 +120,7 @@ class Settings(BaseSettings):
         "of the edge URL; in production without one, `edge.<apps domain>`.",
     )
     https_port: int = Field(
-        0, ge=0, le=65535, description="TLS port of the public gateway; 0 if a proxy in front terminates TLS."
+        0, ge=0, le=65535, description="TLS port of the public gateway; 0 if a proxy terminates TLS."
     )
 
     # Storage.
@@ -169,36 +169,26 @@ class Settings(BaseSettings):
         "folder. Default: `run/edge.sock` in the data folder.",
     )
     function_pool: int = Field(
-        4, ge=0, le=256, description="Idle function sandboxes per Python version in use; half as many for Node."
+        4, ge=0, le=256, description="Idle sandboxes per Python version in use; half as many for Node."
     )
     function_instances: int = Field(100, ge=1, le=10_000, description="Maximum instances of one function.")
-    organization_instances: int = Field(
-        1000, ge=1, le=100_000, description="Maximum instances of all functions of one organization."
-    )
+    organization_instances: int = Field(1000, ge=1, le=100_000, description="Maximum instances of one organization.")
     function_queue: int = Field(
-        1000,
-        ge=0,
-        le=100_000,
-        description="Calls of one function that may wait for an instance; further calls are refused.",
+        1000, ge=0, le=100_000, description="Calls of one function that may wait for an instance; more are refused."
     )
     function_log_mb: int = Field(
-        100, ge=16, le=2**20, description="Stored log text of one function; the oldest is deleted first."
+        100, ge=16, le=2**20, description="Stored logs of one function; the oldest are deleted first."
     )
     organization_log_mb: int = Field(
-        1024, ge=16, le=2**20, description="Stored log text of all functions of one organization."
+        1024, ge=16, le=2**20, description="Stored logs of all functions of one organization."
     )
     function_spool_mb: int = Field(
-        512,
-        ge=64,
-        le=2**20,
-        description="Spool of call records; above half of it, records are spooled without their logs.",
+        512, ge=64, le=2**20, description="Spool of call records; above half of it, records have no logs."
     )
     builds: int = Field(0, ge=0, le=256, description="Concurrent builds. Default: by cores and free memory.")
     build_memory_mb: int = Field(2048, ge=128, description="Memory limit of one build.")
     build_minutes: int = Field(15, ge=1, le=240, description="Time limit of one build in minutes.")
-    app_start_s: int = Field(
-        120, ge=1, le=3600, description="Seconds after its start in which an app must become healthy."
-    )
+    app_start_s: int = Field(120, ge=1, le=3600, description="Seconds in which a started app must become healthy.")
     app_idle_minutes: int = Field(
         30,
         ge=1,
@@ -208,7 +198,7 @@ class Settings(BaseSettings):
     cronjob_runs: int = Field(0, ge=0, le=10_000, description="Concurrent runs of cronjobs. Default: four per core.")
     cronjob_minutes: int = Field(60, ge=1, le=1440, description="Time limit of one cronjob run in minutes.")
     monitor_checks: int = Field(
-        500, ge=1, le=100_000, description="Concurrent monitor checks of one process; further checks are delayed."
+        500, ge=1, le=100_000, description="Concurrent checks of one process; more are delayed."
     )
     monitor_canary: str = Field(
         "",
