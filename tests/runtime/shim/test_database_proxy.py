@@ -64,7 +64,7 @@ def admit(proxy: DatabaseProxy, address: str, *, heard: bool) -> str | None:
     client.address = address
     why = proxy.admit(client)
     if heard and why is None:
-        proxy.heard(client)
+        proxy.mark_active(client)
     return why
 
 

@@ -207,7 +207,7 @@ def test_where_the_platform_is_root_a_server_without_a_user_of_its_own_is_refuse
     told = engine.ask("start", spec=spec)
 
     if engine.mode == "root":
-        assert told == {"error": "it cannot be started: a server is never root, and no other user was given"}
+        assert told == {"error": "it cannot be started: a server never runs as root, and its spec names no other user"}
     else:
         assert told["phase"] in ("starting", "running")
         engine.ask("stop", key=spec["key"], grace_s=1.0)

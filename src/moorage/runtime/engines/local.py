@@ -1,4 +1,8 @@
-"""Replicas as processes of this machine: a shim for each, which lives on when we end, and is found by its token."""
+"""Engine that runs replicas as processes of this machine.
+
+Each replica has a shim process, which outlives the control process. A new control process finds it by its run folder
+and authenticates with its token.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +28,17 @@ from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, ReplicaState
 from moorage.runtime.sandbox.network import setup as network
 from moorage.runtime.sandbox.usage import process_tree
 
-START_S = 60.0
-ANSWER_S = 10.0
-STOP_EXTRA_S = 10.0  # for a shim to clear up after its app has ended
-STRANGER_S = 15.0  # A shim that is told to end by a signal gives its app 10 s.
-PAUSE_S = 0.05
-ENDING_S = 1.0  # for a process that has let go of something already
+START_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 10.0
+SHIM_EXIT_S = 10.0  # for a shim to clean up after its app has ended
+SHIM_SIGTERM_S = 15.0  # After SIGTERM, a shim gives its app 10 s.
+POLL_INTERVAL_S = 0.05
+FORK_SERVER_EXIT_S = 1.0  # for a fork server that closed a stream: its own socket may close a little later
 
 
 @dataclass(eq=False)
 class _Shim:
-    """A shim that we are connected to."""
+    """Connection to a shim."""
 
     key: str
     token: str
@@ -42,43 +46,43 @@ class _Shim:
     state: ReplicaState
     writer: asyncio.StreamWriter
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    looks: list[asyncio.Future[ReplicaState | None]] = field(default_factory=list)
+    state_requests: list[asyncio.Future[ReplicaState | None]] = field(default_factory=list)
 
-    def ask(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(ConnectionError, RuntimeError):
             self.writer.write(wire.line(message))
 
-    def answer(self, state: ReplicaState | None) -> None:
-        for waiting in self.looks:
-            if not waiting.done():
-                waiting.set_result(state)
-        self.looks.clear()
+    def resolve_requests(self, state: ReplicaState | None) -> None:
+        for request in self.state_requests:
+            if not request.done():
+                request.set_result(state)
+        self.state_requests.clear()
 
 
 class LocalReplicas:
-    """Runs replicas below a folder. Only one of these may work with a folder at a time."""
+    """Runs replicas below a folder, which only one instance may use at a time."""
 
     def __init__(self, run_folder: Path, name: str = "shims") -> None:
         self._folder = run_folder / name
-        self._nest: _Nest | None = None
+        self._fork_server: _ForkServer | None = None
         self._shims: dict[str, _Shim] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._ending: dict[str, asyncio.Task[None]] = {}  # what ran already and nobody asked for, by key
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._ending: dict[str, asyncio.Task[None]] = {}  # shims that were not adopted, by key
         self._listeners: list[Callable[[str], None]] = []
 
     async def adopt(self, tokens: Mapping[str, str]) -> None:
-        """Connect to the shims of these keys; all others are ended, which nobody waits for, and their folders go."""
-        found = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
-        await asyncio.gather(*(self._adopt(folder, tokens) for folder in found if folder.name not in self._shims))
+        """Connect to the shims of these keys; end all others in the background and remove their folders."""
+        run_folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
+        await asyncio.gather(*(self._adopt(folder, tokens) for folder in run_folders if folder.name not in self._shims))
 
     async def _adopt(self, folder: Path, tokens: Mapping[str, str]) -> None:
-        identity = _read_card(folder)
+        identity = _read_identity(folder)
         if identity is not None and process_tree.started(identity[0]) == identity[1]:
             token = tokens.get(folder.name)
             if token is not None and await self._connect(folder.name, token):
                 return
-            self._ending[folder.name] = self._keep_task(_end_stranger(folder, *identity))
+            self._ending[folder.name] = self._create_task(_end_and_remove(folder, *identity))
             return
         _remove(folder)
 
@@ -86,70 +90,70 @@ class LocalReplicas:
         return {key: shim.state for key, shim in self._shims.items()}
 
     async def start(self, spec: ReplicaSpec) -> ReplicaState:
-        """Start a replica; one that runs already under this key is left as it is."""
-        async with self._turn(spec.key):
+        """Start a replica; one that already runs under this key stays unchanged."""
+        async with self._lock(spec.key):
             return await self._start(spec)
 
     async def _start(self, spec: ReplicaSpec) -> ReplicaState:
         if spec.key in self._shims:
             return self._shims[spec.key].state
-        await self._until_ended(spec.key)
+        await self._wait_if_ending(spec.key)
         folder = self._folder / spec.key
-        identity = _read_card(folder)
+        identity = _read_identity(folder)
         if identity is not None and process_tree.started(identity[0]) == identity[1]:
             raise CannotStart(f"it cannot be started: another {spec.key} runs already")
         _remove(folder)
         try:
-            async with asyncio.timeout(START_S):
-                told = await self._spawn(spec)
+            async with asyncio.timeout(START_TIMEOUT_S):
+                first_state = await self._spawn(spec)
                 if not await self._connect(spec.key, spec.token):
                     if spec.is_once:
-                        return await self._ended_already(told)
+                        return await self._finish_ended(first_state)
                     raise CannotStart("it cannot be started: its supervisor process does not answer")
         except BaseException as error:
-            # A shim that has come up after all ends by itself once it finds its folder gone.
+            # A shim that starts later than this exits when it finds its run folder gone.
             _remove(folder)
             if isinstance(error, TimeoutError):
                 raise CannotStart("it cannot be started: this machine is too busy") from None
             raise
         shim = self._shims.get(spec.key)
-        return shim.state if shim else told
+        return shim.state if shim else first_state
 
-    async def _ended_already(self, told: ReplicaState) -> ReplicaState:
-        """Return the end of a run that was over before we could connect; its result says how it ended."""
-        await _end(told.pid, told.started)
-        _reap(told.pid)
-        _remove(self._folder / told.key)
-        return replace(told, phase="stopped", app_pid=None)
+    async def _finish_ended(self, state: ReplicaState) -> ReplicaState:
+        """Clean up a one-off run that ended before the connection; its result file has the exit code."""
+        await _end(state.pid, state.started)
+        _reap(state.pid)
+        _remove(self._folder / state.key)
+        return replace(state, phase="stopped", app_pid=None)
 
     async def look(self, key: str) -> ReplicaState | None:
         shim = self._shims.get(key)
         if shim is None:
             return None
         answer: asyncio.Future[ReplicaState | None] = asyncio.get_running_loop().create_future()
-        shim.looks.append(answer)
-        shim.ask({"do": "look"})
+        shim.state_requests.append(answer)
+        shim.send({"do": "look"})
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(answer, ANSWER_S)
+            return await asyncio.wait_for(answer, ANSWER_TIMEOUT_S)
         return shim.state
 
     async def stop(self, key: str, grace_s: float) -> None:
-        async with self._turn(key):
+        async with self._lock(key):
             shim = self._shims.get(key)
         if shim is None:
-            await self._until_ended(key)
+            await self._wait_if_ending(key)
             return
-        shim.ask({"do": "stop", "graceS": grace_s})
+        shim.send({"do": "stop", "graceS": grace_s})
         try:
-            await asyncio.wait_for(shim.gone.wait(), grace_s + STOP_EXTRA_S)
+            await asyncio.wait_for(shim.gone.wait(), grace_s + SHIM_EXIT_S)
         except TimeoutError:
-            _send(shim.state.pid, shim.state.started, signal.SIGKILL)  # Its app dies with it.
+            _send_signal(shim.state.pid, shim.state.started, signal.SIGKILL)  # Its app dies with it.
             await shim.gone.wait()
 
     async def limit(self, key: str, cpu: float | None) -> None:
         shim = self._shims.get(key)
         if shim is not None:
-            shim.ask({"do": "limit", "cpu": cpu})
+            shim.send({"do": "limit", "cpu": cpu})
 
     def listen(self, on_change: Callable[[str], None]) -> None:
         self._listeners.append(on_change)
@@ -161,40 +165,40 @@ class LocalReplicas:
         for shim in self._shims.values():
             shim.writer.close()
         self._shims.clear()
-        if self._nest is not None:
-            self._nest.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
 
     async def warm(self) -> None:
-        """Prepare for the next start, which then takes moments; without it that is so from the second on."""
-        self._ensure_nest()
+        """Start the fork server, so that the first replica starts as fast as later ones."""
+        self._ensure_fork_server()
 
-    def _ensure_nest(self) -> _Nest:
-        if self._nest is None or self._nest.has_ended:
-            if self._nest is not None:
-                self._nest.close()
-            self._nest = _Nest(self._folder)
-        return self._nest
+    def _ensure_fork_server(self) -> _ForkServer:
+        if self._fork_server is None or self._fork_server.has_ended:
+            if self._fork_server is not None:
+                self._fork_server.close()
+            self._fork_server = _ForkServer(self._folder)
+        return self._fork_server
 
     async def _spawn(self, spec: ReplicaSpec) -> ReplicaState:
-        """Start a shim, and return what it says once its app runs."""
+        """Start a shim and return its first state, which it sends when its app runs."""
         line = wire.spec_line(spec)
-        said = await (nest := self._ensure_nest()).ask(spec.key, line)
-        if not said and await nest.why_ended():
-            said = await (nest := self._ensure_nest()).ask(spec.key, line)
-        last = said.decode(errors="replace").strip().rpartition("\n")[2]
-        if not last.startswith("{"):
-            why = last or await nest.why_ended() or "its supervisor process was ended"
-            raise CannotStart(f"it cannot be started: {why}")
-        answer = json.loads(last)
+        response = await (fork_server := self._ensure_fork_server()).spawn(spec.key, line)
+        if not response and await fork_server.exit_reason():
+            response = await (fork_server := self._ensure_fork_server()).spawn(spec.key, line)
+        last_line = response.decode(errors="replace").strip().rpartition("\n")[2]
+        if not last_line.startswith("{"):
+            reason = last_line or await fork_server.exit_reason() or "its supervisor process was ended"
+            raise CannotStart(f"it cannot be started: {reason}")
+        answer = json.loads(last_line)
         if "error" in answer:
             raise CannotStart(answer["error"])
         return wire.read_state(answer["state"])
 
     async def _connect(self, key: str, token: str) -> bool:
-        """Connect to a shim and say the token; False where nobody answers to it."""
+        """Connect to a shim and send the token; False if it does not answer or rejects the token."""
         folder = self._folder / key
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 reader, writer = await _open(folder, token)
                 line = await reader.readline()
         except (OSError, TimeoutError):
@@ -203,63 +207,63 @@ class LocalReplicas:
             writer.close()
             return False
         shim = self._shims[key] = _Shim(key, token, folder, wire.read_state(json.loads(line)), writer)
-        self._keep_task(self._follow(shim, reader))
+        self._create_task(self._read_states(shim, reader))
         return True
 
-    def _turn(self, key: str) -> asyncio.Lock:
-        """Return what is held while a replica is started: nobody starts it twice, or stops it before it is there."""
-        return self._turns.setdefault(key, asyncio.Lock())
+    def _lock(self, key: str) -> asyncio.Lock:
+        """Return the lock of a start: it prevents a second start, and a stop before the shim is connected."""
+        return self._locks.setdefault(key, asyncio.Lock())
 
-    async def _until_ended(self, key: str) -> None:
-        """Wait for what ran under a key when we came, and is being ended."""
+    async def _wait_if_ending(self, key: str) -> None:
+        """Wait for the end of a shim that was not adopted."""
         if (ending := self._ending.get(key)) is not None:
             await asyncio.wait({ending})
 
-    def _keep_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _create_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _follow(self, shim: _Shim, reader: asyncio.StreamReader) -> None:
-        """Take in what a shim says until it has gone."""
+    async def _read_states(self, shim: _Shim, reader: asyncio.StreamReader) -> None:
+        """Read a shim's state messages until it disconnects."""
         with contextlib.suppress(ConnectionError, ValueError):
             while line := await reader.readline():
                 shim.state = wire.read_state(json.loads(line))
-                shim.answer(shim.state)
-                self._tell(shim.key)
-        await self._lose(shim)
+                shim.resolve_requests(shim.state)
+                self._notify(shim.key)
+        await self._on_disconnect(shim)
 
-    async def _lose(self, shim: _Shim) -> None:
-        """Forget a shim. One that lives on although it does not talk to us any more is asked again, then ended."""
+    async def _on_disconnect(self, shim: _Shim) -> None:
+        """Reconnect to a shim whose app is not stopped; otherwise, or if that fails, end and forget the shim."""
         shim.writer.close()
         is_done = shim.state.phase == "stopped"
         if not is_done and await self._connect(shim.key, shim.token):
             return
-        await _end(shim.state.pid, shim.state.started, within_s=STRANGER_S if is_done else 0.0)
+        await _end(shim.state.pid, shim.state.started, within_s=SHIM_SIGTERM_S if is_done else 0.0)
         _reap(shim.state.pid)
         _remove(shim.folder)
         self._shims.pop(shim.key, None)
         shim.gone.set()
-        shim.answer(None)
-        self._tell(shim.key)
+        shim.resolve_requests(None)
+        self._notify(shim.key)
 
-    def _tell(self, key: str) -> None:
+    def _notify(self, key: str) -> None:
         for on_change in self._listeners:
             on_change(key)
 
 
-class _Nest:
-    """The process that shims come from; see `moorage.runtime.shim.fork_server`. Making one does not wait for it."""
+class _ForkServer:
+    """Client of a fork server process (`moorage.runtime.shim.fork_server`); the constructor does not wait for it."""
 
     def __init__(self, folder: Path) -> None:
-        self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._door.setblocking(False)
-        self._last_words = ""
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._requests.setblocking(False)
+        self._last_error_line = ""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
         with theirs:
             self._process = subprocess.Popen(
-                # The last one is room for the names of shims, which have these arguments at first.
+                # The last argument is padding: a forked shim overwrites the arguments with its longer run folder.
                 [sys.executable, "-m", "moorage.runtime.shim", str(folder), " " * wire.LONGEST_KEY],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -269,93 +273,93 @@ class _Nest:
                 start_new_session=True,
             )
 
-    async def ask(self, key: str, told: bytes) -> bytes:
-        """Have a shim made, and tell it something; return what it says, nothing where the nest has ended over it."""
+    async def spawn(self, key: str, spec_line: bytes) -> bytes:
+        """Fork a shim and send it its spec; return its answer, empty if the fork server has exited."""
         ours, theirs = socket.socketpair()
         with contextlib.suppress(OSError), theirs:
             while True:
-                if self._can_send(key, theirs):
+                if self._try_request(key, theirs):
                     break
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         try:
-            writer.write(told)
+            writer.write(spec_line)
             return await reader.read()
         except ConnectionError:
             return b""
         finally:
             writer.close()
 
-    def _can_send(self, key: str, stream: socket.socket) -> bool:
+    def _try_request(self, key: str, stream: socket.socket) -> bool:
         try:
-            return socket.send_fds(self._door, [key.encode()], [stream.fileno()]) > 0
+            return socket.send_fds(self._requests, [key.encode()], [stream.fileno()]) > 0
         except BlockingIOError:
-            return False  # It has been asked for very many already.
+            return False  # The socket buffer is full of requests.
 
     @property
     def has_ended(self) -> bool:
-        """Tell by its end of the door; it says nothing there as long as it lives."""
+        """Whether the request socket is at end of file; a running fork server never writes to it."""
         try:
-            self._door.recv(1)
+            self._requests.recv(1)
         except BlockingIOError:
             return False
         except OSError:
-            return True  # It had not heard all that it was asked, or was closed.
+            return True  # The process exited with unread requests, or the socket is closed.
         return True
 
-    async def why_ended(self) -> str | None:
-        """Return the last words of a nest that has ended, or is about to; None for one that lives."""
-        deadline = time.monotonic() + ENDING_S
+    async def exit_reason(self) -> str | None:
+        """Return the last error line of a fork server that has exited or is about to; None if it still runs."""
+        deadline = time.monotonic() + FORK_SERVER_EXIT_S
         while not self.has_ended:
             if time.monotonic() > deadline:
                 return None
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         self.close()
-        return self._last_words or "its supervisor process was ended"
+        return self._last_error_line or "its supervisor process was ended"
 
     def close(self) -> None:
-        """End it. The shims that came from it live on. Safe to repeat."""
-        if self._door.fileno() >= 0:
-            self._door.close()
+        """Kill the fork server; its shims continue to run. Safe to repeat."""
+        if self._requests.fileno() >= 0:
+            self._requests.close()
             self._process.kill()
             self._process.wait()
             self._errors.seek(0)
-            self._last_words = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+            self._last_error_line = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
             self._errors.close()
 
 
 async def _open(folder: Path, token: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect by way of the open folder: a path could be longer than the address of a socket may be."""
+    """Connect through a folder descriptor: the path may exceed the length limit of socket addresses."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
-        sock.connect(f"/proc/self/fd/{opened}/{wire.SOCKET}")
+        sock.connect(f"/proc/self/fd/{descriptor}/{wire.SOCKET}")
     except OSError:
         sock.close()
         raise
     finally:
-        os.close(opened)
+        os.close(descriptor)
     reader, writer = await asyncio.open_unix_connection(sock=sock, limit=wire.LONGEST_LINE)
     writer.write(wire.line({"token": token}))
     return reader, writer
 
 
-def _read_card(folder: Path) -> tuple[int, int] | None:
-    """Return number and start of the process that a folder belongs to; None where it does not say."""
+def _read_identity(folder: Path) -> tuple[int, int] | None:
+    """Return PID and start time of a folder's shim; None without a valid identity file."""
     try:
-        card = json.loads((folder / wire.CARD).read_bytes())
-        return int(card["pid"]), int(card["started"])
+        identity = json.loads((folder / wire.CARD).read_bytes())
+        return int(identity["pid"]), int(identity["started"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _remove(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # What cannot be removed belongs to somebody else, and is in nobody's way.
+    with contextlib.suppress(OSError):  # A folder that cannot be removed does no harm.
         folders.remove(folder)
 
 
-def _send(pid: int, started: int, number: signal.Signals) -> bool:
-    """Send a signal to just this process; False when it has ended."""
+def _send_signal(pid: int, started: int, number: signal.Signals) -> bool:
+    """Send a signal to the process with this PID and start time; False if it has ended."""
     try:
         process = os.pidfd_open(pid)
     except OSError:
@@ -371,25 +375,25 @@ def _send(pid: int, started: int, number: signal.Signals) -> bool:
     return True
 
 
-async def _end(pid: int, started: int, within_s: float = STRANGER_S) -> None:
-    """End a shim and wait for that; it clears up after itself, unless that takes too long."""
+async def _end(pid: int, started: int, within_s: float = SHIM_SIGTERM_S) -> None:
+    """Terminate a shim and wait for its exit; kill it after `within_s`, or at once if that is 0."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_s
     number = signal.SIGTERM if within_s else signal.SIGKILL
-    if not _send(pid, started, number):
+    if not _send_signal(pid, started, number):
         return
     while process_tree.started(pid) == started:
         if loop.time() > deadline:
-            _send(pid, started, signal.SIGKILL)
-        await asyncio.sleep(PAUSE_S)
+            _send_signal(pid, started, signal.SIGKILL)
+        await asyncio.sleep(POLL_INTERVAL_S)
 
 
-async def _end_stranger(folder: Path, pid: int, started: int) -> None:
+async def _end_and_remove(folder: Path, pid: int, started: int) -> None:
     await _end(pid, started)
     _remove(folder)
 
 
 def _reap(pid: int) -> None:
-    """Wait for a shim that became our child when whoever started it had ended: as it does where we are process 1."""
+    """Reap a shim that is a child of this process, as orphans are if this is process 1."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

@@ -1,4 +1,7 @@
-"""What the platform asks of whatever runs users' programs. Features never name an engine, and an engine no feature."""
+"""Interface between products and engines, which run users' programs.
+
+Products never name a concrete engine, and engines name no product.
+"""
 
 from __future__ import annotations
 
@@ -11,65 +14,65 @@ Phase = Literal["starting", "running", "waiting", "stopped"]
 
 
 class CannotStart(Exception):
-    """A replica cannot be started; the text is a sentence for whoever deploys it."""
+    """A replica cannot be started; the text is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """One replica of an app, complete: whoever has this can start it."""
+    """Complete description of one replica; sent to its shim by field name."""
 
-    key: str  # names it on this machine, such as "r17"
-    token: str  # known to the control plane and to what runs the replica, and to nobody else
-    release: str  # the folder of the app's files, read-only to it
-    base: str  # where that folder is below the work folder, "" for the work folder itself
+    key: str  # identifies the replica on this machine, such as "r17"
+    token: str  # secret that authenticates the control process to the shim
+    release: str  # folder of the app's files, mounted read-only
+    base: str  # mount point of `release` below the work folder, "" for the work folder itself
     argv: list[str]
-    env: Mapping[str, str]  # complete but for PORT and HOST
-    binds: Mapping[str, str]  # read-only: path inside -> path outside
-    hidden: list[str]  # values that must not appear in logs
+    env: Mapping[str, str]  # complete except for PORT and HOST
+    binds: Mapping[str, str]  # read-only bind mounts: path inside -> path outside
+    hidden: list[str]  # values to mask in logs
     log_folder: str
-    volume: str | None = None  # a folder that is kept, found at /data
-    disk_mb: int = 0  # what the volume may hold; of a server, the most that one of its files may have (0 for any)
-    reserve_mb: int = 0  # free disk space under which it may write no more, the largest writers first
+    volume: str | None = None  # persistent folder, mounted at /data
+    disk_mb: int = 0  # size limit of the volume; for a server, of each of its files (0 for none)
+    reserve_mb: int = 0  # below this free disk space the volume becomes read-only, largest writers first
     cpu: float = 1.0  # cores
     memory_mb: int = 512
     pids: int = 512
-    uid: int = 0  # the user it runs as, where the platform is root
-    doors: list[str] = field(default_factory=list)  # "address:port" of this machine that it may connect to
-    allow: list[str] = field(default_factory=list)  # networks, as the operator has set them
+    uid: int = 0  # user of the process, if the platform runs as root
+    doors: list[str] = field(default_factory=list)  # egress rules: "address:port" of this machine
+    allow: list[str] = field(default_factory=list)  # networks from the operator's settings
     block: list[str] = field(default_factory=list)
-    is_boxed: bool = True
-    # What a server needs that is known by its address, and keeps its own files:
-    port: int = 0  # the one it is found at; 0 for any that is free
-    address: str = "127.0.0.1"  # of this machine, at which it is found
-    stop_signal: int = SIGTERM  # asks it to end
-    # Other machines connect to a public database through a proxy that speaks its protocol.
+    is_boxed: bool = True  # Run in a sandbox.
+    # Fields of servers, which have a fixed address and manage their own files:
+    port: int = 0  # 0 for any free port
+    address: str = "127.0.0.1"  # of this machine
+    stop_signal: int = SIGTERM
+    # Other machines connect to a public database through a proxy that knows its protocol.
     proxy: str = ""  # the protocol, `postgresql` or `mysql`; "" for no proxy
     proxy_address: str = "0.0.0.0"  # noqa: S104 - where the proxy listens; the server itself listens at `address`
     proxy_connections: int = 0  # connections that the server has for users
-    is_server: bool = False  # Its volume is never turned read-only, and it is never root.
-    # What a run needs that happens once, and is found at no port:
-    is_once: bool = False  # It is never started again, and what watches over it goes when it has ended.
-    timeout_s: int = 0  # It is ended after so long; 0 for never.
-    result: str = ""  # the file that tells how it ended, written before what watches over it goes
-    image: str = ""  # the root of an unpacked image, which takes the place of the system's files and of the release
-    workdir: str = ""  # the folder of the image that it begins in, "" for its root
-    log_bytes: int = 0  # Of its log only the newest so many are kept; 0 for as many as an app's.
+    is_server: bool = False  # The volume never becomes read-only, and the process never runs as root.
+    # Fields of one-off runs, which have no port:
+    is_once: bool = False  # Never restart; the shim exits with the run.
+    timeout_s: int = 0  # 0 for none
+    result: str = ""  # result file, written before the shim exits
+    image: str = ""  # root folder of an unpacked image, which replaces the system's files and the release
+    workdir: str = ""  # working directory in the image, "" for its root
+    log_bytes: int = 0  # size limit of the log, which keeps the newest lines; 0 for the limit of apps
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What a replica is doing. Figures are as of the last look."""
+    """State of a replica, with figures as of the shim's last report."""
 
     key: str
-    pid: int  # of what watches over it; with `started` it is one process for good
-    started: int
-    port: int  # of this machine; 0 for a run that happens once
-    phase: Phase  # `waiting`: it crashed, and is started again after a while
+    pid: int  # of the shim; unique together with `started`
+    started: int  # start time of the shim in clock ticks since boot
+    port: int  # of this machine; 0 for a one-off run
+    phase: Phase  # `waiting`: crashed, restarts after a delay
     is_listening: bool = False
     app_pid: int | None = None
     restarts: int = 0
-    exit_code: int | None = None  # of the last time it ended
-    reason: str | None = None  # why it ended, where the platform ended it
+    exit_code: int | None = None  # of the last run
+    reason: str | None = None  # why the last run ended
     cpu_us: int = 0
     memory_bytes: int = 0
     connections: int = 0
@@ -77,36 +80,36 @@ class ReplicaState:
 
 
 class Replicas(Protocol):
-    """Runs replicas, which go on when the control plane ends."""
+    """Runs replicas, which outlive the control process."""
 
     async def adopt(self, tokens: Mapping[str, str]) -> None:
-        """Find what runs already, by key and token. What runs with no such token is ended: nobody will ask for it."""
+        """Adopt running replicas by key and token; stop those with an unknown token."""
         ...
 
     def states(self) -> Mapping[str, ReplicaState]:
-        """Return every replica that runs, by key."""
+        """Return the states of all running replicas, by key."""
         ...
 
     async def start(self, spec: ReplicaSpec) -> ReplicaState:
-        """Start a replica, and return as soon as something watches over it; raises CannotStart."""
+        """Start a replica and return once its shim has started the program; raises CannotStart."""
         ...
 
     async def look(self, key: str) -> ReplicaState | None:
-        """Return a fresh state, None where there is no such replica (any more)."""
+        """Request a new state from the shim; None if the replica does not exist."""
         ...
 
     async def stop(self, key: str, grace_s: float) -> None:
-        """Ask it to end, and end it after a while; returns when it is gone. Safe to repeat."""
+        """Terminate a replica, kill it after `grace_s`, and wait for its end. Safe to repeat."""
         ...
 
     async def limit(self, key: str, cpu: float | None) -> None:
-        """Let it use so many cores at most; None for as many as there are."""
+        """Limit a replica to a number of cores; None for no limit."""
         ...
 
     def listen(self, on_change: Callable[[str], None]) -> None:
-        """Be called with the key of a replica whenever its state changes, or it is gone."""
+        """Register a callback that gets the key of a replica when its state changes or it has ended."""
         ...
 
     async def close(self) -> None:
-        """Let go of all replicas, which run on."""
+        """Disconnect from all replicas, which continue to run."""
         ...

@@ -1,4 +1,7 @@
-"""How a replica is told to its shim, and what the shim tells of it: one line of JSON each, with names in camelCase."""
+"""Messages between control process and shim: one JSON line each.
+
+A replica's spec has its field names as they are; its state has them in camelCase.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 from moorage.runtime.engines.ports import ReplicaSpec, ReplicaState
 
 SOCKET = "shim.sock"
-CARD = "shim.json"  # tells which process serves the socket: key, pid, started, port; and the volume, if any
+CARD = "shim.json"  # identity of the process at the socket: key, pid, started, port; volume or null
 LONGEST_KEY = 128
 LONGEST_LINE = 1 << 20
 
@@ -19,7 +22,7 @@ def spec_line(spec: ReplicaSpec) -> bytes:
 
 
 def read_spec(line: bytes) -> ReplicaSpec:
-    """Read a description; raises ValueError or TypeError where it is none."""
+    """Parse a spec; raises ValueError or TypeError if it is invalid."""
     return ReplicaSpec(**json.loads(line))
 
 
@@ -27,8 +30,8 @@ def state_json(state: ReplicaState) -> dict[str, Any]:
     return {_camel(field.name): getattr(state, field.name) for field in fields(state)}
 
 
-def read_state(told: dict[str, Any]) -> ReplicaState:
-    return ReplicaState(**{field.name: told[_camel(field.name)] for field in fields(ReplicaState)})
+def read_state(message: dict[str, Any]) -> ReplicaState:
+    return ReplicaState(**{field.name: message[_camel(field.name)] for field in fields(ReplicaState)})
 
 
 def line(message: dict[str, Any]) -> bytes:

@@ -1,10 +1,10 @@
-"""`python -m moorage.runtime.shim FOLDER ROOM`: the fork server of the shims below a folder."""
+"""`python -m moorage.runtime.shim FOLDER PADDING`: the fork server of the shims below a folder."""
 
 from __future__ import annotations
 
 import sys
 
-# A shim speaks TLS with nobody, and asyncio does without it. There is a shim for every replica: this saves each 1 MB.
+# A shim makes no TLS connections and asyncio works without `ssl`: this saves 1 MB per replica.
 sys.modules["ssl"] = None  # type: ignore[assignment]
 
 from moorage.runtime.shim.main import main  # noqa: E402

@@ -1,12 +1,12 @@
-"""How long to wait before an app is started again: not at all the first time, then longer and longer."""
+"""Restart backoff of an app: no delay the first time, then 1 s, doubling up to a minute."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-LONGEST_S = 60.0
-WELL_S = 60.0  # An app that has run so long is well again.
+MAX_DELAY_S = 60.0
+RESET_AFTER_S = 60.0  # A run of this length resets the delay.
 
 
 class Backoff:
@@ -16,14 +16,13 @@ class Backoff:
         self._delay = 0.0
 
     def began(self) -> None:
-        """Take note that the app runs."""
         self._began_at = self._now()
 
     def next(self) -> float:
-        """Return how many seconds to wait, now that the app has ended or could not be started."""
-        if self._began_at is not None and self._now() - self._began_at >= WELL_S:
+        """Return the delay in seconds before the next start, after the app ended or failed to start."""
+        if self._began_at is not None and self._now() - self._began_at >= RESET_AFTER_S:
             self._delay = 0.0
         self._began_at = None
         delay = self._delay
-        self._delay = min(2 * delay, LONGEST_S) if delay else 1.0
+        self._delay = min(2 * delay, MAX_DELAY_S) if delay else 1.0
         return delay

@@ -1,7 +1,7 @@
-"""End a shim whose run folder is gone: no control process can find it any more, so it ends by itself.
+"""Exit of a shim whose run folder is gone: no control process can find such a shim.
 
-The folder is looked for in every state of the app, also while none runs: an app whose data is gone as well cannot be
-started again, and its shim would try for ever.
+The folder is checked in every phase, also while no app runs: an app whose data is gone cannot start, and its shim would
+retry forever.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moorage.runtime.shim.supervisor import Keeper
+    from moorage.runtime.shim.supervisor import ReplicaSupervisor
 
-LOOK_S = 5.0
-RESTLESS_LOOK_S = 1.0  # while the app is started, waits to be, or is stopped: not for long, and rarely
-GRACE_S = 5.0  # for the app to end
-LAST_S = 60  # until the kernel ends a shim that did not end by itself
+CHECK_INTERVAL_S = 5.0
+TRANSITION_CHECK_INTERVAL_S = 1.0  # while the app starts, waits for a restart, or stops: short phases
+APP_GRACE_S = 5.0
+EXIT_DEADLINE_S = 60
 
 
-async def watch(keeper: Keeper) -> None:
-    """Return once the folder is gone, or another shim's. The shim is ending then."""
-    while keeper.home.is_ours:  # noqa: ASYNC110 - the folder belongs to the file system
-        await asyncio.sleep(RESTLESS_LOOK_S if keeper.is_restless else LOOK_S)
+async def watch(supervisor: ReplicaSupervisor) -> None:
+    """Stop the app, and return, once the run folder is gone or belongs to another shim."""
+    while supervisor.run_folder.is_ours:  # noqa: ASYNC110 - the folder belongs to the file system
+        await asyncio.sleep(TRANSITION_CHECK_INTERVAL_S if supervisor.is_in_transition else CHECK_INTERVAL_S)
     end_within()
-    keeper.stop(0 if keeper.is_stopping else GRACE_S)
+    supervisor.stop(0 if supervisor.is_stopping else APP_GRACE_S)
 
 
-def end_within(seconds: int = LAST_S) -> None:
-    """Let the kernel end this process after a while, unless it has ended by then.
+def end_within(seconds: int = EXIT_DEADLINE_S) -> None:
+    """Kill this process with SIGALRM after `seconds`, unless it has exited by then.
 
-    The default action of the signal also ends a process that no longer turns its event loop. It is for a shim without
-    an app or without a folder: the processes of a sandbox end with their shim.
+    The signal's default action also ends a process with a blocked event loop. Only a shim without an app or without a
+    run folder calls this: the processes of a sandbox die with their shim.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(seconds)

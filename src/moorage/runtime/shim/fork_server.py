@@ -1,7 +1,8 @@
-"""The process that shims come from: it has imported everything that they need, and forks when one is asked for.
+"""Fork server of the shims: it has imported all their modules, and forks one shim per request.
 
-So a shim is there in moments, and what it has imported is in memory once for all of them. The nest itself never reads
-what a shim is told: whatever it knew would be in the memory of all that come after. It ends with whoever asks it.
+Forking makes a shim start in milliseconds, and shims share the memory of imported modules. The fork server never reads
+a replica's spec: later shims would inherit its secrets in their memory. It exits when the control process closes the
+request socket.
 """
 
 from __future__ import annotations
@@ -15,29 +16,30 @@ from pathlib import Path
 from moorage.runtime.engines import wire
 from moorage.runtime.sandbox.cgroups.files import read
 
-ARG_START = 45  # of /proc/<pid>/stat, counted from the field behind the name
+ARG_START = 45  # index of arg_start in /proc/<pid>/stat, counted after the process name
 
 
-def wait_to_become(folder: Path) -> Path:
-    """Wait for whoever is at our standard input to ask for shims; return the folder of each, in a fork of its own.
+def serve_until_forked(folder: Path) -> Path:
+    """Serve requests for shims on standard input; return only in a forked shim, with its run folder.
 
-    A fork has the three usual streams to whoever asked, and no other; nobody has to wait for its end.
+    The shim has standard input, output and error connected to the requester, and no other descriptor. It is forked
+    twice, so it needs no parent to reap it.
     """
     gc.collect()
-    gc.freeze()  # What is shared stays so for longer where no collector goes over it.
-    door = socket.socket(fileno=0)
+    gc.freeze()  # Pages stay shared for longer if the garbage collector never writes to them.
+    requests = socket.socket(fileno=0)
     while True:
-        key, streams, *_ = socket.recv_fds(door, wire.LONGEST_KEY, 1, socket.MSG_CMSG_CLOEXEC)
+        key, streams, *_ = socket.recv_fds(requests, wire.LONGEST_KEY, 1, socket.MSG_CMSG_CLOEXEC)
         if not key:
             os._exit(0)
-        if _is_fork(streams[0]):
-            door.detach()  # Its number is that of another stream now.
+        if _fork_shim(streams[0]):
+            requests.detach()  # Descriptor 0 is the shim's stream now.
             return folder / key.decode()
         os.close(streams[0])
 
 
-def _is_fork(stream: int) -> bool:
-    """Fork; tell whether this is the fork."""
+def _fork_shim(stream: int) -> bool:
+    """Fork twice and connect the grandchild to `stream`; True in the grandchild."""
     try:
         pid = os.fork()
     except OSError as error:
@@ -55,14 +57,14 @@ def _is_fork(stream: int) -> bool:
     return True
 
 
-def show(nest: Path, folder: Path) -> None:
-    """Let lists of processes say whose shim this is: our arguments are those of the nest, with room for more."""
+def set_process_title(shims_folder: Path, folder: Path) -> None:
+    """Show the shim's run folder in `ps`: overwrite the folder argument, which has padding behind it."""
     with contextlib.suppress(OSError, ValueError):
-        given = Path("/proc/self/cmdline").read_bytes()
-        at = given.rindex(os.fsencode(nest) + b"\0")
-        shown = os.fsencode(folder)[: len(given) - at - 1].ljust(len(given) - at, b"\0")
+        cmdline = Path("/proc/self/cmdline").read_bytes()
+        at = cmdline.rindex(os.fsencode(shims_folder) + b"\0")
+        argument = os.fsencode(folder)[: len(cmdline) - at - 1].ljust(len(cmdline) - at, b"\0")
         memory = os.open("/proc/self/mem", os.O_WRONLY)
         try:
-            os.pwrite(memory, shown, int(read("/proc/self/stat").rpartition(")")[2].split()[ARG_START]) + at)
+            os.pwrite(memory, argument, int(read("/proc/self/stat").rpartition(")")[2].split()[ARG_START]) + at)
         finally:
             os.close(memory)

@@ -1,6 +1,6 @@
-"""A shim: the process that keeps one replica of an app, and goes on when the control plane ends.
+"""The shim: a process that supervises one replica and outlives the control process.
 
-The fork server (`fork_server.py`) forks it. It reads one line on standard input, which describes the replica, answers
+The fork server (`fork_server.py`) forks it. The shim reads the replica's spec, one line, from standard input, answers
 with one line on standard output (a state, or an error), and closes both.
 """
 
@@ -19,36 +19,35 @@ from moorage.runtime.engines import wire
 from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
 from moorage.runtime.sandbox.cgroups import files as cgroup_files
 from moorage.runtime.sandbox.runs import cgroups as run_groups
-from moorage.runtime.shim import folder_watch
-from moorage.runtime.shim import fork_server as nest
-from moorage.runtime.shim.home import Home
-from moorage.runtime.shim.server import LONGEST_LINE, Server
-from moorage.runtime.shim.supervisor import ROOT, Keeper
+from moorage.runtime.shim import folder_watch, fork_server
+from moorage.runtime.shim.run_folder import RunFolder
+from moorage.runtime.shim.server import MAX_LINE_BYTES, ControlServer
+from moorage.runtime.shim.supervisor import ROOT, ReplicaSupervisor
 
-GRACE_S = 10.0  # for an app whose shim is told to end by a signal
+SIGNAL_GRACE_S = 10.0  # for the app, when the shim gets SIGTERM or SIGINT
 
 
 def main(argv: list[str]) -> None:
-    home = Path(argv[0])
-    cgroup_files.leave_platform()  # The processor share of the platform is not for what works for one tenant.
-    folder = nest.wait_to_become(home)
-    nest.show(home, folder)
-    with open(0, "rb", closefd=False) as told:
-        line = told.readline()
+    shims_folder = Path(argv[0])
+    cgroup_files.leave_platform()  # The platform's CPU share is not for processes that work for one tenant.
+    folder = fork_server.serve_until_forked(shims_folder)
+    fork_server.set_process_title(shims_folder, folder)
+    with open(0, "rb", closefd=False) as stdin:
+        line = stdin.readline()
     os.setsid()
     os.umask(0o077)
     os.chdir("/")
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         spec = wire.read_spec(line)
-        asyncio.run(_keep(spec, folder))
+        asyncio.run(_supervise(spec, folder))
     except (CannotStart, OSError, ValueError, TypeError) as error:
         _answer({"error": str(error)})
         sys.exit(1)
 
 
 def _answer(message: dict[str, Any]) -> None:
-    """Answer whoever started us, and let go of them. Later answers go nowhere."""
+    """Answer the control process and close the streams to it; later answers go to /dev/null."""
     os.write(1, wire.line(message))
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -56,38 +55,39 @@ def _answer(message: dict[str, Any]) -> None:
     os.close(null)
 
 
-async def _keep(spec: ReplicaSpec, folder: Path) -> None:
-    home = Home(folder)
+async def _supervise(spec: ReplicaSpec, folder: Path) -> None:
+    run_folder = RunFolder(folder)
     try:
         run_groups.sweep()
-        server = Server(spec.token)
-        keeper = server.keeper = Keeper(spec, home, server.changed)
+        server = ControlServer(spec.token)
+        supervisor = server.supervisor = ReplicaSupervisor(spec, run_folder, server.schedule_broadcast)
         (folder / ROOT).mkdir()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, keeper.stop, GRACE_S)
-        listening = await asyncio.start_unix_server(server.serve, sock=_bind(folder), limit=LONGEST_LINE)
+            loop.add_signal_handler(number, supervisor.stop, SIGNAL_GRACE_S)
+        unix_server = await asyncio.start_unix_server(server.serve, sock=_bind(folder), limit=MAX_LINE_BYTES)
         gc.collect()
-        gc.freeze()  # What is forked from us shares its memory for longer, and it was made to stay.
-        watch = asyncio.create_task(folder_watch.watch(keeper))
-        await keeper.keep(lambda: _begin(keeper))
+        gc.freeze()  # Forked children share these long-lived objects for longer if the collector never writes to them.
+        watch = asyncio.create_task(folder_watch.watch(supervisor))
+        await supervisor.supervise(lambda: _report_start(supervisor))
         watch.cancel()
         folder_watch.end_within()
         await server.finish()
-        listening.close()
+        unix_server.close()
     finally:
-        home.remove()
+        run_folder.remove()
 
 
-def _begin(keeper: Keeper) -> None:
-    state = keeper.state()
+def _report_start(supervisor: ReplicaSupervisor) -> None:
+    state = supervisor.state()
     process = {"pid": state.pid, "started": state.started, "port": state.port}
-    keeper.home.write(wire.CARD, wire.line({"key": state.key, **process, "volume": keeper.spec.volume}))
+    identity = {"key": state.key, **process, "volume": supervisor.spec.volume}
+    supervisor.run_folder.write(wire.CARD, wire.line(identity))
     _answer({"state": wire.state_json(state)})
 
 
 def _bind(folder: Path) -> socket.socket:
-    """Bind by a short name: a path could be longer than the address of a socket may be."""
+    """Bind by a relative name: an absolute path may exceed the length limit of socket addresses."""
     sock = socket.socket(socket.AF_UNIX)
     os.chdir(folder)
     sock.bind(wire.SOCKET)

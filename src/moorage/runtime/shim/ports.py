@@ -1,4 +1,4 @@
-"""The port of the host at which an app is found: chosen once, and held for as long as its shim lives."""
+"""Host port of an app: chosen once, and bound by the shim for its whole life."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pathlib import Path
 from moorage.runtime.engines.ports import CannotStart
 from moorage.runtime.sandbox.network.listeners import HOST
 
-PORTS = range(20_000, 30_000)  # below those that the kernel gives to clients
-ESTABLISHED, LISTEN = 1, 10  # as the kernel numbers the states of a connection
-LEFT = (1, 4, 5, 6, 8, 9, 11)  # a connection, open or on its way to its end
-TAKEN_S = 3.0  # What was killed has let go of everything after this.
-PAUSE_S = 0.02
+PORTS = range(20_000, 30_000)  # below the kernel's ephemeral ports
+ESTABLISHED, LISTEN = 1, 10  # the kernel's TCP state numbers
+CONNECTED_STATES = (1, 4, 5, 6, 8, 9, 11)  # established, or closing (FIN_WAIT, TIME_WAIT, CLOSE_WAIT, ...)
+PORT_RELEASE_S = 3.0  # A killed process has released its sockets after this.
+RETRY_INTERVAL_S = 0.02
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _REQUEST_DUMP = 0x301
 _DONE, _ERROR = 3, 2
 _HEAD = struct.Struct("=IHHII")
-_QUESTION = struct.Struct("=BBBxI")  # family, protocol, extensions, states
-_REST = 44  # addresses, interface and cookie of the socket that is asked for, which are any
+_REQUEST = struct.Struct("=BBBxI")  # family, protocol, extensions, states
+_WILDCARD_BYTES = 44  # addresses, interface and cookie: zero matches any
 
 
 def bind(address: str = HOST, port: int = 0) -> socket.socket:
-    """Return a socket that holds a port which nobody else uses: this one, or any.
+    """Return a socket bound to `port`, or to any free port, which no other socket shares.
 
-    It is bound without the wish to share; only then is it said, because the connections that come in inherit it, and
-    without it nobody could listen here again while one of them is open.
+    SO_REUSEADDR is off during `bind`, so a used port fails. It is on afterwards: accepted connections inherit it, and
+    without it a new `listen` would fail while one of them is open.
     """
     if port:
-        return _bind_this(address, port)
-    start = random.randrange(len(PORTS))  # noqa: S311 - nothing depends on whether it can be guessed
+        return _bind_own(address, port)
+    start = random.randrange(len(PORTS))  # noqa: S311 - ports are no secret
     for number in range(len(PORTS)):
         try:
             return _bound(address, PORTS[(start + number) % len(PORTS)])
@@ -46,20 +46,21 @@ def bind(address: str = HOST, port: int = 0) -> socket.socket:
     raise CannotStart(f"it cannot be started: all ports from {PORTS[0]} to {PORTS[-1]} are in use")
 
 
-def _bind_this(address: str, port: int) -> socket.socket:
-    """Bind a port that was ours before, perhaps until just now: whoever held it may still be ending."""
-    deadline = time.monotonic() + TAKEN_S
+def _bind_own(address: str, port: int) -> socket.socket:
+    """Bind a port that the same server had before; wait for its previous process to exit."""
+    deadline = time.monotonic() + PORT_RELEASE_S
     while True:
-        # Connections that are over keep a port for a minute from all who do not share it. They were ours: so do we.
-        is_left = any(count(port, state) for state in LEFT)
+        # Closed connections block a port for a minute unless SO_REUSEADDR is set. They belong to this server's
+        # previous process, so setting it is safe.
+        has_connections = any(count(port, state) for state in CONNECTED_STATES)
         try:
-            return _bound(address, port, shares=is_left)
+            return _bound(address, port, shares=has_connections)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise CannotStart(f"it cannot be started: port {port} at {address}: {error.strerror}") from None
         if time.monotonic() > deadline:
             raise CannotStart(f"it cannot be started: port {port} is in use by another program")
-        time.sleep(PAUSE_S)
+        time.sleep(RETRY_INTERVAL_S)
 
 
 def _bound(address: str, port: int, *, shares: bool = False) -> socket.socket:
@@ -75,10 +76,10 @@ def _bound(address: str, port: int, *, shares: bool = False) -> socket.socket:
 
 
 def share(held: socket.socket, address: str) -> socket.socket:
-    """Return a second socket at the port of a held one, on a wider address; the held one keeps its own.
+    """Return a second socket at the port of `held`, on a wider address, such as all interfaces.
 
-    The kernel prefers the listener with the more specific address. The held socket was bound without sharing, so no
-    other program has the port there.
+    The kernel prefers the listener with the more specific address, so `held` keeps its own connections. `held` was
+    bound without sharing, so no other program has the port.
     """
     port = held.getsockname()[1]
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -94,32 +95,32 @@ def share(held: socket.socket, address: str) -> socket.socket:
 
 
 def count(port: int, state: int) -> int:
-    """Return how many sockets of this machine at a port of IPv4 are in a state."""
+    """Count this machine's IPv4 TCP sockets with a local port and state."""
     try:
-        return _ask_kernel(port, state)
+        return _count_by_netlink(port, state)
     except OSError:
         pattern = rf"^ *\d+: \w+:{port:04X} \w+:\w+ {state:02X} "
         return len(re.findall(pattern, Path("/proc/net/tcp").read_text(), re.MULTILINE))
 
 
-def _ask_kernel(port: int, state: int) -> int:
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
-        body = _QUESTION.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 1 << state) + struct.pack(">H", port) + bytes(2)
-        body += bytes(_REST)
+def _count_by_netlink(port: int, state: int) -> int:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
+        body = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 1 << state) + struct.pack(">H", port) + bytes(2)
+        body += bytes(_WILDCARD_BYTES)
         head = _HEAD.pack(_HEAD.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
-        kernel.settimeout(1.0)
-        kernel.send(head + body)
-        found = 0
+        netlink.settimeout(1.0)
+        netlink.send(head + body)
+        sockets = 0
         while True:
-            for kind in _kinds(kernel.recv(1 << 16)):
+            for kind in _message_types(netlink.recv(1 << 16)):
                 if kind == _DONE:
-                    return found
+                    return sockets
                 if kind == _ERROR:
-                    raise OSError(errno.EOPNOTSUPP, "the kernel does not tell about sockets")
-                found += 1
+                    raise OSError(errno.EOPNOTSUPP, "the kernel does not support sock_diag")
+                sockets += 1
 
 
-def _kinds(data: bytes) -> list[int]:
+def _message_types(data: bytes) -> list[int]:
     kinds = []
     while len(data) >= _HEAD.size:
         length, kind, *_ = _HEAD.unpack_from(data)

@@ -1,4 +1,4 @@
-"""What becomes of a run that happens once: a file that says how it ended, for whoever was away when it did."""
+"""Result file of a one-off run: its exit code survives a restart of the control process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 import time
 from pathlib import Path
 
-from moorage.runtime.shim.run import Ended
+from moorage.runtime.shim.run import RunExit
 
-GRACE_S = 10.0  # for a run whose time is up
+TIMEOUT_GRACE_S = 10.0  # between SIGTERM and SIGKILL of a run that took longer than its timeout
 STOPPED = "it was stopped"
 
 
@@ -23,14 +23,14 @@ def took_longer(timeout_s: int) -> str:
     return f"it took longer than {number} {unit}{'' if number == 1 else 's'}"
 
 
-def write_result(path: Path, ended: Ended, began_ms: int) -> None:
-    """Put the file there whole, and for good; where the disk does not take it, those who listen still hear of it."""
-    told = {"exitCode": ended.code, "reason": ended.reason, "startedMs": began_ms, "endedMs": now_ms()}
+def write_result(path: Path, run_exit: RunExit, began_ms: int) -> None:
+    """Write the file atomically and durably. On a disk error only connected clients learn the result."""
+    result = {"exitCode": run_exit.code, "reason": run_exit.reason, "startedMs": began_ms, "endedMs": now_ms()}
     new = path.with_name(f"{path.name}.new")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with new.open("w") as file:
-            json.dump(told, file)
+            json.dump(result, file)
             file.flush()
             os.fsync(file.fileno())
         new.rename(path)

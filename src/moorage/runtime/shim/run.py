@@ -1,4 +1,4 @@
-"""One run of an app: forked into its sandbox, put into its limits, served, and waited for."""
+"""One run of an app: fork it into its sandbox and cgroup, serve its network, and wait for its exit."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.cgroups import groups as cgroups
-from moorage.runtime.sandbox.network.listeners import Door
+from moorage.runtime.sandbox.network.listeners import AppListener
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
-from moorage.runtime.sandbox.network.setup import HandOver
-from moorage.runtime.sandbox.network.supervisor import Cell, Shared
+from moorage.runtime.sandbox.network.setup import SandboxSockets
+from moorage.runtime.sandbox.network.supervisor import SandboxNetwork, SharedResources
 from moorage.runtime.sandbox.usage import process_tree
 from moorage.runtime.shim import child
-from moorage.runtime.shim.logs.output import Output, Print
+from moorage.runtime.shim.logs.output import OutputHandler, OutputReader
 
-MOST_GENERATIONS = 100  # A process may fork while it is looked for.
+MAX_ORPHAN_SWEEPS = 100  # Processes may fork while they are listed, so one sweep may miss some.
 OUT_OF_MEMORY = "it ran out of memory ({} MB)"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a run ended: an exit code as a shell would tell it, and the reason in words."""
+class RunExit:
+    """Exit code of a run, in the shell's convention (128 + signal), and the reason as a sentence."""
 
     code: int | None
-    reason: str | None  # None for a run that happens once and has ended well
+    reason: str | None  # None for a one-off run that succeeded
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Descriptors of a sandbox that the shim goes on using."""
+class SandboxDescriptors:
+    """Descriptors of a sandbox that the shim keeps open."""
 
     tmp: int
-    namespaces: tuple[int, int]  # of mounts, and of users
+    namespaces: tuple[int, int]  # mount namespace, user namespace
 
     def close(self) -> None:
         for fd in (self.tmp, *self.namespaces):
@@ -46,45 +46,51 @@ class Kept:
 
 
 class Run:
-    """Owns the processes of one run. Whoever makes one waits for `ended`, which never fails, and closes it."""
+    """Owns the processes of one run. After `start`, await `wait`: it never fails, and releases everything."""
 
     def __init__(self, spec: ReplicaSpec, group: cgroups.Group) -> None:
         self._spec = spec
         self.group = group
         self.pid = 0
-        self.kept: Kept | None = None
-        self.verdict: str | None = None  # why the platform has ended it
-        self._cell: Cell | None = None
+        self.sandbox_fds: SandboxDescriptors | None = None
+        self.verdict: str | None = None  # reason, if the platform ended the run
+        self._network: SandboxNetwork | None = None
         self._pidfd = -1
         self._channel: socket.socket | None = None
-        self._outputs: list[Output] = []
+        self._outputs: list[OutputReader] = []
 
-    async def start(self, world: child.World, shared: Shared, door: Door | None, print_: Print) -> None:
-        """Bring the app to the point where its program runs; raises CannotStart, and then nothing runs."""
-        failure = self._fork(world, print_)
+    async def start(
+        self,
+        context: child.LaunchContext,
+        shared: SharedResources,
+        listener: AppListener | None,
+        on_output: OutputHandler,
+    ) -> None:
+        """Return when the app's program runs; raises CannotStart after killing all its processes."""
+        failure = self._fork(context, on_output)
         try:
             self.group.attach(self.pid)
-            await self._send_word()
+            await self._send_go_ahead()
             if self._spec.is_boxed:
-                await self._serve_network(shared, door)
-            said = await _read_all(failure)
+                await self._serve_network(shared, listener)
+            message = await _read_all(failure)
         except OSError as error:
-            said = str(error).encode()
+            message = str(error).encode()
         finally:
             os.close(failure)
-        if said:
+        if message:
             self.kill()
-            await self.ended()
-            raise CannotStart(_why_not(said))
+            await self.wait()
+            raise CannotStart(f"it cannot be started: {message.decode(errors='replace')}")
 
-    def _fork(self, world: child.World, print_: Print) -> int:
+    def _fork(self, context: child.LaunchContext, on_output: OutputHandler) -> int:
         ours, theirs = socket.socketpair()
         (out, out_end), (error, error_end), (failure, failure_end) = os.pipe(), os.pipe(), os.pipe()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self.pid = _forked(self._spec, world)
+            self.pid = _fork_process(self._spec, context)
             if self.pid == 0:
-                child.become(self._spec, world, child.Ends(out_end, error_end, failure_end, theirs))
+                child.become(self._spec, context, child.ChildPipes(out_end, error_end, failure_end, theirs))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
@@ -92,25 +98,25 @@ class Run:
                 os.close(fd)
         ours.setblocking(False)
         self._channel, self._pidfd = ours, os.pidfd_open(self.pid)
-        self._outputs = [Output(out, "stdout", print_), Output(error, "stderr", print_)]
+        self._outputs = [OutputReader(out, "stdout", on_output), OutputReader(error, "stderr", on_output)]
         return failure
 
-    async def _send_word(self) -> None:
+    async def _send_go_ahead(self) -> None:
         assert self._channel is not None
         await asyncio.get_running_loop().sock_sendall(self._channel, b"!")
 
-    async def _serve_network(self, shared: Shared, door: Door | None) -> None:
-        """Take over the sandbox's network. One that has failed meanwhile has said why elsewhere."""
+    async def _serve_network(self, shared: SharedResources, listener: AppListener | None) -> None:
+        """Serve the sandbox's network. A sandbox that failed reports the reason on its failure pipe."""
         assert self._channel is not None
         await _readable(self._channel.fileno())
         message, fds, _, _ = socket.recv_fds(self._channel, 1, child.DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
-        listener, udp, tcp, tmp, *namespaces = fds
-        self.kept = Kept(tmp, (namespaces[0], namespaces[1]))
-        policy = NetworkPolicy(tuple(self._spec.allow), tuple(self._spec.block), doors=tuple(self._spec.doors))
-        self._cell = Cell(HandOver(0, policy, listener, udp, tcp), shared, door)
-        await self._send_word()
+        notify, udp, tcp, tmp, *namespaces = fds
+        self.sandbox_fds = SandboxDescriptors(tmp, (namespaces[0], namespaces[1]))
+        policy = NetworkPolicy(tuple(self._spec.allow), tuple(self._spec.block), egress=tuple(self._spec.doors))
+        self._network = SandboxNetwork(SandboxSockets(0, policy, notify, udp, tcp), shared, listener)
+        await self._send_go_ahead()
 
     def terminate(self) -> None:
         self._send(signal.Signals(self._spec.stop_signal))
@@ -118,9 +124,9 @@ class Run:
     def kill(self) -> None:
         self._send(signal.SIGKILL)
 
-    def end(self, why: str) -> None:
-        """End it at once because it has gone over a limit."""
-        self.verdict = self.verdict or why
+    def kill_for(self, reason: str) -> None:
+        """Kill the run because it exceeded a limit."""
+        self.verdict = self.verdict or reason
         self.kill()
 
     def _send(self, number: signal.Signals) -> None:
@@ -128,39 +134,39 @@ class Run:
             signal.pidfd_send_signal(self._pidfd, number)
 
     def app_pid(self) -> int | None:
-        """Return the number of the app's first process, as the host sees it."""
-        return self.pid if child.is_first(self._spec) else next(iter(process_tree.children(self.pid)), None)
+        """Return the PID of the app's first process, in the host's PID namespace."""
+        return self.pid if child.is_init(self._spec) else next(iter(process_tree.children(self.pid)), None)
 
-    async def ended(self) -> Ended:
-        """Wait for the end of all processes, and of all that they printed; nothing is left then."""
+    async def wait(self) -> RunExit:
+        """Wait until all processes have exited and their output is read; then release everything."""
         await _readable(self._pidfd)
         status = self._reap()
         for output in self._outputs:
             output.finish()
-        ended = self._judge(status)
+        run_exit = self._exit_from(status)
         self._close()
-        return ended
+        return run_exit
 
     def _reap(self) -> int:
         os.close(self._pidfd)
         return os.waitpid(self.pid, 0)[1]
 
     def _close(self) -> None:
-        if self._cell is not None:
-            self._cell.close()
-        if self.kept is not None:
-            self.kept.close()
+        if self._network is not None:
+            self._network.close()
+        if self.sandbox_fds is not None:
+            self.sandbox_fds.close()
         assert self._channel is not None
         self._channel.close()
 
-    def _judge(self, status: int) -> Ended:
-        """Tell how it ended: by what process 1 said of the app, or else by how process 1 itself ended."""
-        told = b""
+    def _exit_from(self, status: int) -> RunExit:
+        """Use the app's wait status if process 1 reported it, otherwise that of process 1 itself."""
+        report = b""
         with contextlib.suppress(OSError):
             assert self._channel is not None
-            told = self._channel.recv(child.STATUS.size)
-        code = os.waitstatus_to_exitcode(child.STATUS.unpack(told)[0] if len(told) == child.STATUS.size else status)
-        return Ended(code if code >= 0 else 128 - code, self.verdict or self._reason(code))
+            report = self._channel.recv(child.STATUS.size)
+        code = os.waitstatus_to_exitcode(child.STATUS.unpack(report)[0] if len(report) == child.STATUS.size else status)
+        return RunExit(code if code >= 0 else 128 - code, self.verdict or self._reason(code))
 
     def _reason(self, code: int) -> str:
         if code != 0 and self.group.oom_kills():
@@ -170,9 +176,9 @@ class Run:
         return f"it was ended by {_name_of(-code)}"
 
 
-def end_orphans() -> None:
-    """End what an app left behind outside of a sandbox: it has become ours, whatever session it is in."""
-    for _ in range(MOST_GENERATIONS):
+def kill_orphans() -> None:
+    """Kill the processes that an app without a sandbox left behind: as subreaper, the shim is their parent."""
+    for _ in range(MAX_ORPHAN_SWEEPS):
         orphans = process_tree.with_descendants(process_tree.children(os.getpid()))
         files.send(orphans, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -182,10 +188,10 @@ def end_orphans() -> None:
             return
 
 
-def _forked(spec: ReplicaSpec, world: child.World) -> int:
+def _fork_process(spec: ReplicaSpec, context: child.LaunchContext) -> int:
     if not spec.is_boxed:
         return os.fork()
-    return sys_.fork_into(child.NAMESPACES | (sys_.CLONE_NEWUSER if world.user else 0))
+    return sys_.fork_into(child.NAMESPACES | (sys_.CLONE_NEWUSER if context.user else 0))
 
 
 def _name_of(number: int) -> str:
@@ -195,13 +201,9 @@ def _name_of(number: int) -> str:
         return f"signal {number}"
 
 
-def _why_not(said: bytes) -> str:
-    return f"it cannot be started: {said.decode(errors='replace')}"
-
-
-def _wake(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 async def _readable(fd: int) -> None:
@@ -215,11 +217,11 @@ async def _readable(fd: int) -> None:
 
 
 async def _read_all(pipe: int) -> bytes:
-    """Read until all who could write have closed it; what is said is short."""
-    said = b""
+    """Read until all write ends are closed; a message is short."""
+    message = b""
     while True:
         await _readable(pipe)
         piece = os.read(pipe, 4096)
-        said += piece
+        message += piece
         if not piece:
-            return said
+            return message

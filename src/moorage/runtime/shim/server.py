@@ -1,4 +1,4 @@
-"""The shim's unix socket: lines of JSON, to whoever knows the token."""
+"""The shim's unix socket: JSON lines, for clients that send the token first."""
 
 from __future__ import annotations
 
@@ -10,74 +10,74 @@ from collections.abc import Callable
 from typing import Any
 
 from moorage.runtime.engines import wire
-from moorage.runtime.shim.supervisor import Keeper
+from moorage.runtime.shim.supervisor import ReplicaSupervisor
 
-TOKEN_S = 5.0
-LONGEST_LINE = 65536
-MOST_UNREAD = 1 << 20
+TOKEN_TIMEOUT_S = 5.0
+MAX_LINE_BYTES = 65536
+MAX_UNREAD_BYTES = 1 << 20  # A client that does not read is disconnected beyond this.
 
 
-class Server:
-    """Answers what it is asked, and tells all who are connected when something has changed."""
+class ControlServer:
+    """Handles the requests of clients, and sends the replica's state to all of them when it changes."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
-        self.keeper: Keeper | None = None
+        self.supervisor: ReplicaSupervisor | None = None
         self._clients: set[asyncio.StreamWriter] = set()
-        self._is_telling = False
+        self._is_broadcast_scheduled = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if not await self._is_known(reader):
+            if not await self._is_authenticated(reader):
                 return
             self._clients.add(writer)
-            self._tell(writer)
+            self._send_state(writer)
             while line := await reader.readline():
-                self._do(json.loads(line), writer)
+                self._handle(json.loads(line), writer)
         except (ConnectionError, ValueError, KeyError, TypeError):
             return
         finally:
             self._clients.discard(writer)
             writer.close()
 
-    async def _is_known(self, reader: asyncio.StreamReader) -> bool:
+    async def _is_authenticated(self, reader: asyncio.StreamReader) -> bool:
         with contextlib.suppress(TimeoutError, ValueError, TypeError, AttributeError):
-            async with asyncio.timeout(TOKEN_S):
-                told = json.loads(await reader.readline())
-            return hmac.compare_digest(str(told["token"]).encode(), self._token)
+            async with asyncio.timeout(TOKEN_TIMEOUT_S):
+                message = json.loads(await reader.readline())
+            return hmac.compare_digest(str(message["token"]).encode(), self._token)
         return False
 
-    def _do(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        assert self.keeper is not None
+    def _handle(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        assert self.supervisor is not None
         actions: dict[str, Callable[[], None]] = {
             "look": lambda: None,
-            "stop": lambda: self.keeper.stop(float(asked["graceS"])) if self.keeper else None,
-            "limit": lambda: self.keeper.limit(_cpu(asked["cpu"])) if self.keeper else None,
+            "stop": lambda: self.supervisor.stop(float(request["graceS"])) if self.supervisor else None,
+            "limit": lambda: self.supervisor.limit(_cpu(request["cpu"])) if self.supervisor else None,
         }
-        actions[asked["do"]]()
-        self._tell(writer)
+        actions[request["do"]]()
+        self._send_state(writer)
 
-    def changed(self) -> None:
-        """Tell everybody, once for all that changes in one go."""
-        if not self._is_telling and self.keeper is not None:
-            self._is_telling = True
-            asyncio.get_running_loop().call_soon(self._tell_all)
+    def schedule_broadcast(self) -> None:
+        """Send the state to all clients, once for all changes of one event loop turn."""
+        if not self._is_broadcast_scheduled and self.supervisor is not None:
+            self._is_broadcast_scheduled = True
+            asyncio.get_running_loop().call_soon(self._broadcast)
 
-    def _tell_all(self) -> None:
-        self._is_telling = False
+    def _broadcast(self) -> None:
+        self._is_broadcast_scheduled = False
         for writer in list(self._clients):
-            self._tell(writer)
+            self._send_state(writer)
 
-    def _tell(self, writer: asyncio.StreamWriter) -> None:
-        assert self.keeper is not None
-        if writer.transport.get_write_buffer_size() > MOST_UNREAD:
+    def _send_state(self, writer: asyncio.StreamWriter) -> None:
+        assert self.supervisor is not None
+        if writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             writer.transport.abort()
             return
-        writer.write(wire.line(wire.state_json(self.keeper.state())))
+        writer.write(wire.line(wire.state_json(self.supervisor.state())))
 
     async def finish(self) -> None:
-        """Say the last word, and see it off."""
-        self._tell_all()
+        """Send the final state to all clients and close their connections."""
+        self._broadcast()
         for writer in list(self._clients):
             with contextlib.suppress(ConnectionError, TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -85,5 +85,5 @@ class Server:
             writer.close()
 
 
-def _cpu(told: Any) -> float | None:
-    return None if told is None else float(told)
+def _cpu(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -1,4 +1,4 @@
-"""Looking after a running app: what the kernel does not bound for us."""
+"""Polling of a running app's resources, for limits that the kernel does not enforce."""
 
 from __future__ import annotations
 
@@ -9,124 +9,124 @@ from typing import TYPE_CHECKING
 from moorage.runtime.shim import ports
 from moorage.runtime.shim.run import OUT_OF_MEMORY, Run
 from moorage.runtime.shim.storage import volume
-from moorage.runtime.shim.storage.reserve import Reserve
+from moorage.runtime.shim.storage.reserve import DiskReserve
 
 if TYPE_CHECKING:
-    from moorage.runtime.shim.supervisor import Keeper
+    from moorage.runtime.shim.supervisor import ReplicaSupervisor
 
-QUIET_S = 10.0
-LOOK_S = 2.0  # at memory and disk, where nobody else does
-SERVER_LOOK_S = 5.0  # at the disk of a server: the size of its files is bounded
-CLOSE_LOOK_S = 0.5  # for one that has used more than half of its memory, and while the disk is nearly full
-NO_ROOM = "the disk of this machine is nearly full"
-STARTING_LOOK_S = 0.2
+OOM_CHECK_INTERVAL_S = 10.0  # if only OOM kills have to be reported
+USAGE_CHECK_INTERVAL_S = 2.0  # of memory and disk that no kernel limit bounds
+SERVER_DISK_CHECK_INTERVAL_S = 5.0  # longer, because RLIMIT_FSIZE bounds a server's files
+CLOSE_CHECK_INTERVAL_S = 0.5  # above half of the memory limit, and while the machine's disk is nearly full
+LISTEN_CHECK_INTERVAL_S = 0.2
+MACHINE_DISK_FULL = "the disk of this machine is nearly full"
 MB = 2**20
-GRACE_S = 5.0
+RESTART_GRACE_S = 5.0
 
 
-class Watch:
-    """Watches one run."""
+class ResourceWatch:
+    """Polls one run."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: ReplicaSupervisor) -> None:
+        self._supervisor = supervisor
         self._oom_kills = 0
-        self._usual_pause = _usual_pause(keeper)
-        self._pause = self._usual_pause
-        self._is_ending = False
-        self._is_sealed = keeper.is_sealed  # It was started so.
+        self._usual_interval = _usual_interval(supervisor)
+        self._interval = self._usual_interval
+        self._is_restarting = False
+        self._is_read_only = supervisor.is_read_only  # as the run was started
 
     async def run(self, run: Run) -> None:
         while True:
-            await asyncio.sleep(self._next_pause())
+            await asyncio.sleep(LISTEN_CHECK_INTERVAL_S if self._polls_for_listener else self._interval)
             if run.verdict is not None:
                 return
-            self._pause = self._usual_pause
-            with contextlib.suppress(OSError):  # What is looked at may have ended; and nothing may stop the watching.
-                self._look_for_listener()
-                self._look_at_memory(run)
-                await self._look_at_disk(run)
-
-    def _next_pause(self) -> float:
-        return STARTING_LOOK_S if self._may_listen_soon else self._pause
+            self._interval = self._usual_interval
+            with contextlib.suppress(OSError):  # A process may exit while it is inspected; polling continues.
+                self._check_listener()
+                self._check_memory(run)
+                await self._check_disk(run)
 
     @property
-    def _may_listen_soon(self) -> bool:
-        """Whether nobody but us would notice that it listens: a door tells by itself."""
-        keeper = self._keeper
-        return not (keeper.spec.is_boxed or keeper.spec.is_once or keeper.is_listening)
+    def _polls_for_listener(self) -> bool:
+        """Whether only polling shows that the app listens: in a sandbox its `listen` call is intercepted."""
+        supervisor = self._supervisor
+        return not (supervisor.spec.is_boxed or supervisor.spec.is_once or supervisor.is_listening)
 
-    def _look_for_listener(self) -> None:
-        keeper = self._keeper
-        if self._may_listen_soon and ports.count(keeper.port, ports.LISTEN):
-            keeper.opened()
+    def _check_listener(self) -> None:
+        if self._polls_for_listener and ports.count(self._supervisor.port, ports.LISTEN):
+            self._supervisor.on_listening()
 
-    def _look_at_memory(self, run: Run) -> None:
-        keeper = self._keeper
-        if not keeper.counts_memory:
-            self._tell_oom_kills(run)
+    def _check_memory(self, run: Run) -> None:
+        supervisor = self._supervisor
+        if not supervisor.polls_memory:
+            self._report_oom_kills(run)
             return
-        most, held = keeper.spec.memory_mb * MB, keeper.memory_bytes()
-        if held > most // 2:
-            self._pause = CLOSE_LOOK_S
-        if held > most:
-            run.end(OUT_OF_MEMORY.format(keeper.spec.memory_mb))
+        limit, used = supervisor.spec.memory_mb * MB, supervisor.memory_bytes()
+        if used > limit // 2:
+            self._interval = CLOSE_CHECK_INTERVAL_S
+        if used > limit:
+            run.kill_for(OUT_OF_MEMORY.format(supervisor.spec.memory_mb))
 
-    def _tell_oom_kills(self, run: Run) -> None:
-        """Say that a process was killed of an app that goes on without it."""
+    def _report_oom_kills(self, run: Run) -> None:
+        """Log that the kernel killed a process of an app that continues without it."""
         kills = run.group.oom_kills()
         if kills > self._oom_kills:
             self._oom_kills = kills
-            self._keeper.say(f"one of its processes was ended: {OUT_OF_MEMORY.format(self._keeper.spec.memory_mb)}")
+            reason = OUT_OF_MEMORY.format(self._supervisor.spec.memory_mb)
+            self._supervisor.log(f"one of its processes was ended: {reason}")
 
-    async def _look_at_disk(self, run: Run) -> None:
-        disk, reserve = self._keeper.volume, self._keeper.reserve
-        if disk is None or reserve is None or self._is_ending:
+    async def _check_disk(self, run: Run) -> None:
+        disk, reserve = self._supervisor.volume, self._supervisor.reserve
+        if disk is None or reserve is None or self._is_restarting:
             return
         reserve.measure()
-        reserve.note(disk.used, disk.looked_at)
-        await disk.look(run.group.processes, drop=reserve.step)
-        reserve.note(disk.used, disk.looked_at)
+        reserve.add_sample(disk.used, disk.measured_at)
+        await disk.measure(run.group.processes, drop=reserve.step)
+        reserve.add_sample(disk.used, disk.measured_at)
         if reserve.is_near:
-            self._pause = CLOSE_LOOK_S
+            self._interval = CLOSE_CHECK_INTERVAL_S
         if reserve.is_counted:
-            reserve.look(run.group.processes())
-        if self._keeper.spec.is_server:
-            self._judge_server(run, disk, reserve)
-        elif run.kept is not None and self._keeper.is_sealed != self._is_sealed:
-            self._seal(run, run.kept.namespaces, self._keeper.is_sealed)
+            reserve.decide(run.group.processes())
+        if self._supervisor.spec.is_server:
+            self._check_server_disk(run, disk, reserve)
+        elif run.sandbox_fds is not None and self._supervisor.is_read_only != self._is_read_only:
+            self._set_read_only(run, run.sandbox_fds.namespaces, self._supervisor.is_read_only)
 
-    def _judge_server(self, run: Run, disk: volume.Volume, reserve: Reserve) -> None:
-        """End a server that fills the disk with temporary files; its data stays, so the same data ends it only once."""
-        if reserve.is_sprinting():
-            run.end(f"it wrote too much at once: {NO_ROOM}")
-        elif disk.is_full and not self._keeper.was_full:
-            run.end(f"its files took more than {self._keeper.spec.disk_mb * volume.SERVER_SHARE} MB of disk")
-        self._keeper.was_full = disk.is_full
+    def _check_server_disk(self, run: Run, disk: volume.Volume, reserve: DiskReserve) -> None:
+        """Kill a server that fills the disk with temporary files.
 
-    def _seal(self, run: Run, namespaces: tuple[int, int], on: bool) -> None:
-        code = volume.seal(namespaces, on, is_root=self._keeper.is_root)
-        why = self._keeper.why_sealed
-        if code == 0:
-            self._is_sealed = on
-            self._keeper.say(f"{why}: /data is read-only now" if on else "/data is writable again")
-        elif on:
-            self._end_for_disk(run, why)
-
-    def _end_for_disk(self, run: Run, why: str) -> None:
-        """End an app that holds files open for writing; it is started again with a disk that it can only read.
-
-        What it had deleted and still held open is free by then; if that is enough, it can write again.
+        A restart frees these but keeps its data, so a volume that stays full does not kill the server again.
         """
-        self._is_ending = True
-        run.verdict = why
-        self._keeper.say(f"{why}, and files are open for writing: it is started again")
+        if reserve.is_sprinting():
+            run.kill_for(f"it wrote too much at once: {MACHINE_DISK_FULL}")
+        elif disk.is_full and not self._supervisor.was_full:
+            run.kill_for(f"its files took more than {self._supervisor.spec.disk_mb * volume.SERVER_SHARE} MB of disk")
+        self._supervisor.was_full = disk.is_full
+
+    def _set_read_only(self, run: Run, namespaces: tuple[int, int], on: bool) -> None:
+        code = volume.set_read_only(namespaces, on, is_root=self._supervisor.is_root)
+        reason = self._supervisor.read_only_reason
+        if code == 0:
+            self._is_read_only = on
+            self._supervisor.log(f"{reason}: /data is read-only now" if on else "/data is writable again")
+        elif on:
+            self._restart_read_only(run, reason)
+
+    def _restart_read_only(self, run: Run, reason: str) -> None:
+        """Stop an app that has files open for writing; the supervisor restarts it with a read-only volume.
+
+        The exit frees deleted files that were still open; if that is enough, the volume becomes writable again.
+        """
+        self._is_restarting = True
+        run.verdict = reason
+        self._supervisor.log(f"{reason}, and files are open for writing: it is started again")
         run.terminate()
-        asyncio.get_running_loop().call_later(GRACE_S, run.kill)
+        asyncio.get_running_loop().call_later(RESTART_GRACE_S, run.kill)
 
 
-def _usual_pause(keeper: Keeper) -> float:
-    if keeper.counts_memory:
-        return LOOK_S
-    if keeper.volume is None:
-        return QUIET_S
-    return SERVER_LOOK_S if keeper.spec.is_server else LOOK_S
+def _usual_interval(supervisor: ReplicaSupervisor) -> float:
+    if supervisor.polls_memory:
+        return USAGE_CHECK_INTERVAL_S
+    if supervisor.volume is None:
+        return OOM_CHECK_INTERVAL_S
+    return SERVER_DISK_CHECK_INTERVAL_S if supervisor.spec.is_server else USAGE_CHECK_INTERVAL_S

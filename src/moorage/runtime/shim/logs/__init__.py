@@ -1,1 +1,1 @@
-"""Output of an app: read, and written to log files."""
+"""Output of an app: reading its pipes and writing its log files."""

@@ -1,8 +1,8 @@
-"""The log of one replica: what an app prints, line by line, in files that the control plane reads.
+"""Log files of one replica: the app's output lines, in files that the control process reads.
 
-A line of a file is `<ms> <o|e|s> <key> <text>`. Files are named `<first ms>-<key>.log`; their lines are in the order of
-time, and whoever reads one may rely on that. Nothing an app prints, and nothing the disk does, ends the shim: what
-cannot be kept is counted, and the log says how much it was and why.
+A line of a file is `<ms> <o|e|s> <key> <text>`. Files are named `<first ms>-<key>.log`; the lines of a file are always
+ordered by time. No output of an app and no disk error ends the shim: lines that cannot be stored are counted, and the
+log states how many were lost and why.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ NAME = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]+\.log")
 LINE_BYTES = 16 * 2**10
 CUT = b" [cut]"
 FILE_BYTES = 4 * 2**20
-FILE_MS = 6 * 3_600_000  # A quiet app fills no file for months, and its old lines are to go all the same.
+FILE_MS = 6 * 3_600_000  # A quiet app would fill a file only in months, but its old lines have to expire in time.
 KEPT_MS = 7 * 24 * 3_600_000
 KEPT_BYTES = 100 * 10**6
-PARTS = 10  # the files of a log that is kept up to a size of its own: so much less of it may be there after a cut
+PARTS = 10  # for a log with its own size limit: removing the oldest file removes a tenth of it
 PIECE = 64 * 2**10
-UNFINISHED_MS = 900  # A prompt without an end of line is shown after about a second.
+UNFINISHED_MS = 900  # A prompt without a line end is written after about a second.
 RETRY_MS = 1_000
-SMALL_STEP_MS = 5_000  # A clock that is set back by less just seems to stand still.
+SMALL_STEP_MS = 5_000  # After a smaller step back of the clock, lines get the last time again.
 FLOOD_BYTES_S = 5 * 10**6
-BURST_BYTES = 4 * FLOOD_BYTES_S  # What prints much for a few seconds, such as a start, loses nothing.
+BURST_BYTES = 4 * FLOOD_BYTES_S  # A burst of a few seconds, such as at a start, loses no lines.
 FLOODED = f"the app prints more than {FLOOD_BYTES_S // 10**6} MB a second"
 
 _CONTROLS = bytes({*range(32), 127} - {*b"\t\n"})
-# Colours stay; whatever else a terminal would obey goes, with all that belongs to it.
+# Colours stay; all other escape sequences are removed with their parameters.
 _ESCAPES = re.compile(
     rb"\x1b(?!\[[0-9;:]*m)(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))?|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]"
 )
@@ -45,18 +45,18 @@ _WIDE_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")
 
 
 def clean(data: bytes) -> bytes:
-    """Return whole lines as they may be shown: UTF-8, without control characters other than tabs and colours."""
+    """Make whole lines safe to show: UTF-8, without control characters other than tabs and colours."""
     if b"\r" in data:
-        # A progress bar overwrites its line; what stood there last is what a reader would have seen.
+        # A progress bar overwrites its line: keep the text after the last carriage return.
         data = b"\n".join(line.rstrip(b"\r").rpartition(b"\r")[2] for line in data.split(b"\n"))
     if not data.isascii():
         data = _WIDE_CONTROLS.sub(b"", data.decode("utf-8", "replace").encode())
-    # To delete and compare is ten times as quick as the pattern, and most lines have nothing to take out.
+    # `translate` is ten times as fast as the pattern, and most lines have no control characters.
     return data if len(data.translate(None, _CONTROLS)) == len(data) else _ESCAPES.sub(b"", data)
 
 
 def cut_lines(data: bytes) -> bytes:
-    """Shorten the lines that are too long."""
+    """Cut lines to LINE_BYTES."""
     if len(data) <= LINE_BYTES:
         return data
     lines = data.split(b"\n")
@@ -77,16 +77,16 @@ def trim(
     kept_bytes: int = KEPT_BYTES,
     kept_ms: int = FILE_MS + KEPT_MS,
 ) -> int:
-    """Remove the files that were begun too long ago, and the oldest while all are too large; return the bytes freed.
+    """Remove old log files, then the oldest ones until all fit into `kept_bytes`; return the bytes freed.
 
-    Without `now_ms` no file is too old.
+    A file is old if it was begun more than `kept_ms` ago; without `now_ms` none is.
     """
     with os.scandir(folder) as entries:
-        found = sorted((each for each in entries if NAME.fullmatch(each.name)), key=lambda each: each.name)
+        files = sorted((file for file in entries if NAME.fullmatch(file.name)), key=lambda file: file.name)
     sizes = {}
-    for each in found:
+    for file in files:
         with contextlib.suppress(FileNotFoundError):
-            sizes[each.path] = (int(each.name[:13]), each.stat(follow_symlinks=False).st_size)
+            sizes[file.path] = (int(file.name[:13]), file.stat(follow_symlinks=False).st_size)
     total = room + sum(size for _, size in sizes.values())
     freed = 0
     for path, (first, size) in sizes.items():
@@ -98,31 +98,31 @@ def trim(
 
 
 def trim_each(folder: Path, now_ms: int) -> None:
-    """Trim the folders of logs below a folder. A log of which nothing is written any more is trimmed here alone."""
+    """Trim the log folders below a folder. Logs without a writer are trimmed only by this."""
     with contextlib.suppress(FileNotFoundError):
-        for each in sorted(folder.iterdir()):
+        for log_folder in sorted(folder.iterdir()):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                trim(each, now_ms)
+                trim(log_folder, now_ms)
 
 
-class _Printed:
-    """What one stream has printed: puts lines together, and says when it is too much."""
+class _StreamBuffer:
+    """Assembles the lines of one stream, and applies the flood limit to it."""
 
-    def __init__(self, letter: bytes, longest: int) -> None:
+    def __init__(self, letter: bytes, longest_secret: int) -> None:
         self.letter = letter
-        self.rest = b""
+        self.rest = b""  # the unfinished line
         self.rest_ms = 0
-        self.most = LINE_BYTES + longest
+        self.max_rest = LINE_BYTES + longest_secret
         self.is_skipping = False  # the rest of a line that was cut
         self.is_flooding = False
         self.room = float(BURST_BYTES)
         self.room_ms = 0
 
     def take(self, data: bytes, now_ms: int) -> bytes:
-        """Add what was printed, and return the lines that have ended with it."""
+        """Add output and return the lines that it completes."""
         if self.is_skipping:
-            _, ended, data = data.partition(b"\n")
-            if not ended:
+            _, line_end, data = data.partition(b"\n")
+            if not line_end:
                 return b""
             self.is_skipping = False
         if not self.rest:
@@ -132,12 +132,12 @@ class _Printed:
         self.rest = data[end:]
         if end:
             self.rest_ms = now_ms
-        if len(self.rest) > self.most and b"\r" in self.rest[:-1]:
+        if len(self.rest) > self.max_rest and b"\r" in self.rest[:-1]:
             self.rest = self.rest[self.rest.rindex(b"\r", 0, -1) + 1 :]
         return data[:end]
 
     def fits(self, size: int, now_ms: int) -> bool:
-        """Tell whether so much more may be written. After a flood, it may when a second's worth is free again."""
+        """Token bucket: whether `size` bytes may be written. A flood ends when the bucket holds one second's worth."""
         self.room = min(self.room + FLOOD_BYTES_S * max(0, now_ms - self.room_ms) / 1000, BURST_BYTES)
         self.room_ms = now_ms
         self.is_flooding = self.room < (FLOOD_BYTES_S if self.is_flooding else 0)
@@ -147,14 +147,14 @@ class _Printed:
 
 
 class _Files:
-    """The files of one replica: one that grows, then the next."""
+    """Writes the log files of one replica and begins a new one when the current is full or old."""
 
     def __init__(self, folder: Path, key: str, kept_bytes: int = 0) -> None:
         self._folder = folder
         self._key = key
         self._kept_bytes = kept_bytes
         self._file_bytes = min(kept_bytes // PARTS, FILE_BYTES) if kept_bytes else FILE_BYTES
-        self._own: list[tuple[Path, int, int]] = []  # of a log with a size of its own: file, first moment, size
+        self._own: list[tuple[Path, int, int]] = []  # for a log with its own size limit: path, first ms, size
         self._cut_bytes = 0
         self._fd = -1
         self._first_ms = 0
@@ -164,7 +164,7 @@ class _Files:
         self.why = ""
 
     def ready(self, size: int, now_ms: int) -> int | None:
-        """See to it that there is a file with room, and return the time of the next line; None where there is none."""
+        """Ensure an open file with room for `size` bytes; return the next line's time, None on a disk error."""
         if self.why and 0 <= self._retry_ms - now_ms <= RETRY_MS:
             return None
         if 0 < self.last_ms - now_ms < SMALL_STEP_MS:
@@ -179,7 +179,7 @@ class _Files:
         return now_ms
 
     def put(self, data: bytes) -> int:
-        """Write lines, and return how many bytes of them are stored: always whole lines."""
+        """Write lines and return the number of bytes stored, which are always whole lines."""
         done = 0
         try:
             while done < len(data):
@@ -202,7 +202,7 @@ class _Files:
 
     def _is_over(self, size: int, now_ms: int) -> bool:
         is_full = self._size + size > self._file_bytes or now_ms - self._first_ms > FILE_MS
-        # Set back, the clock begins a file of its own; and a file can be trimmed away while it is still written to.
+        # A clock that was set back needs a new file, to keep lines ordered; and trimming may have unlinked the file.
         return is_full or now_ms < self.last_ms or os.fstat(self._fd).st_nlink == 0
 
     def _begin(self, now_ms: int) -> int:
@@ -211,7 +211,7 @@ class _Files:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._folder.chmod(0o750)
         if not self._kept_bytes:
-            # By size only: a clock that was set forward must not remove young files. Retention jobs trim by age.
+            # By size only: after a clock jump forward, trimming by age would remove recent files. Retention jobs do it.
             trim(self._folder, None, room=FILE_BYTES)
         while True:
             path = self._folder / f"{now_ms:013d}-{self._key}.log"
@@ -227,7 +227,7 @@ class _Files:
         return now_ms
 
     def _cut(self, new: Path, now_ms: int) -> None:
-        """Let go of the oldest files of a log that is to stay within its own size, and say so where they stood."""
+        """Remove the oldest files of a log with its own size limit, and put a notice in their place."""
         if self._own:
             self._own[-1] = (*self._own[-1][:2], self._size)
         self._own.append((new, now_ms, 0))
@@ -237,14 +237,12 @@ class _Files:
             path.unlink(missing_ok=True)
             self._cut_bytes += size
         if self._cut_bytes > before:
-            gone, kept = self._cut_bytes / 10**6, self._kept_bytes / 10**6
-            text = (
-                f"the log is cut here: {gone:.1f} MB before this are gone, since only the newest {kept:g} MB are kept"
-            )
-            self._mark(b"%013d s %s %s\n" % (self._own[0][1], self._key.encode(), text.encode()))
+            cut, kept = self._cut_bytes / 10**6, self._kept_bytes / 10**6
+            text = f"the log is cut here: {cut:.1f} MB before this are gone, since only the newest {kept:g} MB are kept"
+            self._write_notice(b"%013d s %s %s\n" % (self._own[0][1], self._key.encode(), text.encode()))
 
-    def _mark(self, line: bytes) -> None:
-        """Write a line that stands before all others: in a file that by its name is the first."""
+    def _write_notice(self, line: bytes) -> None:
+        """Write a line before all others: in a file whose name sorts first."""
         first = self._folder / f"{0:013d}-{self._key}.log"
         new = first.with_suffix(".new")
         new.write_bytes(line)
@@ -257,10 +255,10 @@ class _Files:
 
 
 class LogFile:
-    """Takes what a replica prints, and what the platform says about it; never raises for the disk.
+    """Stores a replica's output and the platform's messages about it; never raises on disk errors.
 
-    `flush` is to be called every second or so. Values of secrets are masked, wherever a piece ends. With `kept_bytes`
-    the log has a folder of its own, in which only the newest so many bytes are kept.
+    Call `flush` about every second. Secret values are masked, also those split over several writes. With `kept_bytes`
+    the log has its own folder, and only its newest `kept_bytes` are kept.
     """
 
     def __init__(
@@ -273,42 +271,42 @@ class LogFile:
         kept_bytes: int = 0,
     ) -> None:
         values = list(hidden)
-        # Control characters are taken out before secrets are looked for: they would hide them.
+        # Control characters are removed before masking, because they could hide a secret: mask cleaned values too.
         cleaned = [clean(value.encode()).decode() for value in values]
         self._mask = Masker([*values, *cleaned])
         self._files = _Files(folder, key, kept_bytes)
         self._now = now
         self._key = key.encode()
-        self._printed = {name: _Printed(letter, self._mask.longest) for name, letter in LETTERS.items()}
+        self._buffers = {name: _StreamBuffer(letter, self._mask.longest) for name, letter in LETTERS.items()}
         self._lost: dict[str, int] = {}
         self._is_closed = False
 
     def write(self, stream: Stream, data: bytes) -> None:
-        """Take what was printed, in any pieces. What the platform says is always whole lines."""
+        """Store output, in pieces of any size; a "system" message is always a whole line."""
         if self._is_closed:
             return
         if stream == "system" and not data.endswith(b"\n"):
             data += b"\n"
         for start in range(0, len(data), PIECE):
-            self._take(self._printed[stream], data[start : start + PIECE])
+            self._write_piece(self._buffers[stream], data[start : start + PIECE])
 
     def flush(self) -> None:
-        """Write lines that have not ended for a while, and how many were lost."""
+        """Write unfinished lines that are older than UNFINISHED_MS, and the number of lost lines."""
         now_ms = self._now_ms()
-        for printed in self._printed.values():
-            if printed.rest and now_ms - printed.rest_ms >= UNFINISHED_MS:
-                self._show_rest(printed)
-        if self._lost and not any(each.is_flooding and not each.fits(0, now_ms) for each in self._printed.values()):
+        for buffer in self._buffers.values():
+            if buffer.rest and now_ms - buffer.rest_ms >= UNFINISHED_MS:
+                self._write_rest(buffer)
+        if self._lost and not any(each.is_flooding and not each.fits(0, now_ms) for each in self._buffers.values()):
             self._add(b"s", b"")
 
     def close(self) -> None:
-        """Write all that is left. Safe to repeat."""
+        """Write everything that is buffered. Safe to repeat."""
         if self._is_closed:
             return
         self._is_closed = True
-        for printed in self._printed.values():
-            if printed.rest:
-                self._add(printed.letter, self._safe(clean(printed.rest)) + b"\n")
+        for buffer in self._buffers.values():
+            if buffer.rest:
+                self._add(buffer.letter, self._mask_cut_line(clean(buffer.rest)) + b"\n")
         if self._lost:
             self._add(b"s", b"")
         self._files.close()
@@ -316,45 +314,45 @@ class LogFile:
     def _now_ms(self) -> int:
         return int(self._now() * 1000)
 
-    def _take(self, printed: _Printed, data: bytes) -> None:
+    def _write_piece(self, buffer: _StreamBuffer, data: bytes) -> None:
         now_ms = self._now_ms()
-        whole = printed.take(data, now_ms)
+        whole = buffer.take(data, now_ms)
         if whole:
             lines = whole.count(b"\n")
-            # Empty lines take room too: each is written with its time and its replica.
-            if printed.letter == b"s" or printed.fits(len(whole) + lines * len(self._head(b"o", now_ms)), now_ms):
-                self._add(printed.letter, self._mask.lines(clean(whole)))
+            # The prefix of each line counts too: empty lines take room on disk.
+            if buffer.letter == b"s" or buffer.fits(len(whole) + lines * len(self._head(b"o", now_ms)), now_ms):
+                self._add(buffer.letter, self._mask.lines(clean(whole)))
             else:
                 self._lose(lines, FLOODED)
-        if len(printed.rest) > printed.most:
-            self._cut_rest(printed, now_ms)
+        if len(buffer.rest) > buffer.max_rest:
+            self._cut_rest(buffer, now_ms)
 
-    def _cut_rest(self, printed: _Printed, now_ms: int) -> None:
-        """Write the beginning of a line that is too long already, and pass over the rest of it."""
-        text, printed.rest, printed.is_skipping = printed.rest, b"", True
-        if printed.fits(LINE_BYTES, now_ms):
-            self._add(printed.letter, _cut(self._safe(clean(text))) + b"\n")
+    def _cut_rest(self, buffer: _StreamBuffer, now_ms: int) -> None:
+        """Write the beginning of an unfinished line that is already too long, and skip the rest of it."""
+        text, buffer.rest, buffer.is_skipping = buffer.rest, b"", True
+        if buffer.fits(LINE_BYTES, now_ms):
+            self._add(buffer.letter, _cut(self._mask_cut_line(clean(text))) + b"\n")
         else:
             self._lose(1, FLOODED)
 
-    def _show_rest(self, printed: _Printed) -> None:
-        """Write what there is of a line, but for an end that may be the beginning of a secret or of a character."""
-        text = printed.rest
+    def _write_rest(self, buffer: _StreamBuffer) -> None:
+        """Write an unfinished line, except for an end that may begin a secret or a UTF-8 character."""
+        text = buffer.rest
         whole = len(text) - _unfinished(text)
-        shown = clean(text[:whole])
-        end = self._mask.safe_end(shown)
-        printed.rest = shown[end:] + text[whole:]
+        cleaned = clean(text[:whole])
+        end = self._mask.safe_end(cleaned)
+        buffer.rest = cleaned[end:] + text[whole:]
         if end:
-            self._add(printed.letter, self._mask.lines(shown[:end]) + b"\n")
+            self._add(buffer.letter, self._mask.lines(cleaned[:end]) + b"\n")
 
-    def _safe(self, text: bytes) -> bytes:
-        """Mask a line that breaks off, where it may break off within a secret."""
+    def _mask_cut_line(self, text: bytes) -> bytes:
+        """Mask a line that may end within a secret."""
         end = self._mask.safe_end(text)
-        begun = text[end:]
-        return self._mask.lines(text[:end]) + (MASK.encode() if len(begun) >= SHORTEST_SECRET else begun)
+        tail = text[end:]
+        return self._mask.lines(text[:end]) + (MASK.encode() if len(tail) >= SHORTEST_SECRET else tail)
 
     def _add(self, letter: bytes, lines: bytes) -> None:
-        """Write lines that are fit to be kept; before them, what has been lost."""
+        """Write cleaned and masked lines, after a notice about lost ones."""
         lines = cut_lines(lines)
         count = lines.count(b"\n")
         now_ms = self._files.ready(len(lines) + count * len(self._head(letter, 0)), self._now_ms())
@@ -384,7 +382,7 @@ class LogFile:
 
 
 def _unfinished(text: bytes) -> int:
-    """Return how many bytes at the end of a text are the beginning of a character."""
+    """Return the number of bytes of an incomplete UTF-8 character at the end of a text."""
     for back, byte in enumerate(reversed(text[-3:]), start=1):
         if byte >= 0xC0:
             return back if back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4) else 0

@@ -1,4 +1,4 @@
-"""What an app prints, read as it comes. One that prints without end costs the shim little, and only itself time."""
+"""Reader of an app's output pipes, with a rate limit: a flood blocks the app, not the shim."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ from collections.abc import Callable
 
 from moorage.runtime.shim.logs.logfile import Stream
 
-Print = Callable[[Stream, bytes], None]
+OutputHandler = Callable[[Stream, bytes], None]
 
-CHUNK = 65536
-MOST_PER_TURN = 8  # chunks: about 25 MB/s at most, which takes a few percent of a processor.
-PAUSE_S = 0.02
-MOST_AT_END = 64  # chunks: what a pipe can hold at most
+CHUNK_BYTES = 65536
+MAX_CHUNKS_PER_PERIOD = 8  # at most about 25 MB/s, which takes a few percent of a CPU
+PERIOD_S = 0.02
+MAX_CHUNKS_AT_EXIT = 64  # the capacity of a pipe
 
 
-class Output:
-    """One stream of an app. The pipe becomes its own."""
+class OutputReader:
+    """Reads one output stream of an app. Owns the pipe."""
 
-    def __init__(self, pipe: int, stream: Stream, print_: Print) -> None:
+    def __init__(self, pipe: int, stream: Stream, on_output: OutputHandler) -> None:
         self._pipe = pipe
         self._stream = stream
-        self._print = print_
+        self._on_output = on_output
         self._loop = asyncio.get_running_loop()
-        self._read_in_turn = 0
+        self._chunks_in_period = 0
         os.set_blocking(pipe, False)
         self._loop.add_reader(pipe, self._ready)
 
     def finish(self) -> None:
-        """Take what is left, and close the pipe."""
+        """Read the rest and close the pipe."""
         if self._pipe < 0:
             return
         self._loop.remove_reader(self._pipe)
-        for _ in range(MOST_AT_END):
-            if not self._copy():
+        for _ in range(MAX_CHUNKS_AT_EXIT):
+            if not self._read_chunk():
                 break
         self._close()
 
     def _ready(self) -> None:
-        if self._copy() == 0:
+        if self._read_chunk() == 0:
             self._close()
             return
-        self._read_in_turn += 1
-        if self._read_in_turn == 1:
-            self._loop.call_later(PAUSE_S, self._resume)
-        if self._read_in_turn >= MOST_PER_TURN:
+        self._chunks_in_period += 1
+        if self._chunks_in_period == 1:
+            self._loop.call_later(PERIOD_S, self._begin_period)
+        if self._chunks_in_period >= MAX_CHUNKS_PER_PERIOD:
             self._loop.remove_reader(self._pipe)
 
-    def _resume(self) -> None:
-        is_paused = self._read_in_turn >= MOST_PER_TURN
-        self._read_in_turn = 0
+    def _begin_period(self) -> None:
+        is_paused = self._chunks_in_period >= MAX_CHUNKS_PER_PERIOD
+        self._chunks_in_period = 0
         if is_paused and self._pipe >= 0:
             self._loop.add_reader(self._pipe, self._ready)
 
-    def _copy(self) -> int | None:
-        """Pass on what is there, and return how much; 0 when nobody can print any more, None where nothing is there."""
+    def _read_chunk(self) -> int | None:
+        """Read a chunk and return its size; 0 at end of file, None if the pipe is empty."""
         try:
-            data = os.read(self._pipe, CHUNK)
+            data = os.read(self._pipe, CHUNK_BYTES)
         except BlockingIOError:
             return None
         if data:
-            self._print(self._stream, data)
+            self._on_output(self._stream, data)
         return len(data)
 
     def _close(self) -> None:

@@ -1,9 +1,8 @@
-"""The proxy of a public database: every connection from another machine passes it on the way to the server.
+"""TCP proxy of a public database, for all connections from other machines.
 
 The server itself listens on loopback, where apps of the platform connect to it directly. The proxy listens at the same
-port on all other addresses. It admits connections by source address, so that one address cannot take all of them; it
-closes those that stay silent; and it forwards only clients that ask for TLS. What follows is encrypted between client
-and server, and passes through unread.
+port on all other addresses. It limits connections per source address, closes clients that send nothing, and forwards
+only clients that request TLS. TLS is between client and server: the proxy forwards the encrypted bytes.
 """
 
 from __future__ import annotations
@@ -18,53 +17,53 @@ from typing import Final, cast
 from moorage.core.kit.process import open_many
 from moorage.runtime.shim.proxy.wire import TOO_MANY, TOO_MANY_OF_ADDRESS, WIRES, Verdict, Wire
 
-SILENT_S = 5.0  # for the first request; a client answers within one round trip
-ANSWER_S = 30.0  # for the server to agree to TLS; one that starts again may take long
-LEAVE_S = 5.0  # for the server to close a connection whose client has left; one in a long query does not read
+FIRST_REQUEST_TIMEOUT_S = 5.0  # a client sends its first request within one round trip
+TLS_ANSWER_TIMEOUT_S = 30.0  # for the server's answer to the TLS request; a restarting server may take long
+SERVER_CLOSE_TIMEOUT_S = 5.0  # after the client disconnected; a server in a long query does not read its socket
 BACKLOG = 511
 BUFFER_BYTES = 256 * 1024
-MOST_FIRST_BYTES = 4096
-USER_TIMEOUT_MS = 60_000  # A client that acknowledges nothing for so long is gone.
+MAX_FIRST_BYTES = 4096
+USER_TIMEOUT_MS = 60_000  # A client that acknowledges no data for this long is disconnected.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 6))
 
 
 class DatabaseProxy:
-    """Forwards connections at `listener` to `target`; at most nine tenths of `most`, and three quarters per address.
+    """Forwards connections at `listener` to `target`: at most 9/10 of `max_connections`, and 3/4 per address.
 
-    The rest stays for apps on this machine, and for clients at other addresses. Connections from loopback are neither
+    The rest is for apps on this machine, and for clients at other addresses. Connections from loopback are neither
     counted nor required to use TLS: they could reach the server directly.
 
-    A server counts a connection until it has noticed that the client left. Connections to the server are therefore
-    counted by themselves, until the server has closed them, and a client waits while there are too many.
+    A server counts a connection until it has detected that the client disconnected. Connections to the server
+    therefore have their own semaphore, released when the server closes; a client waits while there are too many.
     """
 
-    def __init__(self, listener: socket.socket, target: tuple[str, int], protocol: str, most: int) -> None:
+    def __init__(self, listener: socket.socket, target: tuple[str, int], protocol: str, max_connections: int) -> None:
         self.target: Final = target
         self.wire: Final[Wire] = WIRES[protocol]
         self._listener = listener
-        self._most = max(1, most - most // 10)
-        self._most_per_address = max(1, most * 3 // 4)
+        self._max_clients = max(1, max_connections - max_connections // 10)
+        self._max_per_address = max(1, max_connections * 3 // 4)
         self._admitted: set[_Client] = set()
         self._by_address: Counter[str] = Counter()
-        self._silent: dict[_Client, None] = {}  # in the order in which they came
+        self._silent: dict[_Client, None] = {}  # clients that sent no request yet, oldest first
         self._server: asyncio.Server | None = None
         self._clients: set[_Client] = set()
-        self.places: Final = asyncio.Semaphore(self._most)  # connections to the server, of clients that count
+        self.server_slots: Final = asyncio.Semaphore(self._max_clients)  # connections to the server, without loopback's
 
     async def open(self) -> None:
         open_many()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Client(self), sock=self._listener, backlog=BACKLOG)
 
-    def shut(self) -> None:
-        """Take no more connections; those that are open stay. Safe to repeat."""
+    def stop_accepting(self) -> None:
+        """Accept no more connections; open ones continue. Safe to repeat."""
         if self._server is not None:
             self._server.close()
         self._listener.close()
 
     def close(self) -> None:
-        """Take no more connections, and end those that are open."""
-        self.shut()
+        """Accept no more connections, and abort the open ones."""
+        self.stop_accepting()
         for client in list(self._clients):
             client.abort()
 
@@ -73,11 +72,11 @@ class DatabaseProxy:
         return len(self._clients)
 
     def admit(self, client: _Client) -> str | None:
-        """Count a new client in; return why it is refused otherwise. A silent one makes room for a new one."""
+        """Admit a new client, or return the reason to refuse it. The oldest silent client makes room for it."""
         address = client.address
-        if self._by_address[address] >= self._most_per_address and not self._evict(address):
+        if self._by_address[address] >= self._max_per_address and not self._evict(address):
             return TOO_MANY_OF_ADDRESS
-        if len(self._admitted) >= self._most and not self._evict(None):
+        if len(self._admitted) >= self._max_clients and not self._evict(None):
             return TOO_MANY
         self._admitted.add(client)
         self._by_address[address] += 1
@@ -92,14 +91,14 @@ class DatabaseProxy:
         self.release(oldest)
         return True
 
-    def heard(self, client: _Client) -> None:
-        """Take note that a client has asked for TLS: from now on the server's own time limit ends it."""
+    def mark_active(self, client: _Client) -> None:
+        """Stop evicting a client that requested TLS: the server's own login timeout applies to it now."""
         self._silent.pop(client, None)
 
-    def begun(self, client: _Client) -> None:
+    def add(self, client: _Client) -> None:
         self._clients.add(client)
 
-    def ended(self, client: _Client) -> None:
+    def remove(self, client: _Client) -> None:
         self._clients.discard(client)
         self.release(client)
 
@@ -114,7 +113,7 @@ class DatabaseProxy:
 
 
 class _Leg(asyncio.Protocol):
-    """One end of a forwarded connection. What one end cannot take yet is not read from the other."""
+    """One end of a forwarded connection. While its write buffer is full, the other end is not read."""
 
     transport: asyncio.Transport | None = None
     peer: _Leg | None = None
@@ -141,10 +140,10 @@ class _Leg(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
         if self.peer is not None:
-            self.peer.leave()
+            self.peer.close()
 
-    def leave(self) -> None:
-        """Close this end once it has taken what is on its way to it. Safe to repeat."""
+    def close(self) -> None:
+        """Close this end after its write buffer is sent. Safe to repeat."""
         if self.transport is not None:
             self.transport.close()
 
@@ -157,80 +156,81 @@ class _Client(_Leg):
         self._first = b""
         self._is_local = False
         self._is_forwarded = False
-        self.awaits_agreement = False
+        self.awaits_tls_answer = False
         self._timer: asyncio.TimerHandle | None = None
-        self._reaching: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._proxy.begun(self)
+        self._proxy.add(self)
         self.address = (transport.get_extra_info("peername") or ("",))[0]
         self._is_local = bool(self.address) and ip_address(self.address).is_loopback
         _keep_alive(transport.get_extra_info("socket"))
         if self._is_local:
             self._forward(b"")
             return
-        if why := self._proxy.admit(self):
-            self._refuse(self._wire.refuse_too_many(why))
+        if reason := self._proxy.admit(self):
+            self._refuse(self._wire.refuse_too_many(reason))
             return
-        self._set_timer(SILENT_S)
+        self._set_timer(FIRST_REQUEST_TIMEOUT_S)
         if self._wire.server_speaks_first:
-            self._reach()
+            self._connect_server()
 
     def data_received(self, data: bytes) -> None:
         if self._is_forwarded:
-            if self.peer is None or self.peer.transport is None:  # It is being connected.
+            if self.peer is None or self.peer.transport is None:  # The connection to the server is not open yet.
                 self._first += data
             else:
                 self.peer.transport.write(data)
             return
         self._first += data
-        self._judge()
+        self._handle_first()
 
-    def _judge(self) -> None:
+    def _handle_first(self) -> None:
         match self._wire.judge(self._first):
             case Verdict.TLS:
-                self.awaits_agreement = True
-                self._forward(self._take())
+                self.awaits_tls_answer = True
+                self._forward(self._take_first())
             case Verdict.FORWARD:
-                self._forward(self._take())
+                self._forward(self._take_first())
             case Verdict.DECLINE:
                 self._first = self._first[self._wire.request_bytes :]
                 self._write(self._wire.decline())
-                self._judge()
+                self._handle_first()
             case Verdict.NO_TLS:
                 self._refuse(self._wire.refuse_no_tls())
             case Verdict.INVALID:
                 self.abort()
-            case Verdict.WAIT if len(self._first) > MOST_FIRST_BYTES:
+            case Verdict.WAIT if len(self._first) > MAX_FIRST_BYTES:
                 self.abort()
 
-    def _take(self) -> bytes:
-        taken, self._first = self._first, b""
-        return taken
+    def _take_first(self) -> bytes:
+        first, self._first = self._first, b""
+        return first
 
     def _forward(self, data: bytes) -> None:
-        """Forward what was read so far, and everything from now on."""
-        self._proxy.heard(self)
+        """Forward `data` and everything that follows."""
+        self._proxy.mark_active(self)
         self._is_forwarded = True
-        self._set_timer(ANSWER_S if self.awaits_agreement and not self._wire.server_speaks_first else None)
+        has_deadline = self.awaits_tls_answer and not self._wire.server_speaks_first
+        self._set_timer(TLS_ANSWER_TIMEOUT_S if has_deadline else None)
         if self.peer is not None and self.peer.transport is not None:
             self.peer.transport.write(data)
             return
         self._first = data
-        if self._reaching is None:
-            self._reach()
+        if self._connecting is None:
+            self._connect_server()
 
-    def _reach(self) -> None:
+    def _connect_server(self) -> None:
         assert self.transport is not None
         if not self._wire.server_speaks_first or self._is_forwarded:
-            self.transport.pause_reading()  # Nothing is read that could not be passed on.
-        self._reaching = asyncio.get_running_loop().create_task(self._connect())
+            self.transport.pause_reading()  # until the data can be forwarded
+        self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:
         if not self._is_local:
-            await self._proxy.places.acquire()
-        server = _Server(self, None if self._is_local else self._proxy.places)
+            await self._proxy.server_slots.acquire()
+        server = _Server(self, None if self._is_local else self._proxy.server_slots)
         try:
             await asyncio.get_running_loop().create_connection(lambda: server, *self._proxy.target)
         except OSError:
@@ -238,16 +238,16 @@ class _Client(_Leg):
             return
         finally:
             if server.transport is None:
-                server.give_back()
+                server.release_slot()
         if self.transport is None or self.transport.is_closing():
-            server.leave()
+            server.close()
             return
         if self._is_forwarded and server.transport is not None:
-            server.transport.write(self._take())
+            server.transport.write(self._take_first())
         self.transport.resume_reading()
 
-    def agreed(self) -> None:
-        self.awaits_agreement = False
+    def on_tls_accepted(self) -> None:
+        self.awaits_tls_answer = False
         self._set_timer(None)
 
     def _write(self, data: bytes) -> None:
@@ -255,15 +255,14 @@ class _Client(_Leg):
             self.transport.write(data)
 
     def _refuse(self, answer: bytes) -> None:
-        """Answer with an error and close."""
         self._is_forwarded = True
         self._first = b""
         self._proxy.release(self)
         self._set_timer(None)
-        if self._reaching is not None:
-            self._reaching.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
         if self.peer is not None:
-            self.peer.leave()
+            self.peer.close()
         self.peer = None
         self._write(answer)
         if self.transport is not None:
@@ -280,18 +279,18 @@ class _Client(_Leg):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._set_timer(None)
-        self._proxy.ended(self)
-        if self._reaching is not None:
-            self._reaching.cancel()
+        self._proxy.remove(self)
+        if self._connecting is not None:
+            self._connecting.cancel()
         super().connection_lost(error)
 
 
 class _Server(_Leg):
-    """The end towards the database server."""
+    """The connection to the database server."""
 
-    def __init__(self, client: _Client, places: asyncio.Semaphore | None) -> None:
+    def __init__(self, client: _Client, slots: asyncio.Semaphore | None) -> None:
         self.peer: _Client = client
-        self._places = places
+        self._slots = slots
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -299,32 +298,32 @@ class _Server(_Leg):
         self.peer.peer = self
 
     def data_received(self, data: bytes) -> None:
-        if self.peer.awaits_agreement:
+        if self.peer.awaits_tls_answer:
             if not self.peer._wire.is_agreed(data):
-                self.peer.abort()  # A client that prefers TLS would go on without.
+                self.peer.abort()  # A client with TLS preferred but not required would continue without it.
                 return
-            self.peer.agreed()
+            self.peer.on_tls_accepted()
         if self.peer.transport is not None:
             self.peer.transport.write(data)
 
-    def leave(self) -> None:
-        """Tell the server that the client has left, and wait for the server to close, for some seconds."""
+    def close(self) -> None:
+        """Send end of file to the server and wait for it to close the connection, for some seconds."""
         if self.transport is None or self._timer is not None:
             return
-        self._timer = asyncio.get_running_loop().call_later(LEAVE_S, self.transport.abort)
+        self._timer = asyncio.get_running_loop().call_later(SERVER_CLOSE_TIMEOUT_S, self.transport.abort)
         self.transport.resume_reading()
         self.transport.write_eof()
 
-    def give_back(self) -> None:
+    def release_slot(self) -> None:
         """Let another client connect to the server. Safe to repeat."""
-        if self._places is not None:
-            self._places.release()
-        self._places = None
+        if self._slots is not None:
+            self._slots.release()
+        self._slots = None
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self.give_back()
+        self.release_slot()
         super().connection_lost(error)
 
 

@@ -1,7 +1,7 @@
-"""What the proxy of a public database reads and writes of each protocol: only what comes before TLS.
+"""Protocol messages before TLS, which the proxy of a public database reads and writes.
 
-A client asks for TLS before it sends anything secret. PostgreSQL clients speak first; MySQL clients answer the server's
-handshake packet.
+A client requests TLS before it sends any secret. PostgreSQL clients send the first message; MySQL clients answer the
+server's handshake packet.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ TOO_MANY_OF_ADDRESS = "too many connections to this database from your address"
 
 
 class Verdict(Enum):
-    """What to do with the first bytes of a client."""
+    """How to handle the first bytes of a client."""
 
-    WAIT = "wait"  # There are too few bytes to tell.
-    TLS = "tls"  # The client asks for TLS: forward, and require the server to agree.
-    FORWARD = "forward"  # Forward as it is: TLS from the first byte, or a request that carries no session.
+    WAIT = "wait"  # The message is incomplete.
+    TLS = "tls"  # A TLS request: forward it, and require the server to accept.
+    FORWARD = "forward"  # Forward unchanged: TLS from the first byte, or a request without a session.
     DECLINE = "decline"  # Decline an optional feature; the client's next request decides.
-    NO_TLS = "no_tls"  # The client logs in without TLS.
-    INVALID = "invalid"  # It is not this protocol.
+    NO_TLS = "no_tls"  # A login without TLS.
+    INVALID = "invalid"  # Not a message of this protocol.
 
 
 class Wire(Protocol):
@@ -33,7 +33,7 @@ class Wire(Protocol):
     def judge(self, data: bytes) -> Verdict: ...
 
     def is_agreed(self, data: bytes) -> bool:
-        """Tell whether the server's first bytes after a TLS request agree to it."""
+        """Whether the server's first bytes after a TLS request accept it."""
         ...
 
     def decline(self) -> bytes: ...
@@ -53,17 +53,17 @@ class PostgreSQLWire:
     _TLS_RECORD = 0x16
 
     def judge(self, data: bytes) -> Verdict:
-        if data[:1] == bytes([self._TLS_RECORD]):  # Clients since 17 may begin with TLS right away.
+        if data[:1] == bytes([self._TLS_RECORD]):  # Clients since PostgreSQL 17 may begin with TLS directly.
             return Verdict.FORWARD
         if len(data) < self.request_bytes:
             return Verdict.WAIT
         length, code = struct.unpack_from("!II", data)
         if code == self._SSL:
-            # Bytes behind the request would be plain text that is read after the handshake.
+            # Bytes behind the request would be plain text that the server reads as if they were encrypted.
             return Verdict.TLS if length == len(data) == self.request_bytes else Verdict.INVALID
         if code == self._GSS:
             return Verdict.DECLINE if length == self.request_bytes else Verdict.INVALID
-        if code == self._CANCEL:  # Most clients send it without TLS. It holds nothing but a key for this one purpose.
+        if code == self._CANCEL:  # Most clients send it without TLS. It contains only a key for this purpose.
             return Verdict.FORWARD
         return Verdict.NO_TLS if code >> 16 == 3 else Verdict.INVALID
 
@@ -102,7 +102,7 @@ class MySQLWire:
         return Verdict.TLS
 
     def is_agreed(self, data: bytes) -> bool:
-        return True  # The server offered TLS in its handshake packet, and expects nothing but TLS now.
+        return True  # The server offered TLS in its handshake packet, and accepts only TLS now.
 
     def decline(self) -> bytes:
         return b""

@@ -1,8 +1,8 @@
-"""The machine's disk reserve, as a shim keeps it: workloads that grow stop writing before the others have no room.
+"""Disk reserve of the machine: growing workloads become read-only before the disk is full for all.
 
-Every shim decides for its own workload, without a word to the others. The more a workload has grown lately, the sooner
-it stops: the largest writer goes first, and the space that it gives back spares the others. Growth is what the volume
-holds more, or what its processes have written: that finds files which nobody can see.
+Every shim decides for its own workload, without communication. The more a workload grew lately, the sooner it becomes
+read-only: the largest writer is first, and the space that it frees spares the others. Growth is measured on the
+volume's size and on the bytes that its processes wrote, which includes deleted and hidden files.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from moorage.runtime.sandbox.cgroups.files import read
 from moorage.runtime.shim.storage.volume import MB, free_bytes
 
 WINDOW_S = 30.0
-NEAR = 4  # With less than so many reserves free, volumes are looked at more often.
-COUNTED = 16  # With more than so many reserves free, nothing is counted: no workload uses that up between two looks.
-ROOMY = 1.1  # Writing is allowed again with so many reserves free.
-# How long a workload waits, by the part of the reserve that it has grown by.
+# Thresholds of free space, as multiples of the reserve:
+NEAR = 4  # Below this, volumes are measured more often.
+COUNTED = 16  # Above this, nothing is counted: no workload writes that much between two checks.
+ROOMY = 1.1  # From this on, writing is allowed again.
+# (growth as a share of the reserve, seconds for which the reserve must have been touched)
 WAITS: tuple[tuple[float, float], ...] = ((1 / 4, 0.0), (1 / 16, 2.0), (1 / 64, 6.0))
-HIDDEN_WAIT_S = 10.0  # more, where it has written much and does not seem to hold it: it may have overwritten files
+HIDDEN_WAIT_S = 10.0  # added for bytes written without growth of the volume: the workload may have overwritten files
 
 
-class Reserve:
-    """Tells one workload when to stop writing."""
+class DiskReserve:
+    """Decides when one workload has to become read-only."""
 
     def __init__(self, folder: str, reserve_mb: int) -> None:
         self._folder = folder
         self._reserve = reserve_mb * MB
         self._used: deque[tuple[float, int]] = deque()
         self._wrote: deque[tuple[float, int]] = deque()
-        self._counters: dict[int, int] = {}  # by process
+        self._counters: dict[int, int] = {}  # bytes written, by PID
         self._written = 0
         self._low_since: float | None = None
         self._began = time.monotonic()
@@ -41,11 +42,11 @@ class Reserve:
 
     @property
     def step(self) -> int | None:
-        """Return the growth that matters; None while there is plenty of room."""
+        """Smallest growth that matters, in bytes; None while the disk has enough free space."""
         return int(self._reserve * WAITS[-1][0]) if self.is_near else None
 
     def measure(self) -> None:
-        """Look at the free space."""
+        """Update the thresholds from the free space of the disk."""
         if not self._reserve:
             return
         free, now = free_bytes(self._folder), time.monotonic()
@@ -60,17 +61,17 @@ class Reserve:
         elif self._low_since is None:
             self._low_since = now
 
-    def note(self, used: int, looked_at: float) -> None:
-        """Take note of what the workload held at a moment."""
-        if not self._used or self._used[-1][0] != looked_at:
-            self._used.append((looked_at, used))
+    def add_sample(self, used: int, measured_at: float) -> None:
+        """Record the size of the volume."""
+        if not self._used or self._used[-1][0] != measured_at:
+            self._used.append((measured_at, used))
         _drop_old(self._used)
 
-    def look(self, pids: Iterable[int]) -> None:
-        """Decide whether the workload has to stop, by what was noted and what its processes have written."""
+    def decide(self, pids: Iterable[int]) -> None:
+        """Set `is_exhausted` from the volume's growth and from the bytes that the processes wrote."""
         now = time.monotonic()
         self._count_written(pids)
-        if not self._wrote:  # What the processes wrote before counts only if they are new.
+        if not self._wrote:  # Bytes written before the first sample count only if the run is new.
             self._wrote.append((now, 0 if now - self._began < WINDOW_S else self._written))
         self._wrote.append((now, self._written))
         _drop_old(self._wrote)
@@ -81,7 +82,7 @@ class Reserve:
         self.is_exhausted |= any(wait is not None and low_s >= wait for wait in waits)
 
     def is_sprinting(self) -> bool:
-        """Tell whether the reserve is touched, and the volume has grown by much of it lately."""
+        """Whether the reserve is touched and the volume grew by a large part of it lately."""
         return self._low_since is not None and _growth(self._used) >= WAITS[0][0] * self._reserve
 
     def restart(self) -> None:
@@ -91,12 +92,12 @@ class Reserve:
         self._counters.clear()
         self._written, self._began = 0, time.monotonic()
 
-    def _wait(self, growth: int, more_s: float = 0.0) -> float | None:
-        return next((wait + more_s for share, wait in WAITS if growth >= share * self._reserve), None)
+    def _wait(self, growth: int, extra_s: float = 0.0) -> float | None:
+        return next((wait + extra_s for share, wait in WAITS if growth >= share * self._reserve), None)
 
     def _count_written(self, pids: Iterable[int]) -> None:
         counters = {pid: _written_bytes(pid) for pid in pids}
-        # What a new process has written before it was first seen counts from its start.
+        # A new process counts from its start, with the bytes that it wrote before it was first seen.
         self._written += sum(max(now - self._counters.get(pid, 0), 0) for pid, now in counters.items())
         self._counters = counters
 
@@ -111,9 +112,9 @@ def _growth(samples: deque[tuple[float, int]]) -> int:
 
 
 def _written_bytes(pid: int) -> int:
-    """Return what a process has sent to the disk so far, without what was deleted before it got there."""
+    """Return the bytes that a process wrote to disk, without those deleted while still in the page cache."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = (line.split(": ") for line in read(f"/proc/{pid}/io").splitlines())
-        counted = {name: int(value) for name, value in lines}
-        return max(counted["write_bytes"] - counted["cancelled_write_bytes"], 0)
+        counters = {name: int(value) for name, value in lines}
+        return max(counters["write_bytes"] - counters["cancelled_write_bytes"], 0)
     return 0

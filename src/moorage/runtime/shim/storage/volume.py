@@ -1,4 +1,4 @@
-"""The folder that an app keeps: how much it holds, and a stop to more of it when that is too much."""
+"""Volume of an app: its size on disk, and switching it to read-only when it is full."""
 
 from __future__ import annotations
 
@@ -17,121 +17,121 @@ from moorage.runtime.sandbox.usage.open_files import UnnamedFiles
 from moorage.runtime.shim.child import DATA
 
 MB = 2**20
-LEAST_PAUSE_S, QUIET_PAUSE_S = 4.0, 16.0  # between two looks, without and with nothing that has changed
-CHANGE = 2**20  # Less is no change.
-LOOK_S = 60.0  # between two looks, at most, at a folder whose free space gives no reason for one
-NEAR_SHARE = 10  # the same while the disk of the machine is nearly full
-SERVER_SHARE = 3  # A server is ended at so many times its disk: its data, and the two copies that a sort of it takes.
-SHARE = 100  # of the time may be spent with such looks: one in so many
-ENTRIES_PER_TURN = 200  # The shim answers for the app's network too, and a folder may hold a million files.
+MIN_INTERVAL_S, QUIET_INTERVAL_S = 4.0, 16.0  # between two measurements: after a change, and after none
+CHANGE_BYTES = 2**20  # A smaller difference is no change.
+MAX_INTERVAL_S = 60.0  # between two measurements, if the disk's free space gives no reason for one
+DUTY_CYCLE = 100  # A measurement may take one hundredth of the time,
+NEAR_DUTY_CYCLE = 10  # or a tenth while the machine's disk is nearly full.
+SERVER_SHARE = 3  # A server is killed at three times its disk: its data, and the two copies that sorting it takes.
+ENTRIES_PER_TURN = 200  # The same event loop serves the app's network, and a folder may have a million files.
 WRITABLE_AGAIN = 0.95
-TAKEN_S = 3.0  # What was killed has let go of everything after this.
-PAUSE_S = 0.02
+LOCK_RELEASE_S = 3.0  # A killed process has released its lock after this.
+LOCK_RETRY_INTERVAL_S = 0.02
 
 
 class Volume:
-    """Counts what a volume holds, deleted files that the app still has open included.
+    """Measures the size of a volume, including deleted files that the app still has open.
 
-    Walking may be slow, so free space tells when to look: nothing can be written without it. Others use and free the
-    same disk, so what is walked quickly is looked at often all the same.
+    Walking the folder may be slow, so the disk's free space decides when: nothing can be written without using some.
+    Other workloads use and free the same disk, so a folder that is fast to walk is also measured regularly.
     """
 
     def __init__(self, folder: str, disk_mb: int, *, is_boxed: bool = True, is_server: bool = False) -> None:
         self._folder = folder
-        self._most = disk_mb * MB * (SERVER_SHARE if is_server else 1)
+        self._max_bytes = disk_mb * MB * (SERVER_SHARE if is_server else 1)
         self._is_server = is_server
-        self.looked_at = float("-inf")
+        self.measured_at = float("-inf")
         self._took_s = 0.0
-        self._pause = LEAST_PAUSE_S
+        self._interval = MIN_INTERVAL_S
         self._free = free_bytes(folder) if is_server else 0
         self._unnamed = UnnamedFiles({DATA: folder}, is_boxed=is_boxed)
         self.used = 0
         self.is_full = False
 
-    async def look(self, processes: Callable[[], Iterable[int]] = tuple, *, drop: int | None = None) -> None:
-        """Find out what it holds, unless that cannot have become too much, and whether that is too much.
+    async def measure(self, processes: Callable[[], Iterable[int]] = tuple, *, drop: int | None = None) -> None:
+        """Update `used` and `is_full`, unless the volume cannot have become full since the last measurement.
 
-        With `drop`, look as well when the free space has become less by so many bytes.
+        With `drop`, also measure when the disk's free space has shrunk by at least that many bytes.
         """
         free = free_bytes(self._folder)
         if not self._is_due(free, drop):
             return
-        self.looked_at, self._free = time.monotonic(), free
+        self.measured_at, self._free = time.monotonic(), free
         before, self.used = self.used, await self._used_bytes(processes)
-        self._took_s = time.monotonic() - self.looked_at
-        has_changed = abs(self.used - before) >= CHANGE
-        self._pause = LEAST_PAUSE_S if has_changed else min(2 * self._pause, QUIET_PAUSE_S)
-        if self._most:
-            self.is_full = self.used > self._most * (WRITABLE_AGAIN if self.is_full else 1)
+        self._took_s = time.monotonic() - self.measured_at
+        has_changed = abs(self.used - before) >= CHANGE_BYTES
+        self._interval = MIN_INTERVAL_S if has_changed else min(2 * self._interval, QUIET_INTERVAL_S)
+        if self._max_bytes:
+            self.is_full = self.used > self._max_bytes * (WRITABLE_AGAIN if self.is_full else 1)
 
     def _is_due(self, free: int, drop: int | None) -> bool:
-        since_s, less = time.monotonic() - self.looked_at, self._free - free
-        if drop is not None and less >= drop and since_s > NEAR_SHARE * self._took_s:
+        since_s, shrunk = time.monotonic() - self.measured_at, self._free - free
+        if drop is not None and shrunk >= drop and since_s > NEAR_DUTY_CYCLE * self._took_s:
             return True
-        if self._is_server:  # The control process walks its folder every minute; this is for what cannot wait.
+        if self._is_server:  # The control process walks a server's folder every minute; this is for faster growth.
             self._free = max(self._free, free)
-            return bool(self._most) and less > self._most // SERVER_SHARE
-        if since_s > min(LOOK_S, max(self._pause, SHARE * self._took_s)):
+            return bool(self._max_bytes) and shrunk > self._max_bytes // SERVER_SHARE
+        if since_s > min(MAX_INTERVAL_S, max(self._interval, DUTY_CYCLE * self._took_s)):
             return True
-        return less < 0 if self.is_full else self.used + less > self._most
+        return shrunk < 0 if self.is_full else self.used + shrunk > self._max_bytes
 
     async def _used_bytes(self, processes: Callable[[], Iterable[int]]) -> int:
-        counted = quotas.find_used_bytes(self._folder)
-        if counted is not None:
-            return counted
+        quota_bytes = quotas.find_used_bytes(self._folder)
+        if quota_bytes is not None:
+            return quota_bytes
         unnamed = self._unnamed.used_bytes(processes())
         return unnamed + await used_bytes(self._folder, self._unnamed.note)
 
 
-def hold(folder: str) -> int:
-    """Take the folder of a server for as long as we live: two servers on one would ruin it. Raises CannotStart.
+def lock_folder(folder: str) -> int:
+    """Lock the folder of a server for the life of the shim: two servers would corrupt it. Raises CannotStart.
 
-    Some servers tell by the number of a process whether another one is there, which in a sandbox means nothing.
+    Some servers check a PID file for this, but PIDs have no meaning between sandboxes.
     """
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    deadline = time.monotonic() + TAKEN_S
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    deadline = time.monotonic() + LOCK_RELEASE_S
     while True:
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return opened
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
         except BlockingIOError:
             if time.monotonic() > deadline:
-                os.close(opened)
+                os.close(descriptor)
                 raise CannotStart("it cannot be started: another server runs on its folder") from None
-        time.sleep(PAUSE_S)
+        time.sleep(LOCK_RETRY_INTERVAL_S)
 
 
 def free_bytes(folder: str) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
 
 
 async def used_bytes(folder: str, note: Callable[[os.stat_result], None] = lambda _: None) -> int:
-    """Return what the names in a folder take on disk, letting others have their turn meanwhile."""
+    """Return the disk space of the files in a folder; yields to the event loop between entries."""
     used, top = 0, folder.rstrip("/").count("/")
     for number, entry in enumerate(folders.walk(folder, is_lenient=True)):
         if entry.path.count("/") - top > folders.MAX_DEPTH:
             return folders.ENDLESS_BYTES
         with contextlib.suppress(OSError):
-            found = entry.stat(follow_symlinks=False)
-            used += max(found.st_blocks * folders.BLOCK_BYTES, folders.MIN_ENTRY_BYTES)
-            note(found)
+            status = entry.stat(follow_symlinks=False)
+            used += max(status.st_blocks * folders.BLOCK_BYTES, folders.MIN_ENTRY_BYTES)
+            note(status)
         if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
             await asyncio.sleep(0)
     return used
 
 
-def seal(namespaces: tuple[int, int], on: bool, *, is_root: bool) -> int:
-    """Let a running sandbox write to its volume no more, or again; return the errno.
+def set_read_only(namespaces: tuple[int, int], on: bool, *, is_root: bool) -> int:
+    """Make the volume of a running sandbox read-only, or writable again; return the errno.
 
-    Only a process of the sandbox's own mount namespace may do this, so a fork of ours goes there. While the app has a
-    file open for writing the kernel refuses (EBUSY).
+    Only a process in the sandbox's mount namespace may remount, so a forked child enters it. The kernel refuses with
+    EBUSY while the app has a file open for writing.
     """
     pid = os.fork()
     if pid == 0:
         code = 255
         try:
-            _seal_inside(namespaces, on, is_root=is_root)
+            _remount_inside(namespaces, on, is_root=is_root)
             code = 0
         except OSError as error:
             code = error.errno or code
@@ -140,7 +140,7 @@ def seal(namespaces: tuple[int, int], on: bool, *, is_root: bool) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _seal_inside(namespaces: tuple[int, int], on: bool, *, is_root: bool) -> None:
+def _remount_inside(namespaces: tuple[int, int], on: bool, *, is_root: bool) -> None:
     mounts, users = namespaces
     if not is_root:
         sys_.setns(users, sys_.CLONE_NEWUSER)

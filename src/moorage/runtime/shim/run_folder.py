@@ -1,4 +1,4 @@
-"""The folder of a shim. It stays ours only as long as nobody removes it: then another shim may get one by its name."""
+"""Run folder of a shim. After its removal, another shim may create a folder of the same name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from moorage.core.kit import folders
 
 
-class Home:
+class RunFolder:
     def __init__(self, path: Path) -> None:
         path.mkdir(mode=0o700, parents=True)
         self.path = path
-        self._fd = os.open(path, os.O_PATH | os.O_DIRECTORY)  # Held, so that no other folder gets its number.
+        self._fd = os.open(path, os.O_PATH | os.O_DIRECTORY)  # Kept open, so that no new folder gets its inode number.
 
     @property
     def is_ours(self) -> bool:
@@ -22,7 +22,7 @@ class Home:
             return False
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there whole or not at all; raises OSError where the folder has gone, whatever is in its place."""
+        """Write a file atomically; raises OSError if the folder was removed, even if the path exists again."""
         new = f"{name}.new"
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=self._fd)
         with os.fdopen(file, "wb") as opened:
