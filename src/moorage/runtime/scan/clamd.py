@@ -1,4 +1,4 @@
-"""ClamAV's daemon, asked over its own protocol: a file is sent in pieces (`INSTREAM`), and one line comes back."""
+"""Client of the ClamAV daemon: sends a file in chunks (`INSTREAM`) and reads one line as the answer."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from moorage.settings import BadSettings
 
 TIMEOUT_S = 10.0
 CHUNK = 64 * 1024
-LONGEST_ANSWER = 4096
+MAX_ANSWER_BYTES = 4096
 
-Address = str | tuple[str, int]  # a socket's path, or a host and its port
+Address = str | tuple[str, int]  # path of a unix socket, or host and port
 
 
 @dataclass(frozen=True, slots=True)
 class Clamd:
-    """A daemon that is asked about one file at a time; each file has a connection of its own."""
+    """A ClamAV daemon; every file has its own connection."""
 
     address: Address
     timeout_s: float = TIMEOUT_S
 
     @classmethod
     def at(cls, text: str) -> Clamd:
-        """Make one of what the operator wrote: the path of a socket, or `host:port`; raises BadSettings."""
+        """Parse the setting: the path of a socket, or `host:port`; raises BadSettings."""
         if text.startswith("/"):
             return cls(text)
-        written = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/\s]+):([0-9]{1,5})", text)
-        if written is None or not 0 < int(written[2]) < 65536:
+        address = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/\s]+):([0-9]{1,5})", text)
+        if address is None or not 0 < int(address[2]) < 65536:
             raise BadSettings(f"MOORAGE_CLAMD: should be the path of a socket or host:port, not {text!r}")
-        return cls((written[1].strip("[]"), int(written[2])))
+        return cls((address[1].strip("[]"), int(address[2])))
 
     def find(self, file: Path) -> str | None:
-        """Return the name of the signature that a file matches; raises ScanUnavailable without a clear answer."""
+        """Return the signature that a file matches, or None; raises ScanUnavailable without a valid answer."""
         try:
-            answer = self._ask(file)
+            answer = self._send(file)
         except OSError as error:
             raise ScanUnavailable("The files were refused: the virus scanner does not answer; try again") from error
         if answer == "stream: OK":
             return None
-        found = re.fullmatch(r"stream: (.+) FOUND", answer)
-        if found is None:
+        signature = re.fullmatch(r"stream: (.+) FOUND", answer)
+        if signature is None:
             raise ScanUnavailable("The files were refused: the virus scanner could not check them; try again")
-        return found[1]
+        return signature[1]
 
-    def _ask(self, file: Path) -> str:
+    def _send(self, file: Path) -> str:
         with self._connect() as connection, file.open("rb") as content:
             connection.settimeout(self.timeout_s)
             try:
@@ -56,7 +56,7 @@ class Clamd:
                     connection.sendall(len(piece).to_bytes(4) + piece)
                 connection.sendall(bytes(4))
             except (BrokenPipeError, ConnectionResetError):
-                pass  # It has seen enough and said so, which is read below; where it has not, there is no answer there.
+                pass  # The daemon may answer early and stop reading; without an answer, reading it fails below.
             return _read_line(connection)
 
     def _connect(self) -> socket.socket:
@@ -74,8 +74,8 @@ class Clamd:
 
 def _read_line(connection: socket.socket) -> str:
     answer = b""
-    while b"\0" not in answer and len(answer) < LONGEST_ANSWER:
-        piece = connection.recv(LONGEST_ANSWER)
+    while b"\0" not in answer and len(answer) < MAX_ANSWER_BYTES:
+        piece = connection.recv(MAX_ANSWER_BYTES)
         if not piece:
             break
         answer += piece

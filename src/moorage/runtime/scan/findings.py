@@ -1,4 +1,4 @@
-"""What a scan comes to."""
+"""Results of a scan."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from moorage.errors import Internal
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A file that may not be published."""
+    """A file that must not be published."""
 
-    file: str  # relative to the folder, with `/` between its parts
+    file: str  # path relative to the folder, with `/` as separator
     rule: str  # the rule's id, such as `executable-elf`
     why: str  # the predicate of a sentence about the file: "is a Linux program"
 
 
 class ScanUnavailable(Internal):
-    """What was uploaded could not be scanned, so it must not be stored. It is nobody's fault but ours."""
+    """The scan failed on the platform's side, so the upload must not be stored."""

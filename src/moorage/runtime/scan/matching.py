@@ -1,6 +1,6 @@
-"""The rules of this package, compiled once, and what they find in a file.
+"""YARA rules of this package: compiled once, matched against files.
 
-A rule's metadata holds its `id` and `why`. The rules see a file's name through two variables, `path` and `extension`.
+The metadata of a rule has its `id` and `why`. Rules read the file's name from the variables `path` and `extension`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import yara_x
 
-FIRST = "kinds.yar"  # The rules of the other files build upon it.
+FIRST = "kinds.yar"  # Rules in the other files refer to rules in this one.
 _compiling = threading.Lock()
 
 
@@ -24,26 +24,26 @@ class Match(NamedTuple):
 
 
 class TooSlow(Exception):
-    """A file took longer than it was given."""
+    """Scanning a file took longer than its timeout."""
 
 
 def sources() -> dict[str, str]:
-    """Return the texts of all rule files by their names, in the order they have to be compiled in."""
+    """Return the texts of all rule files by name, in compilation order."""
     folder = resources.files("moorage.runtime.scan") / "rules"
-    found = [entry for entry in folder.iterdir() if entry.name.endswith(".yar")]
-    found.sort(key=lambda entry: (entry.name != FIRST, entry.name))
-    return {entry.name: entry.read_text(encoding="utf-8") for entry in found}
+    files = [entry for entry in folder.iterdir() if entry.name.endswith(".yar")]
+    files.sort(key=lambda entry: (entry.name != FIRST, entry.name))
+    return {entry.name: entry.read_text(encoding="utf-8") for entry in files}
 
 
 def rules() -> yara_x.Rules:
-    """Return the compiled rules; the first call compiles them, and calls beside it wait for that."""
+    """Return the compiled rules; the first call compiles them, and concurrent calls wait for it."""
     with _compiling:
         return _compile()
 
 
 @lru_cache(maxsize=1)
 def _compile() -> yara_x.Rules:
-    import yara_x  # Its megabytes are loaded by who scans.
+    import yara_x  # Imported here: it takes megabytes, and only processes that scan need it.
 
     compiler = yara_x.Compiler(error_on_slow_pattern=True)
     compiler.define_global("path", "")
@@ -54,7 +54,7 @@ def _compile() -> yara_x.Rules:
 
 
 class Matcher:
-    """Looks at one file after another. It belongs to one thread."""
+    """Matches one file after another. Not thread-safe."""
 
     def __init__(self) -> None:
         import yara_x
@@ -63,9 +63,9 @@ class Matcher:
         self._timed_out = yara_x.TimeoutError
 
     def find(self, file: Path, name: str, *, timeout_s: int, skip: tuple[str, ...] = ()) -> Match | None:
-        """Return the first rule that matches and whose id does not begin with a text of `skip`; raises TooSlow."""
+        """Return the first matching rule whose id begins with no prefix of `skip`, or None; raises TooSlow."""
         self._scanner.set_timeout(timeout_s)
-        # Rules see only text. A byte that is none is of no importance to them.
+        # The variables of rules are UTF-8 text; no rule depends on other bytes of a name.
         path = name.lower().encode(errors="replace").decode()
         self._scanner.set_global("path", path)
         self._scanner.set_global("extension", Path(path).suffix[1:])

@@ -1,4 +1,4 @@
-"""Checks a folder that somebody wants to publish."""
+"""Malware scan of a folder before it is published."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from moorage.runtime.scan.matching import Matcher, TooSlow
 __all__ = ["Finding", "Purpose", "ScanUnavailable", "Scanner"]
 
 FILE_TIMEOUT_S = 10
-FOLDER_TIMEOUT_S = 60  # Honest folders take a second; a hostile one should not hold a thread for long.
+FOLDER_TIMEOUT_S = 60  # Usual folders take a second; a hostile one must not occupy a thread for long.
 REPOSITORY_TIMEOUT_S = 300  # 740 MB in 20,000 files took 59 s on a busy machine with 2 cores.
-MOST_SOURCE_BYTES = 32 * 2**20  # Larger files of sources are data or native libraries, which the rules do not refuse.
-REMEMBERED = 100_000  # files that passed; about 15 MB
+MAX_SOURCE_BYTES = 32 * 2**20  # Larger source files are data or native libraries, which the rules do not refuse.
+MAX_CACHED_FILES = 100_000  # files that passed; about 15 MB
 
 
 class Purpose(StrEnum):
-    """What a folder is for, which decides what is refused in it."""
+    """Use of a folder, which selects the rules."""
 
-    UPLOAD = "upload"  # a site as it came: everything is refused that a rule knows, and links
-    SITE = "site"  # a site that was built: the same rules; links were checked by the build
-    SOURCE = "source"  # sources of an app or function: native helpers and install scripts are normal there
+    UPLOAD = "upload"  # an uploaded site: all rules, and no symbolic links
+    SITE = "site"  # a built site: all rules; the build has checked its links
+    SOURCE = "source"  # sources of an app or function: without the rules for native programs and install scripts
 
 
 _SKIP: dict[Purpose, tuple[str, ...]] = {
@@ -40,26 +40,26 @@ _SKIP: dict[Purpose, tuple[str, ...]] = {
 
 
 class Scanner:
-    """Finds what may not be published. It blocks, so it is called in a thread; several threads may share it.
+    """Finds files that must not be published. It blocks, so call it in a thread; it is thread-safe.
 
-    Content that passed the rules under a name is not matched again: most files of a deployment are those of the one
-    before. What was found is in no memory, and the virus scanner is asked each time, because its signatures change.
+    Content that passed the rules under a name is not matched again, because most files of a deployment are unchanged.
+    Findings are not cached, and ClamAV checks every file each time, because its signatures change.
     """
 
     def __init__(self, clamd: str) -> None:
-        """Take the address of the virus scanner, or nothing."""
+        """`clamd` is the daemon's address, or "" for none."""
         self._clamd = Clamd.at(clamd) if clamd else None
         self._passed: OrderedDict[bytes, None] = OrderedDict()
         self._lock = threading.Lock()
 
     def check(self, folder: Path, purpose: Purpose = Purpose.UPLOAD) -> Finding | None:
-        """Return the first bad file by the order of names, or None; raises ScanUnavailable.
+        """Return the first finding in the order of file names, or None; raises ScanUnavailable.
 
-        The rules look at all files before the virus scanner is asked about any, because asking takes longer.
+        The rules check all files before ClamAV checks any, because ClamAV is slower.
         """
-        within_s = FOLDER_TIMEOUT_S if purpose is Purpose.UPLOAD else REPOSITORY_TIMEOUT_S
-        deadline = time.monotonic() + within_s
-        return self._check_rules(folder, purpose, deadline) or self._ask_clamd(folder, purpose, deadline)
+        timeout_s = FOLDER_TIMEOUT_S if purpose is Purpose.UPLOAD else REPOSITORY_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
+        return self._check_rules(folder, purpose, deadline) or self._check_clamd(folder, purpose, deadline)
 
     def _check_rules(self, folder: Path, purpose: Purpose, deadline: float) -> Finding | None:
         matcher = Matcher()
@@ -69,8 +69,8 @@ class Scanner:
             if file.is_symlink() or not file.is_file():
                 if purpose is Purpose.UPLOAD:
                     return Finding(name, "not-a-file", "is neither a file nor a folder")
-                continue  # A link of a repository leads to a file that is scanned itself, or out of the folder.
-            if purpose is Purpose.SOURCE and file.stat().st_size > MOST_SOURCE_BYTES:
+                continue  # A link in a repository points to a file that is scanned itself, or out of the folder.
+            if purpose is Purpose.SOURCE and file.stat().st_size > MAX_SOURCE_BYTES:
                 continue
             key = _key(file, name, purpose)
             if self._has_passed(key):
@@ -82,10 +82,10 @@ class Scanner:
                 return Finding(name, "too-slow", f"could not be scanned within {FILE_TIMEOUT_S} seconds")
             if match is not None:
                 return Finding(name, match.rule, match.why)
-            self._note_passed(key)
+            self._add_passed(key)
         return None
 
-    def _ask_clamd(self, folder: Path, purpose: Purpose, deadline: float) -> Finding | None:
+    def _check_clamd(self, folder: Path, purpose: Purpose, deadline: float) -> Finding | None:
         if self._clamd is None:
             return None
         for name in files_of(folder):
@@ -104,10 +104,10 @@ class Scanner:
             self._passed.move_to_end(key)
             return True
 
-    def _note_passed(self, key: bytes) -> None:
+    def _add_passed(self, key: bytes) -> None:
         with self._lock:
             self._passed[key] = None
-            while len(self._passed) > REMEMBERED:
+            while len(self._passed) > MAX_CACHED_FILES:
                 self._passed.popitem(last=False)
 
 
@@ -119,7 +119,7 @@ def _left_s(deadline: float) -> int:
 
 
 def _key(file: Path, name: str, purpose: Purpose) -> bytes:
-    """Return what a verdict depends on: content, name and purpose. The rules of a process never change."""
+    """Return the cache key: a hash of content, name and purpose. The rules of a process never change."""
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256")
     digest.update(b"\0" + os.fsencode(name) + b"\0" + purpose.encode())
@@ -127,7 +127,7 @@ def _key(file: Path, name: str, purpose: Purpose) -> bytes:
 
 
 def files_of(folder: Path) -> Iterator[str]:
-    """Return the names of all files below a folder, sorted; links are names too and are not followed."""
+    """Return the relative paths of all files below a folder, sorted, including links, which are not followed."""
 
     def fail(error: OSError) -> None:
         raise error

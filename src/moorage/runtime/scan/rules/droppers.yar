@@ -1,5 +1,5 @@
-// Scripts that fetch a program and run it behind their reader's back. Installers do half of it too, and documentation
-// quotes them, so each rule wants a script file and what an honest installer does not do.
+// Scripts that secretly download and run a program. Installers download and run programs too, and documentation quotes
+// them, so each rule requires a script file and an action that legitimate installers do not perform.
 
 rule dropper_shell
 {
@@ -26,7 +26,7 @@ rule dropper_cron
 {
     meta:
         id = "dropper-cron"
-        why = "is a shell script that plants a download in the timetable of the machine"
+        why = "is a shell script that adds a download to the machine's crontab"
 
     strings:
         $plant = /(\*\/?[0-9]{0,2}\s+){3,5}(\/usr\/bin\/)?(curl|wget)\s[^\n]{0,200}\|\s*(ba|da)?sh\b/

@@ -1,4 +1,4 @@
-// Native programs, by their headers and never by their names.
+// Native programs, detected by their headers, not by their names.
 
 rule executable_elf
 {
@@ -7,11 +7,11 @@ rule executable_elf
         why = "is a Linux program"
 
     condition:
-        // Nothing that a site is made of begins with these four bytes, whatever follows them.
+        // No file type of a web site begins with these four bytes.
         uint32(0) == 0x464c457f
 }
 
-// A Blazor application carries its code as .NET libraries in `_framework`: these run in the browser's sandbox.
+// A Blazor application has its code as .NET libraries in `_framework`: these run in the browser's sandbox.
 private rule is_browser_library
 {
     condition:

@@ -1,6 +1,6 @@
-// What a file is, for the rules of the other files. These rules are private: they name no finding.
+// File types, for the rules of the other files. These rules are private: they produce no finding.
 //
-// Given from outside: `path` (relative, lower case) and `extension` (of it, without the dot).
+// Global variables: `path` (relative, lower case) and `extension` (without the dot).
 
 private rule is_page
 {
@@ -34,7 +34,7 @@ private rule is_windows_script
         extension == "vbs" or extension == "vbe" or extension == "jse" or extension == "wsf" or extension == "hta"
 }
 
-// Images count too: code behind an image's header is how web shells get past upload forms.
+// Images count too: web shells pass upload forms as code behind an image header.
 private rule is_php
 {
     strings:

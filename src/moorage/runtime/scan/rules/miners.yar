@@ -1,11 +1,11 @@
-// Programs that mine coins on the visitor's machine. Much is written about them, and what is written has their names
-// and their code samples in it: so a rule wants the code where a browser would run it, not where a reader would see it.
+// Programs that mine coins on the visitor's machine. Articles about them contain the same names and code samples, so a
+// rule requires the code in a place where a browser runs it, not where it is displayed.
 
 rule miner_hosted
 {
     meta:
         id = "miner-hosted"
-        why = "loads a coin miner from a service that is known for it"
+        why = "loads a coin miner from a known mining service"
 
     strings:
         $tag = /<script\b[^<>]{0,200}\ssrc\s*=\s*["']?(https?:)?\/\/([a-z0-9-]{1,40}\.){0,3}(coinhive\.com|coin-hive\.com|authedmine\.com|crypto-loot\.(com|org)|cryptoloot\.pro|webminepool\.(com|tk)|coinimp\.com|coinimp\.net|minero\.(cc|pw)|monerominer\.rocks|jsecoin\.com|webmine\.(cz|pro)|ppoi\.org|coinpot\.co|coin-have\.com|deepminer\.net|minr\.pw|hashing\.win|freecontent\.(stream|date|bid)|browsermine\.com|cryptonoter\.com|mineralt\.io|gridcash\.net|coinnebula\.com|afminer\.com)\/[^"'\s>]{0,200}["'\s>]/ nocase
@@ -24,7 +24,7 @@ rule miner_started
         $client = /\bnew\s+(CoinHive\.(Anonymous|User|Token)|CRLT\.(Anonymous|User)|CryptoLoot\.(Anonymous|User)|WMP\.(Anonymous|User)|Client\.(Anonymous|User)|deepMiner\.(Anonymous|User|Init)|CoinImp\.(Anonymous|User)|Minero\.(Anonymous|User))\(\s*["'][A-Za-z0-9_-]{8,128}["']/
         $inline = /<script(\s+(type=["']text\/javascript["']|defer|async)){0,2}\s*>[^<]{0,400}\bnew\s+(CoinHive|CRLT|CryptoLoot|WMP|deepMiner|CoinImp|Minero)\.(Anonymous|User|Token|Init)\(/
         $start = /\.start\(/
-        // Pages that were compiled into a script, as documentation generators do.
+        // Documentation generators compile pages into scripts.
         $compiled1 = "_jsx"
         $compiled2 = "createElement"
         $compiled3 = "mdxType"

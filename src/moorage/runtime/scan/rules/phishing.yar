@@ -1,5 +1,5 @@
-// Pages that ask for the password of a well-known service and send it to somebody else. A form that posts to its own
-// site, or to the service itself, is what honest pages have.
+// Pages that ask for the password of a well-known service and send it elsewhere. Forms of legitimate pages post to
+// their own site or to the service itself.
 
 private rule asks_for_a_password
 {
@@ -15,7 +15,7 @@ private rule posts_to_a_stranger
     strings:
         $any = /<form\b[^<>]{0,400}\saction\s*=\s*["']?https?:\/\/[a-z0-9]/ nocase
         $own = /<form\b[^<>]{0,400}\saction\s*=\s*["']?https:\/\/([a-z0-9-]{1,63}\.){0,4}(paypal\.com|facebook\.com|instagram\.com|netflix\.com|apple\.com|icloud\.com|google\.com|amazon\.(com|ca|de|fr|it|es|in|co\.uk|co\.jp|com\.au|com\.br|com\.mx)|microsoft\.com|microsoftonline\.com|live\.com|office\.com|linkedin\.com|dropbox\.com|docusign\.(com|net)|adobe\.com|whatsapp\.com|coinbase\.com|binance\.com|metamask\.io|steampowered\.com|steamcommunity\.com|roblox\.com|dhl\.(com|de)|usps\.com|fedex\.com|chase\.com|wellsfargo\.com|bankofamerica\.com|hsbc\.(com|co\.uk)|github\.com|yahoo\.com|discord\.com|spotify\.com|ebay\.com|x\.com|twitter\.com)["'\/:?\s>]/ nocase
-        // Names that kits give to the script which mails the loot; nothing of the kind could run on a static site.
+        // Phishing kits use these names for the script that mails the passwords; a static site cannot run it.
         $mailer = /<form\b[^<>]{0,400}\saction\s*=\s*["']?(\.\/|\/)?([a-z0-9_.-]{1,40}\/){0,4}(post|next|next[0-9]|login|log|send|sender|sendmail|mail|mailer|email|process|verify|verification|check|signin|sign-in|action|save|auth|submit|data|result|results|rezult|hook|pass|password|step[0-9]?|go|need[0-9]?|xx+|a|z)[0-9]?\.php["'?\s>]/ nocase
 
     condition:
@@ -44,7 +44,7 @@ rule phishing_microsoft
         why = "is a copy of Microsoft's login page that sends the password elsewhere"
 
     strings:
-        // The real page loads these; nobody else has a reason to.
+        // Only the real page has a reason to load these.
         $asset = /(src|href)\s*=\s*["']https:\/\/(aadcdn|logincdn)\.(msauth|msftauth)\.net\// nocase
 
     condition:
@@ -61,7 +61,7 @@ rule phishing_telegram
         $telegram = /api\.telegram\.org\/bot/ nocase
         $discord = /discord(app)?\.com\/api\/(v[0-9]+\/)?webhooks\// nocase
         $send = /sendMessage|sendDocument|fetch\(|XMLHttpRequest|axios|\$\.(post|ajax)|curl_exec|file_get_contents/
-        // A label and then the value itself: the text of a message that is put together. A line break may be written out.
+        // A label followed by its value: the text of a composed message. A line break may be escaped.
         $script_text = /([^a-z0-9_]|\\n|%0A)(pass(word|wd|code)?|pwd|parola|contrase[^\s]{1,2}a|senha)\b[\s:=*_>`|-]{1,12}(\$\{|["']\s*\+\s*[a-z_$(])/ nocase
         $php_text = /([^a-z0-9_]|\\n|%0A)(pass(word|wd|code)?|pwd|parola|senha)\b[\s:=*_>`|-]{1,12}(["']\s*\.\s*\$|\{?\$_POST|\{?\$pass)/ nocase
 
@@ -92,7 +92,7 @@ rule phishing_cloak
 {
     meta:
         id = "phishing-cloak"
-        why = "hides a page from those who look for phishing"
+        why = "hides a page from phishing scanners"
 
     strings:
         $who1 = "phishtank" nocase

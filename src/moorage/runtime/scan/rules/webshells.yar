@@ -1,10 +1,10 @@
-// PHP that runs whatever a request says. It does not run here, but what is published here is fetched from elsewhere.
+// PHP that runs commands from a request. Sites do not run PHP here, but attackers would download it from here.
 
 rule webshell_direct
 {
     meta:
         id = "webshell-direct"
-        why = "is a PHP web shell: it runs what a request sends"
+        why = "is a PHP web shell: it runs commands from requests"
 
     strings:
         $run = /\b(eval|assert|system|passthru|shell_exec|exec|popen|proc_open|create_function)\s*\(\s*@?((stripslashes|base64_decode|gzinflate|gzuncompress|str_rot13|urldecode|trim)\s*\(\s*){0,3}\$_(GET|POST|REQUEST|COOKIE)\s*[\[{]/ nocase
