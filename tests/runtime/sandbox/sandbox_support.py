@@ -119,7 +119,7 @@ def start_inside(
         netd.cells += 1
         fds = [netd.channel.fileno()]
         policy = policy or NetworkPolicy()
-        rules = {"allow": policy.allow, "block": policy.block, "outside": policy.outside, "doors": policy.doors}
+        rules = {"allow": policy.allow, "block": policy.block, "outside": policy.outside, "doors": policy.egress}
         setup |= {"channel": fds[0], "policy": rules, "cell": netd.cells}
     command = [python, str(source.parent / "sandbox_support.py" if user else __file__), json.dumps(setup)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options

@@ -17,7 +17,7 @@ from pathlib import Path
 from moorage.runtime.sandbox import seccomp, syscalls
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.network import callers
-from moorage.runtime.sandbox.network.notify import Listener
+from moorage.runtime.sandbox.network.notify import SeccompListener
 
 NAMESPACES = {
     "mount": syscalls.CLONE_NEWNS,
@@ -247,7 +247,7 @@ def _supervise(child: int, channel: socket.socket, standing_in: socket.socket) -
         return False
     process = os.pidfd_open(child)
     try:
-        listener = Listener(syscalls.pidfd_getfd(process, int(told[0])))
+        listener = SeccompListener(syscalls.pidfd_getfd(process, int(told[0])))
     finally:
         os.close(process)
     try:
@@ -257,7 +257,7 @@ def _supervise(child: int, channel: socket.socket, standing_in: socket.socket) -
         asked = listener.receive()
         if asked is None:
             return False
-        listener.put_in_place(asked, standing_in.fileno(), int(told[1]), cloexec=True)
+        listener.replace_descriptor(asked, standing_in.fileno(), int(told[1]), cloexec=True)
         listener.answer(asked, 0)
         return channel.recv(2) == b"ok"
     finally:

@@ -1,7 +1,7 @@
-"""Heavy work for one tenant, such as unpacking and scanning an upload, in processes of low priority.
+"""Pool of low-priority processes for CPU-heavy work of a tenant, such as unpacking and scanning an upload.
 
-In a thread it would compete with the event loop for the interpreter lock, and have the processor share of the platform.
-A process is started when there is work, and ends when there was none for a while. `heavy_child` is its other end.
+A thread would compete with the event loop for the interpreter lock, and use the platform's CPU share. A process starts
+when there is work and ends after an idle time. `heavy_child` is the code of the processes.
 """
 
 from __future__ import annotations
@@ -20,61 +20,61 @@ from moorage.core.kit import children
 from moorage.core.kit.children import Child
 from moorage.errors import Internal
 
-PROCESSES = 2  # Two, so that a large upload of one organization does not hold up all others.
-IDLE_S = 30.0
-LONGEST_ANSWER = 2**20
-_KEPT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
+PROCESSES = 2  # so that a large upload of one organization does not block all others
+IDLE_TIMEOUT_S = 30.0
+MAX_ANSWER_BYTES = 2**20
+_INHERITED_ENV = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
 
 
 class Refused(Exception):
-    """The work found something wrong with what it was given; the message says what."""
+    """The work rejects its input; the message is the reason."""
 
 
 class HeavyWork:
-    """Runs functions of modules. An organization has one at a time, and waits for its turn."""
+    """Runs functions in the pool, one at a time per organization."""
 
-    def __init__(self, processes: int = PROCESSES, idle_s: float = IDLE_S) -> None:
+    def __init__(self, processes: int = PROCESSES, idle_s: float = IDLE_TIMEOUT_S) -> None:
         self._free = asyncio.Semaphore(processes)
         self._idle_s = idle_s
         self._idle: list[Child] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._turns: dict[int, asyncio.Lock] = {}
-        self._waiting: Counter[int] = Counter()
+        self._locks: dict[int, asyncio.Lock] = {}
+        self._calls: Counter[int] = Counter()
 
     async def run(self, org_id: int, work: str, *args: str) -> Any:
-        """Run `module:function` and return its result, which JSON can hold; raises Refused with the work's own reason.
+        """Run `module:function` and return its JSON-compatible result; raises Refused if it rejects its input.
 
-        A process that is killed is replaced once. Cancelling ends the process.
+        If the process is killed, the work is retried once. Cancelling kills the process.
         """
-        turn = self._turns.setdefault(org_id, asyncio.Lock())
-        self._waiting[org_id] += 1
+        lock = self._locks.setdefault(org_id, asyncio.Lock())
+        self._calls[org_id] += 1
         try:
-            async with turn, self._free:
-                answer = await self._ask(work, args) or await self._ask(work, args)
+            async with lock, self._free:
+                answer = await self._call(work, args) or await self._call(work, args)
         finally:
-            self._waiting[org_id] -= 1
-            if not self._waiting[org_id]:
-                del self._waiting[org_id], self._turns[org_id]
+            self._calls[org_id] -= 1
+            if not self._calls[org_id]:
+                del self._calls[org_id], self._locks[org_id]
         match answer:
             case {"result": result}:
                 return result
-            case {"refused": str(why)}:
-                raise Refused(why)
-            case {"error": str(why)}:
-                raise RuntimeError(why)
-        raise Internal("a process of low priority ended before its work was done")
+            case {"refused": str(reason)}:
+                raise Refused(reason)
+            case {"error": str(trace)}:
+                raise RuntimeError(trace)
+        raise Internal("a low-priority process ended before its work was done")
 
     def close(self) -> None:
-        """End the processes that wait for work. Safe to repeat."""
+        """Kill the idle processes. Safe to repeat."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         idle, self._idle = self._idle, []
         for process in idle:
-            _end(process)
+            _kill(process)
 
-    async def _ask(self, work: str, args: tuple[str, ...]) -> dict[str, Any] | None:
-        """Let a process work; return None where it ended."""
+    async def _call(self, work: str, args: tuple[str, ...]) -> dict[str, Any] | None:
+        """Run the work in a process and return its answer; None if the process ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -87,10 +87,10 @@ class HeavyWork:
         except ConnectionError:
             line = b""
         except BaseException:
-            _end(process)
+            _kill(process)
             raise
         if not line:
-            _end(process)
+            _kill(process)
             return None
         self._idle.append(process)
         self._timer = asyncio.get_running_loop().call_later(self._idle_s, self.close)
@@ -99,15 +99,15 @@ class HeavyWork:
 
 
 async def _start() -> Child:
-    # Nothing is imported from the folder that the platform was started in (-P).
+    # -P: do not import modules from the working directory.
     return await children.start(
         [sys.executable, "-P", "-m", "moorage.runtime.sandbox.heavy_child"],
-        env={name: os.environ[name] for name in _KEPT if name in os.environ},
+        env={name: os.environ[name] for name in _INHERITED_ENV if name in os.environ},
         stdin=PIPE,
-        limit=LONGEST_ANSWER,
+        limit=MAX_ANSWER_BYTES,
     )
 
 
-def _end(process: Child) -> None:
+def _kill(process: Child) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.kill_now()

@@ -23,9 +23,9 @@ NICE = 10
 
 
 def main() -> None:
-    step_back()
+    lower_priority()
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Nothing that the work prints passes for an answer.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Printed text of the work must not mix with the answers.
     lines: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=read_until_closed, args=(lines,), daemon=True).start()
     while True:
@@ -39,12 +39,12 @@ def read_until_closed(lines: SimpleQueue[bytes]) -> None:
     os._exit(0)
 
 
-def step_back() -> None:
-    """Lower the priority of this process below that of the platform, of apps and of functions."""
+def lower_priority() -> None:
+    """Lower the CPU priority of this process below that of the platform, apps and functions."""
     with contextlib.suppress(OSError):
         cgroup_files.leave_platform()
     os.nice(NICE)
-    # Where the kernel groups tasks by session, nice values count within a session only.
+    # With autogroup scheduling, nice values count only within a session.
     with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as autogroup:
         autogroup.write(str(NICE))
 
@@ -55,7 +55,7 @@ def answer(work: str, *args: str) -> dict[str, Any]:
         return {"result": getattr(importlib.import_module(module), name)(*args)}
     except Refused as refused:
         return {"refused": str(refused)}
-    except Exception:  # noqa: BLE001 - the platform logs it, with the request that asked for the work
+    except Exception:  # noqa: BLE001 - the platform logs it with the request
         return {"error": traceback.format_exc()}
 
 

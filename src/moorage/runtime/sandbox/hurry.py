@@ -1,8 +1,8 @@
-"""Waiting less for the kernel when it matters.
+"""Expedited RCU grace periods while a process moves into a cgroup.
 
-Moving a process into a control group lets all processors pass a quiet point first, which takes about 7 ms after a
-pause, and until then nobody on the machine can fork. The kernel can be asked to see to that at once instead. The switch
-is the machine's, so it is on for a millisecond at a time, and only while a process is moved.
+The move waits for an RCU grace period, about 7 ms after an idle phase, and no process on the machine can fork during
+it. An expedited grace period is much shorter. The switch affects the whole machine, so it is on for about a millisecond
+at a time, only while a process is moved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SWITCH = Path("/sys/kernel/rcu_expedited")
 
 @contextlib.contextmanager
 def hurry() -> Iterator[None]:
-    """Have quiet points reached at once inside the block, where we may ask for it."""
+    """Expedite RCU grace periods inside the block, if this process may write the switch."""
     try:
         before = SWITCH.read_text()
         SWITCH.write_text("1")

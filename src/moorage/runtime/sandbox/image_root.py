@@ -1,9 +1,9 @@
-"""The file system of a sandbox that runs an image: the image's files instead of the host's, and nothing else.
+"""Root file system of a sandbox that runs an image: the image's files, and none of the host's.
 
-An image lies there once for all of its runs, so nothing can be put into it, not even the folders to mount on. So the
-tree is a small one of our own, whose entries are mounts of the image's top-level entries, read-only; what it has to
-have besides, and the image may lack, is made beside them. `/etc` is taken apart in the same way, for some of its files
-are the sandbox's own. An overlay would do it in one go, but not every kernel gives one to an ordinary user.
+All runs share one unpacked image, so nothing can be created in it, not even mount points. The root is therefore a small
+tmpfs with read-only bind mounts of the image's top-level entries, and with the folders that a sandbox needs and the
+image may lack. `/etc` is assembled in the same way, because the sandbox provides some of its files. An overlay mount
+would be simpler, but not every kernel allows it to an unprivileged user.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from moorage.runtime.sandbox import syscalls as sys_
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 WORK = "/work"
-MOST_ENTRIES = 1_000  # of the top-level folder, and of /etc: each is a mount
-MOST_ACCOUNTS = 64 * 2**10  # bytes of an image's list of users that is made longer
+MAX_ENTRIES = 1_000  # of the top-level folder, and of /etc: each is a mount
+MAX_ACCOUNT_FILE_BYTES = 64 * 2**10  # A larger passwd or group file of an image is replaced.
 ETC = "etc"
-_OURS = frozenset(("proc", "dev", "tmp"))
+_PROVIDED = frozenset(("proc", "dev", "tmp"))
 _ACCOUNTS = {"passwd": "app:x:{0}:{0}:app:/tmp:/bin/sh\n", "group": "app:x:{0}:\n"}
 
 
 def build(tree: Path, image: Path, *, uid: int, files: Mapping[str, str]) -> bool:
-    """Mount an image's tree on a folder, with small `files` of our own below /etc; tell whether /work is ours.
+    """Mount an image's root on a folder, with `files` below /etc; return whether /work has to be provided.
 
-    An image that has something in /work itself keeps it. It needs the right to mount, as `root.build` does.
+    An image with content in /work keeps it. The caller needs the right to mount, as for `root.build`.
     """
     root.begin(tree)
     has_work = _has_work(image)
     for entry in _entries(image):
-        if entry.name not in _OURS and entry.name != ETC and (has_work or entry.name != WORK[1:]):
-            _take(entry, tree / entry.name)
-    _furnish_etc(tree / ETC, image / ETC, {**files, **_accounts(image / ETC, uid)})
+        if entry.name not in _PROVIDED and entry.name != ETC and (has_work or entry.name != WORK[1:]):
+            _bind_entry(entry, tree / entry.name)
+    _build_etc(tree / ETC, image / ETC, {**files, **_account_files(image / ETC, uid)})
     root.finish(tree, folders=("proc", "tmp") if has_work else ("proc", "tmp", WORK[1:]))
     return not has_work
 
 
 def place_writable(size_mb: int, *, with_work: bool) -> None:
-    """Give the sandbox its private folders: /tmp, and /work, which have one bound together."""
+    """Mount the sandbox's writable folders, /tmp and perhaps /work, which share one size limit."""
     flags = sys_.MS_NOSUID | sys_.MS_NODEV
     sys_.mount("tmpfs", inside.TMP, "tmpfs", flags, f"mode=755,size={size_mb}m")
     clones = {}
@@ -56,14 +56,14 @@ def place_writable(size_mb: int, *, with_work: bool) -> None:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    if len(entries) > MOST_ENTRIES:
-        raise ValueError(f"the image has more than {MOST_ENTRIES:,} entries in one of the folders / and /etc")
+    with os.scandir(folder) as scan:
+        entries = sorted(scan, key=lambda entry: entry.name)
+    if len(entries) > MAX_ENTRIES:
+        raise ValueError(f"the image has more than {MAX_ENTRIES:,} entries in one of the folders / and /etc")
     return entries
 
 
-def _take(entry: os.DirEntry[str], target: Path) -> None:
+def _bind_entry(entry: os.DirEntry[str], target: Path) -> None:
     if entry.is_symlink():
         target.symlink_to(os.readlink(entry.path))
     elif entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False):
@@ -75,29 +75,29 @@ def _has_work(image: Path) -> bool:
     return work.is_symlink() or (work.is_dir() and any(work.iterdir()))
 
 
-def _furnish_etc(target: Path, source: Path, files: Mapping[str, str]) -> None:
+def _build_etc(target: Path, source: Path, files: Mapping[str, str]) -> None:
     target.mkdir()
     if source.is_dir() and not source.is_symlink():
         for entry in _entries(source):
             if entry.name not in files:
-                _take(entry, target / entry.name)
+                _bind_entry(entry, target / entry.name)
     for name, text in files.items():
         (target / name).write_text(text)
         (target / name).chmod(0o644)
 
 
-def _accounts(etc: Path, uid: int) -> dict[str, str]:
-    """Return the image's lists of users and groups with one more: many programs need their user to have a name."""
-    return {name: _read(etc / name) + added.format(uid) for name, added in _ACCOUNTS.items()}
+def _account_files(etc: Path, uid: int) -> dict[str, str]:
+    """Return the image's passwd and group files with the sandbox's user: many programs need its name."""
+    return {name: _read(etc / name) + line.format(uid) for name, line in _ACCOUNTS.items()}
 
 
 def _read(path: Path) -> str:
-    """Read a file of the image, and nothing that it might lead to; too large a one is none."""
+    """Read a passwd or group file without following links; a minimal one if it is missing or too large."""
     with contextlib.suppress(OSError):
-        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(opened, "rb") as file:
-            found = os.fstat(opened)
-            if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_ACCOUNTS:
-                text = file.read(MOST_ACCOUNTS).decode("utf-8", "replace")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_ACCOUNT_FILE_BYTES:
+                text = file.read(MAX_ACCOUNT_FILE_BYTES).decode("utf-8", "replace")
                 return text if not text or text.endswith("\n") else text + "\n"
     return "root:x:0:0:root:/:/bin/sh\n" if path.name == "passwd" else "root:x:0:\n"

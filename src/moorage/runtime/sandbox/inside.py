@@ -1,4 +1,4 @@
-"""Steps into a sandbox that every process takes which becomes a program of a user's: after fork, before execve."""
+"""Steps between fork and execve that all sandboxed programs share."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import files
 
 TMP = "/tmp"  # noqa: S108
-COUNTS_BY_NAMESPACE = (5, 14)  # Before, a user's processes were counted together, whatever namespace they were in.
-_HIDDEN = sys_.MS_NOSUID | sys_.MS_NODEV
+NPROC_PER_NAMESPACE = (5, 14)  # kernel version; older ones count a user's processes over all user namespaces
+_TMP_FLAGS = sys_.MS_NOSUID | sys_.MS_NODEV
 
 
 def bounds(
     controllers: frozenset[str], *, memory_mb: int, pids: int, is_own_user: bool, is_root: bool, is_boxed: bool
 ) -> dict[int, int]:
-    """Return the limits of each process that stand in for those of the group, where it cannot have them."""
-    found = {}
+    """Return the resource limits per process that replace missing cgroup controllers."""
+    limits = {}
     if "memory" not in controllers:
-        # Whoever watches sees what all processes hold together; this is for one that is too quick for that.
-        found[resource.RLIMIT_DATA] = memory_mb * 5 // 4 << 20
-    counts_alone = is_own_user if is_root else files.kernel() >= COUNTS_BY_NAMESPACE
+        # The supervising process polls the memory of all processes together; this stops a process that is faster.
+        limits[resource.RLIMIT_DATA] = memory_mb * 5 // 4 << 20
+    counts_alone = is_own_user if is_root else files.kernel() >= NPROC_PER_NAMESPACE
     if "pids" not in controllers and counts_alone and is_boxed:
-        found[resource.RLIMIT_NPROC] = pids
-    return found
+        limits[resource.RLIMIT_NPROC] = pids
+    return limits
 
 
 def set_limits(limits: Mapping[int, int]) -> None:
-    for limit, most in limits.items():
+    for limit, value in limits.items():
         hard = resource.getrlimit(limit)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)  # Only root could raise it.
-        resource.setrlimit(limit, (most, most))
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)  # Only root may raise a hard limit.
+        resource.setrlimit(limit, (value, value))
 
 
 def clone_mount(folder: str) -> int:
-    """Return a mount of a folder that can be put anywhere, taken while the host's paths are still in sight."""
+    """Return a detached mount of a host folder; call it before the sandbox's root hides the host's paths."""
     return sys_.open_tree(sys_.AT_FDCWD, folder, sys_.OPEN_TREE_CLONE | sys_.OPEN_TREE_CLOEXEC)
 
 
 def place_mounts(clones: Mapping[str, int], tmp_mb: int) -> None:
-    """Put what can be written to in place (path inside -> clone), and a private folder for temporary files."""
+    """Attach the writable mounts (path inside -> clone), and a tmpfs on /tmp unless that is among them."""
     if TMP not in clones:
-        sys_.mount("tmpfs", TMP, "tmpfs", _HIDDEN, f"mode=1777,size={tmp_mb}m")
+        sys_.mount("tmpfs", TMP, "tmpfs", _TMP_FLAGS, f"mode=1777,size={tmp_mb}m")
     attributes = sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NODEV
     for inside, clone in clones.items():
         sys_.mount_setattr(clone, "", sys_.AT_EMPTY_PATH, attributes, 0, sys_.MS_PRIVATE)
@@ -58,7 +58,7 @@ def take_streams(out: int, error: int) -> None:
 
 
 def give_up_rights(uid: int | None) -> None:
-    """Become this user, where one is given, and give up every right for good."""
+    """Change to a user, unless it is None, and drop all capabilities permanently."""
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
@@ -66,21 +66,21 @@ def give_up_rights(uid: int | None) -> None:
         os.setresuid(uid, uid, uid)
     sys_.drop_capabilities(bounding=uid is None)
     sys_.no_new_privs()
-    sys_.set_pdeathsig(signal.SIGKILL)  # The kernel forgets it when rights change.
+    sys_.set_pdeathsig(signal.SIGKILL)  # The kernel clears it when credentials change.
     os.umask(0o022)
 
 
 def find_program(argv: list[str], env: Mapping[str, str]) -> str:
-    """Return the program's path, as a shell of its own PATH would find it."""
+    """Look up the program in the PATH of `env`."""
     program = argv[0]
     if "/" in program:
         return program
-    places = (f"{place}/{program}" for place in env.get("PATH", os.defpath).split(":"))
-    return next((place for place in places if os.access(place, os.X_OK)), program)
+    paths = (f"{folder}/{program}" for folder in env.get("PATH", os.defpath).split(":"))
+    return next((path for path in paths if os.access(path, os.X_OK)), program)
 
 
 def close_all_but(*kept: int) -> None:
-    """Close whatever is open beyond the three usual streams. What is kept ends with `execve` all the same."""
+    """Close all descriptors above 2 except for `kept`, which close at `execve`."""
     first = 3
     for fd in (*sorted(kept), 65536):
         os.closerange(first, fd)

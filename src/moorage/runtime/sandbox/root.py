@@ -1,6 +1,6 @@
-"""The file system that sandboxed processes see: a small tree of read-only pieces of the host, and nothing else.
+"""Root file system of a sandbox: a small tmpfs with read-only bind mounts of the host's system folders.
 
-The tree is mounted once, in a mount namespace of the platform's own; every sandbox starts from a copy of it.
+Function sandboxes start from a copy of one tree, mounted once in the invoker's mount namespace.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from moorage.runtime.sandbox import syscalls as sys_
 
-# What programs need to run. Nothing here holds secrets on a usual system, and nothing of it can be written to.
+# Paths that programs need to run. On a usual system they contain no secrets; they are mounted read-only.
 SYSTEM = (
     "/usr/lib",
     "/usr/lib32",
@@ -32,15 +32,15 @@ SYSTEM = (
 )
 LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 DEVICES = ("null", "zero", "full", "random", "urandom")
-USER_ID = 1000  # what a sandboxed process is called in its own /etc/passwd
+USER_ID = 1000  # of a function, in its own /etc/passwd
 
 READ_ONLY = sys_.MOUNT_ATTR_RDONLY | sys_.MOUNT_ATTR_NOSUID
 
 
 def take_own_mounts(within_s: float = 2.0) -> None:
-    """Give this process a mount namespace of its own, and without root a user namespace in which it may mount.
+    """Enter a new mount namespace, and without root a new user namespace in which mounting is allowed.
 
-    Only a process of one thread may change its user, and one that was joined may not have left the kernel yet.
+    Only a single-threaded process may enter a user namespace, and a joined thread may exist a moment longer.
     """
     uid, gid = os.getuid(), os.getgid()
     if uid == 0:
@@ -55,21 +55,21 @@ def take_own_mounts(within_s: float = 2.0) -> None:
 
 
 def map_user(uid: int, gid: int, inside: int = 0) -> None:
-    """Be root, or another, in a user namespace that this process has just entered; outside it stays who it was."""
+    """Map the uid and gid of this process to `inside` in a user namespace that it has just entered."""
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{inside} {uid} 1")
     Path("/proc/self/gid_map").write_text(f"{inside} {gid} 1")
 
 
 def keep_mounts_private() -> None:
-    """Let nothing that is mounted from now on be seen outside of this process's mount namespace."""
+    """Stop mount propagation from this process's mount namespace to others."""
     sys_.mount(None, "/", None, sys_.MS_REC | sys_.MS_PRIVATE, None)
 
 
 def build(root: Path, *, binds: dict[str, str], files: dict[str, str]) -> None:
     """Mount the tree on `root`: system folders, `binds` (path inside -> path outside) and small `files`.
 
-    It needs the right to mount, so the caller has a mount namespace of its own. Nothing of it outlives that namespace.
+    The caller has its own mount namespace and the right to mount in it. The mounts end with that namespace.
     """
     begin(root)
     for path in SYSTEM:
@@ -80,7 +80,7 @@ def build(root: Path, *, binds: dict[str, str], files: dict[str, str]) -> None:
     for inside, outside in binds.items():
         if not _inside(root, inside).exists():
             bind(outside, _inside(root, inside))
-    for inside, text in {**_usual_files(), **files}.items():
+    for inside, text in {**_default_files(), **files}.items():
         target = _inside(root, inside)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
@@ -89,45 +89,44 @@ def build(root: Path, *, binds: dict[str, str], files: dict[str, str]) -> None:
 
 
 def begin(root: Path) -> None:
-    """Mount an empty tree on `root`, to be filled."""
+    """Mount an empty, writable tmpfs on `root`."""
     root.mkdir(parents=True, exist_ok=True)
     sys_.mount("tmpfs", str(root), "tmpfs", sys_.MS_NOSUID | sys_.MS_NODEV, "mode=755,size=4m")
 
 
 def finish(root: Path, *, folders: tuple[str, ...]) -> None:
-    """Give a tree what every sandbox has, and empty folders to mount on; nothing can be added afterwards."""
+    """Add devices and empty mount points to a tree, and make it read-only."""
     _make_devices(root)
     for folder in folders:
         (root / folder).mkdir(exist_ok=True)
-    if os.getuid() != 0 or not _owns_everything():
-        # Without real root, the kernel gives out a new /proc only where one is in sight already; see `mount_proc`.
+    if os.getuid() != 0 or not _is_initial_user_namespace():
+        # In a user namespace the kernel allows a new /proc only where one is already mounted; see `mount_proc`.
         sys_.mount("/proc", str(root / "proc"), None, sys_.MS_BIND | sys_.MS_REC, None)
-    _seal(str(root))
+    sys_.mount_setattr(-100, str(root), 0, READ_ONLY | sys_.MOUNT_ATTR_NODEV, 0, 0)
 
 
-def mount_proc(aside: str = "/run") -> None:
-    """Mount the /proc of this process's own namespace; the host's, where it had to be in sight, goes.
+def mount_proc(staging: str = "/run") -> None:
+    """Mount the /proc of this process's own PID namespace, replacing the host's if that is mounted.
 
-    `aside` is a folder on which nothing is mounted yet.
+    `staging` is a folder on which nothing is mounted yet.
     """
     flags = sys_.MS_NOSUID | sys_.MS_NODEV | sys_.MS_NOEXEC
     if not os.path.ismount("/proc"):
         sys_.mount("proc", "/proc", "proc", flags, None)
         return
-    sys_.mount("proc", aside, "proc", flags, None)
+    sys_.mount("proc", staging, "proc", flags, None)
     sys_.umount2("/proc", sys_.MNT_DETACH)
-    sys_.mount(aside, "/proc", None, sys_.MS_MOVE, None)
+    sys_.mount(staging, "/proc", None, sys_.MS_MOVE, None)
 
 
-def _owns_everything() -> bool:
-    """Tell whether root here is root of the machine, and not of a user namespace."""
+def _is_initial_user_namespace() -> bool:
     return Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
 
 
 def enter(root: str) -> None:
-    """Make the tree the root of this process's own mount namespace, and let go of the host's."""
+    """Make the tree the root of this process's mount namespace, and unmount the host's root from it."""
     sys_.mount(None, "/", None, sys_.MS_REC | sys_.MS_PRIVATE, None)
-    # The new root has to be a mount of this namespace; a bind of it onto itself is one.
+    # pivot_root requires a mount point of this namespace: bind the tree onto itself.
     sys_.mount(root, root, None, sys_.MS_BIND | sys_.MS_REC, None)
     os.chdir(root)
     sys_.pivot_root(".", ".")
@@ -140,7 +139,7 @@ def _inside(root: Path, path: str) -> Path:
 
 
 def bind(source: str, target: Path) -> None:
-    """Bind a folder or file, read-only. Links inside it lead nowhere that is not mounted as well."""
+    """Bind-mount a folder or file read-only."""
     if stat.S_ISDIR(os.stat(source).st_mode):
         target.mkdir(parents=True, exist_ok=True)
     else:
@@ -167,11 +166,11 @@ def _make_devices(root: Path) -> None:
         sys_.mount_setattr(-100, str(dev / name), 0, sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NOEXEC, 0, 0)
     for name, target in {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}.items():
         (dev / name).symlink_to(target)
-    # Semaphores and shared memory count against the private /tmp.
+    # POSIX semaphores and shared memory count against the size of /tmp.
     (dev / "shm").symlink_to("/tmp")  # noqa: S108
 
 
-def _usual_files() -> dict[str, str]:
+def _default_files() -> dict[str, str]:
     return {
         "/etc/passwd": f"root:x:0:0:root:/:/bin/sh\nfunction:x:{USER_ID}:{USER_ID}:function:/tmp:/bin/sh\n",
         "/etc/group": f"root:x:0:\nfunction:x:{USER_ID}:\n",
@@ -179,20 +178,16 @@ def _usual_files() -> dict[str, str]:
         "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
         "/etc/resolv.conf": resolv_conf(),
         "/etc/hostname": "function\n",
-        # Without a network of its own a sandbox cannot tell which addresses lead out; IPv4 does more often.
+        # A sandbox without interfaces cannot detect IPv6 connectivity, so prefer IPv4, which more hosts have.
         "/etc/gai.conf": "precedence ::ffff:0:0/96  100\n",
     }
 
 
 def resolv_conf() -> str:
-    """Ask the resolver of the sandbox's own network; search domains are the host's."""
+    """Return a resolv.conf with the sandbox's own resolver and the host's search domains."""
     lines = ["nameserver 127.0.0.1", "options timeout:5 attempts:2"]
     try:
         host = Path("/etc/resolv.conf").read_text().splitlines()
     except OSError:
         host = []
     return "\n".join([*lines, *(line for line in host if line.split()[:1] in (["search"], ["domain"]))]) + "\n"
-
-
-def _seal(root: str) -> None:
-    sys_.mount_setattr(-100, root, 0, READ_ONLY | sys_.MOUNT_ATTR_NODEV, 0, 0)

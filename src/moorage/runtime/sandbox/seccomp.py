@@ -1,8 +1,8 @@
-"""The filter of system calls that every sandboxed process runs under, written as a classic BPF program.
+"""Seccomp filter of sandboxed processes, assembled as a classic BPF program.
 
-It closes what leads out of a sandbox or deep into the kernel and leaves the rest open, so that ordinary programs run.
-The ways to an address, `connect` and `listen`, can be handed to a supervisor: then a socket of the host may stand in
-the place of a sandbox's own one, and the filter also closes what would turn such a socket to another target.
+It denies calls that lead out of a sandbox or into rarely used parts of the kernel, and allows the rest, so that
+ordinary programs run. `connect` and `listen` can be sent to a supervisor, which may replace a sandbox's socket by a
+host socket; the filter also denies calls that would direct such a socket to another target.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _DENIED = (
     *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
     *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "ioperm", "iopl", "modify_ldt"),
 )
-# Memory of the kernel's own that no mapping shows: files without a name, messages and semaphores of System V.
+# Kernel memory that is in no mapping: memfd files, System V messages and semaphores.
 _UNMAPPED = ("memfd_create", "memfd_secret", "msgget", "semget")
-_LARGEST_SEGMENT = 4096
+_MAX_SEGMENT_BYTES = 4096
 _NEW_NAMESPACES = (
     syscalls.CLONE_NEWNS
     | syscalls.CLONE_NEWCGROUP
@@ -45,9 +45,9 @@ _SOCKET_TYPE_MASK = 0xF
 _QUERY_PERSONALITY = 0xFFFFFFFF
 _TIOCSTI = 0x5412
 _TIOCLINUX = 0x541C
-# Questions about interfaces, addresses and neighbours: a socket of the host would answer them about the host.
+# Interface, address and neighbour ioctls: on a host socket they would return data of the host.
 _SIOC_INTERFACES = (0x8910, 0x8BFF)
-# The owner of a file could take it out of its project quota with either.
+# The owner of a file could remove it from its project quota with either.
 _FS_IOC_FSSETXATTR = 0x401C5820
 _FS_IOC_SETFLAGS = 0x40086602
 _SO_BINDTODEVICE = 25
@@ -71,19 +71,19 @@ _Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, o
 _Block = list[_Instruction]
 
 
-def build(*, notify: bool, door: bool = False, is_counted: bool = True, arch: str | None = None) -> bytes:
-    """Make the program for a machine; with `notify`, `connect` and `listen` wait for the answer of a listener.
+def build(*, notify: bool, listens: bool = False, is_counted: bool = True, arch: str | None = None) -> bytes:
+    """Assemble the filter; with `notify`, `connect` and `listen` wait for the answer of a listener.
 
-    So does `bind` with `door`: connections that come in are sockets of the host, which are free to be bound to any of
-    its ports once they have ended. Without `is_counted` no memory controller counts what the kernel holds for a
-    process: memory that no process has mapped cannot be made then.
+    With `listens`, `bind` waits too: accepted connections are host sockets, which could be bound to any port of the
+    host after they have ended. Without `is_counted`, no memory controller counts the kernel memory of a process, so
+    calls that allocate memory outside of mappings are denied.
     """
     arch = arch or syscalls.ARCH
-    program = _foreign_machine(arch) + _judged_by_argument(arch, notify=notify)
+    program = _check_architecture(arch) + _check_arguments(arch, notify=notify)
     if notify:
-        for name in ("connect", "listen", *(("bind",) if door else ())):
+        for name in ("connect", "listen", *(("bind",) if listens else ())):
             program += _when_called(name, arch, [_NOTIFY])
-    program += _when_called("clone3", arch, [_fail(errno.ENOSYS)])  # Its flags lie in memory; libc falls back to clone.
+    program += _when_called("clone3", arch, [_fail(errno.ENOSYS)])  # Its flags are in memory; libc falls back to clone.
     program += [] if is_counted else _unmapped_memory(arch)
     for name in _DENIED:
         if syscalls.number(name, arch) is not None:
@@ -92,9 +92,9 @@ def build(*, notify: bool, door: bool = False, is_counted: bool = True, arch: st
 
 
 def install(program: bytes, *, listener: bool) -> int | None:
-    """Put this thread and all it starts under the filter; with `listener`, return the descriptor that is notified.
+    """Install the filter for this thread and its children; with `listener`, return the notify descriptor.
 
-    `no_new_privs` must be set before. The filter forbids a second one, so this works once.
+    `no_new_privs` must be set before. The filter denies the seccomp call, so this works once.
     """
     instructions = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("<HxxxxxxQ", len(program) // 8, ctypes.addressof(instructions))
@@ -105,11 +105,11 @@ def install(program: bytes, *, listener: bool) -> int | None:
 
 
 def _install_with_listener(header: bytes) -> int:
-    """Prefer that signals which do not kill leave a call alone that the listener is working on (Linux 5.19)."""
+    """Install with WAIT_KILLABLE_RECV if possible (Linux 5.19): only fatal signals interrupt a received call."""
     flags = syscalls.SECCOMP_FILTER_FLAG_NEW_LISTENER
-    patient = flags | syscalls.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+    killable = flags | syscalls.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
     try:
-        return syscalls.seccomp(syscalls.SECCOMP_SET_MODE_FILTER, patient, header)
+        return syscalls.seccomp(syscalls.SECCOMP_SET_MODE_FILTER, killable, header)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
@@ -127,34 +127,34 @@ _EPERM = _fail(errno.EPERM)
 
 
 def _load_argument(index: int) -> _Instruction:
-    """Load the lower half of an argument: every argument judged here is one that the kernel itself cuts to 32 bits."""
+    """Load the lower half of an argument; the kernel itself truncates all arguments checked here to 32 bits."""
     return (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index)
 
 
 def _when(value: int, block: _Block) -> _Block:
-    """Run a block, which returns, when the loaded value is this one."""
+    """Run a block, which returns, if the loaded value equals `value`."""
     return [(_JUMP_EQUAL, 0, len(block), value), *block]
 
 
 def _unless(values: tuple[int, ...], verdict: _Instruction) -> _Block:
-    """Return a verdict unless the loaded value is one of these."""
+    """Return a verdict unless the loaded value is one of `values`."""
     jumps = [(_JUMP_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [*jumps, verdict]
 
 
 def _when_called(name: str, arch: str, block: _Block) -> _Block:
-    called = syscalls.number(name, arch)
-    return [] if called is None else _when(called, block)
+    number = syscalls.number(name, arch)
+    return [] if number is None else _when(number, block)
 
 
-def _foreign_machine(arch: str) -> _Block:
-    """Kill a call in the numbering of another machine, where every number below would mean something else."""
+def _check_architecture(arch: str) -> _Block:
+    """Kill a process that calls by another architecture's numbers, for which the rules below are wrong."""
     checks: _Block = [(_LOAD, 0, 0, _OFFSET_ARCH), *_unless((_AUDIT_ARCH[arch],), _KILL), (_LOAD, 0, 0, _OFFSET_NUMBER)]
     return [*checks, (_JUMP_AT_LEAST, 0, 1, _X32_BIT), _KILL] if arch == "x86_64" else checks
 
 
-def _judged_by_argument(arch: str, *, notify: bool) -> _Block:
-    """Judge what depends on arguments. Calls that servers make often stand first, because the filter runs each time."""
+def _check_arguments(arch: str, *, notify: bool) -> _Block:
+    """Check calls by their arguments. The filter runs for every call, so frequent calls come first."""
     blocks = {
         "sendto": _send(3),
         "sendmsg": _send(2),
@@ -170,11 +170,11 @@ def _judged_by_argument(arch: str, *, notify: bool) -> _Block:
 
 
 def _unmapped_memory(arch: str) -> _Block:
-    """Close the calls that make memory which is held without being mapped. Programs know kernels without them (ENOSYS).
+    """Deny calls that allocate memory outside of mappings; ENOSYS is known to programs from older kernels.
 
-    PostgreSQL marks its folder with a segment of a few bytes, so segments of a page may be made.
+    PostgreSQL marks its folder with a shared memory segment of a few bytes, so segments up to a page are allowed.
     """
-    closed = [one for name in _UNMAPPED for one in _when_called(name, arch, [_fail(errno.ENOSYS)])]
+    denied = [instruction for name in _UNMAPPED for instruction in _when_called(name, arch, [_fail(errno.ENOSYS)])]
     size = _OFFSET_ARGUMENTS + 8
     too_large = _fail(errno.ENOSPC)
     segment: _Block = [
@@ -182,15 +182,15 @@ def _unmapped_memory(arch: str) -> _Block:
         (_JUMP_EQUAL, 1, 0, 0),
         too_large,
         (_LOAD, 0, 0, size),
-        (_JUMP_GREATER, 0, 1, _LARGEST_SEGMENT),
+        (_JUMP_GREATER, 0, 1, _MAX_SEGMENT_BYTES),
         too_large,
         _ALLOW,
     ]
-    return [*closed, *_when_called("shmget", arch, segment)]
+    return [*denied, *_when_called("shmget", arch, segment)]
 
 
 def _send(flags_argument: int) -> _Block:
-    """Close the send that also connects: it would take a socket of the host anywhere, past the supervisor."""
+    """Deny MSG_FASTOPEN, which connects while sending: a host socket would reach any address unchecked."""
     return [_load_argument(flags_argument), (_JUMP_ANY_BIT, 0, 1, socket.MSG_FASTOPEN), _EPERM, _ALLOW]
 
 
@@ -225,21 +225,21 @@ def _ioctl() -> _Block:
 
 
 def _setsockopt(*, pretend: bool) -> _Block:
-    """Close the options that send a connected socket's packets another way, and the protocols stacked on TCP.
+    """Deny options that route a connected socket's packets differently, and upper layer protocols on TCP.
 
-    Sockets of the host share ports, as long as none of them takes its SO_REUSEADDR back. Servers set this option as a
-    matter of course, so where there may be such sockets it is pretended to be set.
+    Host sockets share ports as long as none of them clears SO_REUSEADDR. Servers usually set this option, so where a
+    socket may be a host socket, setting it succeeds without effect (`pretend`).
     """
     pretended = _when(socket.SO_REUSEADDR, [_fail(0)]) if pretend else []
     return [
         _load_argument(1),
-        *_when(socket.SOL_SOCKET, [_load_argument(2), *pretended, *_closed(_SO_BINDTODEVICE, _SO_BINDTOIFINDEX)]),
-        *_when(socket.IPPROTO_IP, [_load_argument(2), *_closed(_IP_OPTIONS)]),
-        *_when(socket.IPPROTO_IPV6, [_load_argument(2), *_closed(*_IPV6_ROUTES)]),
-        *_when(socket.IPPROTO_TCP, [_load_argument(2), *_closed(_TCP_ULP)]),
+        *_when(socket.SOL_SOCKET, [_load_argument(2), *pretended, *_deny(_SO_BINDTODEVICE, _SO_BINDTOIFINDEX)]),
+        *_when(socket.IPPROTO_IP, [_load_argument(2), *_deny(_IP_OPTIONS)]),
+        *_when(socket.IPPROTO_IPV6, [_load_argument(2), *_deny(*_IPV6_ROUTES)]),
+        *_when(socket.IPPROTO_TCP, [_load_argument(2), *_deny(_TCP_ULP)]),
         _ALLOW,
     ]
 
 
-def _closed(*options: int) -> _Block:
-    return [*(one for option in options for one in _when(option, [_EPERM])), _ALLOW]
+def _deny(*options: int) -> _Block:
+    return [*(instruction for option in options for instruction in _when(option, [_EPERM])), _ALLOW]

@@ -1,8 +1,8 @@
-"""A bound on how long one call of a sandbox can hold up the supervisor that all of them share.
+"""Time limit for a sandbox's call in the supervisor, whose event loop all sandboxes share.
 
-Some calls wait for a sandbox or can be made to: a descriptor is put in place by the caller itself, which may not be
-given a processor; a connect whose non-blocking flag another thread takes away; the last close of a socket that lingers.
-The kernel ends each of these waits when a signal comes.
+Some system calls of the supervisor block on a sandbox, or a sandbox can make them block: installing a descriptor needs
+the caller to run, and it may get no CPU; another thread may clear the O_NONBLOCK flag of a connecting socket; the last
+close of a socket with SO_LINGER waits. A signal interrupts each of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
-PATIENCE_S = 0.005
+CALL_TIME_LIMIT_S = 0.005
 
 
 class Alarm:
-    """Interrupts the main thread, again and again, while a watched block takes too long."""
+    """Interrupts the main thread with SIGALRM, repeatedly, while a watched block takes too long."""
 
     def __init__(self) -> None:
         self.rang = False
@@ -27,9 +27,9 @@ class Alarm:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Watch a block that does not await anything. Afterwards `rang` tells whether it took too long."""
+        """Watch a block without `await`; afterwards `rang` is true if it took too long."""
         self.rang = False
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE_S, PATIENCE_S)
+        signal.setitimer(signal.ITIMER_REAL, CALL_TIME_LIMIT_S, CALL_TIME_LIMIT_S)
         try:
             yield
         finally:

@@ -1,8 +1,8 @@
-"""Carrying out the `bind` of a sandbox whose connections come in through a door.
+"""`bind` calls of a sandbox that accepts connections from a host listener.
 
-Such a connection is a socket of the host. Once it has ended the kernel would let its holder bind it to any port of the
-host, and keep that port from whoever needs it. So sockets of the host are refused, and the sandbox's own are bound by
-the supervisor, on a duplicate: the call itself is never let through, for its descriptor could be changed meanwhile.
+An accepted connection is a host socket. After it has ended, the kernel would let its owner bind it to any port of the
+host and block that port. So `bind` is refused for host sockets, and the supervisor binds the sandbox's own sockets, on
+a duplicate: the original call never continues, because its descriptor could be replaced in the meantime.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from moorage.runtime.sandbox import syscalls
 from moorage.runtime.sandbox.network import callers
 from moorage.runtime.sandbox.network.callers import Address
-from moorage.runtime.sandbox.network.notify import Listener, Notification
+from moorage.runtime.sandbox.network.notify import Notification, SeccompListener
 
 _NO_NAMES = (b"", b".", b"..")
 
 
-def bind(listener: Listener, call: Notification, own: socket.socket, address: Address) -> int:
-    """Bind a sandbox's own socket; an `OSError` is an outcome as well."""
+def bind(listener: SeccompListener, call: Notification, own: socket.socket, address: Address) -> int:
+    """Bind a sandbox's own socket and return the errno; the errno of an OSError is an answer too."""
     path = address.data[2:].partition(b"\0")[0] if address.family == socket.AF_UNIX else b""
     if own.family != socket.AF_UNIX or not path:
         syscalls.bind(own.fileno(), address.data)
@@ -35,7 +35,7 @@ def bind(listener: Listener, call: Notification, own: socket.socket, address: Ad
     try:
         listener.require_waiting(call)
         target = f"/proc/self/fd/{folder}/".encode() + name + b"\0"
-        with _seen_as(call):
+        with _as_caller(call):
             syscalls.bind(own.fileno(), struct.pack("=H", socket.AF_UNIX) + target)
     finally:
         os.close(folder)
@@ -43,9 +43,9 @@ def bind(listener: Listener, call: Notification, own: socket.socket, address: Ad
 
 
 def _open_folder(call: Notification, path: bytes, *, is_absolute: bool) -> int:
-    """Open a folder as the caller sees it."""
-    place, resolve = ("root", syscalls.RESOLVE_IN_ROOT) if is_absolute else ("cwd", syscalls.RESOLVE_BENEATH)
-    start = os.open(f"/proc/{call.thread_id}/{place}", os.O_PATH | os.O_DIRECTORY)
+    """Resolve and open a folder in the caller's root or working directory."""
+    link, resolve = ("root", syscalls.RESOLVE_IN_ROOT) if is_absolute else ("cwd", syscalls.RESOLVE_BENEATH)
+    start = os.open(f"/proc/{call.thread_id}/{link}", os.O_PATH | os.O_DIRECTORY)
     flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
     try:
         return syscalls.openat2(start, path or b".", flags, resolve | syscalls.RESOLVE_NO_MAGICLINKS)
@@ -54,8 +54,8 @@ def _open_folder(call: Notification, path: bytes, *, is_absolute: bool) -> int:
 
 
 @contextlib.contextmanager
-def _seen_as(call: Notification) -> Iterator[None]:
-    """Make files as the caller would: its own, with its own mask."""
+def _as_caller(call: Notification) -> Iterator[None]:
+    """Create files with the caller's file system uid and gid, and its umask."""
     user, group, mask = callers.filesystem_user(call), callers.filesystem_group(call), callers.file_mask(call)
     before = os.umask(mask)
     syscalls.set_file_user(user, group)

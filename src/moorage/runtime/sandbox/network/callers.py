@@ -1,7 +1,7 @@
-"""What the supervisor reads of a process whose call it decides about: the address it names and the socket it means.
+"""Access to the process whose call the supervisor handles: its address argument and its socket.
 
-Everything here is found by the caller's number or descriptor, which the caller's other threads may change at any time.
-So nothing is looked at twice: an address is copied once, and a socket is held by a duplicate of its descriptor.
+The caller's other threads may change memory and descriptors at any time. So the supervisor reads nothing twice: it
+copies an address once, and keeps a duplicate of the socket's descriptor.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from moorage.runtime.sandbox.network.notify import Notification
 
 _SO_NETNS_COOKIE = 71
 _TCP_INFO = 11
-_LONGEST_ADDRESS = 128  # sizeof(struct sockaddr_storage)
-# What a connect that did not wait would have said.
+_MAX_ADDRESS_BYTES = 128  # sizeof(struct sockaddr_storage)
+# The errno of a non-blocking connect, for one that a signal interrupted.
 _IF_INTERRUPTED: dict[int, int] = {
     socket.AF_INET: errno.EINPROGRESS,
     socket.AF_INET6: errno.EINPROGRESS,
     socket.AF_UNIX: errno.EAGAIN,
 }
-_LEAST_BYTES = {socket.AF_INET: 16, socket.AF_INET6: 24}
+_MIN_ADDRESS_BYTES = {socket.AF_INET: 16, socket.AF_INET6: 24}
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A socket address as the caller wrote it."""
+    """The socket address of a call."""
 
-    data: bytes  # the address as the kernel reads it, the family in the first two bytes
+    data: bytes  # struct sockaddr, with the family in the first two bytes
     family: int
-    ip: IPv4Address | IPv6Address | None = None  # the IPv4 face of an IPv4-mapped address
+    ip: IPv4Address | IPv6Address | None = None  # IPv4 for an IPv4-mapped address
     port: int = 0
 
     def for_socket(self, family: int) -> tuple[str, int] | tuple[str, int, int, int]:
-        """Write the address for a socket of a family. Flow labels and zones of the caller are left out."""
+        """Return the address for Python's `connect`, without the caller's flow label and zone."""
         if family == socket.AF_INET6:
             text = f"::ffff:{self.ip}" if isinstance(self.ip, IPv4Address) else str(self.ip)
             return (text, self.port, 0, 0)
@@ -47,7 +47,7 @@ class Address:
 
 
 def read_address(notification: Notification, pointer: int, length: int) -> Address:
-    if not 2 <= length <= _LONGEST_ADDRESS:
+    if not 2 <= length <= _MAX_ADDRESS_BYTES:
         raise OSError(errno.EINVAL, "the length is not one of a socket address")
     data = syscalls.process_vm_readv(notification.thread_id, pointer, length)
     if len(data) < length:
@@ -57,7 +57,7 @@ def read_address(notification: Notification, pointer: int, length: int) -> Addre
 
 def parse_address(data: bytes) -> Address:
     (family,) = struct.unpack_from("=H", data)
-    if len(data) < _LEAST_BYTES.get(family, 2):
+    if len(data) < _MIN_ADDRESS_BYTES.get(family, 2):
         raise OSError(errno.EINVAL, "the address is too short for its family")
     if family == socket.AF_INET:
         return Address(data, family, IPv4Address(data[4:8]), int.from_bytes(data[2:4], "big"))
@@ -68,7 +68,7 @@ def parse_address(data: bytes) -> Address:
 
 
 def borrow_socket(notification: Notification, fd: int) -> socket.socket:
-    """Duplicate the caller's socket. Options and state are shared with the caller; the descriptor is ours."""
+    """Duplicate the caller's socket: options and state stay shared with the caller, the descriptor is new."""
     pidfd = _open_process(notification.thread_id)
     try:
         duplicate = syscalls.pidfd_getfd(pidfd, fd)
@@ -85,7 +85,7 @@ def _open_process(thread_id: int) -> int:
     try:
         return syscalls.pidfd_open(thread_id)
     except OSError as error:
-        # The number of a thread other than the main one is EINVAL, or ENOENT since Linux 6.15.
+        # A thread other than the main one gives EINVAL, or ENOENT since Linux 6.15.
         if error.errno not in (errno.EINVAL, errno.ENOENT):
             raise
         return syscalls.pidfd_open(int(_status(thread_id, "Tgid")[0]))
@@ -121,7 +121,7 @@ def closes_on_exec(notification: Notification, fd: int) -> bool:
 
 
 def namespace_of(sock: socket.socket) -> bytes:
-    """Tell the network namespace a socket belongs to, by a number that the kernel never gives out again."""
+    """Return the cookie of a socket's network namespace, a number that the kernel never reuses."""
     return sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
 
 
@@ -134,10 +134,10 @@ def is_nonblocking(sock: socket.socket) -> bool:
 
 
 def connect_borrowed(sock: socket.socket, address: bytes) -> int:
-    """Start to connect a borrowed socket, in the namespace it belongs to, and return the errno.
+    """Start connecting a borrowed socket in its own namespace, and return the errno.
 
-    The wish not to wait is kept in what is shared with the caller, so it is set for this moment only. A caller that
-    takes it away in between makes us wait until the alarm of the supervisor, and the connection goes on by itself.
+    O_NONBLOCK is shared with the caller, so it is set for this call only. If the caller clears it in between, the call
+    blocks until the supervisor's alarm, and the connection continues in the kernel.
     """
     flags = fcntl.fcntl(sock, fcntl.F_GETFL)
     fcntl.fcntl(sock, fcntl.F_SETFL, flags | os.O_NONBLOCK)

@@ -1,7 +1,7 @@
-"""Sockets of the host that stand in for a sandbox's own: made so that a sandbox can do nothing with them but talk.
+"""Host sockets that replace a sandbox's own for outgoing connections, restricted to that connection.
 
-Each has a port that was asked for by number. The kernel keeps such a port with its socket when the connection ended,
-so the sandbox can never bind the socket again, and hold a port that a service of the host needs.
+Each is bound to a port by number. The kernel keeps such a port with its socket after the connection has ended, so the
+sandbox cannot bind the socket again and block a port that a service of the host needs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from moorage.runtime.sandbox.network.callers import Address
 
 _SYSCTL = Path("/proc/sys/net/ipv4")
-_USUAL_RANGE = (32768, 60999)
-_TRIES = 16
+_DEFAULT_RANGE = (32768, 60999)
+_MAX_ATTEMPTS = 16
 _ANY: dict[int, str] = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}  # noqa: S104 - a client's port, no server's
 
-# level, option, bytes: what a program sets before it connects and expects to hold afterwards.
-_KEPT_OPTIONS = (
+# (level, option, bytes) of options that a program sets before it connects and expects to hold afterwards
+_COPIED_OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 4),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 4),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 4),
@@ -34,7 +34,7 @@ _KEPT_OPTIONS = (
 
 
 class HostPorts:
-    """The upper half of the ports for clients. The lower half is always left to the host."""
+    """Client ports for sandboxes: the upper half of the ephemeral range. The lower half is left to the host."""
 
     def __init__(self) -> None:
         low, high = _client_range()
@@ -42,11 +42,11 @@ class HostPorts:
         self._reserved = _reserved_ports()
 
     def start_connecting(self, like: socket.socket, address: Address) -> tuple[socket.socket, int]:
-        """Start to connect a new socket that has the options of another one, and return it with the errno.
+        """Start connecting a new socket with the options of `like`; return it and the errno.
 
-        A port serves many connections to different targets, so one may be taken for this very target: try the next.
+        Connections to different targets share a port. If a port is in use for this target, the next one is tried.
         """
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             port = self._choose()
             host = socket.socket(like.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
@@ -61,7 +61,7 @@ class HostPorts:
 
     def _choose(self) -> int:
         for _ in range(len(self._ports)):
-            port = random.choice(self._ports)  # noqa: S311 - nothing depends on whether it can be guessed
+            port = random.choice(self._ports)  # noqa: S311 - ports are no secret
             if port not in self._reserved:
                 break
         return port
@@ -76,8 +76,8 @@ def _bind(host: socket.socket, port: int) -> int:
     return 0
 
 
-def keep_options(host: socket.socket, like: socket.socket) -> None:
-    for level, option, size in _KEPT_OPTIONS:
+def copy_options(host: socket.socket, like: socket.socket) -> None:
+    for level, option, size in _COPIED_OPTIONS:
         value = like.getsockopt(level, option, size)
         if value != host.getsockopt(level, option, size):
             host.setsockopt(level, option, value)
@@ -87,7 +87,7 @@ def _connect(host: socket.socket, like: socket.socket, address: Address) -> int:
     if host.family == socket.AF_INET6 and isinstance(address.ip, IPv6Address):
         v6_only = like.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
         host.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6_only)
-    keep_options(host, like)
+    copy_options(host, like)
     return host.connect_ex(address.for_socket(host.family))
 
 
@@ -95,12 +95,12 @@ def _client_range() -> tuple[int, int]:
     try:
         low, high = map(int, (_SYSCTL / "ip_local_port_range").read_text().split())
     except (OSError, ValueError):
-        return _USUAL_RANGE
+        return _DEFAULT_RANGE
     return low, high
 
 
 def _reserved_ports() -> set[int]:
-    """Read the ports that the operator keeps for services: single numbers and ranges such as `8080,9148-9150`."""
+    """Read the ports that the operator reserves for services: numbers and ranges such as `8080,9148-9150`."""
     try:
         text = (_SYSCTL / "ip_local_reserved_ports").read_text().strip()
     except OSError:

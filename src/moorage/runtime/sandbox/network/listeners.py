@@ -1,7 +1,7 @@
-"""The one way into a sandbox: a socket of the host that takes the place of the sandbox's own when it listens.
+"""Host socket that replaces the listening socket of a sandboxed app: the only way into a sandbox.
 
-The door belongs to whoever keeps the sandbox and stays when the program ends. Connections then wait at it until the
-next one listens. All who listen at it share one open file, and with it whether calls wait: the last one decides.
+The shim owns the socket and keeps it when the app exits, so connections wait in its backlog until the next run listens.
+All listening processes share one open file description, also its O_NONBLOCK flag: the last one to listen sets it.
 """
 
 from __future__ import annotations
@@ -12,51 +12,51 @@ from ipaddress import IPv4Address
 from typing import Final
 
 from moorage.runtime.sandbox.network.callers import Address
-from moorage.runtime.sandbox.network.host_sockets import keep_options
+from moorage.runtime.sandbox.network.host_sockets import copy_options
 
 HOST = "127.0.0.1"
-# A program may ask for room for only a few; but whoever comes while it starts again has to wait somewhere.
-LEAST_BACKLOG = 511
+# A program may request a short backlog, but connections have to wait there during a restart.
+MIN_BACKLOG = 511
 _SO_COOKIE = 57
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
-class Door:
-    """A bound socket of the host and the port at which a sandbox finds it. `on_open` is called at each `listen`."""
+class AppListener:
+    """A bound host socket, and its port, which is the app's port. Calls `on_listen` at each `listen`."""
 
-    def __init__(self, host: socket.socket, on_open: Callable[[], None]) -> None:
+    def __init__(self, host: socket.socket, on_listen: Callable[[], None]) -> None:
         self.port: Final[int] = host.getsockname()[1]
         self.socket: Final = host
         self._cookie = _cookie(host)
-        self._on_open = on_open
+        self._on_listen = on_listen
 
-    def is_for(self, own: socket.socket) -> bool:
-        """Tell whether a sandbox's own socket stands where the door is to be."""
+    def replaces(self, own: socket.socket) -> bool:
+        """Whether a sandbox's own socket is bound to the app's port, so that this one replaces it."""
         is_tcp = own.family in _INTERNET and own.type == socket.SOCK_STREAM
-        return is_tcp and self.is_whole and own.getsockname()[1] == self.port
+        return is_tcp and self.is_open and own.getsockname()[1] == self.port
 
-    def is_itself(self, host: socket.socket) -> bool:
-        """Tell whether a socket of the host is the door, and not one of the connections that came through it."""
+    def is_same(self, host: socket.socket) -> bool:
+        """Whether a host socket is this listener, and not a connection accepted from it."""
         return _cookie(host) == self._cookie
 
     @property
-    def is_whole(self) -> bool:
-        """Tell whether its keeper has not closed it: then a program that listens stays by itself."""
+    def is_open(self) -> bool:
+        """False after the shim closed it: a program that listens then keeps its own socket."""
         return self.socket.fileno() >= 0
 
-    def resemble(self, own: socket.socket) -> None:
-        keep_options(self.socket, own)
+    def copy_options_from(self, own: socket.socket) -> None:
+        copy_options(self.socket, own)
 
-    def open(self, backlog: int) -> int:
-        self.socket.listen(max(backlog, LEAST_BACKLOG) if backlog >= 0 else backlog)
-        self._on_open()
+    def listen(self, backlog: int) -> int:
+        self.socket.listen(max(backlog, MIN_BACKLOG) if backlog >= 0 else backlog)
+        self._on_listen()
         return 0
 
-    def address(self, called: Address) -> Address:
-        """Return where the door is, for a sandbox that has called itself."""
-        return Address(called.data, called.family, IPv4Address(HOST), self.port)
+    def address(self, requested: Address) -> Address:
+        """Return the listener's host address, for a sandbox that connects to its own app."""
+        return Address(requested.data, requested.family, IPv4Address(HOST), self.port)
 
 
 def _cookie(sock: socket.socket) -> bytes:
-    """Return a number that the kernel never gives to another socket."""
+    """Return the socket's cookie, a number that the kernel never reuses."""
     return sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8)

@@ -1,4 +1,4 @@
-"""The kernel's side of a supervised call: receive it, replace a descriptor of its caller, answer it."""
+"""Seccomp user notification: receive a system call, replace a descriptor of its caller, answer it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _ID_VALID = 0x40082102
 _ADD_FD = 0x40182103
 _SET_FLAGS = 0x40082104
 _SYNC_WAKE_UP = 1
-_ADD_FD_IN_PLACE = 1
+_ADD_FD_REPLACE = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A call that waits for its answer."""
+    """A system call that waits for its answer."""
 
     id: int
-    thread_id: int  # 0 when the caller lives in a process namespace that this process cannot see.
+    thread_id: int  # 0 if the caller is in a PID namespace that this process cannot see
     number: int
     arguments: tuple[int, ...]
 
 
-class Listener:
-    """The listening end of a filter. Once closed it does nothing, so a late answer cannot reach another sandbox."""
+class SeccompListener:
+    """Owns the notify descriptor of a filter. After `close`, a late answer fails and reaches no other sandbox."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._poll = select.poll()
         self._poll.register(fd, select.POLLIN)
-        with contextlib.suppress(OSError):  # Linux 6.6 brought this shorter way between caller and listener.
+        with contextlib.suppress(OSError):  # Faster wake-ups between caller and listener, since Linux 6.6.
             fcntl.ioctl(fd, _SET_FLAGS, _SYNC_WAKE_UP)
 
     def close(self) -> None:
@@ -45,38 +45,38 @@ class Listener:
             self.fd = -1
 
     def events(self) -> int:
-        """Tell what poll reports now. Receiving without a waiting call would block on kernels before 6.11."""
+        """Return the poll events. Without a pending call, `receive` would block on kernels before 6.11."""
         ready = self._poll.poll(0) if self.fd >= 0 else []
         return ready[0][1] if ready else 0
 
     def receive(self) -> Notification | None:
-        """Take the next call; None when its caller was killed in the meantime."""
+        """Receive the next call; None if its caller was killed, or after a signal."""
         buffer = bytearray(80)
         try:
             fcntl.ioctl(self.fd, _RECEIVE, buffer)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.EINTR):  # After a signal it is there to be taken again.
+            if error.errno in (errno.ENOENT, errno.EINTR):  # After a signal, the call is still pending.
                 return None
             raise
         id_, thread_id, _, number, _, _, *arguments = struct.unpack("=QIIiIQ6Q", buffer)
         return Notification(id_, thread_id, number, tuple(arguments))
 
     def require_waiting(self, notification: Notification) -> None:
-        """Make sure the caller still waits, so that what was read of it by its number was not another process's."""
+        """Raise OSError unless the caller still waits: data read by its thread ID was not another process's."""
         self._ioctl(_ID_VALID, struct.pack("=Q", notification.id))
 
-    def put_in_place(self, notification: Notification, fd: int, target_fd: int, *, cloexec: bool) -> None:
-        """Let the caller's descriptor refer to what `fd` refers to here.
+    def replace_descriptor(self, notification: Notification, fd: int, target_fd: int, *, cloexec: bool) -> None:
+        """Replace the caller's descriptor `target_fd` by a duplicate of `fd`.
 
-        The caller itself has to run for this. One that is not given a processor makes us wait, until a signal comes:
-        then nothing was done, and it is an `InterruptedError`.
+        The caller has to run for this: without a CPU for it, the call blocks until a signal raises InterruptedError,
+        with nothing changed.
         """
         flags = os.O_CLOEXEC if cloexec else 0
         self._require_open()
-        fcntl.ioctl(self.fd, _ADD_FD, struct.pack("=QIIII", notification.id, _ADD_FD_IN_PLACE, fd, target_fd, flags))
+        fcntl.ioctl(self.fd, _ADD_FD, struct.pack("=QIIII", notification.id, _ADD_FD_REPLACE, fd, target_fd, flags))
 
     def answer(self, notification: Notification, code: int) -> None:
-        """End the call with an errno, or 0. A caller that is gone is no error."""
+        """Finish the call with an errno, or 0. A caller that has exited is no error."""
         try:
             self._ioctl(_SEND, struct.pack("=QqiI", notification.id, 0, -code, 0))
         except OSError as error:

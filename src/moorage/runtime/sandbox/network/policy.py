@@ -1,4 +1,4 @@
-"""Which addresses sandboxed code may connect to: the general rule, this host's own addresses, the operator's lists."""
+"""Egress policy of sandboxes: general rule, addresses of this host, lists of the operator, egress rules."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ _GENERAL_RULE = TargetPolicy()
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """Where sandboxed code may connect to, besides itself. Public addresses that are not this host's are open."""
+    """Addresses that sandboxed code may connect to. Public addresses other than this host's are allowed."""
 
-    allow: tuple[str, ...] = ()  # Networks in CIDR form that are open although the general rule closes them.
-    block: tuple[str, ...] = ()  # Networks in CIDR form that stay closed whatever else is allowed.
-    outside: bool = True  # False leaves a sandbox nothing but its own loopback, and no names.
-    doors: tuple[str, ...] = ()  # "address:port" of this very host, open whatever else is said here.
+    allow: tuple[str, ...] = ()  # CIDR networks that are allowed although the general rule refuses them
+    block: tuple[str, ...] = ()  # CIDR networks that are always refused, except for egress rules
+    outside: bool = True  # False allows only the sandbox's own loopback, without DNS.
+    egress: tuple[str, ...] = ()  # egress rules: "address:port" of this host, always allowed
 
     def __post_init__(self) -> None:
-        _endpoints(self.doors)
+        _endpoints(self.egress)
         _networks(self.allow)
         _networks(self.block)
 
-    def is_door(self, ip: IPv4Address | IPv6Address | None, port: int) -> bool:
-        """Tell whether just this address and port of the host is open: then it is not the sandbox's own loopback."""
-        return bool(self.doors) and (ip, port) in _endpoints(self.doors)
+    def has_egress_rule(self, ip: IPv4Address | IPv6Address | None, port: int) -> bool:
+        """Whether an egress rule allows this endpoint of the host, even if it is a loopback address."""
+        return bool(self.egress) and (ip, port) in _endpoints(self.egress)
 
     def refusal(self, address: str, own: tuple[str, ...]) -> str | None:
-        """Say why a connection to this address is refused; `own` are the networks that this host answers itself."""
+        """Return the reason to refuse an address, or None; `own` are the networks of this host."""
         if not self.outside:
             return "it has no network"
         if blocked := block_refusal(address, self.block):
             return blocked
         ip = ip_address(address)
-        face = getattr(ip, "ipv4_mapped", None) or ip
-        if any(face in network for network in _networks(self.allow)):
+        target = getattr(ip, "ipv4_mapped", None) or ip
+        if any(target in network for network in _networks(self.allow)):
             return None
         return _GENERAL_RULE.refusal(address, own=own)
 

@@ -1,8 +1,8 @@
-"""The supervisor of all sandboxes' networks: `python -m moorage.runtime.sandbox.network.supervisor FD [RESOLV_CONF]`.
+"""Network supervisor of sandboxes: `python -m moorage.runtime.sandbox.network.supervisor FD [RESOLV_CONF]`.
 
-It is started with one end of a unix stream socket, over which sandboxes are handed to it, and ends when the other end
-is closed. A sandbox is served until its last process has gone. Each turn of the loop takes at most one call of each
-sandbox, so one that floods delays nobody else, and one whose calls hold up the loop has to pause.
+FD is one end of a unix stream socket, over which it receives the descriptors of sandboxes; the supervisor exits when
+the other end is closed. It serves a sandbox until its last process has exited. Each turn of the event loop handles at
+most one call per sandbox, so a flood of one does not delay others; a sandbox whose calls block the loop is paused.
 """
 
 from __future__ import annotations
@@ -21,69 +21,71 @@ from pathlib import Path
 from moorage.core.net.own_networks import OwnNetworks
 from moorage.runtime.sandbox.network import callers
 from moorage.runtime.sandbox.network.alarm import Alarm
-from moorage.runtime.sandbox.network.connects import Connects, Later
 from moorage.runtime.sandbox.network.host_sockets import HostPorts
-from moorage.runtime.sandbox.network.listeners import Door
-from moorage.runtime.sandbox.network.notify import Listener, Notification
+from moorage.runtime.sandbox.network.listeners import AppListener
+from moorage.runtime.sandbox.network.notify import Notification, SeccompListener
 from moorage.runtime.sandbox.network.resolver import Resolver, Upstream
-from moorage.runtime.sandbox.network.setup import HandOver, Inbox
+from moorage.runtime.sandbox.network.setup import SandboxReceiver, SandboxSockets
+from moorage.runtime.sandbox.network.socket_calls import PendingCall, SocketCalls
 
-MOST_WAITING = 256  # calls of one sandbox that wait for a connection
-CROWDED_WAITING = 16  # where all sandboxes together have so many that descriptors could run out
-PAUSE_S = 0.1  # for a sandbox that rang the alarm
+MAX_PENDING_CALLS = 256  # of one sandbox, waiting for a connection
+MAX_PENDING_CALLS_CROWDED = 16  # while all sandboxes together could use up the descriptors
+SLOW_CALL_PAUSE_S = 0.1  # for a sandbox whose call triggered the alarm
 
 _log = logging.getLogger("moorage.runtime.sandbox.network.supervisor")
 
 
-class Load:
-    """Calls of all sandboxes that wait for a connection; each has a descriptor of this process."""
+class PendingCalls:
+    """Count of the pending calls of all sandboxes; each uses a descriptor of this process."""
 
     def __init__(self) -> None:
-        self._crowd = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
-        self.waiting = 0
+        self._crowded_at = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+        self.count = 0
 
     @property
-    def most_waiting(self) -> int:
-        """How many calls of one sandbox may wait at the moment."""
-        return MOST_WAITING if self.waiting < self._crowd else CROWDED_WAITING
+    def max_per_sandbox(self) -> int:
+        return MAX_PENDING_CALLS if self.count < self._crowded_at else MAX_PENDING_CALLS_CROWDED
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What all sandboxes use of the host."""
+class SharedResources:
+    """Host resources that all sandboxes share."""
 
     upstream: Upstream
     own: OwnNetworks
     alarm: Alarm
     ports: HostPorts
-    load: Load = field(default_factory=Load)
+    pending: PendingCalls = field(default_factory=PendingCalls)
 
 
-class Cell:
-    """One sandbox: its calls, its questions for names, and what is under way for it. The descriptors become its own."""
+class SandboxNetwork:
+    """Serves the socket calls and DNS queries of one sandbox. Owns the descriptors."""
 
-    def __init__(self, handed: HandOver, shared: Shared, door: Door | None = None) -> None:
+    def __init__(
+        self, sockets: SandboxSockets, shared: SharedResources, app_listener: AppListener | None = None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._alarm = shared.alarm
-        self._load = shared.load
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._all_pending = shared.pending
+        self._pending: set[asyncio.Task[None]] = set()
+        policy = sockets.policy
         with contextlib.ExitStack() as opened:
-            self._listener = opened.enter_context(contextlib.closing(Listener(handed.notify_fd)))
-            udp = opened.enter_context(socket.socket(fileno=handed.udp_fd))
-            tcp = opened.enter_context(socket.socket(fileno=handed.tcp_fd))
+            self._listener = opened.enter_context(contextlib.closing(SeccompListener(sockets.notify_fd)))
+            udp = opened.enter_context(socket.socket(fileno=sockets.udp_fd))
+            tcp = opened.enter_context(socket.socket(fileno=sockets.tcp_fd))
             namespace = callers.namespace_of(udp)
-            self._connects = Connects(
-                self._listener, namespace, handed.policy, shared.own, shared.alarm, shared.ports, door
+            self._calls = SocketCalls(
+                self._listener, namespace, policy, shared.own, shared.alarm, shared.ports, app_listener
             )
             opened.pop_all()
-        self._resolver = Resolver(shared.upstream, udp, tcp, outside=handed.policy.outside)
+        self._resolver = Resolver(shared.upstream, udp, tcp, outside=policy.outside)
         self._resume()
 
     def close(self) -> None:
-        """Serve it no more. Safe to repeat."""
+        """Stop serving the sandbox. Safe to repeat."""
         if self._listener.fd < 0:
             return
-        for task in self._waiting:
+        for task in self._pending:
             task.cancel()
         self._resolver.close()
         self._loop.remove_reader(self._listener.fd)
@@ -95,35 +97,35 @@ class Cell:
 
     def _pause(self) -> None:
         self._loop.remove_reader(self._listener.fd)
-        self._loop.call_later(PAUSE_S, self._resume)
+        self._loop.call_later(SLOW_CALL_PAUSE_S, self._resume)
 
     def _ready(self) -> None:
         events = self._listener.events()
         if events & select.POLLIN:
-            self._take()
-        elif events:  # It hung up: the last process under the filter has gone.
+            self._handle_call()
+        elif events:  # POLLHUP: the last process under the filter has exited.
             self.close()
 
-    def _take(self) -> None:
+    def _handle_call(self) -> None:
         call = self._listener.receive()
         if call is None:
             return
         with self._alarm.watch():
-            later = self._begin(call)
+            pending = self._begin(call)
         if self._alarm.rang:
             self._pause()
-        if later is not None:
-            task = self._loop.create_task(self._finish(call, later))
-            self._waiting.add(task)
-            self._load.waiting += 1
-            task.add_done_callback(self._finished)
+        if pending is not None:
+            task = self._loop.create_task(self._finish(call, pending))
+            self._pending.add(task)
+            self._all_pending.count += 1
+            task.add_done_callback(self._on_finished)
 
-    def _begin(self, call: Notification) -> Later | None:
-        """Decide about a call and answer it, unless the answer has to wait. Whatever happens, it is answered."""
-        outcome: int | Later = errno.EIO
+    def _begin(self, call: Notification) -> PendingCall | None:
+        """Handle a call and answer it, unless the answer has to wait. Every failure is answered too."""
+        outcome: int | PendingCall = errno.EIO
         try:
-            has_room = len(self._waiting) < self._load.most_waiting
-            outcome = self._connects.decide(call) if has_room else errno.ENOBUFS
+            has_room = len(self._pending) < self._all_pending.max_per_sandbox
+            outcome = self._calls.handle(call) if has_room else errno.ENOBUFS
         except OSError as error:
             outcome = _code(error)
         finally:
@@ -131,35 +133,35 @@ class Cell:
                 self._listener.answer(call, outcome)
         return None if isinstance(outcome, int) else outcome
 
-    async def _finish(self, call: Notification, later: Later) -> None:
+    async def _finish(self, call: Notification, pending: PendingCall) -> None:
         code = errno.EIO
         try:
-            code = await later
+            code = await pending
         except OSError as error:
             code = _code(error)
         finally:
             self._listener.answer(call, code)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._waiting.discard(task)
-        self._load.waiting -= 1
+    def _on_finished(self, task: asyncio.Task[None]) -> None:
+        self._pending.discard(task)
+        self._all_pending.count -= 1
         if not task.cancelled() and (error := task.exception()):
             self._loop.call_exception_handler({"message": "a call of a sandbox failed", "exception": error})
 
 
 def _code(error: OSError) -> int:
-    """Tell what to answer. A caller that reads EINTR would wait for a connection that nobody makes."""
+    """Return the errno to answer: never EINTR, after which a caller would wait for a connection."""
     return error.errno if error.errno and error.errno != errno.EINTR else errno.EIO
 
 
-class Supervisor:
-    """Takes in sandboxes until whoever hands them over has gone."""
+class NetworkSupervisor:
+    """Accepts sandboxes until the sender closes the socket."""
 
     def __init__(self, channel: socket.socket, conf: Path) -> None:
         channel.setblocking(False)
         self._channel = channel
-        self._inbox = Inbox(channel)
-        self._shared = Shared(Upstream(conf), OwnNetworks(), Alarm(), HostPorts())
+        self._receiver = SandboxReceiver(channel)
+        self._shared = SharedResources(Upstream(conf), OwnNetworks(), Alarm(), HostPorts())
         self._ended = asyncio.Event()
 
     async def serve(self) -> None:
@@ -170,22 +172,22 @@ class Supervisor:
 
     def _ready(self) -> None:
         try:
-            handed = self._inbox.read()
+            received = self._receiver.read()
         except (BlockingIOError, InterruptedError):
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
-            _log.error("the channel of hand-overs is broken: %r", error)
-            handed = None
-        if handed is None:
+            _log.error("cannot read from the socket that sends sandboxes, exiting: %r", error)
+            received = None
+        if received is None:
             self._ended.set()
-        for one in handed or ():
-            self._add(one)
+        for sockets in received or ():
+            self._add(sockets)
 
-    def _add(self, handed: HandOver) -> None:
+    def _add(self, sockets: SandboxSockets) -> None:
         try:
-            Cell(handed, self._shared)
+            SandboxNetwork(sockets, self._shared)
         except OSError as error:
-            _log.error("cannot serve the network of sandbox %s: %s", handed.cell_id, error)
+            _log.error("cannot serve the network of sandbox %s: %s", sockets.sandbox_id, error)
 
 
 def raise_descriptor_limit() -> None:
@@ -200,7 +202,7 @@ def main(argv: list[str]) -> None:
     conf = Path(argv[2] if len(argv) > 2 else "/etc/resolv.conf")
 
     async def run() -> None:
-        await Supervisor(channel, conf).serve()
+        await NetworkSupervisor(channel, conf).serve()
 
     asyncio.run(run())
 

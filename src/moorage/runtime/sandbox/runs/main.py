@@ -295,7 +295,7 @@ def _start(
 def _pass_on_network(up: socket.socket, channel: socket.socket, job: Job) -> None:
     message, descriptors, _, _ = socket.recv_fds(up, 1, 3)
     if message and len(descriptors) == 3:
-        policy = NetworkPolicy(allow=tuple(job.allow), block=tuple(job.block), doors=tuple(job.doors))
+        policy = NetworkPolicy(allow=tuple(job.allow), block=tuple(job.block), egress=tuple(job.doors))
         network.hand_over(channel, 1, descriptors[0], descriptors[1], descriptors[2], policy)
         for descriptor in descriptors:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Doors: what of the host a sandbox may reach although it is closed otherwise, and the rule that it stays just that."""
+"""Egress rules, the app listener and CPU limits of sandboxes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.cgroups.v1 import Layout, V1Group
 from moorage.runtime.sandbox.cgroups.v2 import V2Cgroups, V2Group
 from moorage.runtime.sandbox.network import setup as network
-from moorage.runtime.sandbox.network.listeners import Door
+from moorage.runtime.sandbox.network.listeners import AppListener
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
 
 
@@ -25,37 +25,37 @@ def netd() -> Iterator[Netd]:
         yield running
 
 
-def test_a_door_is_one_address_and_one_port() -> None:
-    policy = NetworkPolicy(doors=("127.0.0.1:5433", "[::1]:5433"))
+def test_an_egress_rule_is_one_address_and_one_port() -> None:
+    policy = NetworkPolicy(egress=("127.0.0.1:5433", "[::1]:5433"))
 
-    assert policy.is_door(ip_address("127.0.0.1"), 5433)
-    assert policy.is_door(ip_address("::1"), 5433)
-    assert not policy.is_door(ip_address("127.0.0.1"), 5434)
-    assert not policy.is_door(ip_address("127.0.0.2"), 5433)
-    assert not policy.is_door(None, 5433)
+    assert policy.has_egress_rule(ip_address("127.0.0.1"), 5433)
+    assert policy.has_egress_rule(ip_address("::1"), 5433)
+    assert not policy.has_egress_rule(ip_address("127.0.0.1"), 5434)
+    assert not policy.has_egress_rule(ip_address("127.0.0.2"), 5433)
+    assert not policy.has_egress_rule(None, 5433)
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:70000", "localhost:80", ":80"])
-def test_what_is_no_address_and_port_is_no_door(text: str) -> None:
+def test_an_egress_rule_without_valid_address_and_port_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"address|IPv4"):
-        NetworkPolicy(doors=(text,))
+        NetworkPolicy(egress=(text,))
 
 
-def test_doors_are_handed_over_with_the_rest_of_the_policy() -> None:
-    policy = NetworkPolicy(allow=("10.0.0.0/8",), doors=("127.0.0.1:5433",))
+def test_egress_rules_are_sent_with_the_rest_of_the_policy() -> None:
+    policy = NetworkPolicy(allow=("10.0.0.0/8",), egress=("127.0.0.1:5433",))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         network.hand_over(ours, 1, 0, 0, 0, policy)
 
-        handed = network.Inbox(theirs).read()
+        received = network.SandboxReceiver(theirs).read()
 
-    assert handed is not None
-    assert handed[0].policy == policy
-    for fd in (handed[0].notify_fd, handed[0].udp_fd, handed[0].tcp_fd):
+    assert received is not None
+    assert received[0].policy == policy
+    for fd in (received[0].notify_fd, received[0].udp_fd, received[0].tcp_fd):
         socket.close(fd)
 
 
-def test_a_door_leads_to_the_host_past_what_closes_the_rest(netd: Netd) -> None:
+def test_an_egress_rule_allows_an_address_of_the_host_that_all_other_rules_refuse(netd: Netd) -> None:
     code = """
     def reach(port, family=socket.AF_INET, address="127.0.0.1"):
         with socket.socket(family) as sock:
@@ -63,44 +63,45 @@ def test_a_door_leads_to_the_host_past_what_closes_the_rest(netd: Netd) -> None:
             sock.connect((address, port))
             sock.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
             assert b"hello" in sock.recv(4096) + sock.recv(4096)
-    door, other = map(int, argv)
-    tell([attempt(reach, door), attempt(reach, door, socket.AF_INET6, "::ffff:127.0.0.1"), attempt(reach, other)])
+    allowed, other = map(int, argv)
+    ipv6 = attempt(reach, allowed, socket.AF_INET6, "::ffff:127.0.0.1")
+    tell([attempt(reach, allowed), ipv6, attempt(reach, other)])
     """
-    with serving("127.0.0.1") as door, serving("127.0.0.1") as other:
-        policy = NetworkPolicy(block=("127.0.0.0/8",), outside=False, doors=(f"127.0.0.1:{door.port}",))
+    with serving("127.0.0.1") as allowed, serving("127.0.0.1") as other:
+        policy = NetworkPolicy(block=("127.0.0.0/8",), outside=False, egress=(f"127.0.0.1:{allowed.port}",))
 
-        answer = python_inside(netd, code, door.port, other.port, policy=policy)
+        answer = python_inside(netd, code, allowed.port, other.port, policy=policy)
 
         assert answer == ["done", "done", "ECONNREFUSED"]
-        assert (len(door.visits), len(other.visits)) == (2, 0)
+        assert (len(allowed.visits), len(other.visits)) == (2, 0)
 
 
-def test_only_a_listener_at_the_same_port_is_given_the_door() -> None:
-    opened: list[bool] = []
+def test_the_app_listener_replaces_only_a_tcp_socket_at_the_same_port() -> None:
+    calls: list[bool] = []
     with socket.create_server(("127.0.0.1", 0)) as host, socket.socket() as own, socket.socket() as elsewhere:
-        door = Door(host, lambda: opened.append(True))
+        listener = AppListener(host, lambda: calls.append(True))
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        own.bind(("127.0.0.2", door.port))
+        own.bind(("127.0.0.2", listener.port))
         elsewhere.bind(("127.0.0.2", 0))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
-            datagrams.bind(("127.0.0.2", door.port))
-            suits = [door.is_for(each) for each in (own, elsewhere, datagrams)]
-        with socket.create_connection(("127.0.0.1", door.port)), host.accept()[0] as came, host.dup() as twin:
-            itself = [door.is_itself(each) for each in (host, twin, came, own)]
+            datagrams.bind(("127.0.0.2", listener.port))
+            replaced = [listener.replaces(each) for each in (own, elsewhere, datagrams)]
+        with socket.create_connection(("127.0.0.1", listener.port)), host.accept()[0] as accepted, host.dup() as twin:
+            same = [listener.is_same(each) for each in (host, twin, accepted, own)]
 
-        door.open(0)
+        listener.listen(0)
 
-    assert suits == [True, False, False]
-    assert itself == [True, True, False, False]
-    assert opened == [True]
-    assert not door.is_whole
+    assert replaced == [True, False, False]
+    assert same == [True, True, False, False]
+    assert calls == [True]
+    assert not listener.is_open
 
 
-def test_bind_is_handed_to_the_supervisor_only_where_there_is_a_door() -> None:
-    without, with_door = seccomp.build(notify=True), seccomp.build(notify=True, door=True)
+def test_the_supervisor_handles_bind_only_for_sandboxes_that_listen() -> None:
+    without, with_bind = seccomp.build(notify=True), seccomp.build(notify=True, listens=True)
 
-    assert len(with_door) > len(without)
-    assert without == seccomp.build(notify=True, door=False)
+    assert len(with_bind) > len(without)
+    assert without == seccomp.build(notify=True, listens=False)
 
 
 def test_processors_are_limited_and_freed_again_in_version_2(tmp_path: Path) -> None:

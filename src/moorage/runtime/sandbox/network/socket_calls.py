@@ -1,9 +1,9 @@
-"""The decision about every `connect`, `listen` and `bind` of a sandbox, and what stands in for the call.
+"""Handling of every `connect`, `listen` and `bind` call of a sandbox.
 
-No call is ever let through to the kernel as it is, because its address lies in memory that other threads of the caller
-can write. Inside its own namespace the supervisor makes the call itself, on a duplicate of the socket. To the outside
-it connects a socket of the host to the address that it read and judged, and puts it in the place of the caller's. The
-one socket of the host that a sandbox may listen with is its door, where it has one.
+No call continues in the kernel, because its address is in memory that other threads of the caller can change. For an
+address in the sandbox's own namespace, the supervisor makes the call itself on a duplicate of the socket. For an
+outside address it connects a host socket to the address that it read and checked, and replaces the caller's descriptor
+by it. The only host socket that a sandbox may listen on is its app listener, if it has one.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from moorage.runtime.sandbox.network import binds, callers
 from moorage.runtime.sandbox.network.alarm import Alarm
 from moorage.runtime.sandbox.network.callers import Address
 from moorage.runtime.sandbox.network.host_sockets import HostPorts
-from moorage.runtime.sandbox.network.listeners import Door
-from moorage.runtime.sandbox.network.notify import Listener, Notification
+from moorage.runtime.sandbox.network.listeners import AppListener
+from moorage.runtime.sandbox.network.notify import Notification, SeccompListener
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
 from moorage.runtime.sandbox.network.setup import OWN_ADDRESS
 
-# What a refused address is answered with. "Permission denied" tells a user that a rule forbids the address;
-# ECONNREFUSED would send them to look for a server that is down. Libraries go on to the next address either way.
+# "Permission denied" shows that a rule forbids the address; ECONNREFUSED would look like a server that is down.
+# Libraries try the next address in both cases.
 REFUSED = errno.EACCES
-LONGEST_WAIT_S = 130.0  # The kernel itself gives up after about 127 s.
+MAX_WAIT_S = 130.0  # The kernel itself gives up after about 127 s.
 
 _CONNECT = syscalls.number("connect")
 _LISTEN = syscalls.number("listen")
@@ -43,26 +43,26 @@ _OWN_ADDRESS = ip_address(OWN_ADDRESS)
 _TCP_SYN_SENT = 2
 _TCP_CLOSE = 7
 _UNIX_RETRY_S = 0.02
-_PLACE_RETRY_S = 0.01
+_REPLACE_RETRY_S = 0.01
 
-Later = Coroutine[Any, Any, int]
+PendingCall = Coroutine[Any, Any, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Connects:
-    """Decides for one sandbox. An outcome is the errno to answer with, or a coroutine that will know it."""
+class SocketCalls:
+    """Handles the calls of one sandbox. A result is the errno to answer, or a coroutine that returns it."""
 
-    listener: Listener
+    listener: SeccompListener
     namespace: bytes
     policy: NetworkPolicy
     own: OwnNetworks
     alarm: Alarm
     ports: HostPorts
-    door: Door | None = None
-    placing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    app_listener: AppListener | None = None
+    replacing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def decide(self, call: Notification) -> int | Later:
-        """Carry out a call as far as this goes without waiting. An `OSError` is an outcome as well."""
+    def handle(self, call: Notification) -> int | PendingCall:
+        """Perform a call as far as possible without waiting. The errno of an OSError is a result too."""
         if call.thread_id == 0:
             return errno.EPERM
         fd = _signed(call.arguments[0])
@@ -77,68 +77,73 @@ class Connects:
                 return self._connect(call, sock, address)
             return binds.bind(self.listener, call, sock, address) if self._is_own(sock) else errno.EINVAL
 
-    def _listen(self, call: Notification, sock: socket.socket, backlog: int) -> int | Later:
-        """Let a sandbox serve itself; no socket of the host but its door may become a way into it."""
+    def _listen(self, call: Notification, sock: socket.socket, backlog: int) -> int | PendingCall:
+        """Allow `listen` inside the sandbox's namespace, and on the host only on the app listener."""
         if not self._is_own(sock):
-            is_door = self.door is not None and self.door.is_itself(sock)
-            return self.door.open(backlog) if self.door and is_door else errno.EACCES
-        if self.door is not None and self.door.is_for(sock):
-            return self._open_door(self.door, call, sock, backlog)
+            is_app_listener = self.app_listener is not None and self.app_listener.is_same(sock)
+            return self.app_listener.listen(backlog) if self.app_listener and is_app_listener else errno.EACCES
+        if self.app_listener is not None and self.app_listener.replaces(sock):
+            return self._listen_outside(self.app_listener, call, sock, backlog)
         sock.listen(backlog)
         return 0
 
-    def _open_door(self, door: Door, call: Notification, sock: socket.socket, backlog: int) -> int | Later:
-        waits = not callers.is_nonblocking(sock)
-        door.resemble(sock)
+    def _listen_outside(
+        self, app_listener: AppListener, call: Notification, sock: socket.socket, backlog: int
+    ) -> int | PendingCall:
+        blocking = not callers.is_nonblocking(sock)
+        app_listener.copy_options_from(sock)
         try:
-            self._put_in_place(call, door.socket, waits=waits)
+            self._replace(call, app_listener.socket, blocking=blocking)
         except InterruptedError:
-            return self._finish_opening(door, call, backlog, waits=waits)
-        return door.open(backlog)
+            return self._finish_listening(app_listener, call, backlog, blocking=blocking)
+        return app_listener.listen(backlog)
 
-    async def _finish_opening(self, door: Door, call: Notification, backlog: int, *, waits: bool) -> int:
-        await self._place(call, door.socket, waits=waits)
-        return door.open(backlog)
+    async def _finish_listening(
+        self, app_listener: AppListener, call: Notification, backlog: int, *, blocking: bool
+    ) -> int:
+        await self._replace_when_running(call, app_listener.socket, blocking=blocking)
+        return app_listener.listen(backlog)
 
     def _is_own(self, sock: socket.socket) -> bool:
         return callers.namespace_of(sock) == self.namespace
 
-    def _connect(self, call: Notification, sock: socket.socket, address: Address) -> int | Later:
+    def _connect(self, call: Notification, sock: socket.socket, address: Address) -> int | PendingCall:
         if sock.family == socket.AF_UNIX:
             return self._connect_unix(call, sock, address) if self._is_own(sock) else REFUSED
         if sock.family in _INTERNET and sock.type == socket.SOCK_STREAM:
             return self._connect_tcp(call, sock, address)
-        if sock.family in _INTERNET and self._is_own(sock):  # Datagrams find their own loopback and nothing else.
+        if sock.family in _INTERNET and self._is_own(sock):  # UDP reaches only the sandbox's own loopback.
             return callers.connect_borrowed(sock, address.data)
         return REFUSED
 
-    def _connect_tcp(self, call: Notification, sock: socket.socket, address: Address) -> int | Later:
+    def _connect_tcp(self, call: Notification, sock: socket.socket, address: Address) -> int | PendingCall:
         is_own, state = self._is_own(sock), callers.tcp_state(sock)
-        through = self._through_door(address)
-        is_inside = through is None and address.ip is not None and _is_inside(address.ip)
+        host_address = self._find_host_address(address)
+        is_inside = host_address is None and address.ip is not None and _is_inside(address.ip)
         if is_own and (is_inside or address.family == socket.AF_UNSPEC or state != _TCP_CLOSE):
             return self._connect_inside(sock, address)
         if address.family != sock.family:
             return errno.EAFNOSUPPORT
-        if not is_own and (code := _outcome_so_far(sock, state)):
+        if not is_own and (code := _repeated_connect_code(sock, state)):
             return code
-        if through is None and (is_inside or self.policy.refusal(str(address.ip), self.own.get())):
+        if host_address is None and (is_inside or self.policy.refusal(str(address.ip), self.own.get())):
             return REFUSED
-        return self._connect_outside(call, sock, through or address)
+        return self._connect_outside(call, sock, host_address or address)
 
-    def _through_door(self, address: Address) -> Address | None:
-        """Return where on the host a call leads that would otherwise stay inside, or be refused."""
+    def _find_host_address(self, address: Address) -> Address | None:
+        """Return the host address of an egress rule, or of the app listener if a sandbox connects to its own app."""
         if address.ip is None:
             return None
-        if self.policy.is_door(address.ip, address.port):
+        if self.policy.has_egress_rule(address.ip, address.port):
             return address
-        is_called = self.door is not None and address.port == self.door.port and _is_inside(address.ip)
-        return self.door.address(address) if self.door and is_called else None
+        app_listener = self.app_listener
+        is_own_app = app_listener is not None and address.port == app_listener.port and _is_inside(address.ip)
+        return app_listener.address(address) if app_listener and is_own_app else None
 
-    def _connect_inside(self, sock: socket.socket, address: Address) -> int | Later:
-        waits = not callers.is_nonblocking(sock)
+    def _connect_inside(self, sock: socket.socket, address: Address) -> int | PendingCall:
+        blocking = not callers.is_nonblocking(sock)
         code = callers.connect_borrowed(sock, address.data)
-        if code == errno.EINPROGRESS and waits:
+        if code == errno.EINPROGRESS and blocking:
             return self._finish_inside(sock.dup(), address, _send_timeout(sock))
         return code
 
@@ -149,16 +154,16 @@ class Connects:
             with self.alarm.watch():
                 return callers.connect_borrowed(sock, address.data)
 
-    def _connect_outside(self, call: Notification, sock: socket.socket, address: Address) -> int | Later:
-        waits, timeout = not callers.is_nonblocking(sock), _send_timeout(sock)
+    def _connect_outside(self, call: Notification, sock: socket.socket, address: Address) -> int | PendingCall:
+        blocking, timeout = not callers.is_nonblocking(sock), _send_timeout(sock)
         host, code = self.ports.start_connecting(sock, address)
-        if code == errno.EINPROGRESS and waits:
+        if code == errno.EINPROGRESS and blocking:
             return self._finish_outside(call, host, address, timeout)
         if code in (0, errno.EINPROGRESS):
             try:
-                self._put_in_place(call, host, waits=waits)
+                self._replace(call, host, blocking=blocking)
             except InterruptedError:
-                return self._finish_placing(call, host, code, waits=waits)
+                return self._finish_replacing(call, host, code, blocking=blocking)
             except OSError:
                 host.close()
                 raise
@@ -173,34 +178,34 @@ class Connects:
             if await _is_writable(host, timeout):
                 code = host.connect_ex(address.for_socket(host.family))
             if code in (0, errno.EINPROGRESS):
-                await self._place(call, host, waits=True)
+                await self._replace_when_running(call, host, blocking=True)
             return code
 
-    async def _finish_placing(self, call: Notification, host: socket.socket, code: int, *, waits: bool) -> int:
+    async def _finish_replacing(self, call: Notification, host: socket.socket, code: int, *, blocking: bool) -> int:
         with self._closing(host):
-            await self._place(call, host, waits=waits)
+            await self._replace_when_running(call, host, blocking=blocking)
             return code
 
-    async def _place(self, call: Notification, host: socket.socket, *, waits: bool) -> None:
-        """Put a socket in place as soon as the caller runs. One at a time tries it, and less and less often."""
-        pause = _PLACE_RETRY_S
-        async with self.placing:
+    async def _replace_when_running(self, call: Notification, host: socket.socket, *, blocking: bool) -> None:
+        """Replace the caller's descriptor as soon as the caller runs: retry with backoff, one call at a time."""
+        pause = _REPLACE_RETRY_S
+        async with self.replacing:
             while True:
                 try:
                     with self.alarm.watch():
-                        self._put_in_place(call, host, waits=waits)
+                        self._replace(call, host, blocking=blocking)
                     return
                 except InterruptedError:
                     await asyncio.sleep(pause)
                 pause = min(2 * pause, 1)
 
-    def _put_in_place(self, call: Notification, host: socket.socket, *, waits: bool) -> None:
+    def _replace(self, call: Notification, host: socket.socket, *, blocking: bool) -> None:
         fd = _signed(call.arguments[0])
-        host.setblocking(waits)
-        self.listener.put_in_place(call, host.fileno(), fd, cloexec=callers.closes_on_exec(call, fd))
+        host.setblocking(blocking)
+        self.listener.replace_descriptor(call, host.fileno(), fd, cloexec=callers.closes_on_exec(call, fd))
 
-    def _connect_unix(self, call: Notification, sock: socket.socket, address: Address) -> int | Later:
-        """Connect to a unix socket of the sandbox itself: an abstract name of its namespace, or a path in its root."""
+    def _connect_unix(self, call: Notification, sock: socket.socket, address: Address) -> int | PendingCall:
+        """Connect to a unix socket of the sandbox: an abstract name in its namespace, or a path in its root."""
         path = address.data[2:].partition(b"\0")[0]
         if address.family != socket.AF_UNIX or not path:
             return self._try_unix(sock, address.data, None)
@@ -215,15 +220,15 @@ class Connects:
             os.close(target)
         return outcome
 
-    def _try_unix(self, sock: socket.socket, address: bytes, target: int | None) -> int | Later:
-        waits = not callers.is_nonblocking(sock)
+    def _try_unix(self, sock: socket.socket, address: bytes, target: int | None) -> int | PendingCall:
+        blocking = not callers.is_nonblocking(sock)
         code = callers.connect_borrowed(sock, address)
-        return self._retry_unix(sock.dup(), address, target) if code == errno.EAGAIN and waits else code
+        return self._retry_unix(sock.dup(), address, target) if code == errno.EAGAIN and blocking else code
 
     async def _retry_unix(self, sock: socket.socket, address: bytes, target: int | None) -> int:
-        """Try until the listener's queue has room: the kernel offers nothing else to wait for."""
+        """Retry until the listener's backlog has room: the kernel has no event for this."""
         with self._closing(sock), _closing_fd(target):
-            code, deadline = errno.EAGAIN, asyncio.get_running_loop().time() + LONGEST_WAIT_S
+            code, deadline = errno.EAGAIN, asyncio.get_running_loop().time() + MAX_WAIT_S
             while code == errno.EAGAIN and asyncio.get_running_loop().time() < deadline:
                 await asyncio.sleep(_UNIX_RETRY_S)
                 with self.alarm.watch():
@@ -231,24 +236,24 @@ class Connects:
             return code
 
     def _open_unix_socket(self, call: Notification, path: bytes) -> int:
-        """Find a path as the caller sees it. Only a socket that the caller's own user made is good enough."""
-        place = "root" if path.startswith(b"/") else "cwd"
+        """Open a path in the caller's root or working directory; it must be a socket of the caller's own user."""
+        link = "root" if path.startswith(b"/") else "cwd"
         resolve = syscalls.RESOLVE_IN_ROOT if path.startswith(b"/") else syscalls.RESOLVE_BENEATH
-        root = os.open(f"/proc/{call.thread_id}/{place}", os.O_PATH | os.O_DIRECTORY)
+        root = os.open(f"/proc/{call.thread_id}/{link}", os.O_PATH | os.O_DIRECTORY)
         try:
-            found = syscalls.openat2(root, path, os.O_PATH | os.O_CLOEXEC, resolve | syscalls.RESOLVE_NO_MAGICLINKS)
+            target = syscalls.openat2(root, path, os.O_PATH | os.O_CLOEXEC, resolve | syscalls.RESOLVE_NO_MAGICLINKS)
         finally:
             os.close(root)
-        info = os.fstat(found)
+        info = os.fstat(target)
         try:
             is_theirs = stat.S_ISSOCK(info.st_mode) and info.st_uid == callers.filesystem_user(call)
             self.listener.require_waiting(call)
             if not is_theirs:
                 raise OSError(errno.ECONNREFUSED, "this is not a socket of the sandbox")
         except OSError:
-            os.close(found)
+            os.close(target)
             raise
-        return found
+        return target
 
     @contextlib.contextmanager
     def _closing(self, sock: socket.socket) -> Iterator[None]:
@@ -269,7 +274,7 @@ def _closing_fd(fd: int | None) -> Iterator[None]:
 
 
 def _signed(word: int) -> int:
-    """Read an argument as the C `int` that the kernel takes it for."""
+    """Convert an argument to the C `int` that the kernel reads."""
     low = word & 0xFFFFFFFF
     return low - (1 << 32) if low >> 31 else low
 
@@ -278,8 +283,8 @@ def _is_inside(ip: IPv4Address | IPv6Address) -> bool:
     return ip.is_loopback or ip.is_unspecified or ip == _OWN_ADDRESS
 
 
-def _outcome_so_far(host: socket.socket, state: int) -> int:
-    """Answer a repeated connect on a socket of the host as the kernel would; 0 when it is free for a new one."""
+def _repeated_connect_code(host: socket.socket, state: int) -> int:
+    """Return the kernel's errno for a repeated `connect` on a host socket; 0 if it may connect again."""
     if state == _TCP_CLOSE:
         return host.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     return errno.EALREADY if state == _TCP_SYN_SENT else errno.EISCONN
@@ -290,18 +295,18 @@ def _send_timeout(sock: socket.socket) -> float | None:
     return seconds + microseconds / 1e6 or None
 
 
-def _wake(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 async def _is_writable(sock: socket.socket, timeout: float | None) -> bool:
-    """Wait until a connection is made or has failed; False when the time is up."""
+    """Wait until a connection is established or has failed; False on a timeout."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_writer(sock, _wake, ready)
     try:
-        await asyncio.wait_for(ready, min(timeout or LONGEST_WAIT_S, LONGEST_WAIT_S))
+        await asyncio.wait_for(ready, min(timeout or MAX_WAIT_S, MAX_WAIT_S))
     except TimeoutError:
         return False
     finally:
