@@ -334,7 +334,7 @@ def test_a_process_that_the_platform_starts_makes_its_groups_beside_the_platform
 import sys
 sys.path.insert(0, {str(SRC)!r})
 sys.stdin.readline()
-from moorage.runtime.sandbox import cgroups
+from moorage.runtime.sandbox.cgroups import groups as cgroups
 found = cgroups.find({token!r})
 group = found.create("cell-of-child")
 print(found.kind, flush=True)
@@ -463,7 +463,7 @@ def test_a_process_number_that_was_given_anew_is_not_taken_for_the_old_one(start
 def test_an_ordinary_user_gets_lists_of_processes_that_still_stop_and_end() -> None:
     code = """
 import json, subprocess, time
-from moorage.runtime.sandbox import cgroups
+from moorage.runtime.sandbox.cgroups import groups as cgroups
 found = cgroups.find("user")
 child = subprocess.Popen(["sleep", "100"])
 group = found.create("cell-1")
