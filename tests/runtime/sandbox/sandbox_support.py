@@ -119,7 +119,7 @@ def start_inside(
         netd.cells += 1
         fds = [netd.channel.fileno()]
         policy = policy or NetworkPolicy()
-        rules = {"allow": policy.allow, "block": policy.block, "outside": policy.outside, "doors": policy.egress}
+        rules = {"allow": policy.allow, "block": policy.block, "outside": policy.outside, "egress": policy.egress}
         setup |= {"channel": fds[0], "policy": rules, "cell": netd.cells}
     command = [python, str(source.parent / "sandbox_support.py" if user else __file__), json.dumps(setup)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
@@ -226,7 +226,7 @@ def readable_by_everyone() -> Iterator[tuple[str, Path]]:
     python = next(str(one) for one in found if not any(parent == Path("/root") for parent in one.parents))
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "src")
-        for part in ("__init__.py", "kit", "sandbox"):
+        for part in ("__init__.py", "core/__init__.py", "core/kit", "core/net", "runtime/__init__.py", "runtime/sandbox"):
             copied, target = SOURCE / "moorage" / part, source / "moorage" / part
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(copied, target) if copied.is_dir() else shutil.copy(copied, target)
