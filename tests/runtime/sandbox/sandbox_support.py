@@ -226,7 +226,14 @@ def readable_by_everyone() -> Iterator[tuple[str, Path]]:
     python = next(str(one) for one in found if not any(parent == Path("/root") for parent in one.parents))
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "src")
-        for part in ("__init__.py", "core/__init__.py", "core/kit", "core/net", "runtime/__init__.py", "runtime/sandbox"):
+        for part in (
+            "__init__.py",
+            "core/__init__.py",
+            "core/kit",
+            "core/net",
+            "runtime/__init__.py",
+            "runtime/sandbox",
+        ):
             copied, target = SOURCE / "moorage" / part, source / "moorage" / part
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(copied, target) if copied.is_dir() else shutil.copy(copied, target)

@@ -73,8 +73,8 @@ def test_a_group_that_may_not_hand_on_its_controllers_is_of_no_use(tmp_path: Pat
 
 
 def test_cells_stand_beside_the_platform_and_not_below_it() -> None:
-    assert files.level("/sys/fs/cgroup/a/moorage-t-platform") == "/sys/fs/cgroup/a"
-    assert files.level("/sys/fs/cgroup/a/moorage.service") == "/sys/fs/cgroup/a/moorage.service"
+    assert files.parent_of_platform("/sys/fs/cgroup/a/moorage-t-platform") == "/sys/fs/cgroup/a"
+    assert files.parent_of_platform("/sys/fs/cgroup/a/moorage.service") == "/sys/fs/cgroup/a/moorage.service"
 
 
 def test_limits_of_version_2_go_to_their_files(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def open_kind(kind: str, token: str) -> Cgroups:
     if kind == "v2":
         tree = next(tree for tree in TREES if tree.is_v2)
         unified = V2Cgroups(token, tree.mount, tree.folder, tree.folder, frozenset())
-        unified.try_out()
+        unified.detect_controllers()
         return unified
     return cgroups.find(token)
 

@@ -1,7 +1,7 @@
-"""What this machine lets us build sandboxes from, found out by building one: kernels, containers and hardened systems
-each forbid something else, and no version number or file mode tells it.
+"""Detection of the kernel features that sandboxes need, by using each of them.
 
-Everything is tried in forked children that end at once, so nothing here changes this process or the machine.
+Kernels, containers and hardened systems each forbid different features, and no version number or file mode shows it.
+Every test runs in a forked child that exits at once, so it changes neither this process nor the machine.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NAMESPACES = {
     "cgroup": syscalls.CLONE_NEWCGROUP,
 }
 NOBODY = 65534
-OTHER_USER = 200_000  # a user id that no account has, as functions get
-ANSWER_MS = 2000
+OTHER_USER = 200_000  # a uid without an account, as functions have
+NOTIFY_TIMEOUT_MS = 2000
 SYSCTLS = Path("/proc/sys")
 IN_CONTAINER = (
     "in a container, start it with --privileged, or with --cap-add SYS_ADMIN and seccomp and AppArmor unconfined"
@@ -40,17 +40,17 @@ IN_CONTAINER = (
 class Report:
     is_root: bool
     user_namespaces: bool  # as this user
-    unprivileged_user_namespaces: bool  # as an ordinary user, which root can tell as well
-    namespaces: frozenset[str]  # of `NAMESPACES`, as root or inside a user namespace of our own
-    proc: bool  # a /proc of a new process namespace
+    unprivileged_user_namespaces: bool  # as an unprivileged user; root can test this too
+    namespaces: frozenset[str]  # of `NAMESPACES`, as root or inside a user namespace
+    proc: bool  # mounting /proc in a new PID namespace
     mount_trees: bool  # open_tree and move_mount
     mount_attributes: bool  # mount_setattr
     filters: bool  # seccomp
-    can_notify: bool  # a supervisor may answer a call and put a socket in place; pidfd_getfd
-    own_users: bool  # each function under a user id of its own
+    can_notify: bool  # seccomp notification: a supervisor can answer a call and replace a socket; pidfd_getfd
+    own_users: bool  # a separate uid for each function
     cgroups: str  # "v1", "v2" or "none"
     controllers: frozenset[str]
-    missing: tuple[str, ...]  # what stands in the way of a sandbox, each with what to do
+    missing: tuple[str, ...]  # problems that prevent sandboxes, each with its solution
 
     @property
     def can_sandbox(self) -> bool:
@@ -58,36 +58,36 @@ class Report:
 
     @property
     def can_connect(self) -> bool:
-        """Whether functions can be let out to the network: the supervisor needs to be asked about every connection."""
+        """Whether functions can have network access: the supervisor has to check every connection."""
         return self.can_sandbox and self.can_notify
 
 
 def probe() -> Report:
-    """Try everything; about 50 ms."""
-    own = bool(_tried(_enter_user_namespace))
-    namespaces = frozenset((_tried(_try_namespaces) or "").split())
-    mounts = (_tried(_try_mounts) or "").split()
-    proc, filters = bool(_tried(_try_proc)), bool(_tried(_try_filter))
+    """Test all features; takes about 50 ms."""
+    user_namespaces = bool(_run_in_child(_enter_user_namespace))
+    namespaces = frozenset((_run_in_child(_try_namespaces) or "").split())
+    mounts = (_run_in_child(_try_mounts) or "").split()
+    proc, filters = bool(_run_in_child(_try_proc)), bool(_run_in_child(_try_filter))
     kind, controllers = cgroups.look()
     return Report(
         is_root=os.geteuid() == 0,
-        user_namespaces=own,
-        unprivileged_user_namespaces=bool(_tried(_enter_user_namespace_as_nobody)),
+        user_namespaces=user_namespaces,
+        unprivileged_user_namespaces=bool(_run_in_child(_enter_user_namespace_as_nobody)),
         namespaces=namespaces,
         proc=proc,
         mount_trees="trees" in mounts,
         mount_attributes="attributes" in mounts,
         filters=filters,
         can_notify=_can_notify(),
-        own_users=bool(_tried(_become_another_user)),
+        own_users=bool(_run_in_child(_become_another_user)),
         cgroups=kind,
         controllers=controllers,
-        missing=_missing(namespaces, own, proc, len(mounts) == 2, filters),
+        missing=_missing(namespaces, user_namespaces, proc, len(mounts) == 2, filters),
     )
 
 
 def user_namespace_fix(sysctls: Path = SYSCTLS) -> str:
-    """Say which switch of the kernel stands in the way of user namespaces."""
+    """Return the setting that forbids user namespaces, and the command that changes it."""
     if _sysctl(sysctls, "kernel/unprivileged_userns_clone") == 0:
         return "user namespaces are switched off: sysctl -w kernel.unprivileged_userns_clone=1"
     if _sysctl(sysctls, "user/max_user_namespaces") == 0:
@@ -101,35 +101,37 @@ def user_namespace_fix(sysctls: Path = SYSCTLS) -> str:
 
 
 def _missing(namespaces: frozenset[str], user: bool, proc: bool, mounts: bool, filters: bool) -> tuple[str, ...]:
-    found = []
+    problems = []
     lacking = [name for name in NAMESPACES if name not in namespaces]
     if lacking and os.geteuid() != 0 and not user:
-        found.append(user_namespace_fix())
+        problems.append(user_namespace_fix())
     elif lacking:
-        found.append(f"namespaces cannot be made ({', '.join(lacking)}): {IN_CONTAINER}")
+        problems.append(f"namespaces cannot be created ({', '.join(lacking)}): {IN_CONTAINER}")
     if not lacking and not mounts:
-        found.append("mounts cannot be copied and sealed: use Linux 5.12 or newer; " + IN_CONTAINER)
+        problems.append("mounts cannot be cloned and made read-only: use Linux 5.12 or newer; " + IN_CONTAINER)
     if not lacking and not proc:
-        found.append("/proc is masked: start the container with --security-opt systempaths=unconfined")
+        problems.append("/proc is masked: start the container with --security-opt systempaths=unconfined")
     if not filters:
-        found.append("system calls cannot be filtered: use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64")
-    return tuple(found)
+        problems.append(
+            "system calls cannot be filtered: use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64"
+        )
+    return tuple(problems)
 
 
-def _tried(attempt: Callable[[], str]) -> str | None:
-    """Run something in a forked child; return its answer, None when it failed."""
-    answers, answer = os.pipe()
+def _run_in_child(test: Callable[[], str]) -> str | None:
+    """Run a test in a forked child; return its answer, None if it failed."""
+    answer, answer_end = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.write(answer, attempt().encode())
+            os.write(answer_end, test().encode())
         finally:
-            os._exit(0)  # Whatever it raised: no answer says that it failed, and this process goes no further.
-    os.close(answer)
-    with open(answers, "rb") as read:
-        said = read.read().decode()
+            os._exit(0)  # also after an exception: the empty answer means failure
+    os.close(answer_end)
+    with open(answer, "rb") as pipe:
+        text = pipe.read().decode()
     os.waitpid(child, 0)
-    return said or None
+    return text or None
 
 
 def _enter_user_namespace() -> str:
@@ -145,12 +147,12 @@ def _enter_user_namespace_as_nobody() -> str:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
-        syscalls.set_dumpable(True)  # Else the files of this process would belong to root.
+        syscalls.set_dumpable(True)  # Otherwise this process's /proc files would belong to root.
     return _enter_user_namespace()
 
 
-def _gain_rights() -> None:
-    """Get to where namespaces may be made and things be mounted: root is there, others need a user namespace."""
+def _enter_mount_namespace() -> None:
+    """Enter a mount namespace, without root inside a new user namespace, so that mounting is allowed."""
     if os.geteuid() != 0:
         _enter_user_namespace()
     syscalls.unshare(syscalls.CLONE_NEWNS)
@@ -158,34 +160,34 @@ def _gain_rights() -> None:
 
 
 def _try_namespaces() -> str:
-    _gain_rights()
-    made = []
+    _enter_mount_namespace()
+    created = []
     for name, flag in NAMESPACES.items():
         with contextlib.suppress(OSError):
             syscalls.unshare(flag)
-            made.append(name)
-    return " ".join(made)
+            created.append(name)
+    return " ".join(created)
 
 
 def _try_mounts() -> str:
-    _gain_rights()
+    _enter_mount_namespace()
     flags = syscalls.OPEN_TREE_CLONE | syscalls.OPEN_TREE_CLOEXEC | syscalls.AT_RECURSIVE
-    copy = syscalls.open_tree(syscalls.AT_FDCWD, "/usr", flags)
-    sealed = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
-    worked = []
+    clone = syscalls.open_tree(syscalls.AT_FDCWD, "/usr", flags)
+    read_only = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
+    working = []
     with contextlib.suppress(OSError):
-        syscalls.mount_setattr(copy, "", syscalls.AT_EMPTY_PATH | syscalls.AT_RECURSIVE, sealed)
-        worked.append("attributes")
+        syscalls.mount_setattr(clone, "", syscalls.AT_EMPTY_PATH | syscalls.AT_RECURSIVE, read_only)
+        working.append("attributes")
     syscalls.mount("tmpfs", "/tmp", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV)  # noqa: S108
     os.mkdir("/tmp/usr")  # noqa: S108
-    syscalls.move_mount(copy, "", syscalls.AT_FDCWD, "/tmp/usr", syscalls.MOVE_MOUNT_F_EMPTY_PATH)  # noqa: S108
-    return " ".join([*worked, "trees"])
+    syscalls.move_mount(clone, "", syscalls.AT_FDCWD, "/tmp/usr", syscalls.MOVE_MOUNT_F_EMPTY_PATH)  # noqa: S108
+    return " ".join([*working, "trees"])
 
 
 def _try_proc() -> str:
-    _gain_rights()
+    _enter_mount_namespace()
     syscalls.unshare(syscalls.CLONE_NEWPID)
-    return _tried(_mount_proc) or ""  # Only the children of this process are in the new namespace.
+    return _run_in_child(_mount_proc) or ""  # Only children of this process are in the new namespace.
 
 
 def _mount_proc() -> str:
@@ -208,19 +210,19 @@ def _become_another_user() -> str:
 
 
 def _can_notify() -> bool:
-    """Play supervisor to a child: fetch its listener, answer its `connect`, and put a socket of ours in place."""
+    """Supervise a child as the network supervisor does: get its listener, answer `connect`, replace its socket."""
     ours, theirs = socket.socketpair()
-    with ours, theirs, socket.socket() as standing_in:
+    with ours, theirs, socket.socket() as replacement:
         child = os.fork()
         if child == 0:
             try:
-                _connect_under_notice(theirs)
+                _connect_with_filter(theirs)
             finally:
                 os._exit(0)
         theirs.close()
         try:
-            callers.namespace_of(standing_in)  # The supervisor tells sockets of the host from a sandbox's by this.
-            return _supervise(child, ours, standing_in)
+            callers.namespace_of(replacement)  # The supervisor needs it to distinguish host sockets from a sandbox's.
+            return _supervise(child, ours, replacement)
         except OSError:
             return False
         finally:
@@ -230,35 +232,35 @@ def _can_notify() -> bool:
             os.waitpid(child, 0)
 
 
-def _connect_under_notice(supervisor: socket.socket) -> None:
-    """Install a listener, tell its number, and say so when the supervisor makes the `connect` succeed."""
+def _connect_with_filter(supervisor: socket.socket) -> None:
+    """Install a filter, send its notify descriptor's number, and send "ok" after a successful `connect`."""
     with socket.socket() as sock:
         syscalls.no_new_privs()
-        listener = seccomp.install(seccomp.build(notify=True), listener=True)
-        supervisor.sendall(f"{listener} {sock.fileno()}".encode())
+        notify = seccomp.install(seccomp.build(notify=True), listener=True)
+        supervisor.sendall(f"{notify} {sock.fileno()}".encode())
         supervisor.recv(1)
-        sock.connect(("192.0.2.1", 9))  # Nobody is there: only the supervisor can let this succeed.
+        sock.connect(("192.0.2.1", 9))  # An unreachable address: only the supervisor can make this succeed.
         supervisor.sendall(b"ok")
 
 
-def _supervise(child: int, channel: socket.socket, standing_in: socket.socket) -> bool:
-    told = channel.recv(64).split()
-    if len(told) != 2:
+def _supervise(child: int, channel: socket.socket, replacement: socket.socket) -> bool:
+    descriptors = channel.recv(64).split()
+    if len(descriptors) != 2:
         return False
     process = os.pidfd_open(child)
     try:
-        listener = SeccompListener(syscalls.pidfd_getfd(process, int(told[0])))
+        listener = SeccompListener(syscalls.pidfd_getfd(process, int(descriptors[0])))
     finally:
         os.close(process)
     try:
         channel.sendall(b"!")
-        if not select.select([listener.fd], [], [], ANSWER_MS / 1000)[0]:
+        if not select.select([listener.fd], [], [], NOTIFY_TIMEOUT_MS / 1000)[0]:
             return False
-        asked = listener.receive()
-        if asked is None:
+        call = listener.receive()
+        if call is None:
             return False
-        listener.replace_descriptor(asked, standing_in.fileno(), int(told[1]), cloexec=True)
-        listener.answer(asked, 0)
+        listener.replace_descriptor(call, replacement.fileno(), int(descriptors[1]), cloexec=True)
+        listener.answer(call, 0)
         return channel.recv(2) == b"ok"
     finally:
         listener.close()

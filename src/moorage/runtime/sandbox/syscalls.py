@@ -1,7 +1,7 @@
-"""The system calls that make a sandbox and that Python's standard library does not offer, called through libc.
+"""System calls that are missing in Python's standard library, called through libc.
 
-Everything here raises `OSError` with the kernel's errno and starts no thread, so that it may be called in a forked
-child. The numbers of both supported machines stand in one table, because the filter needs them as well.
+All functions raise `OSError` with the kernel's errno and start no thread, so they are safe in a forked child. The table
+has the call numbers of both supported architectures, because the seccomp filter needs them too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import platform
 import signal
 
-# name: (x86_64, aarch64); a call that a machine does not have is None there.
+# name: (x86_64, aarch64); None if the architecture does not have the call
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
@@ -188,32 +188,32 @@ SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV = 0x20
 _KCMP_FILES = 2
 _PROJECT_QUOTA = 2
 _IOPRIO_WHO_PROCESS = 1
-_IOPRIO_LAST = (2 << 13) | 7  # the last of the eight places in the usual class
+_IOPRIO_LOWEST = (2 << 13) | 7  # the lowest of the eight levels in the best-effort class
 _CAPABILITY_VERSION_3 = 0x20080522
-_MOST_CAPABILITIES = 64
+_MAX_CAPABILITIES = 64
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
-_held = ctypes.PyDLL(None, use_errno=True)
-_held.syscall.restype = ctypes.c_long
-_NO_WORDS = tuple(ctypes.c_long(0) for _ in range(4))
+_libc_with_gil = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter lock during a call
+_libc_with_gil.syscall.restype = ctypes.c_long
+_ZERO_WORDS = tuple(ctypes.c_long(0) for _ in range(4))
 
 _Argument = int | bytes | None | ctypes.Array[ctypes.c_char]
 
 
 def number(name: str, arch: str = ARCH) -> int | None:
-    """Tell the number of a call on a machine; None when the machine has no such call."""
+    """Return the number of a system call; None if the architecture does not have it."""
     return NUMBERS[name][ARCHES.index(arch)]
 
 
 def _call(name: str, *arguments: _Argument) -> int:
-    """Make the call with whole machine words; libc's variadic `syscall` would otherwise cut integers to 32 bits."""
-    called = number(name)
-    if called is None:
+    """Make a system call with machine words: the variadic `syscall` would truncate integers to 32 bits."""
+    call_number = number(name)
+    if call_number is None:
         raise OSError(errno.ENOSYS, f"{name} does not exist on {ARCH}")
-    words = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
-    result: int = _libc.syscall(ctypes.c_long(called), *words)
+    words = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
+    result: int = _libc.syscall(ctypes.c_long(call_number), *words)
     if result < 0:
         _raise_errno(name)
     return result
@@ -229,17 +229,17 @@ def _path(path: str | bytes | os.PathLike[str] | None) -> bytes | None:
 
 
 def fork_into(flags: int) -> int:
-    """Fork a child straight into new namespaces; with CLONE_PARENT it becomes a sibling instead of a child.
+    """Fork a child directly into new namespaces; with CLONE_PARENT it becomes a sibling instead of a child.
 
-    It saves the second fork that `unshare` would need for a process namespace. Only for a process with one thread: the
-    locks of the C library are not seen to, as its own `fork` would.
+    This saves the second fork that `unshare` would need for a PID namespace. Only for single-threaded processes: unlike
+    `fork`, it does not handle the locks of the C library.
     """
-    called = number("clone")
-    assert called is not None
+    clone = number("clone")
+    assert clone is not None
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
-    # A handle that keeps hold of the interpreter's lock: the child must have it as well.
-    child: int = _held.syscall(ctypes.c_long(called), ctypes.c_long(flags | signal.SIGCHLD), *_NO_WORDS)
+    # With the interpreter lock held, which the child needs too.
+    child: int = _libc_with_gil.syscall(ctypes.c_long(clone), ctypes.c_long(flags | signal.SIGCHLD), *_ZERO_WORDS)
     if child == 0:
         python.PyOS_AfterFork_Child()
     else:
@@ -263,7 +263,7 @@ def sethostname(name: str) -> None:
 
 
 def prctl(option: int, second: int = 0, third: int = 0, fourth: int = 0, fifth: int = 0) -> int:
-    words = [ctypes.c_ulong(one) for one in (second, third, fourth, fifth)]
+    words = [ctypes.c_ulong(argument) for argument in (second, third, fourth, fifth)]
     result: int = _libc.prctl(ctypes.c_int(option), *words)
     if result < 0:
         _raise_errno("prctl")
@@ -271,39 +271,39 @@ def prctl(option: int, second: int = 0, third: int = 0, fourth: int = 0, fifth: 
 
 
 def no_new_privs() -> None:
-    """Make sure that no program started from here gains rights; nothing takes this back."""
+    """Prevent all programs executed later from gaining privileges, irrevocably."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def set_pdeathsig(sig: int) -> None:
-    """Ask for a signal when the thread that started this process ends. A change of user id takes the wish away."""
+    """Get a signal when the thread that forked this process ends. A change of uid clears the setting."""
     prctl(PR_SET_PDEATHSIG, sig)
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """Say whether a process of the same user may look into this one. A change of user id says no."""
+    """Allow or forbid other processes of the same user to inspect this one. A change of uid forbids it."""
     prctl(PR_SET_DUMPABLE, int(dumpable))
 
 
 def yield_disk() -> None:
-    """Let this process and all it starts read and write after others; only some of the kernel's schedulers heed it."""
-    _call("ioprio_set", _IOPRIO_WHO_PROCESS, 0, _IOPRIO_LAST)
+    """Lower the I/O priority of this process and its children; only some I/O schedulers support it."""
+    _call("ioprio_set", _IOPRIO_WHO_PROCESS, 0, _IOPRIO_LOWEST)
 
 
 def drop_bounding_set() -> None:
-    """Give up every capability for all programs executed later. It takes a right that a change of user takes away."""
-    for capability in range(_MOST_CAPABILITIES):
+    """Drop all capabilities of programs executed later. Call it before a change of uid, which removes the right."""
+    for capability in range(_MAX_CAPABILITIES):
         try:
             if prctl(PR_CAPBSET_READ, capability):
                 prctl(PR_CAPBSET_DROP, capability)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # The kernel knows no capability of this number, nor of a higher one.
+            if error.errno != errno.EINVAL:  # EINVAL: beyond the kernel's last capability.
                 raise
             break
 
 
 def drop_capabilities(*, bounding: bool = True) -> None:
-    """Give up every capability in all five sets. Safe to repeat."""
+    """Drop all capabilities in all five sets. Safe to repeat."""
     if bounding:
         drop_bounding_set()
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
@@ -330,7 +330,7 @@ def pivot_root(new: str | os.PathLike[str], old: str | os.PathLike[str]) -> None
 
 
 def open_tree(dirfd: int, path: str | os.PathLike[str], flags: int) -> int:
-    """Open a mount or, with OPEN_TREE_CLONE, a detached copy of it. The caller closes the descriptor."""
+    """Open a mount or, with OPEN_TREE_CLONE, a detached clone of it. The caller closes the descriptor."""
     return _call("open_tree", dirfd, _path(path), flags)
 
 
@@ -360,27 +360,27 @@ def openat2(dirfd: int, path: str | bytes | os.PathLike[str], flags: int, resolv
 
 
 def pidfd_open(pid: int) -> int:
-    """Open a process by the number of its main thread. The caller closes the descriptor."""
+    """Open a process by its PID. The caller closes the descriptor."""
     return _call("pidfd_open", pid, 0)
 
 
 def pidfd_getfd(pidfd: int, target_fd: int) -> int:
-    """Duplicate a descriptor of another process into this one, closed on exec. The caller closes it."""
+    """Duplicate a descriptor of another process into this one, with O_CLOEXEC. The caller closes it."""
     return _call("pidfd_getfd", pidfd, target_fd, 0)
 
 
 def share_descriptors(thread: int, other: int) -> bool:
-    """Tell whether two threads have the same descriptor table. A kernel without kcmp raises OSError (ENOSYS)."""
+    """Whether two threads have the same descriptor table. Raises OSError (ENOSYS) on a kernel without kcmp."""
     return _call("kcmp", thread, other, _KCMP_FILES, 0, 0) == 0
 
 
 def quotactl_fd(fd: int, command: int, project: int, block: ctypes.Array[ctypes.c_char]) -> None:
-    """Ask for the project quotas of the file system that `fd` is on, or set them (Linux 5.14)."""
+    """Get or set a project quota of the file system of `fd` (Linux 5.14)."""
     _call("quotactl_fd", fd, (command << 8) | _PROJECT_QUOTA, project, block)
 
 
 def process_vm_readv(pid: int, address: int, length: int) -> bytes:
-    """Read the memory of another process; what comes back is shorter when the range ends in unmapped memory."""
+    """Read memory of another process; the result is shorter if the range ends in unmapped memory."""
     buffer = ctypes.create_string_buffer(length)
     local = ctypes.addressof(buffer).to_bytes(8, "little") + length.to_bytes(8, "little")
     remote = address.to_bytes(8, "little") + length.to_bytes(8, "little")
@@ -389,17 +389,17 @@ def process_vm_readv(pid: int, address: int, length: int) -> bytes:
 
 
 def connect(fd: int, address: bytes) -> None:
-    """Connect to an address as the kernel writes it; a signal ends the wait, which `socket.connect` would resume."""
+    """Connect to a struct sockaddr. A signal ends the wait, unlike that of `socket.connect`."""
     _call("connect", fd, address, len(address))
 
 
 def bind(fd: int, address: bytes) -> None:
-    """Bind to an address as the kernel writes it."""
+    """Bind to a struct sockaddr."""
     _call("bind", fd, address, len(address))
 
 
 def set_file_user(uid: int, gid: int) -> None:
-    """Let this thread be somebody else to file systems; the kernel does not say whether it did."""
+    """Set this thread's file system uid and gid; the kernel reports no failure."""
     _call("setfsgid", gid)
     _call("setfsuid", uid)
 

@@ -1,7 +1,7 @@
-"""The kernel's control groups as files: where this process stands in each hierarchy, and small reads and writes.
+"""Access to the cgroup file system: the cgroups of this process, and reading and writing control files.
 
-Paths are texts and files are opened, used and closed at once: there are a thousand cells and more, and each of these
-calls stands between a request and its answer.
+Paths are strings, and no file stays open: there may be a thousand function sandboxes and more, and these calls are part
+of the latency of a request.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from dataclasses import dataclass
 MB = 1024 * 1024
 NORMAL_WEIGHT = 100
 PLATFORM_WEIGHT = 10 * NORMAL_WEIGHT
-LARGEST = 64 * 1024  # No file that is read here comes near it: `memory.stat` has about 2 KB.
-FIRST_PAUSE_S, PAUSES = 0.0005, 10  # Doubled each time: half a second in all until a dying process counts as stuck.
-PERIOD_US = 100_000  # the kernel's own, in which a quota of processor time is counted
+READ_BYTES = 64 * 1024  # more than any file read here has: `memory.stat` has about 2 KB
+FIRST_PAUSE_S, PAUSES = 0.0005, 10  # Doubled each time: after half a second, a killed process counts as stuck.
+PERIOD_US = 100_000  # the kernel's default period of CPU quotas
 TRIAL_BYTES = 64 * MB
 PLATFORM = re.compile(r"moorage-.+-platform")
 
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """A mounted tree of groups and our place in it."""
+    """A mounted cgroup hierarchy and the cgroup of this process in it."""
 
     mount: str
     folder: str
-    controllers: frozenset[str]  # version 1: what it is mounted with; version 2: what our group may hand on
+    controllers: frozenset[str]  # v1: those of the mount; v2: those that the cgroup can delegate to its children
     is_v2: bool
 
 
 def hierarchies(mountinfo: str, own: str) -> list[Hierarchy]:
-    """Read /proc/self/mountinfo and /proc/self/cgroup: where this process stands in each hierarchy."""
+    """Parse /proc/self/mountinfo and /proc/self/cgroup into the hierarchies of this process."""
     paths = {names: path for _, names, path in (line.split(":", 2) for line in own.splitlines())}
-    found = []
+    trees = []
     for line in mountinfo.splitlines():
         fields, _, kind = line.partition(" - ")
         if not kind.startswith(("cgroup ", "cgroup2 ")):
@@ -46,13 +46,13 @@ def hierarchies(mountinfo: str, own: str) -> list[Hierarchy]:
         root, mount = fields.split()[3:5]
         if kind.startswith("cgroup2 "):
             folder = _own_folder(mount, root, paths.get("", "/"))
-            found.append(Hierarchy(mount, folder, frozenset(words(f"{folder}/cgroup.controllers")), True))
+            trees.append(Hierarchy(mount, folder, frozenset(words(f"{folder}/cgroup.controllers")), True))
             continue
         options = set(kind.split()[-1].split(","))
         names = next((names for names in paths if names and set(names.split(",")) <= options), "")
         folder = _own_folder(mount, root, paths.get(names, "/"))
-        found.append(Hierarchy(mount, folder, frozenset(names.split(",")), False))
-    return found
+        trees.append(Hierarchy(mount, folder, frozenset(names.split(",")), False))
+    return trees
 
 
 def own_hierarchies() -> list[Hierarchy]:
@@ -70,23 +70,24 @@ def platform_name(token: str) -> str:
     return f"moorage-{token}-platform"
 
 
-def level(folder: str) -> str:
-    """Return the folder that cells and the platform share.
+def parent_of_platform(folder: str) -> str:
+    """Return the parent of a platform cgroup, and any other cgroup itself.
 
-    The kernel weighs groups against those beside them only. A process that was started by one in a platform's group
-    stands in that group as well, so the level is the one above it.
+    Workloads have their cgroups in it, because the kernel compares weights only between siblings. Processes started by
+    the platform inherit its cgroup, so they have to create new cgroups one level above.
     """
     return os.path.dirname(folder) if PLATFORM.fullmatch(os.path.basename(folder)) else folder
 
 
 def leave_platform() -> None:
-    """Leave a platform's group of version 1, which a process inherits from the one that started it.
+    """Leave the platform's v1 cgroup, which a process inherits from its parent process.
 
-    With version 2, processes cannot be in the group above.
+    In cgroup v2 the parent cgroup cannot contain processes.
     """
     for tree in own_hierarchies():
-        if not tree.is_v2 and level(tree.folder) != tree.folder:
-            can_write(f"{level(tree.folder)}/cgroup.procs", str(os.getpid()))
+        parent = parent_of_platform(tree.folder)
+        if not tree.is_v2 and parent != tree.folder:
+            can_write(f"{parent}/cgroup.procs", str(os.getpid()))
 
 
 def write(path: str, value: str) -> None:
@@ -97,12 +98,12 @@ def write(path: str, value: str) -> None:
         os.close(file)
 
 
-def read(path: str, largest: int = LARGEST) -> str:
+def read(path: str, read_bytes: int = READ_BYTES) -> str:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # The kernel hands over what it has in pieces of a page: one read may not be all.
+        # The kernel may return only a page at a time, so one read is not enough.
         pieces = []
-        while piece := os.read(file, largest):
+        while piece := os.read(file, read_bytes):
             pieces.append(piece)
         return b"".join(pieces).decode()
     finally:
@@ -117,17 +118,17 @@ def words(path: str) -> list[str]:
 
 
 def numbers(path: str) -> dict[str, int]:
-    """Read a file of lines such as `usage_usec 1200`."""
+    """Parse a file of lines such as `usage_usec 1200`."""
     return {name: int(value) for name, value in (line.split() for line in read(path).splitlines())}
 
 
 def processes(folder: str) -> list[int]:
-    """Return who is in a group; a group that is gone has nobody in it. 0 stands for one we cannot see: left out."""
+    """Return the PIDs of a cgroup, none if it does not exist; PID 0, of an invisible namespace, is left out."""
     return [pid for pid in map(int, words(f"{folder}/cgroup.procs")) if pid]
 
 
 def can_write(path: str, *values: str) -> bool:
-    """Try it: file modes do not tell what a read-only mount, an older kernel or a missing right forbids."""
+    """Write values and return whether it worked: file modes do not show all reasons for a refusal."""
     try:
         for value in values:
             write(path, value)
@@ -137,40 +138,40 @@ def can_write(path: str, *values: str) -> bool:
 
 
 def make(folders: Sequence[str]) -> None:
-    """Make all of these, or none."""
+    """Create all of these cgroups, or none."""
     for number, folder in enumerate(folders):
         try:
             os.mkdir(folder, 0o755)
         except OSError:
-            for made in folders[:number]:
-                os.rmdir(made)
+            for created in folders[:number]:
+                os.rmdir(created)
             raise
 
 
 def remove(folders: Sequence[str]) -> None:
-    """Remove groups, waiting a little for processes that are about to end. Safe to repeat."""
-    left = [folder for folder in folders if not _is_removed(folder)]
+    """Remove cgroups, waiting up to half a second for processes that exit. Safe to repeat."""
+    remaining = [folder for folder in folders if not _is_removed(folder)]
     pauses = _pauses()
-    while left:
+    while remaining:
         if not next(pauses, False):
-            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), left[0])
-        left = [folder for folder in left if not _is_removed(folder)]
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), remaining[0])
+        remaining = [folder for folder in remaining if not _is_removed(folder)]
 
 
 def quota_us(cpu: float) -> int:
-    """Return the processor time in each period that makes so many processors; the kernel takes no less than 1 ms."""
+    """Return the CPU quota per period for a number of cores; the kernel's minimum is 1 ms."""
     return max(round(cpu * PERIOD_US), 1000)
 
 
 def kernel() -> tuple[int, ...]:
-    """Return the kernel's version, such as (6, 1)."""
+    """Return the kernel version, such as (6, 1)."""
     return tuple(int(part) for part in os.uname().release.replace("-", ".").split(".")[:2])
 
 
 def kill(folder: str, freezer: str | None = None) -> None:
-    """Send SIGKILL to everybody in a group until nobody is left there; the frozen ones die when they are woken.
+    """Send SIGKILL to the processes of a cgroup until it is empty, thawing it so that frozen ones can exit.
 
-    On a machine that is very busy some may still be about to end when this returns.
+    On a very busy machine, some processes may still be exiting when this returns.
     """
     pauses = _pauses()
     while pids := processes(folder):
@@ -182,7 +183,7 @@ def kill(folder: str, freezer: str | None = None) -> None:
 
 
 def move(pids: Iterable[int], folder: str) -> None:
-    """Move processes into a group; those that have ended meanwhile do not matter."""
+    """Move processes into a cgroup, ignoring those that have ended."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             write(f"{folder}/cgroup.procs", str(pid))
@@ -195,9 +196,9 @@ def send(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 def find_named(mounts: Sequence[str], prefix: str) -> list[str]:
-    """Return every group, anywhere in these hierarchies, whose name begins so.
+    """Return every cgroup in these hierarchies whose name begins with `prefix`.
 
-    A run before this one may have stood elsewhere, such as in another login session.
+    An earlier process may have had another parent cgroup, such as that of another login session.
     """
     walks = (os.walk(mount) for mount in mounts)
     return [f"{folder}/{name}" for walk in walks for folder, names, _ in walk for name in names
@@ -205,59 +206,59 @@ def find_named(mounts: Sequence[str], prefix: str) -> list[str]:
 
 
 def sweep(mounts: Sequence[str], token: str, live: set[str]) -> int:
-    """Kill and remove what an earlier run left behind; return how many groups that were.
+    """Kill and remove the cgroups of earlier processes with this token; return their number.
 
-    The platform's own group is never killed: other processes of the platform may outlive this one.
+    The platform's own cgroup is never killed: other platform processes may outlive this one.
     """
-    kept = platform_name(token)
-    found = [path for path in find_named(mounts, prefix_of(token)) if os.path.basename(path) not in live]
-    cells = [path for path in found if os.path.basename(path) != kept]
-    # A process may be in a frozen group of another hierarchy, so all are woken before anything is waited for.
-    for path in cells:
+    platform = platform_name(token)
+    paths = [path for path in find_named(mounts, prefix_of(token)) if os.path.basename(path) not in live]
+    workloads = [path for path in paths if os.path.basename(path) != platform]
+    # A process may be in a frozen cgroup of another hierarchy, so thaw all before waiting for any.
+    for path in workloads:
         if not can_write(f"{path}/cgroup.kill", "1"):
             send(processes(path), signal.SIGKILL)
         can_write(f"{path}/freezer.state", "THAWED")
-    for path in cells:
+    for path in workloads:
         kill(path)
-    with contextlib.suppress(OSError):  # Whoever does not end now is swept next time.
-        remove(cells)
-    for path in set(found) - set(cells):
+    with contextlib.suppress(OSError):  # The next sweep removes cgroups that remain.
+        remove(workloads)
+    for path in set(paths) - set(workloads):
         _is_removed_if_empty(path)
-    stuck = {os.path.basename(path) for path in cells if os.path.isdir(path)}
-    return len({os.path.basename(path) for path in cells} - stuck)
+    stuck = {os.path.basename(path) for path in workloads if os.path.isdir(path)}
+    return len({os.path.basename(path) for path in workloads} - stuck)
 
 
-class Trial:
-    """A process that does nothing, to be put into groups that are tried out. Leaves nothing behind."""
+class TrialProcess:
+    """An idle child process, to test which controllers of a cgroup work. Removes its cgroups at the end."""
 
     def __init__(self, token: str) -> None:
         self.name = f"{prefix_of(token)}trial-{os.getpid()}"
-        self._made: list[str] = []
+        self._folders: list[str] = []
 
-    def __enter__(self) -> Trial:
-        told, self._tell = os.pipe()
+    def __enter__(self) -> TrialProcess:
+        lifeline, self._lifeline_end = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                os.close(self._tell)
-                os.read(told, 1)  # Ends when we do, even if we are killed.
+                os.close(self._lifeline_end)
+                os.read(lifeline, 1)  # Returns when the parent exits, even if it is killed.
             finally:
                 os._exit(0)
-        os.close(told)
+        os.close(lifeline)
         return self
 
     def __exit__(self, *problem: object) -> None:
-        os.close(self._tell)
+        os.close(self._lifeline_end)
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-        remove(self._made)
+        remove(self._folders)
 
     def enter(self, base: str) -> str | None:
-        """Make a group under `base` and move the process into it; return the group, or None where that fails."""
+        """Create a cgroup under `base` and move the process into it; return its folder, None on failure."""
         folder = f"{base}/{self.name}"
         try:
             os.mkdir(folder, 0o755)
-            self._made.append(folder)
+            self._folders.append(folder)
             write(f"{folder}/cgroup.procs", str(self.pid))
         except OSError:
             return None
@@ -265,7 +266,7 @@ class Trial:
 
 
 def _pauses() -> Iterator[bool]:
-    """Wait a little longer each time it is asked to go on."""
+    """Sleep before each item, twice as long as before."""
     for number in range(PAUSES):
         time.sleep(FIRST_PAUSE_S * 2**number)
         yield True
@@ -288,9 +289,9 @@ def _is_removed_if_empty(folder: str) -> bool:
 
 
 def _own_folder(mount: str, root: str, path: str) -> str:
-    """Join a mount and our path in its hierarchy.
+    """Return the folder of a cgroup path below a mount.
 
-    In a container the path may be one of the host's, or may lead out of what is mounted here: then the mount is ours.
+    In a container the path may be the host's, or may be outside of the mount: then the mount itself is the cgroup.
     """
     above = root.rstrip("/")
     inner = path[len(above) :] if path == above or path.startswith(f"{above}/") else path

@@ -1,7 +1,7 @@
-"""Groups of processes with limits: what the invoker puts each cell into, and what keeps one from starving the rest.
+"""Process groups with resource limits, one for each function sandbox, app or run.
 
-`find` gives the best that this machine lets us have: control groups of version 2 or 1, or plain lists of processes.
-Which limits hold is found out by trying, and can be asked for: a name in `controllers` is one that really works.
+`find` returns the best implementation of this machine: cgroup v2, cgroup v1, or plain lists of processes. It tests
+which limits work: a name in `controllers` is a limit that is really enforced.
 """
 
 from __future__ import annotations
@@ -18,49 +18,49 @@ __all__ = ["Cgroups", "Group", "NoCgroups", "V1Cgroups", "V2Cgroups", "find", "l
 
 
 class Group(Protocol):
-    """The processes of one cell. Where a limit cannot be had, setting it does nothing."""
+    """The processes of one workload. Setting a limit that the machine does not support has no effect."""
 
     def limit(self, *, memory_mb: int, pids: int, weight: int, cpu: float | None = None) -> None:
-        """Set the limits; a weight of 100 is normal, and `cpu` is how many processors it may use, None for all.
+        """Set the limits; a weight of 100 is normal, `cpu` is a number of cores, None for all.
 
-        Safe to repeat: what is in force already costs nothing.
+        Safe to repeat: unchanged values are not written.
         """
 
     def attach(self, pid: int) -> None:
-        """Move a process in, with all its threads. Raises ProcessLookupError when it has ended.
+        """Move a process with all its threads into the group. Raises ProcessLookupError if it has ended.
 
-        The kernel lets all processors pass a quiet point before the first move after a pause: that takes about 10 ms.
+        The first move after an idle phase waits for an RCU grace period, about 10 ms.
         """
 
     def freeze(self) -> None:
-        """Stop everybody in it; they are about to stop when this returns. They can still be killed."""
+        """Suspend all processes; some may run a moment longer. Frozen processes can be killed."""
 
     def thaw(self) -> None: ...
 
     def idle(self, on: bool) -> None:
-        """Let it run only when nobody beside it wants to, or with its weight again. Safe to repeat."""
+        """Put the group into the idle class, or back to its weight. Safe to repeat."""
 
     def cpu_us(self) -> int:
-        """Return the processor time used so far by all that are or were in it."""
+        """Return the CPU time of all processes that are or were in the group."""
 
     def memory_bytes(self) -> int:
-        """Return what it holds now, without the file cache that the kernel takes back when it needs to."""
+        """Return the memory in use, without the page cache."""
 
     def oom_kills(self) -> int:
-        """Return how often something in it was killed because it reached its limit of memory."""
+        """Return the number of kills at the memory limit."""
 
     def processes(self) -> list[int]: ...
 
     def kill(self) -> None:
-        """End everybody in it, frozen ones too: all are doomed when this returns, though some may take a moment.
+        """Kill all processes, also frozen ones; some may exit a moment later.
 
-        The group is to be removed afterwards, and not used again.
+        Afterwards the group may only be removed.
         """
 
     def remove(self) -> None:
-        """Take the group away, waiting up to half a second for those about to end. Safe to repeat.
+        """Remove the group, waiting up to half a second for processes that exit. Safe to repeat.
 
-        Raises OSError (EBUSY) when somebody in it has not ended by then: try again later.
+        Raises OSError (EBUSY) if a process remains: try again later.
         """
 
 
@@ -71,38 +71,38 @@ class Cgroups(Protocol):
 
     @property
     def controllers(self) -> frozenset[str]:
-        """Return which of memory, cpu, pids, freezer, idle and cpuacct work here."""
+        """Return the working ones of memory, cpu, pids, freezer, idle and cpuacct."""
 
     def create(self, name: str) -> Group:
-        """Make a group, such as "cell-17". Raises OSError; nothing is left behind then."""
+        """Create a group, such as "cell-17". Raises OSError and leaves nothing behind."""
 
     def platform(self, pids: Iterable[int]) -> None:
-        """Give these processes of the platform ten times the weight of a cell. Safe to repeat."""
+        """Give these platform processes ten times the normal weight. Safe to repeat."""
 
     def sweep(self) -> int:
-        """Kill and remove the groups of earlier runs with this token; return how many. Those made here stay."""
+        """Kill and remove the groups of earlier processes with this token; return their number."""
 
     def close(self) -> None:
-        """Move the platform's processes back to where they came from, and remove their group."""
+        """Move the platform's processes back to their original cgroup, and remove the platform's."""
 
 
 def find(token: str) -> Cgroups:
-    """Return the groups this process may make; they are called moorage-<token>-<name>.
+    """Return the groups that this process can create, named moorage-<token>-<name>.
 
-    With version 2, the processes beside this one move into the platform's group: only then can cells have limits.
+    In cgroup v2, the processes of this cgroup move into the platform's group: only then can its siblings have limits.
     """
     trees = files.own_hierarchies()
     for tree in trees:
-        if tree.is_v2 and (found := open_v2(token, tree)):
-            return found
+        if tree.is_v2 and (v2 := open_v2(token, tree)):
+            return v2
     return open_v1(token, trees) or NoCgroups()
 
 
 def look() -> tuple[str, frozenset[str]]:
-    """Return the kind and the controllers that `find` would give, without moving any process."""
+    """Return the kind and the controllers of `find`, without moving any process."""
     trees = files.own_hierarchies()
     for tree in trees:
         if tree.is_v2 and (controllers := could_open_v2(tree)):
             return "v2", controllers
-    found = open_v1("look", trees) or NoCgroups()
-    return found.kind, found.controllers
+    cgroups = open_v1("look", trees) or NoCgroups()
+    return cgroups.kind, cgroups.controllers

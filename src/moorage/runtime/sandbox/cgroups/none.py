@@ -1,7 +1,7 @@
-"""Groups on a machine without control groups: lists of processes, to which signals and the scheduler do what they can.
+"""Groups on a machine without cgroups: lists of processes, controlled by signals and scheduling policies.
 
-Nothing here limits memory or the number of processes: the limits of each process (rlimits) are then the only ones, and
-whoever keeps a cell looks at `memory_bytes` from time to time.
+They limit neither memory nor the number of processes: only resource limits per process (rlimits) apply, and the
+supervisor of a workload polls `memory_bytes`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.usage import process_tree
 
-KILL_S = 0.5
-PAUSE_S = 0.001
-ROUNDS = 5  # A process that forks while the others are stopped is found in the next round.
+KILL_TIMEOUT_S = 0.5
+KILL_RETRY_INTERVAL_S = 0.001
+MAX_SIGNAL_ROUNDS = 5  # A process forked during a round gets the signal in the next one.
 
 
 class ProcessGroup:
@@ -29,7 +29,7 @@ class ProcessGroup:
         self._cpu_us = 0
 
     def limit(self, *, memory_mb: int, pids: int, weight: int, cpu: float | None = None) -> None:
-        """Nothing can be limited here."""
+        """Limits are not supported."""
 
     def attach(self, pid: int) -> None:
         since = process_tree.started(pid)
@@ -48,7 +48,7 @@ class ProcessGroup:
             process_tree.set_idle(self.processes(), on)
 
     def cpu_us(self) -> int:
-        # Processes that have ended take their times along; the count never goes back.
+        # The times of ended processes are lost; the returned total never decreases.
         self._cpu_us = max(self._cpu_us, process_tree.cpu_us(self.processes()))
         return self._cpu_us
 
@@ -63,18 +63,18 @@ class ProcessGroup:
         return [pid for pid in process_tree.with_descendants(roots) if process_tree.find_stat(pid)]
 
     def kill(self) -> None:
-        deadline = time.monotonic() + KILL_S
+        deadline = time.monotonic() + KILL_TIMEOUT_S
         while (pids := self.processes()) and time.monotonic() < deadline:
-            # The first process of a namespace takes all others in it along; others may have forked meanwhile.
+            # Process 1 of a PID namespace takes all others with it; without a namespace, processes may fork meanwhile.
             files.send(pids, signal.SIGKILL)
-            time.sleep(PAUSE_S)
+            time.sleep(KILL_RETRY_INTERVAL_S)
 
     def remove(self) -> None:
         self._roots.clear()
 
     def _send_to_all(self, number: signal.Signals) -> None:
         reached: set[int] = set()
-        for _ in range(ROUNDS):
+        for _ in range(MAX_SIGNAL_ROUNDS):
             new = [pid for pid in self.processes() if pid not in reached]
             if not new:
                 return
@@ -92,20 +92,20 @@ class NoCgroups:
         return ProcessGroup()
 
     def platform(self, pids: Iterable[int]) -> None:
-        """There is no weight to give."""
+        """Weights are not supported."""
 
     def sweep(self) -> int:
         return 0
 
     def close(self) -> None:
-        """Nothing was made."""
+        """No cgroup was created."""
 
 
 _idle: list[bool] = []
 
 
 def can_leave_idle() -> bool:
-    """Tell whether a process that was made idle can be made busy again: most users may only do the former."""
+    """Whether this user may leave the SCHED_IDLE policy again: unprivileged users usually may not."""
     if not _idle:
         trial = threading.Thread(target=lambda: _idle.append(_goes_idle_and_back()))
         trial.start()
@@ -114,7 +114,7 @@ def can_leave_idle() -> bool:
 
 
 def _goes_idle_and_back() -> bool:
-    """Try on the thread that runs this; it has to end afterwards, for it may be left idle."""
+    """Test on the current thread, which has to end afterwards, because it may stay idle."""
     own = [threading.get_native_id()]
     try:
         for policy in (os.SCHED_IDLE, os.SCHED_OTHER):

@@ -1,7 +1,7 @@
-"""Control groups of version 1: a hierarchy for each controller, so a cell is a folder in several trees.
+"""Cgroup v1: one hierarchy per controller, so a group has a folder in several hierarchies.
 
-Most machines of this kind mount version 2 beside it, without controllers. It freezes, kills and counts better than the
-old hierarchies do (frozen processes can be killed, and all of a group at once), so a cell has a folder there as well.
+Most machines with v1 also mount v2 without controllers. v2 is better at freezing, killing and CPU accounting (frozen
+processes can be killed, and a whole cgroup at once), so a group has a folder there too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.cgroups.v2 import Unified
 from moorage.runtime.sandbox.usage import process_tree
 
-SHARES = 1024  # what a group of normal weight has
-BEHIND = "behind"
-MOVES = 10  # Whoever forks while a group is moved leaves children where they were; a few looks find all.
+SHARES = 1024  # of a group with normal weight
+IDLE_PARENT = "behind"  # name of the cgroup that contains all idle groups
+MAX_MOVES = 10  # A process forked during a move stays in the old cgroup, so moving is repeated.
 NO_QUOTA = -1
-FEWEST_SHARES, MOST_SHARES = 2, 262_144
+MIN_SHARES, MAX_SHARES = 2, 262_144
 
 TRIALS = {
     "memory": ("memory.limit_in_bytes", str(files.TRIAL_BYTES)),
@@ -34,11 +34,11 @@ TRIALS = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where groups are made, by controller; "unified" stands for version 2."""
+    """Parent folders of groups by controller, and features of the kernel; "unified" is v2."""
 
     bases: Mapping[str, str]
     has_idle: bool
-    has_swap: bool  # whether memory and swap can be limited together
+    has_swap: bool  # memory and swap can be limited together
     can_kill: bool
 
     def folder(self, controller: str, name: str) -> str | None:
@@ -48,11 +48,11 @@ class Layout:
 
 class V1Group:
     __slots__ = (
-        *("_behind", "_bytes", "_cpu", "_cpuacct", "_folders", "_freezer", "_is_idle", "_layout", "_live", "_memory"),
-        *("_name", "_pids", "_quota", "_shares", "_unified", "_written"),
+        *("_bytes", "_cpu", "_cpuacct", "_folders", "_freezer", "_idle_folder", "_is_idle", "_layout", "_live"),
+        *("_memory", "_name", "_pids", "_quota", "_shares", "_unified", "_written"),
     )
 
-    def __init__(self, layout: Layout, name: str, live: set[str], behind: str | None = None) -> None:
+    def __init__(self, layout: Layout, name: str, live: set[str], idle_parent: str | None = None) -> None:
         self._layout = layout
         self._name = name
         self._live = live
@@ -66,7 +66,7 @@ class V1Group:
         # Controllers that are mounted together share a folder.
         self._folders = list(dict.fromkeys(f"{base}/{name}" for base in layout.bases.values()))
         self._is_idle = False
-        self._behind = f"{behind}/{name}" if behind else None  # where its processes are weighed while it is idle
+        self._idle_folder = f"{idle_parent}/{name}" if idle_parent else None  # the group's CPU cgroup while idle
         self._shares = SHARES
         self._bytes = math.inf
         self._quota = NO_QUOTA
@@ -82,8 +82,8 @@ class V1Group:
         self._limit_memory(memory_mb * files.MB)
         if self._pids:
             self._ensure(f"{self._pids}/pids.max", pids)
-        self._shares = min(max(weight * SHARES // files.NORMAL_WEIGHT, FEWEST_SHARES), MOST_SHARES)
-        if self._cpu and not self._is_idle:  # The kernel refuses shares for an idle group.
+        self._shares = min(max(weight * SHARES // files.NORMAL_WEIGHT, MIN_SHARES), MAX_SHARES)
+        if self._cpu and not self._is_idle:  # The kernel refuses shares for an idle cgroup.
             self._ensure(f"{self._cpu}/cpu.shares", self._shares)
         self._limit_cpu(cpu)
 
@@ -110,33 +110,34 @@ class V1Group:
     def idle(self, on: bool) -> None:
         if not self._cpu or on == self._is_idle:
             return
-        if self._behind:
-            self._go(self._cpu, self._behind) if on else self._go(self._behind, self._cpu)
+        if self._idle_folder:
+            source, target = (self._cpu, self._idle_folder) if on else (self._idle_folder, self._cpu)
+            self._move_cpu_cgroup(source, target)
         elif self._layout.has_idle:
             files.write(f"{self._cpu}/cpu.idle", str(int(on)))
-            self._written.pop(f"{self._cpu}/cpu.shares", None)  # Leaving idleness gives every group the same shares.
+            self._written.pop(f"{self._cpu}/cpu.shares", None)  # Leaving the idle class resets the shares.
         self._is_idle = on
         if not on or not self._layout.has_idle:
-            self._ensure(f"{self._cpu}/cpu.shares", FEWEST_SHARES if on else self._shares)
+            self._ensure(f"{self._cpu}/cpu.shares", MIN_SHARES if on else self._shares)
 
-    def _go(self, place: str, to: str) -> None:
-        """Have the processes weighed elsewhere.
+    def _move_cpu_cgroup(self, source: str, target: str) -> None:
+        """Move the processes to another CPU cgroup.
 
-        All idle groups are inside one that is idle. Side by side with everybody else each of them would be due for a
-        turn of its own once in a while, and a process that wakes just then waits for it to end.
+        All idle groups have one idle parent. As siblings of the other groups, each of them would get a time slice of
+        its own once in a while, for which a process that wakes up has to wait.
         """
-        if to == self._behind:
-            parent = os.path.dirname(to)
-            os.makedirs(to, 0o755, exist_ok=True)
+        if target == self._idle_folder:
+            parent = os.path.dirname(target)
+            os.makedirs(target, 0o755, exist_ok=True)
             files.write(f"{parent}/cpu.idle", "1")
-            files.write(f"{to}/cpu.shares", str(self._shares))
-        for _ in range(MOVES):
-            if not (pids := files.processes(place)):
+            files.write(f"{target}/cpu.shares", str(self._shares))
+        for _ in range(MAX_MOVES):
+            if not (pids := files.processes(source)):
                 break
-            files.move(pids, to)
-        if place == self._behind:
-            with contextlib.suppress(OSError):  # It goes with the rest.
-                os.rmdir(place)
+            files.move(pids, target)
+        if source == self._idle_folder:
+            with contextlib.suppress(OSError):  # `remove` tries again.
+                os.rmdir(source)
 
     def cpu_us(self) -> int:
         if self._unified:
@@ -148,8 +149,8 @@ class V1Group:
     def memory_bytes(self) -> int:
         if not self._memory:
             return process_tree.memory_bytes(self.processes())
-        counted = files.numbers(f"{self._memory}/memory.stat")
-        return counted["total_rss"] + counted.get("total_shmem", 0)
+        stat = files.numbers(f"{self._memory}/memory.stat")
+        return stat["total_rss"] + stat.get("total_shmem", 0)
 
     def oom_kills(self) -> int:
         return files.numbers(f"{self._memory}/memory.oom_control").get("oom_kill", 0) if self._memory else 0
@@ -162,13 +163,13 @@ class V1Group:
             self._unified.kill()
             return
         if self._pids:
-            # From here on nobody in it can fork, so the next look finds all.
+            # No process in the group can fork from here on, so listing finds all of them.
             self._written.pop(f"{self._pids}/pids.max", None)
             files.write(f"{self._pids}/pids.max", "0")
         files.kill(self._folders[-1], self._freezer)
 
     def remove(self) -> None:
-        files.remove([*([self._behind] if self._behind else []), *self._folders])
+        files.remove([*([self._idle_folder] if self._idle_folder else []), *self._folders])
         self._live.discard(self._name)
 
     def _limit_memory(self, limit: int) -> None:
@@ -176,7 +177,7 @@ class V1Group:
             return
         names = ["memory.limit_in_bytes"]
         if self._layout.has_swap:
-            # Both together may never be lower than memory alone: that decides which goes first.
+            # The limit of memory and swap must never be below that of memory, which decides the order.
             names.insert(1 if limit < self._bytes else 0, "memory.memsw.limit_in_bytes")
         for name in names:
             files.write(f"{self._memory}/{name}", str(limit))
@@ -184,7 +185,7 @@ class V1Group:
 
     def _limit_cpu(self, cpu: float | None) -> None:
         quota = NO_QUOTA if cpu is None else files.quota_us(cpu)
-        # Not every kernel can do this, so the files may not be there.
+        # Kernels without CFS bandwidth control do not have the file.
         if self._cpu and quota != self._quota and files.can_write(f"{self._cpu}/cpu.cfs_quota_us", str(quota)):
             self._quota = quota
 
@@ -198,17 +199,17 @@ class V1Cgroups:
     kind = "v1"
 
     def __init__(self, token: str, layout: Layout, mounts: list[str]) -> None:
-        self.controllers = _held(layout)
+        self.controllers = _controllers(layout)
         self._token = token
         self._layout = layout
         self._mounts = mounts
-        # Only where something else tells who belongs to a group and what it used, its processes may be elsewhere.
-        can_nest = layout.has_idle and "unified" in layout.bases
-        self._behind = layout.folder("cpu", files.prefix_of(token) + BEHIND) if can_nest else None
-        self._live: set[str] = {files.prefix_of(token) + BEHIND}
+        # Processes may leave the group's CPU cgroup only if v2 lists them and accounts for their CPU time.
+        can_move = layout.has_idle and "unified" in layout.bases
+        self._idle_parent = layout.folder("cpu", files.prefix_of(token) + IDLE_PARENT) if can_move else None
+        self._live: set[str] = {files.prefix_of(token) + IDLE_PARENT}
 
     def create(self, name: str) -> V1Group:
-        group = V1Group(self._layout, files.prefix_of(self._token) + name, self._live, self._behind)
+        group = V1Group(self._layout, files.prefix_of(self._token) + name, self._live, self._idle_parent)
         group.make()
         return group
 
@@ -225,9 +226,9 @@ class V1Cgroups:
         return files.sweep(self._mounts, self._token, self._live)
 
     def close(self) -> None:
-        if self._behind is not None:
-            with contextlib.suppress(OSError):  # It may never have been made, or others still are in it.
-                os.rmdir(self._behind)
+        if self._idle_parent is not None:
+            with contextlib.suppress(OSError):  # It may not exist, or may still contain groups.
+                os.rmdir(self._idle_parent)
         folder = self._layout.folder("cpu", files.platform_name(self._token))
         if folder is not None and os.path.isdir(folder):
             files.move(files.processes(folder), self._layout.bases["cpu"])
@@ -235,41 +236,41 @@ class V1Cgroups:
 
 
 def open_v1(token: str, trees: list[files.Hierarchy]) -> V1Cgroups | None:
-    """Try every hierarchy with a group and a process of ours; None where none of the limits can be had."""
-    with files.Trial(token) as trial:
+    """Test every hierarchy with a trial cgroup and process; None if no limit works."""
+    with files.TrialProcess(token) as trial:
         layout = _find_layout(trees, trial)
     if not {"memory", "cpu", "pids"}.intersection(layout.bases):
         return None
     return V1Cgroups(token, layout, [tree.mount for tree in trees])
 
 
-def _find_layout(trees: list[files.Hierarchy], trial: files.Trial) -> Layout:
+def _find_layout(trees: list[files.Hierarchy], trial: files.TrialProcess) -> Layout:
     bases: dict[str, str] = {}
     has_idle = has_swap = can_kill = False
     for tree in trees:
-        base = files.level(tree.folder)
-        wanted = {"unified"} if tree.is_v2 else tree.controllers.intersection(TRIALS)
-        if not wanted or (folder := trial.enter(base)) is None:
+        base = files.parent_of_platform(tree.folder)
+        candidates = {"unified"} if tree.is_v2 else tree.controllers.intersection(TRIALS)
+        if not candidates or (folder := trial.enter(base)) is None:
             continue
         if tree.is_v2:
             if files.can_write(f"{folder}/cgroup.freeze", "1", "0"):
                 bases["unified"] = base
                 can_kill = os.path.exists(f"{folder}/cgroup.kill")
             continue
-        for name in wanted:
+        for name in candidates:
             file, *values = TRIALS[name]
             if files.can_write(f"{folder}/{file}", *values):
                 bases[name] = base
-        has_idle |= "cpu" in wanted and files.can_write(f"{folder}/cpu.idle", "1", "0")
-        has_swap |= "memory" in wanted and files.can_write(
+        has_idle |= "cpu" in candidates and files.can_write(f"{folder}/cpu.idle", "1", "0")
+        has_swap |= "memory" in candidates and files.can_write(
             f"{folder}/memory.memsw.limit_in_bytes", str(files.TRIAL_BYTES)
         )
-    if "unified" in bases:  # It does what these do, and each further hierarchy costs every cell time.
+    if "unified" in bases:  # v2 replaces these, and each further hierarchy makes every group slower.
         bases.pop("freezer", None)
         bases.pop("cpuacct", None)
     return Layout(bases, has_idle, has_swap, can_kill)
 
 
-def _held(layout: Layout) -> frozenset[str]:
-    held = {name for name in layout.bases if name != "unified"} | ({"idle"} if layout.has_idle else set())
-    return frozenset(held | ({"freezer", "cpuacct"} if "unified" in layout.bases else set()))
+def _controllers(layout: Layout) -> frozenset[str]:
+    names = {name for name in layout.bases if name != "unified"} | ({"idle"} if layout.has_idle else set())
+    return frozenset(names | ({"freezer", "cpuacct"} if "unified" in layout.bases else set()))

@@ -1,7 +1,8 @@
-"""Control groups of version 2: one hierarchy, in which processes may only stand in groups that have none below them.
+"""Cgroup v2: one hierarchy, in which only leaf cgroups may contain processes.
 
-Handing controllers on to the cells' groups is therefore possible only when our own group holds no process itself: ours
-move into a group beside the cells', the platform's. See "No Internal Process Constraint" in the kernel's cgroup-v2.
+A cgroup can delegate controllers to its children only if it contains no process itself. So the platform's processes
+move into a child cgroup, beside those of the workloads. See "No Internal Process Constraint" in the kernel's
+cgroup-v2 documentation.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from collections.abc import Iterable
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.usage import process_tree
 
-HANDED_ON = ("memory", "cpu", "pids")
+DELEGATED = ("memory", "cpu", "pids")
 UNIT_ENDINGS = (".service", ".scope")
-IDLE_SINCE = (5, 15)
+IDLE_SINCE = (5, 15)  # kernel version with cpu.idle
 NO_QUOTA = f"max {files.PERIOD_US}"
-MOVES = 5  # A process that forks while its group is emptied leaves its child behind: then once more.
+MAX_MOVES = 5  # A process forked while its cgroup is emptied stays there, so moving is repeated.
 
 
 class Unified:
-    """What every group of version 2 can do, whatever controllers it has: freeze, kill and count time."""
+    """Operations of every v2 cgroup, with or without controllers: freeze, kill, CPU time."""
 
     __slots__ = ("can_kill", "folder")
 
@@ -33,7 +34,7 @@ class Unified:
         files.write(f"{self.folder}/cgroup.freeze", "1" if on else "0")
 
     def kill(self) -> None:
-        """End everybody, frozen or not; those that are forked meanwhile as well."""
+        """Kill all processes, also frozen ones and those forked in the meantime."""
         if self.can_kill:
             files.write(f"{self.folder}/cgroup.kill", "1")
         else:  # before Linux 5.14
@@ -61,7 +62,7 @@ class V2Group:
         if "pids" in self._cgroups.controllers:
             self._ensure("pids.max", str(pids))
         self._weight = weight
-        if not self._is_idle:  # The kernel refuses a weight for an idle group.
+        if not self._is_idle:  # The kernel refuses a weight for an idle cgroup.
             self._ensure_weight(weight)
         self._limit_cpu(cpu)
 
@@ -79,7 +80,7 @@ class V2Group:
             return
         if "idle" in self._cgroups.controllers:
             files.write(f"{self.folder}/cpu.idle", str(int(on)))
-            self._written.pop("cpu.weight", None)  # Leaving idleness gives every group the same weight.
+            self._written.pop("cpu.weight", None)  # Leaving the idle class resets the weight.
         self._is_idle = on
         if not on:
             self._ensure_weight(self._weight)
@@ -92,15 +93,15 @@ class V2Group:
     def memory_bytes(self) -> int:
         if "memory" not in self._cgroups.controllers:
             return process_tree.memory_bytes(self.processes())
-        counted = files.numbers(f"{self.folder}/memory.stat")
-        return counted["anon"] + counted["shmem"]
+        stat = files.numbers(f"{self.folder}/memory.stat")
+        return stat["anon"] + stat["shmem"]
 
     def oom_kills(self) -> int:
         if "memory" not in self._cgroups.controllers:
             return 0
-        counted = files.numbers(f"{self.folder}/memory.events")
-        # The processes are killed together, and the first of them is counted twice.
-        return counted.get("oom_group_kill") or counted["oom_kill"]
+        events = files.numbers(f"{self.folder}/memory.events")
+        # All processes are killed together; `oom_kill` counts the first of them twice.
+        return events.get("oom_group_kill") or events["oom_kill"]
 
     def processes(self) -> list[int]:
         return files.processes(self.folder)
@@ -120,7 +121,7 @@ class V2Group:
         quota = NO_QUOTA if cpu is None else f"{files.quota_us(cpu)} {files.PERIOD_US}"
         if "cpu" not in self._cgroups.controllers or quota == self._quota:
             return
-        if files.can_write(f"{self.folder}/cpu.max", quota):  # Not every kernel can do this.
+        if files.can_write(f"{self.folder}/cpu.max", quota):  # Some kernels have no CPU quotas.
             self._quota = quota
 
     def _ensure(self, name: str, value: str) -> None:
@@ -132,14 +133,14 @@ class V2Group:
 class V2Cgroups:
     kind = "v2"
 
-    def __init__(self, token: str, mount: str, home: str, base: str, controllers: frozenset[str]) -> None:
+    def __init__(self, token: str, mount: str, origin: str, base: str, controllers: frozenset[str]) -> None:
         self.controllers = controllers
         self.base = base
         self.live: set[str] = set()
         self.can_kill = False
         self._token = token
         self._mount = mount
-        self._home = home
+        self._origin = origin  # the cgroup to which `close` moves the platform's processes back
         self._platform = f"{base}/{files.platform_name(token)}"
         self._has_swap = False
 
@@ -149,7 +150,7 @@ class V2Cgroups:
         if self._has_swap:
             files.can_write(f"{group.folder}/memory.swap.max", "0")
         if "memory" in self.controllers:
-            # What is left of a function after one of its processes was killed is of no use to anybody.
+            # A function is useless after one of its processes was killed, so kill all of them.
             files.can_write(f"{group.folder}/memory.oom.group", "1")
         self.live.add(os.path.basename(group.folder))
         return group
@@ -165,31 +166,31 @@ class V2Cgroups:
         return files.sweep([self._mount], self._token, self.live)
 
     def close(self) -> None:
-        """Give our group back as it was found. Cells that still live, and other platforms, keep it from that."""
-        is_top = self.base == self._mount
+        """Restore the base cgroup, unless workloads or another platform still have cgroups in it."""
+        is_root = self.base == self._mount
         others = {name for name in os.listdir(self.base) if name.startswith("moorage-")}
-        if others - {os.path.basename(self._platform)} and not is_top:
+        if others - {os.path.basename(self._platform)} and not is_root:
             return
-        for name in () if is_top else HANDED_ON:
+        for name in () if is_root else DELEGATED:
             files.can_write(f"{self.base}/cgroup.subtree_control", f"-{name}")
-        files.move(files.processes(self._platform), self._home)
+        files.move(files.processes(self._platform), self._origin)
         files.remove([self._platform])
         if os.path.basename(self.base) == f"moorage-{self._token}":
             files.remove([self.base])
 
-    def try_out(self) -> None:
-        """Find out by a group and a process of ours which controllers really work."""
-        works: set[str] = set()
-        with files.Trial(self._token) as trial:
+    def detect_controllers(self) -> None:
+        """Set `controllers` to those that work for a trial cgroup and process."""
+        working: set[str] = set()
+        with files.TrialProcess(self._token) as trial:
             folder = trial.enter(self.base)
             if folder is not None:
                 for name, (file, *values) in TRIALS.items():
                     if files.can_write(f"{folder}/{file}", *values):
-                        works.add(name)
-                works |= {"cpuacct"} if "usage_usec" in files.words(f"{folder}/cpu.stat") else set()
+                        working.add(name)
+                working |= {"cpuacct"} if "usage_usec" in files.words(f"{folder}/cpu.stat") else set()
                 self._has_swap = files.can_write(f"{folder}/memory.swap.max", "0")
                 self.can_kill = files.can_write(f"{folder}/cgroup.kill", "1")
-        self.controllers = frozenset(works)
+        self.controllers = frozenset(working)
 
 
 TRIALS = {
@@ -202,42 +203,42 @@ TRIALS = {
 
 
 def open_v2(token: str, tree: files.Hierarchy) -> V2Cgroups | None:
-    """Make our group ready to have cells below it; None where that is not possible, and nothing has changed then."""
-    home = files.level(tree.folder)
-    base = home
-    if belongs_to_systemd(home):
+    """Prepare the base cgroup for children with limits; None, with nothing changed, if that is impossible."""
+    origin = files.parent_of_platform(tree.folder)
+    base = origin
+    if belongs_to_systemd(origin):
         base = f"{tree.mount}/moorage-{token}"
         if not _make_base(tree.mount, base):
             return None
-    found = V2Cgroups(token, tree.mount, home, base, frozenset())
-    if _hand_on(base, f"{base}/{files.platform_name(token)}"):
-        found.try_out()
-    if not found.controllers.intersection(HANDED_ON):
+    cgroups = V2Cgroups(token, tree.mount, origin, base, frozenset())
+    if _delegate(base, f"{base}/{files.platform_name(token)}"):
+        cgroups.detect_controllers()
+    if not cgroups.controllers.intersection(DELEGATED):
         with contextlib.suppress(OSError):
-            found.close()
+            cgroups.close()
         return None
-    return found
+    return cgroups
 
 
 def could_open_v2(tree: files.Hierarchy) -> frozenset[str]:
-    """Say which controllers `open_v2` would find, without moving anybody: for those that only want to know."""
-    home = files.level(tree.folder)
-    base = tree.mount if belongs_to_systemd(home) else home
-    handed = frozenset(files.words(f"{base}/cgroup.controllers")).intersection(HANDED_ON)
-    if not handed or not os.access(f"{base}/cgroup.subtree_control", os.W_OK):
+    """Return the controllers that `open_v2` would have, without moving any process."""
+    origin = files.parent_of_platform(tree.folder)
+    base = tree.mount if belongs_to_systemd(origin) else origin
+    available = frozenset(files.words(f"{base}/cgroup.controllers")).intersection(DELEGATED)
+    if not available or not os.access(f"{base}/cgroup.subtree_control", os.W_OK):
         return frozenset()
-    found = V2Cgroups("trial", tree.mount, tree.folder, base, frozenset())
-    found.try_out()
-    if not found.controllers:
+    cgroups = V2Cgroups("trial", tree.mount, tree.folder, base, frozenset())
+    cgroups.detect_controllers()
+    if not cgroups.controllers:
         return frozenset()
-    idle = {"idle"} if "cpu" in handed and files.kernel() >= IDLE_SINCE else set()
-    return found.controllers | handed | idle
+    idle = {"idle"} if "cpu" in available and files.kernel() >= IDLE_SINCE else set()
+    return cgroups.controllers | available | idle
 
 
 def belongs_to_systemd(folder: str) -> bool:
-    """Tell whether systemd keeps this group for itself; it marks those it leaves to us (Delegate=yes).
+    """Whether systemd manages this cgroup itself; it marks delegated ones (Delegate=yes).
 
-    An ordinary user has no other place, and may have been given this one.
+    An unprivileged user can use no other cgroup than its own, which may be delegated without the mark.
     """
     if not folder.endswith(UNIT_ENDINGS) or os.geteuid() != 0:
         return False
@@ -252,8 +253,8 @@ def _has_mark(folder: str, name: str) -> bool:
 
 
 def _make_base(mount: str, base: str) -> bool:
-    """Make a group of our own at the top, beside systemd's slices."""
-    for name in HANDED_ON:
+    """Create a base cgroup below the root, beside systemd's slices."""
+    for name in DELEGATED:
         files.can_write(f"{mount}/cgroup.subtree_control", f"+{name}")
     try:
         os.makedirs(base, 0o755, exist_ok=True)
@@ -262,22 +263,22 @@ def _make_base(mount: str, base: str) -> bool:
     return True
 
 
-def _hand_on(base: str, platform: str) -> bool:
-    """Let groups below `base` have controllers; the processes in it move to the platform's group, if they have to.
+def _delegate(base: str, platform: str) -> bool:
+    """Delegate controllers to the children of `base`; its processes move to the platform's cgroup if necessary.
 
-    Memory goes first, and nobody may be in the group then: the kernel lets a group with processes hand on the others,
-    but such a group can have threads below it only.
+    Memory comes first, and requires that the cgroup is empty: with processes in it, the kernel would delegate the other
+    controllers, but then its children could only be threaded cgroups.
     """
     control = f"{base}/cgroup.subtree_control"
-    available, handed_on = files.words(f"{base}/cgroup.controllers"), files.words(control)
-    is_top = not os.path.exists(f"{base}/cgroup.type")  # The topmost group may do both.
-    for name in HANDED_ON:
-        for _ in range(MOVES if name in available and name not in handed_on else 0):
-            if not is_top and not _empty(base, platform):
+    available, delegated = files.words(f"{base}/cgroup.controllers"), files.words(control)
+    is_root = not os.path.exists(f"{base}/cgroup.type")  # The root cgroup may have processes and delegate.
+    for name in DELEGATED:
+        for _ in range(MAX_MOVES if name in available and name not in delegated else 0):
+            if not is_root and not _empty(base, platform):
                 return False
             if files.can_write(control, f"+{name}"):
                 break
-    return bool(set(files.words(control)).intersection(HANDED_ON))
+    return bool(set(files.words(control)).intersection(DELEGATED))
 
 
 def _empty(base: str, platform: str) -> bool:

@@ -1,7 +1,4 @@
-"""The process of a run that becomes the program: its own world around it, no rights left, then `execve`.
-
-All of this runs between `fork` and `execve`.
-"""
+"""Child side of a run: all code between the runner's `fork` and the program's `execve`."""
 
 from __future__ import annotations
 
@@ -22,24 +19,24 @@ NICE = 10
 
 
 @dataclass(frozen=True)
-class Ends:
-    """The child's ends of what leads to its runner."""
+class ChildPipes:
+    """The child's ends of the pipes and the socket to the runner."""
 
     out: int
     error: int
-    waiting: int  # It goes on once this is closed: then it is inside its limits.
-    failure: int  # Says that there is no program, and why; closed by `execve`.
+    go_ahead: int  # closed by the runner when the child is in its cgroup
+    failure: int  # gets the reason if the start fails; closed by `execve` if it succeeds
     network: socket.socket
 
 
 def become(
-    job: Job, tree: Path, ends: Ends, bounds: dict[int, int], *, is_root: bool, controllers: frozenset[str]
+    job: Job, tree: Path, pipes: ChildPipes, bounds: dict[int, int], *, is_root: bool, controllers: frozenset[str]
 ) -> None:
-    """Turn this fork into the program; it never returns."""
+    """Turn this fork into the program; never returns."""
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.read(ends.waiting, 1)
+        os.read(pipes.go_ahead, 1)
         sys_.set_pdeathsig(signal.SIGKILL)
         if "cpu" not in controllers:
             os.nice(NICE)
@@ -47,51 +44,53 @@ def become(
             sys_.yield_disk()
         if job.is_boxed:
             is_counted = "memory" in controllers
-            _enter_box(job, tree, ends, bounds, is_root=is_root and job.uid != 0, is_counted=is_counted)
+            _enter_sandbox(job, tree, pipes, bounds, is_root=is_root and job.uid != 0, is_counted=is_counted)
         else:
-            _stay_outside(job, ends, bounds)
-        inside.close_all_but(ends.failure)
+            _prepare_without_sandbox(job, pipes, bounds)
+        inside.close_all_but(pipes.failure)
         os.execve(inside.find_program(job.argv, job.env), job.argv, job.env)  # noqa: S606 - an argv list, no shell
     except (OSError, ValueError) as error:
         with contextlib.suppress(OSError):
-            os.write(ends.failure, f"the sandbox could not be made: {error}\n".encode(errors="replace"))
+            os.write(pipes.failure, f"the sandbox could not be made: {error}\n".encode(errors="replace"))
     finally:
         os._exit(NO_SANDBOX)
 
 
-def _enter_box(job: Job, tree: Path, ends: Ends, bounds: dict[int, int], *, is_root: bool, is_counted: bool) -> None:
-    """Go on as process 1 of a world of its own; the process between waits for it, and passes its end on."""
+def _enter_sandbox(
+    job: Job, tree: Path, pipes: ChildPipes, bounds: dict[int, int], *, is_root: bool, is_counted: bool
+) -> None:
+    """Continue as process 1 of new namespaces; its parent waits for it and exits with its code."""
     clones = {path: inside.clone_mount(folder) for path, folder in job.open_folders().items()}
     kinds = sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC | sys_.CLONE_NEWUTS | sys_.CLONE_NEWNET
     sys_.unshare(kinds)
     inner = os.fork()
     if inner:
-        inside.close_all_but()  # The pipes have to end with the program, not with us.
+        inside.close_all_but()  # The pipes must close with the program, not with this process.
         _, status = os.waitpid(inner, 0)
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)
-    os.setsid()  # A signal to one's own process group reaches its members in other namespaces too.
-    _furnish(job, tree, clones)
+    os.setsid()  # A signal to one's own process group reaches its members in other PID namespaces too.
+    _mount(job, tree, clones)
     sockets = network.make_resolver_sockets() if job.network else None
-    inside.take_streams(ends.out, ends.error)
+    inside.take_streams(pipes.out, pipes.error)
     _limit(job, bounds)
     inside.give_up_rights(job.uid if is_root else None)
-    listener = seccomp.install(seccomp.build(notify=job.network, is_counted=is_counted), listener=job.network)
-    if listener is not None and sockets is not None:
-        socket.send_fds(ends.network, [b"n"], [listener, sockets[0].fileno(), sockets[1].fileno()])
-        os.close(listener)
+    notify = seccomp.install(seccomp.build(notify=job.network, is_counted=is_counted), listener=job.network)
+    if notify is not None and sockets is not None:
+        socket.send_fds(pipes.network, [b"n"], [notify, sockets[0].fileno(), sockets[1].fileno()])
+        os.close(notify)
     os.chdir(f"{WORK}/{job.cwd}")
 
 
-def _stay_outside(job: Job, ends: Ends, bounds: dict[int, int]) -> None:
+def _prepare_without_sandbox(job: Job, pipes: ChildPipes, bounds: dict[int, int]) -> None:
     os.setsid()
-    inside.take_streams(ends.out, ends.error)
+    inside.take_streams(pipes.out, pipes.error)
     _limit(job, bounds)
     os.umask(0o022)
     os.chdir(Path(job.work, job.cwd))
 
 
-def _furnish(job: Job, tree: Path, clones: dict[str, int]) -> None:
+def _mount(job: Job, tree: Path, clones: dict[str, int]) -> None:
     sys_.set_pdeathsig(signal.SIGKILL)
     root.enter(str(tree))
     root.mount_proc()
@@ -103,10 +102,10 @@ def _furnish(job: Job, tree: Path, clones: dict[str, int]) -> None:
 
 def _limit(job: Job, bounds: dict[int, int]) -> None:
     cores = os.cpu_count() or 1
-    given = {
+    limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: 4096,
         resource.RLIMIT_FSIZE: job.file_mb << 20,
-        resource.RLIMIT_CPU: int(job.timeout_s * cores) + 1,  # The threads of a process count together.
+        resource.RLIMIT_CPU: int(job.timeout_s * cores) + 1,  # All threads of a process count together.
     }
-    inside.set_limits({**given, **bounds})
+    inside.set_limits({**limits, **bounds})

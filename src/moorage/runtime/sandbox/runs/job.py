@@ -1,4 +1,4 @@
-"""What one run in a sandbox is: the program, what it gets, what it may use up, and how it can end."""
+"""Description of a run in a sandbox: program, environment, limits; and its result."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Job:
-    """What is run, with what, and how much it may take."""
+    """Program, environment and limits of a run; sent to the runner by field name."""
 
     argv: list[str]
-    work: str  # the folder outside that is WORK inside, to be written to; "" where `binds` has what is there
-    cwd: str = ""  # where it starts, below the work folder
+    work: str  # folder outside, mounted writable at WORK; "" if `binds` has an entry for WORK
+    cwd: str = ""  # working directory, below WORK
     env: dict[str, str] = field(default_factory=dict)
-    binds: dict[str, str] = field(default_factory=dict)  # read-only: path inside -> path outside
-    writable: dict[str, str] = field(default_factory=dict)  # the same, to be written to; "/tmp" may be among them
-    uid: int = 0  # the user it runs as, where we are root
-    weight: int = 50  # of processor and disk, where the platform's own is 1000
+    binds: dict[str, str] = field(default_factory=dict)  # read-only bind mounts: path inside -> path outside
+    writable: dict[str, str] = field(default_factory=dict)  # writable bind mounts; may include "/tmp"
+    uid: int = 0  # user of the program, if the platform runs as root
+    weight: int = 50  # CPU and disk weight; the platform's is 1000
     memory_mb: int = 1024
     pids: int = 256
     file_mb: int = 512
     tmp_mb: int = 256
-    disk_mb: int = 0  # what all folders it may write to can hold together; 0 for no limit
-    reserve_mb: int = 0  # it is ended when less than this is left on the disk
+    disk_mb: int = 0  # size limit of all writable folders together; 0 for none
+    reserve_mb: int = 0  # the run is killed when the disk has less free space
     timeout_s: float = 300.0
     output_bytes: int = 4 * 2**20
     network: bool = True
     allow: list[str] = field(default_factory=list)
     block: list[str] = field(default_factory=list)
-    doors: list[str] = field(default_factory=list)  # "address:port" of this machine that it may connect to
-    is_apart: bool = False  # standard error is a stream of its own
-    is_boxed: bool = True  # False runs it with our own rights, on the machine as it is
+    doors: list[str] = field(default_factory=list)  # egress rules: "address:port" of this machine
+    is_apart: bool = False  # Return standard error as its own stream.
+    is_boxed: bool = True  # False runs the program without a sandbox, with the platform's own rights.
 
     def open_folders(self) -> dict[str, str]:
-        """Return what can be written to: path inside -> path outside."""
+        """Return the writable folders: path inside -> path outside."""
         return {**({WORK: self.work} if self.work else {}), **self.writable}
 
     def reason(self, code: int) -> str | None:
-        """Say what the sandbox had to do, or None where the program ended by itself."""
+        """Return the reason for which the runner ended the program with this code, or None."""
         limits = {OUT_OF_MEMORY: self.memory_mb, TOO_MUCH_DISK: self.disk_mb}
         text = REASONS.get(code)
         return f"{text} ({limits[code]} MB)" if code in limits else text
@@ -61,14 +61,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a run ended. A code that stands for a reason may be the program's own, unless the runner said which."""
+    """Result of a run. Without `is_told`, a code in REASONS may also be the program's own exit code."""
 
     code: int
     output: str
     reason: str | None = None
-    is_told: bool = False  # the runner has said the reason, or that there is none
+    is_told: bool = False  # `reason` is from the runner, also if it is None
 
     @property
     def why(self) -> str | None:
-        """Say what the sandbox had to do, or None where the program ended by itself."""
+        """The reason for which the runner ended the program, or None if it ended by itself."""
         return self.reason if self.is_told else REASONS.get(self.code)

@@ -1,9 +1,9 @@
-"""`python -m moorage.runtime.sandbox.runs.main`: run one program in a sandbox, as JSON on standard input says.
+"""`python -m moorage.runtime.sandbox.runs.main`: run one program in a sandbox.
 
-The description comes on standard input; what the program prints goes to our standard output, both streams in order; our
-exit code is the program's. With `--frames` the streams are told apart, the last frame says how it ended, and the
-program ends with whoever holds our standard input. Only the folder `work`, and those of `writable`, can be written to.
-Builds use this; functions have cells.
+Standard input has the job as a line of JSON. Standard output gets both output streams of the program, in order, and the
+exit code is the program's. With `--frames`, each piece of output is a frame with its stream, the last frame is the
+result, and the program is killed when standard input closes. Only the folder `work` and those of `writable` are
+writable. Builds use this; functions have their own sandboxes (`runtime/workers`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from moorage.runtime.sandbox.runs.watch import (
     RESULT,
     STDERR,
     STDOUT,
-    FramedOut,
-    Out,
-    PlainOut,
-    Relay,
-    Watch,
-    leave,
+    FramedWriter,
+    LimitWatch,
+    OutputRelay,
+    OutputWriter,
+    PlainWriter,
+    terminate,
 )
 from moorage.runtime.sandbox.usage import process_tree
 
@@ -74,24 +74,24 @@ __all__ = [
 
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
-CLEAR_UP_S = 5.0
-PAUSE_S = 0.001
+CLEANUP_TIMEOUT_S = 5.0
+KILL_RETRY_INTERVAL_S = 0.001
 FRAMED = "--frames"
 
 
 async def run(job: Job, on_output: OnOutput | None = None) -> Finished:
-    """Run a job in a process of its own, and return what came of it. A caller that is cancelled or dies ends it.
+    """Run a job in a runner process and return its result. Cancelling, or the caller's death, kills the program.
 
-    With `on_output`, what is printed is handed over as it comes, told apart by stream, and `output` stays empty.
+    With `on_output`, output is passed on piece by piece with its stream, and `output` of the result stays empty.
     """
-    from moorage.core.kit import children  # The process that runs the job does without asyncio, and so starts sooner.
+    from moorage.core.kit import children  # Imported here: the runner process starts faster without asyncio.
 
     argv = [sys.executable, "-m", "moorage.runtime.sandbox.runs.main", FRAMED]
     process = await children.start(argv, env=network.environment(), stdin=subprocess.PIPE, stderr=None)
-    kept: list[bytes] = []
+    pieces: list[bytes] = []
     result: dict[str, Any] | None = None
     try:
-        await _tell(process, replace(job, is_apart=on_output is not None))
+        await _send_job(process, replace(job, is_apart=on_output is not None))
         while (frame := await _next_frame(process)) is not None:
             stream, data = frame
             if stream == RESULT:
@@ -99,18 +99,18 @@ async def run(job: Job, on_output: OnOutput | None = None) -> Finished:
             elif on_output is not None:
                 on_output("stderr" if stream == STDERR else "stdout", data)
             else:
-                kept.append(data)
+                pieces.append(data)
         await process.wait()
     finally:
         await _end(process)
-    output = b"".join(kept).decode("utf-8", "replace")
+    output = b"".join(pieces).decode("utf-8", "replace")
     if result is None:
         return Finished(NO_SANDBOX, output, "its sandbox was ended from outside", is_told=True)
     return Finished(result["code"], output, result["why"], is_told=True)
 
 
-async def _tell(process: Child, job: Job) -> None:
-    """Describe the job. What it is told by stays open: its end is how the runner notices that we have gone."""
+async def _send_job(process: Child, job: Job) -> None:
+    """Send the job. The pipe stays open: the runner ends when it closes."""
     assert process.stdin is not None
     process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
     with contextlib.suppress(ConnectionError):
@@ -129,7 +129,7 @@ async def _next_frame(process: Child) -> tuple[int, bytes] | None:
 
 
 async def _end(process: Child) -> None:
-    """End a runner that still runs. It clears up after itself, unless that takes too long."""
+    """Terminate a runner that still runs; kill it if its cleanup takes too long."""
     import asyncio
 
     if process.stdin is not None:
@@ -139,7 +139,7 @@ async def _end(process: Child) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), CLEAR_UP_S)
+        await asyncio.wait_for(process.wait(), CLEANUP_TIMEOUT_S)
     except TimeoutError:
         process.kill()
         await process.wait()
@@ -147,34 +147,34 @@ async def _end(process: Child) -> None:
 
 def main(argv: list[str]) -> None:
     is_framed = FRAMED in argv
-    # Killed at once, we could not clear up; but only a caller who talks in frames is sure to wait for that.
+    # SIGTERM allows a cleanup, which only callers with frames wait for.
     sys_.set_pdeathsig(signal.SIGTERM if is_framed else signal.SIGKILL)
-    signal.signal(signal.SIGTERM, lambda *_: leave())
-    told = sys.stdin.buffer.readline()
-    if not told:
+    signal.signal(signal.SIGTERM, lambda *_: terminate())
+    line = sys.stdin.buffer.readline()
+    if not line:
         sys.exit(NO_SANDBOX)
-    job, out = Job(**json.loads(told)), FramedOut() if is_framed else PlainOut()
+    job, out = Job(**json.loads(line)), FramedWriter() if is_framed else PlainWriter()
     try:
-        ended = _run_in_tree(job, out, lifeline=0 if is_framed else None)
+        result = _run_in_tree(job, out, lifeline=0 if is_framed else None)
     except BrokenPipeError:
-        sys.exit(NO_SANDBOX)  # Nobody listens any more.
+        sys.exit(NO_SANDBOX)  # The caller has exited.
     except OSError as error:
         out.write(STDERR, f"the sandbox could not be made: {error}\n".encode(errors="replace"))
-        ended = Ended(NO_SANDBOX, by_us=True)
-    why = job.reason(ended.code) if ended.by_us else None
-    out.write(RESULT, json.dumps({"code": ended.code, "why": why}).encode())
-    sys.exit(ended.code)
+        result = ProgramExit(NO_SANDBOX, by_runner=True)
+    why = job.reason(result.code) if result.by_runner else None
+    out.write(RESULT, json.dumps({"code": result.code, "why": why}).encode())
+    sys.exit(result.code)
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProgramExit:
     code: int
-    by_us: bool  # The code says which limit it was; else it is the program's own.
+    by_runner: bool  # The code is one of REASONS; otherwise it is the program's own exit code.
 
 
-def _run_in_tree(job: Job, out: Out, lifeline: int | None) -> Ended:
+def _run_in_tree(job: Job, out: OutputWriter, lifeline: int | None) -> ProgramExit:
     run_groups.sweep()
-    # Until everything has its place on the stack, a signal to end waits.
+    # SIGTERM stays blocked until every cleanup is registered on the stack.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     with contextlib.ExitStack() as stack:
         tree = Path(tempfile.mkdtemp(prefix=f"{run_groups.TREE}{os.getpid()}-"))
@@ -189,17 +189,19 @@ def _remove_tree(tree: Path) -> None:
         tree.rmdir()
 
 
-def _supervise(job: Job, tree: Path, out: Out, lifeline: int | None, stack: contextlib.ExitStack) -> Ended:
-    """Start the program, pass its output on, and end it when it goes over its limits."""
+def _supervise(
+    job: Job, tree: Path, out: OutputWriter, lifeline: int | None, stack: contextlib.ExitStack
+) -> ProgramExit:
+    """Start the program, relay its output, and kill it when it exceeds its limits."""
     is_root = os.getuid() == 0
     channel = None
     if job.network and job.is_boxed:
-        netd, channel = network.start_supervisor(is_quiet=True)
-        stack.callback(_kill, netd)
+        supervisor, channel = network.start_supervisor(is_quiet=True)
+        stack.callback(_kill, supervisor)
     if job.is_boxed:
         root.take_own_mounts()
     sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1)
-    stack.callback(_end_orphans)
+    stack.callback(_kill_orphans)
     groups = run_groups.find()
     group = groups.create(run_groups.name())
     stack.callback(_remove_group, group)
@@ -207,12 +209,12 @@ def _supervise(job: Job, tree: Path, out: Out, lifeline: int | None, stack: cont
     run_groups.give_disk_weight(group, job.weight)
     if job.is_boxed:
         root.build(tree, binds={**job.binds, **job.writable}, files={})
-    started = _start(group, job, tree, channel, groups.controllers, is_root=is_root)
+    program = _start(group, job, tree, channel, groups.controllers, is_root=is_root)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     try:
-        return _watch(job, started, group, out, lifeline, counts_memory="memory" not in groups.controllers)
+        return _wait(job, program, group, out, lifeline, polls_memory="memory" not in groups.controllers)
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # What follows clears up, and is not to be left halfway.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # The cleanup that follows must not be interrupted.
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -226,19 +228,19 @@ def _remove_group(group: cgroups.Group) -> None:
         group.remove()
 
 
-def _end_orphans() -> None:
+def _kill_orphans() -> None:
     """Kill the processes that the program left behind.
 
     They are children of this subreaper, whatever session they are in. PID 1 of a sandbox can be one of them: the parent
     death signal that should end it with its parent can be cleared by the program.
     """
-    deadline = time.monotonic() + CLEAR_UP_S
+    deadline = time.monotonic() + CLEANUP_TIMEOUT_S
     while time.monotonic() < deadline:
         orphans = _living(process_tree.with_descendants(process_tree.children(os.getpid())))
         if not orphans:
             return
         files.send(orphans, signal.SIGKILL)
-        time.sleep(PAUSE_S)
+        time.sleep(KILL_RETRY_INTERVAL_S)
 
 
 def _living(pids: list[int]) -> list[int]:
@@ -257,7 +259,7 @@ def _bounds(job: Job, controllers: frozenset[str], *, is_root: bool) -> dict[int
 
 
 @dataclass(frozen=True)
-class Started:
+class RunningProgram:
     child: int
     pipes: dict[int, int]  # pipe -> stream
     failure: int
@@ -271,29 +273,30 @@ def _start(
     controllers: frozenset[str],
     *,
     is_root: bool,
-) -> Started:
-    """Start the program in its group."""
-    up, down = socket.socketpair()
-    (out, out_end), (failure, failure_end), (waiting, going) = os.pipe(), os.pipe(), os.pipe()
+) -> RunningProgram:
+    """Start the program in its cgroup."""
+    ours, theirs = socket.socketpair()
+    (out, out_end), (failure, failure_end), (go_ahead, go_ahead_end) = os.pipe(), os.pipe(), os.pipe()
     error, error_end = os.pipe() if job.is_apart else (out, out_end)
     child = os.fork()
     if child == 0:
-        os.close(going)
-        ends = run_child.Ends(out_end, error_end, waiting, failure_end, down)
+        os.close(go_ahead_end)
+        pipes = run_child.ChildPipes(out_end, error_end, go_ahead, failure_end, theirs)
         bounds = _bounds(job, controllers, is_root=is_root)
-        run_child.become(job, tree, ends, bounds, is_root=is_root, controllers=controllers)
-    for descriptor in {out_end, error_end, failure_end, waiting}:
+        run_child.become(job, tree, pipes, bounds, is_root=is_root, controllers=controllers)
+    for descriptor in {out_end, error_end, failure_end, go_ahead}:
         os.close(descriptor)
-    down.close()
+    theirs.close()
     group.attach(child)
-    os.close(going)  # Only now does it go on: everything it starts is inside its limits.
+    os.close(go_ahead_end)  # The child continues only now, so all its processes are in the cgroup.
     if channel is not None:
-        _pass_on_network(up, channel, job)
-    return Started(child, {out: STDOUT, **({error: STDERR} if job.is_apart else {})}, failure)
+        _forward_descriptors(ours, channel, job)
+    return RunningProgram(child, {out: STDOUT, **({error: STDERR} if job.is_apart else {})}, failure)
 
 
-def _pass_on_network(up: socket.socket, channel: socket.socket, job: Job) -> None:
-    message, descriptors, _, _ = socket.recv_fds(up, 1, 3)
+def _forward_descriptors(child_socket: socket.socket, channel: socket.socket, job: Job) -> None:
+    """Send the sandbox's network descriptors from the child to the network supervisor."""
+    message, descriptors, _, _ = socket.recv_fds(child_socket, 1, 3)
     if message and len(descriptors) == 3:
         policy = NetworkPolicy(allow=tuple(job.allow), block=tuple(job.block), egress=tuple(job.doors))
         network.hand_over(channel, 1, descriptors[0], descriptors[1], descriptors[2], policy)
@@ -301,26 +304,32 @@ def _pass_on_network(up: socket.socket, channel: socket.socket, job: Job) -> Non
             os.close(descriptor)
 
 
-def _watch(
-    job: Job, started: Started, group: cgroups.Group, out: Out, lifeline: int | None, *, counts_memory: bool
-) -> Ended:
-    """See the program through. Return its exit code, or why it was ended."""
-    watch = Watch(job, started.child, group, counts_memory=counts_memory)
+def _wait(
+    job: Job,
+    program: RunningProgram,
+    group: cgroups.Group,
+    out: OutputWriter,
+    lifeline: int | None,
+    *,
+    polls_memory: bool,
+) -> ProgramExit:
+    """Wait for the program; return its exit code, or the code of the limit for which it was killed."""
+    watch = LimitWatch(job, program.child, group, polls_memory=polls_memory)
     watch.start()
-    relay = Relay(job, watch, started.pipes, out)
-    relay.run(lifeline, started.child, _end_orphans)
-    os.waitid(os.P_PID, started.child, os.WEXITED | os.WNOWAIT)
+    relay = OutputRelay(job, watch, program.pipes, out)
+    relay.run(lifeline, program.child, _kill_orphans)
+    os.waitid(os.P_PID, program.child, os.WEXITED | os.WNOWAIT)
     watch.stop()
-    _, status = os.waitpid(started.child, 0)
+    _, status = os.waitpid(program.child, 0)
     code = os.waitstatus_to_exitcode(status)
-    if said := os.read(started.failure, 4096):
-        out.write(STDERR, said)
-        return Ended(NO_SANDBOX, by_us=True)
+    if failure := os.read(program.failure, 4096):
+        out.write(STDERR, failure)
+        return ProgramExit(NO_SANDBOX, by_runner=True)
     if watch.verdict is not None:
-        return Ended(watch.verdict, by_us=True)
+        return ProgramExit(watch.verdict, by_runner=True)
     if code != 0 and group.oom_kills():
-        return Ended(OUT_OF_MEMORY, by_us=True)
-    return Ended(code if code >= 0 else 128 - code, by_us=False)
+        return ProgramExit(OUT_OF_MEMORY, by_runner=True)
+    return ProgramExit(code if code >= 0 else 128 - code, by_runner=False)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Watching over a run: its output is passed on as it comes, and it is ended when it goes over a limit.
+"""Output and limits of a run: relays the program's output, and kills the program when it exceeds a limit.
 
-What the kernel does not bound for us (time, output, disk, and memory where there are no control groups) a thread looks
-at several times a second.
+A thread checks several times a second the limits that the kernel does not enforce: time, disk, and memory without
+cgroups.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from moorage.runtime.sandbox.usage.open_files import UnnamedFiles
 
 MB = 2**20
 TICK_S = 0.1
-SLOW_TICKS = 3  # Memory and disk take longer to look at than the clock.
-LOOK_S = 10.0  # between two looks at a disk whose free space gives no reason for one
+SLOW_TICKS = 3  # Memory and disk are checked every third tick: they take longer to measure.
+DISK_CHECK_INTERVAL_S = 10.0  # if the disk's free space gives no reason for an earlier check
 CHUNK = 65536
 RESULT, STDOUT, STDERR = 0, 1, 2
 HEAD = struct.Struct("<BI")  # stream, length
 
 
-class Out(Protocol):
-    """Where the runner puts what the program prints, and what came of it."""
+class OutputWriter(Protocol):
+    """Writes the program's output and its result to standard output."""
 
     def write(self, stream: int, data: bytes) -> None: ...
 
 
-class PlainOut:
-    """Both streams as they come, for whoever runs this by hand."""
+class PlainWriter:
+    """Writes both streams without frames, and no result, for use on a terminal."""
 
     def write(self, stream: int, data: bytes) -> None:
         if stream != RESULT:
             write_all(data)
 
 
-class FramedOut:
-    """Each piece with its stream and length in front; the last one is the result."""
+class FramedWriter:
+    """Writes each piece after its stream and length; the last frame is the result."""
 
     def write(self, stream: int, data: bytes) -> None:
         write_all(HEAD.pack(stream, len(data)) + data)
 
 
-def leave() -> NoReturn:
-    """End this process, clearing up on the way. Whoever asks for it a second time does not stop that."""
+def terminate() -> NoReturn:
+    """Exit with cleanup, which a second SIGTERM does not interrupt."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(128 + signal.SIGTERM)
 
@@ -65,74 +65,75 @@ def write_all(data: bytes) -> None:
         left = left[os.write(1, left) :]
 
 
-class Disk:
-    """What a run has on disk. Walking is slow, so free space tells when to look: nothing can be written without it."""
+class DiskUsage:
+    """Disk usage of a run. Walking folders is slow, so it does so only after the disk's free space has shrunk."""
 
     def __init__(self, job: Job, group: cgroups.Group) -> None:
         self._folders = list(job.open_folders().values())
         self._group = group
         self._unnamed = UnnamedFiles(job.open_folders(), is_boxed=job.is_boxed)
-        self._most = job.disk_mb * MB
+        self._max_bytes = job.disk_mb * MB
         self._reserve = job.reserve_mb * MB
-        self._used = self._looked_at = 0.0
+        self._used = self._measured_at = 0.0
         self._free = 0
 
     def excess(self) -> int | None:
-        """Return what a run that has used too much ends with."""
-        if not self._folders or not (self._most or self._reserve):
+        """Return the exit code of a run that exceeds a disk limit, or None."""
+        if not self._folders or not (self._max_bytes or self._reserve):
             return None
         free = [_free(folder) for folder in self._folders]
         if min(free) < self._reserve:
             return NO_ROOM
         may_have_used = self._used + self._free - sum(free)
-        if self._most and (may_have_used > self._most or time.monotonic() - self._looked_at > LOOK_S):
+        is_due = time.monotonic() - self._measured_at > DISK_CHECK_INTERVAL_S
+        if self._max_bytes and (may_have_used > self._max_bytes or is_due):
             self._used = self._used_bytes()
             self._free = sum(free)
-            self._looked_at = time.monotonic()
-            return TOO_MUCH_DISK if self._used > self._most else None
+            self._measured_at = time.monotonic()
+            return TOO_MUCH_DISK if self._used > self._max_bytes else None
         return None
 
     def _used_bytes(self) -> int:
-        """Return what is in the folders, and what was deleted there and is still held open."""
-        counted = [quotas.find_used_bytes(folder) for folder in self._folders]
-        if all(each is not None for each in counted):
-            return sum(each or 0 for each in counted)
+        """Return the size of the folders, including deleted files that are still open."""
+        quota_bytes = [quotas.find_used_bytes(folder) for folder in self._folders]
+        if all(each is not None for each in quota_bytes):
+            return sum(each or 0 for each in quota_bytes)
         unnamed = self._unnamed.used_bytes(self._group.processes())
         return unnamed + sum(folders.used_bytes(folder, self._unnamed.note) for folder in self._folders)
 
 
 def _free(folder: str) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
 
 
-class Watch:
-    """Ends the program when it has to, once, and remembers why."""
+class LimitWatch:
+    """Kills the program when it exceeds a limit; `verdict` is the code of the first such limit."""
 
-    def __init__(self, job: Job, child: int, group: cgroups.Group, *, counts_memory: bool) -> None:
+    def __init__(self, job: Job, child: int, group: cgroups.Group, *, polls_memory: bool) -> None:
         self.verdict: int | None = None
         self._child = child
         self._group = group
-        self._most_bytes = job.memory_mb * MB if counts_memory else 0
+        self._max_memory_bytes = job.memory_mb * MB if polls_memory else 0
         self._deadline = time.monotonic() + job.timeout_s
-        self._disk = Disk(job, group)
+        self._disk = DiskUsage(job, group)
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._poll, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more. The child's number may be given to another process from then on."""
+        """Stop the checks. After this the child may be reaped, and its PID reused."""
         self._done.set()
         self._thread.join()
 
-    def end(self, verdict: int) -> None:
+    def kill(self, verdict: int) -> None:
         if self.verdict is None and not self._done.is_set():
             self.verdict = verdict
             os.kill(self._child, signal.SIGKILL)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for tick in itertools.count():
             if self._done.wait(TICK_S):
                 return
@@ -140,22 +141,22 @@ class Watch:
             if verdict is None and tick % SLOW_TICKS == 0:
                 verdict = self._excess()
             if verdict is not None:
-                self.end(verdict)
+                self.kill(verdict)
                 return
 
     def _excess(self) -> int | None:
-        if self._most_bytes and self._group.memory_bytes() > self._most_bytes:
+        if self._max_memory_bytes and self._group.memory_bytes() > self._max_memory_bytes:
             return OUT_OF_MEMORY
         return self._disk.excess()
 
 
-class Relay:
-    """Copies output (pipe -> stream) until the program has closed it all; a caller that goes away ends this process.
+class OutputRelay:
+    """Copies output (pipe -> stream) until all pipes are closed; exits this process if the caller exits.
 
-    `on_exit` is called when the program itself has ended: what it started may still hold the pipes.
+    `on_exit` is called when the program itself has exited: its child processes may still have the pipes open.
     """
 
-    def __init__(self, job: Job, watch: Watch, pipes: Mapping[int, int], out: Out) -> None:
+    def __init__(self, job: Job, watch: LimitWatch, pipes: Mapping[int, int], out: OutputWriter) -> None:
         self._left = job.output_bytes
         self._watch = watch
         self._pipes = pipes
@@ -171,7 +172,7 @@ class Relay:
                 while still_open:
                     for key, _ in ready.select():
                         if key.fd == lifeline:
-                            leave()
+                            terminate()
                         if key.fd == process:
                             ready.unregister(process)
                             on_exit()
@@ -182,11 +183,11 @@ class Relay:
             os.close(process)
 
     def _copy(self, pipe: int) -> bool:
-        """Pass on what is there; return whether more may come. Nothing is passed on of a program that was ended."""
+        """Copy one chunk; return whether the pipe is still open. Stops at the output limit."""
         data = os.read(pipe, CHUNK)
         self._left -= len(data)
         if self._left < 0:
-            self._watch.end(TOO_MUCH_OUTPUT)
+            self._watch.kill(TOO_MUCH_OUTPUT)
             return False
         if data:
             self._out.write(self._pipes[pipe], data)

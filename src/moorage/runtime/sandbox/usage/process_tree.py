@@ -1,4 +1,4 @@
-"""Processes with all that they started, read from /proc: what stands in for control groups where there are none."""
+"""Process trees, read from /proc: a substitute for cgroups."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from moorage.runtime.sandbox.cgroups.files import read
 
 TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# Of /proc/<pid>/stat, counted from the field behind the name, which may hold spaces and brackets itself.
+# Indices in /proc/<pid>/stat, counted after the name, which may contain spaces and brackets.
 STATE, TIMES, THREADS, STARTED = 0, slice(11, 15), 17, 19
 DEAD = "ZX"
-SHARED_MEMORY = ("/dev/zero (deleted)", "/memfd:", "/SYSV")  # what the kernel calls it in a list of mappings
+SHARED_MEMORY = ("/dev/zero (deleted)", "/memfd:", "/SYSV")  # names of shared memory in /proc/<pid>/maps
 
 
 def find_stat(pid: int) -> list[str] | None:
-    """Return the fields of a living process, None when it has ended.
+    """Return the stat fields of a running process, None if it has ended.
 
-    A process whose first thread has exited looks like a zombie, but lives as long as another of its threads does.
+    A process whose main thread has exited looks like a zombie, but runs until its last thread exits.
     """
     try:
         fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
@@ -29,28 +29,28 @@ def find_stat(pid: int) -> list[str] | None:
 
 
 def started(pid: int) -> int | None:
-    """Return when a process started: with its number it names it, for numbers are given anew."""
+    """Return the start time of a process in clock ticks since boot; with it, a PID is unique."""
     fields = find_stat(pid)
     return int(fields[STARTED]) if fields else None
 
 
 def with_descendants(roots: Iterable[int]) -> list[int]:
-    """Return these processes and all below them, each after the one that started it.
+    """Return these processes and all their descendants, parents first.
 
-    Who is orphaned in a process namespace becomes a child of its first process, so nobody is lost there.
+    An orphan in a PID namespace becomes a child of the namespace's process 1, so none is missed there.
     """
-    found = list(roots)
-    for pid in found:  # grows while it is walked
-        found += children(pid)
-    return found
+    pids = list(roots)
+    for pid in pids:  # grows during the iteration
+        pids += children(pid)
+    return pids
 
 
 def children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for thread in threads(pid):
         with contextlib.suppress(OSError):
-            found += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
-    return found
+            pids += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
+    return pids
 
 
 def threads(pid: int) -> list[int]:
@@ -61,16 +61,16 @@ def threads(pid: int) -> list[int]:
 
 
 def cpu_us(pids: Iterable[int]) -> int:
-    """Add up the processor time of these processes and of the children they have waited for."""
+    """Return the CPU time of these processes and of their reaped children."""
     stats = filter(None, map(find_stat, pids))
     return sum(int(ticks) for fields in stats for ticks in fields[TIMES]) * TICK_US
 
 
 def memory_bytes(pids: Iterable[int]) -> int:
-    """Add up what these processes hold; what several share counts once where we may look that closely.
+    """Return the memory of these processes; memory that several share counts once if smaps is readable.
 
-    Shared memory counts by the length of its mapping: the kernel keeps pages of it that no process has in its page
-    tables (after MADV_DONTNEED), and shows their number to nobody.
+    Shared memory counts by the length of its mapping: the kernel keeps pages of it that are in no page table (after
+    MADV_DONTNEED), and does not report their number.
     """
     shared: dict[str, int] = {}
     own = sum(_memory_of(pid, shared) for pid in pids)
@@ -78,7 +78,7 @@ def memory_bytes(pids: Iterable[int]) -> int:
 
 
 def set_idle(pids: Iterable[int], on: bool) -> None:
-    """Let these run only when nothing else wants to, or as usual again."""
+    """Set SCHED_IDLE for all threads of these processes, or the default policy again."""
     policy = os.SCHED_IDLE if on else os.SCHED_OTHER
     for pid in pids:
         for thread in threads(pid):
@@ -87,36 +87,36 @@ def set_idle(pids: Iterable[int], on: bool) -> None:
 
 
 def _memory_of(pid: int, shared: dict[str, int]) -> int:
-    """Return what is a process's own, and add the shared memory that it has mapped to `shared`, by inode."""
-    place = living_thread(pid)
+    """Return a process's private memory, and add the shared memory that it has mapped to `shared`, by inode."""
+    folder = thread_folder(pid)
     with contextlib.suppress(OSError):
-        lines = (line.split() for line in read(f"{place}/smaps_rollup").splitlines()[1:])
+        lines = (line.split() for line in read(f"{folder}/smaps_rollup").splitlines()[1:])
         sizes = {words[0]: int(words[1]) * 1024 for words in lines}
         if "Pss:" in sizes:
-            mapped = _shared_mappings(place)
+            mapped = _shared_mappings(folder)
             for inode, length in mapped.items():
                 shared[inode] = max(shared.get(inode, 0), length)
-            # Files in /tmp are shared memory as well; they have names, and stay with the process that maps them.
+            # Mapped files in /tmp are shared memory too; they have names, and count for the process.
             return sizes["Pss:"] - (sizes.get("Pss_Shmem:", 0) if mapped else 0)
     with contextlib.suppress(OSError):
-        return int(read(f"{place}/statm").split()[1]) * PAGE
+        return int(read(f"{folder}/statm").split()[1]) * PAGE
     return 0
 
 
-def _shared_mappings(place: str) -> dict[str, int]:
-    """Return the lengths of the shared memory without a file that a process has mapped, by inode."""
-    found: dict[str, int] = {}
-    text = read(f"{place}/maps")
+def _shared_mappings(folder: str) -> dict[str, int]:
+    """Return the lengths of a process's mappings of shared memory without a file, by inode."""
+    lengths: dict[str, int] = {}
+    text = read(f"{folder}/maps")
     for line in text.splitlines() if any(mark in text for mark in SHARED_MEMORY) else ():
         words = line.split(None, 5)
         if len(words) == 6 and words[5].startswith(SHARED_MEMORY):
             start, _, end = words[0].partition("-")
-            found[words[4]] = found.get(words[4], 0) + int(end, 16) - int(start, 16)
-    return found
+            lengths[words[4]] = lengths.get(words[4], 0) + int(end, 16) - int(start, 16)
+    return lengths
 
 
-def living_thread(pid: int) -> str:
-    """Return the folder of a thread that still runs: the first one may have exited, and then shows no memory."""
+def thread_folder(pid: int) -> str:
+    """Return the /proc folder of a running thread: a main thread that has exited shows no memory."""
     fields = find_stat(pid)
     if fields is None or fields[STATE] not in DEAD:
         return f"/proc/{pid}"

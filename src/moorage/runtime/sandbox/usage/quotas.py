@@ -1,7 +1,7 @@
-"""Project quotas of ext4 and xfs: the kernel bounds and counts a folder itself, deleted files that are open included.
+"""Project quotas of ext4 and xfs: the kernel limits and counts a folder, including deleted open files.
 
-They need root and a file system that is mounted with `prjquota`. Everywhere else the functions here say so, and usage
-is counted by walking.
+They need root and a file system mounted with `prjquota`. Otherwise the functions return False or None, and callers
+measure usage by walking the folder.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ GET_ATTRIBUTES, SET_ATTRIBUTES = 0x801C581F, 0x401C5820  # FS_IOC_FSGETXATTR, FS
 ATTRIBUTES = struct.Struct("=IIII12s")  # flags, extent size, extents, project, and the rest
 INHERIT = 0x200  # FS_XFLAG_PROJINHERIT: new files belong to the project of their folder
 GET_QUOTA, SET_QUOTA = 0x800007, 0x800008
-# Hard and soft limit of blocks of 1 KB, used bytes; the same of inodes; two times; which of them are valid.
+# Hard and soft limit in blocks of 1 KB, used bytes; the same for inodes; two times; valid fields.
 QUOTA = struct.Struct("=QQQQQQQQI4x")
 BLOCK_LIMITS, INODE_LIMITS = 1, 4
 KB = 1024
-LEAST_FILE_BYTES = 4096  # An inode for each so many bytes, as the walk counts them.
+BYTES_PER_INODE = 4096  # The limit of inodes; a folder walk counts at least this for each file.
 FIRST_PROJECT, PROJECTS = 1 << 30, 1 << 30
-TRIES = 64
+MAX_ATTEMPTS = 64
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def limit(folder: Path | str, most_bytes: int) -> bool:
-    """Bound what a folder and all in it may take; return whether the kernel does. Safe to repeat."""
+    """Limit the size of a folder; return whether the kernel enforces it. Safe to repeat."""
     if os.geteuid() != 0 or not is_offered(folder):
         return False
     try:
         with _opened(folder, _FOLDER) as top:
             project = _find_own_project(folder, top)
-            if project is None or not _quota(top, project)[0]:  # else all in it belongs to the project already
+            if project is None or not _quota(top, project)[0]:  # Otherwise all files already belong to the project.
                 project = project or _free_project(top)
                 _assign(folder, top, project)
             _set_limits(top, project, most_bytes)
@@ -50,7 +50,7 @@ def limit(folder: Path | str, most_bytes: int) -> bool:
 
 
 def find_used_bytes(folder: Path | str) -> int | None:
-    """Return what a folder takes as the kernel counts it; None where it has no quota that is enforced."""
+    """Return the size of a folder as counted by the kernel; None without an enforced quota."""
     if os.geteuid() != 0 or not is_offered(folder):
         return None
     try:
@@ -65,12 +65,12 @@ def find_used_bytes(folder: Path | str) -> int | None:
 
 
 def is_offered(folder: Path | str) -> bool:
-    """Tell whether the file system of a folder is mounted so that project quotas are enforced."""
+    """Whether the file system of a folder is mounted with enforced project quotas."""
     device = os.stat(folder).st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
+    device_id = f"{os.major(device)}:{os.minor(device)}"
     for line in read("/proc/self/mountinfo").splitlines():
         words = line.split()
-        if words[2] == wanted:
+        if words[2] == device_id:
             return "prjquota" in words[-1].split(",")
     return False
 
@@ -85,7 +85,7 @@ def _opened(path: Path | str, flags: int) -> Iterator[int]:
 
 
 def _find_own_project(folder: Path | str, top: int) -> int | None:
-    """Return the project of a folder that was made for it, not one that an operator gave to a folder above."""
+    """Return a folder's project if the platform created it; None for one inherited from a parent folder."""
     flags, project = _attributes(top)
     with _opened(os.path.join(folder, ".."), _FOLDER) as above:
         is_own = project >= FIRST_PROJECT and flags & INHERIT and project != _attributes(above)[1]
@@ -93,18 +93,18 @@ def _find_own_project(folder: Path | str, top: int) -> int | None:
 
 
 def _attributes(file: int) -> tuple[int, int]:
-    """Return the flags and the project of an open file."""
+    """Return flags and project of an open file."""
     flags, _, _, project, _ = ATTRIBUTES.unpack(fcntl.ioctl(file, GET_ATTRIBUTES, bytes(ATTRIBUTES.size)))
     return flags, project
 
 
 def _set_project(file: int, project: int, flags: int) -> None:
-    found = ATTRIBUTES.unpack(fcntl.ioctl(file, GET_ATTRIBUTES, bytes(ATTRIBUTES.size)))
-    fcntl.ioctl(file, SET_ATTRIBUTES, ATTRIBUTES.pack(found[0] | flags, *found[1:3], project, found[4]))
+    before = ATTRIBUTES.unpack(fcntl.ioctl(file, GET_ATTRIBUTES, bytes(ATTRIBUTES.size)))
+    fcntl.ioctl(file, SET_ATTRIBUTES, ATTRIBUTES.pack(before[0] | flags, *before[1:3], project, before[4]))
 
 
 def _assign(folder: Path | str, top: int, project: int) -> None:
-    """Give a folder and all in it to a project, each folder before its files: those that are made meanwhile inherit."""
+    """Assign a folder tree to a project. Folders come before their files: new files inherit the project."""
     _set_project(top, project, INHERIT)
     for entry in folders.walk(folder, is_lenient=True):
         if entry.is_dir(follow_symlinks=False):
@@ -116,9 +116,9 @@ def _assign(folder: Path | str, top: int, project: int) -> None:
 
 
 def _free_project(top: int) -> int:
-    """Return a number that no other folder of this file system uses."""
+    """Return a project ID that no other folder of this file system uses."""
     first = os.fstat(top).st_ino
-    for number in range(first, first + TRIES):
+    for number in range(first, first + MAX_ATTEMPTS):
         project = FIRST_PROJECT + number % PROJECTS
         if not any(_quota(top, project)[index] for index in (2, 5)):
             return project
@@ -130,13 +130,13 @@ def _quota(file: int, project: int) -> tuple[int, ...]:
     try:
         sys_.quotactl_fd(file, GET_QUOTA, project, block)
     except FileNotFoundError:
-        return (0,) * 9  # The file system has no record of it, because it uses nothing.
+        return (0,) * 9  # The file system has no record of a project that uses no space.
     except ProcessLookupError:
         raise OSError("the file system has no project quotas") from None
     return QUOTA.unpack(block.raw)
 
 
 def _set_limits(file: int, project: int, most_bytes: int) -> None:
-    blocks, inodes = most_bytes // KB, max(most_bytes // LEAST_FILE_BYTES, 1)
-    told = QUOTA.pack(blocks, blocks, 0, inodes, inodes, 0, 0, 0, BLOCK_LIMITS | INODE_LIMITS)
-    sys_.quotactl_fd(file, SET_QUOTA, project, ctypes.create_string_buffer(told, QUOTA.size))
+    blocks, inodes = most_bytes // KB, max(most_bytes // BYTES_PER_INODE, 1)
+    limits = QUOTA.pack(blocks, blocks, 0, inodes, inodes, 0, 0, 0, BLOCK_LIMITS | INODE_LIMITS)
+    sys_.quotactl_fd(file, SET_QUOTA, project, ctypes.create_string_buffer(limits, QUOTA.size))
