@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.runtime.sandbox import seccomp, syscalls
+from moorage.runtime.sandbox import root, seccomp, syscalls
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.network import callers
 from moorage.runtime.sandbox.network.notify import SeccompListener
@@ -137,8 +137,7 @@ def _run_in_child(test: Callable[[], str]) -> str | None:
 def _enter_user_namespace() -> str:
     user, group = os.geteuid(), os.getegid()
     syscalls.unshare(syscalls.CLONE_NEWUSER)
-    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
-        Path(f"/proc/self/{name}").write_text(text)
+    root.map_user(user, group)
     return "ok"
 
 

@@ -102,7 +102,7 @@ def finish(root: Path, *, folders: tuple[str, ...]) -> None:
     if os.getuid() != 0 or not _is_initial_user_namespace():
         # In a user namespace the kernel allows a new /proc only where one is already mounted; see `mount_proc`.
         sys_.mount("/proc", str(root / "proc"), None, sys_.MS_BIND | sys_.MS_REC, None)
-    sys_.mount_setattr(-100, str(root), 0, READ_ONLY | sys_.MOUNT_ATTR_NODEV, 0, 0)
+    sys_.mount_setattr(sys_.AT_FDCWD, str(root), 0, READ_ONLY | sys_.MOUNT_ATTR_NODEV, 0, 0)
 
 
 def mount_proc(staging: str = "/run") -> None:
@@ -146,7 +146,7 @@ def bind(source: str, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.touch()
     sys_.mount(source, str(target), None, sys_.MS_BIND | sys_.MS_REC, None)
-    sys_.mount_setattr(-100, str(target), sys_.AT_RECURSIVE, READ_ONLY | sys_.MOUNT_ATTR_NODEV, 0, 0)
+    sys_.mount_setattr(sys_.AT_FDCWD, str(target), sys_.AT_RECURSIVE, READ_ONLY | sys_.MOUNT_ATTR_NODEV, 0, 0)
 
 
 def _link_or_bind(root: Path, path: str) -> None:
@@ -163,7 +163,7 @@ def _make_devices(root: Path) -> None:
     for name in DEVICES:
         (dev / name).touch()
         sys_.mount(f"/dev/{name}", str(dev / name), None, sys_.MS_BIND, None)
-        sys_.mount_setattr(-100, str(dev / name), 0, sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NOEXEC, 0, 0)
+        sys_.mount_setattr(sys_.AT_FDCWD, str(dev / name), 0, sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NOEXEC, 0, 0)
     for name, target in {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}.items():
         (dev / name).symlink_to(target)
     # POSIX semaphores and shared memory count against the size of /tmp.

@@ -31,7 +31,7 @@ def bind(listener: SeccompListener, call: Notification, own: socket.socket, addr
     parent, _, name = path.rpartition(b"/")
     if name in _NO_NAMES:
         return errno.EADDRINUSE
-    folder = _open_folder(call, parent, is_absolute=path.startswith(b"/"))
+    folder = callers.open_path(call, parent or b".", is_absolute=path.startswith(b"/"), flags=os.O_DIRECTORY)
     try:
         listener.require_waiting(call)
         target = f"/proc/self/fd/{folder}/".encode() + name + b"\0"
@@ -40,17 +40,6 @@ def bind(listener: SeccompListener, call: Notification, own: socket.socket, addr
     finally:
         os.close(folder)
     return 0
-
-
-def _open_folder(call: Notification, path: bytes, *, is_absolute: bool) -> int:
-    """Resolve and open a folder in the caller's root or working directory."""
-    link, resolve = ("root", syscalls.RESOLVE_IN_ROOT) if is_absolute else ("cwd", syscalls.RESOLVE_BENEATH)
-    start = os.open(f"/proc/{call.thread_id}/{link}", os.O_PATH | os.O_DIRECTORY)
-    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-    try:
-        return syscalls.openat2(start, path or b".", flags, resolve | syscalls.RESOLVE_NO_MAGICLINKS)
-    finally:
-        os.close(start)
 
 
 @contextlib.contextmanager

@@ -99,6 +99,17 @@ def _status(thread_id: int, name: str) -> list[str]:
         raise OSError(errno.ESRCH, "the caller is gone") from None
 
 
+def open_path(notification: Notification, path: bytes, *, is_absolute: bool, flags: int = 0) -> int:
+    """Open a path (O_PATH) in the caller's root or working directory, without leaving it by links."""
+    link, resolve = ("root", syscalls.RESOLVE_IN_ROOT) if is_absolute else ("cwd", syscalls.RESOLVE_BENEATH)
+    start = os.open(f"/proc/{notification.thread_id}/{link}", os.O_PATH | os.O_DIRECTORY)
+    flags |= os.O_PATH | os.O_CLOEXEC
+    try:
+        return syscalls.openat2(start, path, flags, resolve | syscalls.RESOLVE_NO_MAGICLINKS)
+    finally:
+        os.close(start)
+
+
 def filesystem_user(notification: Notification) -> int:
     return int(_status(notification.thread_id, "Uid")[3])
 

@@ -88,21 +88,19 @@ class SocketCalls:
         return 0
 
     def _listen_outside(
-        self, app_listener: AppListener, call: Notification, sock: socket.socket, backlog: int
+        self, app: AppListener, call: Notification, sock: socket.socket, backlog: int
     ) -> int | PendingCall:
         blocking = not callers.is_nonblocking(sock)
-        app_listener.copy_options_from(sock)
+        app.copy_options_from(sock)
         try:
-            self._replace(call, app_listener.socket, blocking=blocking)
+            self._replace(call, app.socket, blocking=blocking)
         except InterruptedError:
-            return self._finish_listening(app_listener, call, backlog, blocking=blocking)
-        return app_listener.listen(backlog)
+            return self._finish_listening(app, call, backlog, blocking=blocking)
+        return app.listen(backlog)
 
-    async def _finish_listening(
-        self, app_listener: AppListener, call: Notification, backlog: int, *, blocking: bool
-    ) -> int:
-        await self._replace_when_running(call, app_listener.socket, blocking=blocking)
-        return app_listener.listen(backlog)
+    async def _finish_listening(self, app: AppListener, call: Notification, backlog: int, *, blocking: bool) -> int:
+        await self._replace_when_running(call, app.socket, blocking=blocking)
+        return app.listen(backlog)
 
     def _is_own(self, sock: socket.socket) -> bool:
         return callers.namespace_of(sock) == self.namespace
@@ -236,14 +234,8 @@ class SocketCalls:
             return code
 
     def _open_unix_socket(self, call: Notification, path: bytes) -> int:
-        """Open a path in the caller's root or working directory; it must be a socket of the caller's own user."""
-        link = "root" if path.startswith(b"/") else "cwd"
-        resolve = syscalls.RESOLVE_IN_ROOT if path.startswith(b"/") else syscalls.RESOLVE_BENEATH
-        root = os.open(f"/proc/{call.thread_id}/{link}", os.O_PATH | os.O_DIRECTORY)
-        try:
-            target = syscalls.openat2(root, path, os.O_PATH | os.O_CLOEXEC, resolve | syscalls.RESOLVE_NO_MAGICLINKS)
-        finally:
-            os.close(root)
+        """Open a path as the caller resolves it; it must be a socket of the caller's own user."""
+        target = callers.open_path(call, path, is_absolute=path.startswith(b"/"))
         info = os.fstat(target)
         try:
             is_theirs = stat.S_ISSOCK(info.st_mode) and info.st_uid == callers.filesystem_user(call)

@@ -259,7 +259,7 @@ def _bounds(job: Job, controllers: frozenset[str], *, is_root: bool) -> dict[int
 
 
 @dataclass(frozen=True)
-class RunningProgram:
+class Program:
     child: int
     pipes: dict[int, int]  # pipe -> stream
     failure: int
@@ -273,7 +273,7 @@ def _start(
     controllers: frozenset[str],
     *,
     is_root: bool,
-) -> RunningProgram:
+) -> Program:
     """Start the program in its cgroup."""
     ours, theirs = socket.socketpair()
     (out, out_end), (failure, failure_end), (go_ahead, go_ahead_end) = os.pipe(), os.pipe(), os.pipe()
@@ -291,7 +291,7 @@ def _start(
     os.close(go_ahead_end)  # The child continues only now, so all its processes are in the cgroup.
     if channel is not None:
         _forward_descriptors(ours, channel, job)
-    return RunningProgram(child, {out: STDOUT, **({error: STDERR} if job.is_apart else {})}, failure)
+    return Program(child, {out: STDOUT, **({error: STDERR} if job.is_apart else {})}, failure)
 
 
 def _forward_descriptors(child_socket: socket.socket, channel: socket.socket, job: Job) -> None:
@@ -305,13 +305,7 @@ def _forward_descriptors(child_socket: socket.socket, channel: socket.socket, jo
 
 
 def _wait(
-    job: Job,
-    program: RunningProgram,
-    group: cgroups.Group,
-    out: OutputWriter,
-    lifeline: int | None,
-    *,
-    polls_memory: bool,
+    job: Job, program: Program, group: cgroups.Group, out: OutputWriter, lifeline: int | None, *, polls_memory: bool
 ) -> ProgramExit:
     """Wait for the program; return its exit code, or the code of the limit for which it was killed."""
     watch = LimitWatch(job, program.child, group, polls_memory=polls_memory)
