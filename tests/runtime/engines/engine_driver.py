@@ -1,6 +1,6 @@
-"""A control plane of its own process, as small as can be: `python engine_driver.py RUN_FOLDER`, asked by lines of JSON.
+"""A minimal control process: `python engine_driver.py RUN_FOLDER`, controlled by lines of JSON.
 
-Tests kill it, and start another one, to see what outlives it.
+Tests kill it and start another one, to check that replicas outlive it.
 """
 
 from __future__ import annotations

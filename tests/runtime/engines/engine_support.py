@@ -1,4 +1,4 @@
-"""A real local engine in a process of its own, and real apps: as root and as an ordinary user where the tests are root.
+"""A real local engine in its own process, and real apps: as root, and as an unprivileged user if the tests are root.
 
 Keys are never used twice, so that tests can share an engine.
 """
@@ -26,7 +26,7 @@ APP_UID = 230_001
 WAIT_S = 60.0
 _numbers = itertools.count(1)
 
-# Serves HTTP, and runs what it is sent: a test says what is done inside, and `answer` is what comes back.
+# Serves HTTP and runs the code that a test sends; the value of `answer` is the response.
 LAB = """
 import json, os, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -76,7 +76,7 @@ def connected(address, port):
 
 @dataclass
 class Replica:
-    """A replica that was asked for."""
+    """A replica of a test."""
 
     engine: Engine
     spec: dict[str, Any]
@@ -98,7 +98,7 @@ class Replica:
         return self.engine.ask("look", key=self.key)
 
     def state(self) -> Any:
-        """Return what the engine knows without asking, None where it knows nothing."""
+        """Return the engine's last known state, None if it has none."""
         return self.engine.ask("states").get(self.key)
 
     def until(self, **wanted: Any) -> Any:
@@ -115,7 +115,7 @@ class Replica:
             return client.getresponse().read().decode()
 
     def run(self, code: str) -> Any:
-        """Run code inside the lab; return what it left in `answer`."""
+        """Run code inside the lab; return its `answer`."""
         client = HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         with contextlib.closing(client):
             client.request("POST", "/", PRELUDE + textwrap.dedent(code))
@@ -138,7 +138,7 @@ def _matching(state: Any, wanted: dict[str, Any]) -> Any:
 
 @dataclass
 class Engine:
-    """One control plane's engine."""
+    """The engine of one control process."""
 
     mode: str
     home: Path
@@ -166,7 +166,7 @@ class Engine:
         return self.process
 
     def end(self, *, kill: bool = False) -> None:
-        """End the control plane; its replicas live on."""
+        """End the control process; its replicas continue to run."""
         if self.process is not None:
             assert self.process.stdin
             assert self.process.stdout
@@ -178,7 +178,7 @@ class Engine:
             self.process = None
 
     def make(self, files: dict[str, str], argv: list[str], **changed: Any) -> dict[str, Any]:
-        """Put an app's files in place, and describe a replica of it."""
+        """Write an app's files and return the spec of a replica."""
         key = f"r{next(_numbers)}"
         release = self.home / "apps" / key
         for name, text in files.items():
@@ -225,7 +225,7 @@ class Engine:
 
 @contextlib.contextmanager
 def engine_of(mode: str) -> Iterator[Engine]:
-    """Give an engine; at the end everything that it started is stopped, and nothing of it is left."""
+    """Yield an engine; at the end stop all its replicas, and check that nothing is left of them."""
     home = Path(tempfile.mkdtemp(prefix="eng-"))
     for name in ("run", "apps", "logs", "volumes"):
         (home / name).mkdir()
@@ -247,7 +247,7 @@ def engine_of(mode: str) -> Iterator[Engine]:
 
 
 def groups_of(shims: list[int]) -> list[str]:
-    """Return the control groups of these shims' apps."""
+    """Return the cgroups of these shims' apps."""
     prefixes = tuple(f"moorage-run-run-{shim}-" for shim in shims)
     found: list[str] = []
     for folder, names, _ in os.walk("/sys/fs/cgroup"):
@@ -256,7 +256,7 @@ def groups_of(shims: list[int]) -> list[str]:
 
 
 def lives(pid: int) -> bool:
-    """Tell whether a process runs, and has not just ended."""
+    """Whether a process runs."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:

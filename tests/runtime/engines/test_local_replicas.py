@@ -1,4 +1,4 @@
-"""Replicas on this machine: reached at their port, kept when they or the control plane crash, stopped when asked."""
+"""Replicas on this machine: their port, restarts, adoption after a crash of the control process, and stop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def main():
 
 asyncio.run(main())
 """
-# As gunicorn does it: one process listens, others take the connections.
+# As gunicorn: one process listens, others accept the connections.
 PREFORK = """
 import os, socket, time
 
@@ -58,7 +58,7 @@ for number in range(3):
             time.sleep(0.05)
 os.wait()
 """
-# As servers with SO_REUSEPORT do it: each listens by itself.
+# As servers with SO_REUSEPORT: each process listens by itself.
 REUSE_PORT = """
 import os, socket, time
 

@@ -1,4 +1,4 @@
-"""What engine and shim say to each other."""
+"""Messages between engine and shim."""
 
 from __future__ import annotations
 

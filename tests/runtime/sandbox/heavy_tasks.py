@@ -1,4 +1,4 @@
-"""Work for `test_heavy.py`, which runs in another process."""
+"""Functions that `test_heavy.py` runs in another process."""
 
 from __future__ import annotations
 

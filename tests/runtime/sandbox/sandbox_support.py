@@ -1,7 +1,7 @@
-"""Sandboxed processes for tests: a namespace of their own, the real filter, and the real supervisor beside them.
+"""Sandboxed processes for tests: with their own namespaces, the real filter and the real network supervisor.
 
-This file is also the program that a sandboxed process starts as (`python sandbox_support.py SETUP`): it gives up its
-rights the way a cell does and then becomes the program that the test wants to run.
+This file is also the program that a sandboxed process starts as (`python sandbox_support.py SETUP`): it drops its
+rights as a function sandbox does, and then executes the program of the test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TIMEOUT_S = 60
 
 
 def outside_address() -> str:
-    """Tell an address of this machine that is not loopback: it stands for the internet when a policy allows it."""
+    """Return a non-loopback address of this machine: it represents the internet if a policy allows it."""
     singles = [one.removesuffix("/32") for one in read_own_networks() if one.endswith("/32")]
     return next(
         address for address in singles if not address.startswith(("127.", "169.254.")) and address[-4:] != ".255"
@@ -42,7 +42,7 @@ def outside_address() -> str:
 
 @dataclass
 class Netd:
-    """A running supervisor."""
+    """A running network supervisor."""
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
@@ -62,7 +62,7 @@ class Netd:
         raise AssertionError("the supervisor still serves sandboxes")
 
     def descriptors_after(self, expected: int) -> int:
-        """Count the descriptors once there are as many as expected, or at the end of the time for that."""
+        """Return the number of descriptors when it is as expected, or after a timeout."""
         deadline = time.monotonic() + TIMEOUT_S
         while self.open_descriptors() != expected and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -112,7 +112,7 @@ def start_inside(
     user: int | None = None,
     **options: Any,
 ) -> subprocess.Popen[str]:
-    """Start a program in a sandbox; without a supervisor it has the filter that notifies nobody."""
+    """Start a program in a sandbox; without a supervisor its filter does not notify."""
     setup: dict[str, Any] = {"argv": argv, "channel": None, "policy": None}
     fds: list[int] = []
     if netd:
@@ -128,7 +128,7 @@ def start_inside(
 
 
 def run_inside(netd: Netd | None, argv: list[str], **options: Any) -> str:
-    """Run a program in a sandbox to its end and return what it printed; a failure is an assertion with its errors."""
+    """Run a program in a sandbox and return its output; a failure is an AssertionError with its errors."""
     with start_inside(netd, argv, **options) as process:
         try:
             out, err = process.communicate(timeout=TIMEOUT_S)
@@ -174,7 +174,7 @@ def tell(value):
 
 @dataclass
 class Site:
-    """An HTTP server of the host that counts who comes."""
+    """An HTTP server of the host that records its visitors."""
 
     address: str
     port: int
@@ -221,7 +221,7 @@ def serving(address: str) -> Iterator[Site]:
 
 @contextlib.contextmanager
 def readable_by_everyone() -> Iterator[tuple[str, Path]]:
-    """Give an interpreter and a copy of the package that any user of the machine can read."""
+    """Yield an interpreter and a copy of the package that all users of the machine can read."""
     found = [Path(sys.executable).resolve(), Path("/usr/bin/python3")]
     python = next(str(one) for one in found if not any(parent == Path("/root") for parent in one.parents))
     with tempfile.TemporaryDirectory() as folder:
@@ -244,7 +244,7 @@ def readable_by_everyone() -> Iterator[tuple[str, Path]]:
 
 
 def become_sandbox(setup: dict[str, Any]) -> None:
-    """Take the place of a sandboxed program: namespaces, then its network, then no rights, then the filter."""
+    """Enter a sandbox: namespaces, network, drop of rights, filter."""
     user, group = os.getuid(), os.getgid()
     kinds = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC
     syscalls.unshare(kinds)

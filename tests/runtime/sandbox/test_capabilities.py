@@ -1,4 +1,4 @@
-"""What can be built on this machine, as root, as an ordinary user, and under rules like those of other machines."""
+"""Detected features as root, as an unprivileged user, and with restrictions like those of other machines."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ syscalls.mount("tmpfs", "/proc/sys", "tmpfs")
 
 
 def told(before: str = "", *, user: int | None = None) -> dict[str, Any]:
-    """The report of another process, which does something first."""
+    """Return the report of another process, which runs code first."""
     other: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
     clean = {"PYTHONPATH": str(in_reach(SRC)), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     words = ["/usr/bin/python3", "-c", TELL.format(before=before)]

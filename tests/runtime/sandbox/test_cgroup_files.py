@@ -1,4 +1,4 @@
-"""Where a process stands among control groups, read from texts of machines unlike this one, and what is written."""
+"""Parsing of cgroup files of other machines, and the values written to control files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folders(path: Path, *names: str) -> None:
 
 
 def group_in(tmp_path: Path, controllers: frozenset[str] = ALL) -> tuple[V2Group, Path]:
-    """A group of version 2, as far as plain files can play one."""
+    """A v2 cgroup made of plain files."""
     groups = V2Cgroups("t", str(tmp_path), str(tmp_path), str(tmp_path), controllers)
     groups.can_kill = True
     group = groups.create("cell-1")

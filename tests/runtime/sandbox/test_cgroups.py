@@ -1,4 +1,4 @@
-"""Groups on this very machine: real processes that take too much, and every kind of group that the machine has."""
+"""Cgroups of this machine: real processes that exceed limits, with every kind of group that it supports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from moorage.runtime.sandbox.cgroups.v2 import V2Cgroups
 
 SRC = Path(cgroups.__file__).parents[4]
 TREES = files.own_hierarchies()
-# Version 1 without the help of version 2, and version 2 as it is next to version 1: as far as this machine has them.
+# v1 without v2, and v2 beside v1, as far as this machine has them
 KINDS = ["found", "none", *(["v1"] if any(not tree.is_v2 for tree in TREES) else []),
          *(["v2"] if any(tree.is_v2 for tree in TREES) else [])]  # fmt: skip
 LIMITING = [kind for kind in KINDS if kind in ("found", "v1")]
@@ -89,7 +89,7 @@ def token() -> Iterator[str]:
 
 @pytest.fixture
 def made(request: pytest.FixtureRequest, token: str) -> Iterator[Cgroups]:
-    """Groups of the kind a test is parametrized with, else those that are found here."""
+    """Cgroups of the parametrized kind, otherwise those that `find` returns."""
     opened = open_kind(getattr(request, "param", "found"), token)
     yield opened
     opened.sweep()
@@ -98,7 +98,7 @@ def made(request: pytest.FixtureRequest, token: str) -> Iterator[Cgroups]:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start Python children; all are ended and waited for."""
+    """Start Python children; all are killed and reaped at the end."""
     with contextlib.ExitStack() as stack:
 
         def begin(code: str, *, core: int | None = None) -> subprocess.Popen[str]:
@@ -159,14 +159,14 @@ def heard(child: subprocess.Popen[str]) -> str:
 
 
 def used_together(one: Group, other: Group, *, total_us: int) -> tuple[int, int]:
-    """Wait until both have used so much time together; return who used how much of it."""
+    """Wait until both together have used this CPU time; return the time of each."""
     before = one.cpu_us(), other.cpu_us()
     until(lambda: one.cpu_us() + other.cpu_us() - sum(before) >= total_us)
     return one.cpu_us() - before[0], other.cpu_us() - before[1]
 
 
 def is_fair(one: Group, other: Group) -> bool:
-    """Whether both got their share. Kernels before 6.6 first let a group pay for what it had while it was idle."""
+    """Whether both got their share. Kernels before 6.6 first deduct the CPU time that a group used while idle."""
     used = used_together(one, other, total_us=200_000)
     return min(used) > 0.25 * sum(used)
 
@@ -286,7 +286,7 @@ def test_idle_groups_are_weighed_together_as_one(made: Cgroups, start: Start) ->
 
 
 def cpu_group(pid: int) -> str:
-    """Return the group that a process is weighed in."""
+    """Return the CPU cgroup of a process."""
     lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     return next(line.split(":", 2)[2] for line in lines if "cpu" in line.split(":", 2)[1].split(","))
 
@@ -452,7 +452,7 @@ def test_a_process_number_that_was_given_anew_is_not_taken_for_the_old_one(start
     group = NoCgroups().create("cell-1")
     child = start(WAIT)
     group.attach(child.pid)
-    group._roots[child.pid] -= 1  # As if another process had had its number.
+    group._roots[child.pid] -= 1  # As if another process had had its PID.
 
     group.kill()
 

@@ -1,4 +1,4 @@
-"""Work in processes of low priority: what comes back, who waits for whom, and what a killed process leaves."""
+"""Low-priority processes: results, concurrency, and recovery from killed processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sandboxed programs reach: the internet, themselves, and nothing of the host."""
+"""Network access of sandboxed programs: the internet and themselves, but not the host."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def netd() -> Iterator[Netd]:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    """A server on an address of the host that is not loopback: the internet, once a policy allows the address."""
+    """A server on a non-loopback address of the host: the internet, if a policy allows it."""
     with serving(outside_address()) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""Hostile programs in a sandbox: they turn, swap, flood and stall, and reach neither the host nor their neighbours."""
+"""Hostile programs in a sandbox: they reach neither the host nor other sandboxes, and do not delay them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def internet(site: Site) -> NetworkPolicy:
 
 @contextlib.contextmanager
 def secret_server() -> Iterator[socket.socket]:
-    """Listen on the host's loopback, on a port that no client is given: else a sandbox may connect one to itself."""
+    """Listen on the host's loopback, outside of the ephemeral ports: a sandbox could connect such a port to itself."""
     with socket.socket() as server:
         for port in range(20000, 30000):
             with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ def secret_server() -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def silent_server() -> Iterator[int]:
-    """Listen on the host with a queue that is full: whoever connects waits."""
+    """Listen on the host with a full backlog: connecting clients wait."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("0.0.0.0", 0), backlog=0))
         port = server.getsockname()[1]
@@ -79,7 +79,7 @@ def silent_server() -> Iterator[int]:
 
 @contextlib.contextmanager
 def running(netd: Netd, code: str, *arguments: object, policy: NetworkPolicy) -> Iterator[subprocess.Popen[str]]:
-    """Keep a hostile sandbox going beside the test, from its first line of output on."""
+    """Run a hostile sandbox during the test, from its first line of output on."""
     with start_inside(netd, python_argv(code, *arguments), policy=policy) as process:
         try:
             assert process.stdout

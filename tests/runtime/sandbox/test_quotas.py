@@ -1,4 +1,4 @@
-"""Project quotas: the kernel's own bound of a folder, and the refusal where there is none."""
+"""Project quotas: enforcement by the kernel, and the result without support."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALONE = 200_001  # a user without rights: root may write beyond a quota
 
 @contextlib.contextmanager
 def ext4(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Give a small disk, and whether this kernel enforces project quotas on it. An ordinary user gets a folder."""
+    """Yield a small disk, and whether the kernel enforces project quotas on it. An unprivileged user gets a folder."""
     disk, image = folder / "disk", folder / "image"
     disk.mkdir()
     if os.getuid() != 0:
@@ -42,7 +42,7 @@ def ext4(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def write_deleted(folder: Path, size: int) -> int:
-    """Fill a deleted file as an ordinary user, in a process of its own; return its errno."""
+    """Fill a deleted file as an unprivileged user, in another process; return its errno."""
     pid = os.fork()
     if pid == 0:
         code = 0
@@ -92,7 +92,7 @@ def test_what_the_kernel_is_handed_has_its_sizes() -> None:
 
 
 def test_a_kernel_that_refuses_is_no_error_but_no_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mount says that there are quotas, and the kernel knows none."""
+    """The mount options include quotas, but the kernel does not support them."""
     monkeypatch.setattr(quotas, "is_offered", lambda _: True)
     monkeypatch.setattr(quotas, "_find_own_project", lambda *_: quotas.FIRST_PROJECT)
 

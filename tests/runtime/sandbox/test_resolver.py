@@ -1,4 +1,4 @@
-"""Names inside a sandbox: asked on its loopback, answered by the resolvers of the host."""
+"""DNS inside a sandbox: queries on its loopback, answers from the resolvers of the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.runtime.sandbox.sandbox_support import outside_address, python_inside
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
 from moorage.runtime.sandbox.network.resolver import Upstream, failure, question_end
 
-# They share one address and port, which two workers cannot have at once.
+# The tests share one address and port, which two workers cannot use at the same time.
 pytestmark = pytest.mark.xdist_group("resolver")
 
 LOOKUP = """
@@ -58,7 +58,7 @@ def answer(query: bytes, *, stream: bool) -> bytes:
 
 @contextlib.contextmanager
 def name_server(address: str) -> Iterator[list[str]]:
-    """Serve names on the host's loopback, over datagrams and streams; give the list of names that were asked for."""
+    """Serve DNS on the host's loopback, over UDP and TCP; yield the list of queried names."""
     asked: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.create_server((address, 53)) as tcp:
         udp.bind((address, 53))
@@ -69,7 +69,7 @@ def name_server(address: str) -> Iterator[list[str]]:
         try:
             yield asked
         finally:
-            udp.connect(udp.getsockname())  # Only with a peer can it be shut down, which wakes up who reads from it.
+            udp.connect(udp.getsockname())  # Only a connected socket can be shut down, which wakes up its reader.
             udp.shutdown(socket.SHUT_RDWR)
             tcp.shutdown(socket.SHUT_RDWR)
             for thread in threads:
@@ -82,7 +82,9 @@ def _serve_datagrams(udp: socket.socket, asked: list[str]) -> None:
         if not query:
             return
         asked.append(name_of(query))
-        udp.sendto(b"\0\0" + answer(query, stream=False)[2:], client)  # A forged one, with another number, comes first.
+        udp.sendto(
+            b"\0\0" + answer(query, stream=False)[2:], client
+        )  # A forged answer, with another query ID, comes first.
         udp.sendto(answer(query, stream=False), client)
 
 

@@ -1,4 +1,4 @@
-"""The file system that sandboxes start from: what is in it, and that none of it can be changed."""
+"""Root file system of sandboxes: its content, and that it is read-only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.runtime.workers.invoker_support import MODES, give, path_of, python_of, user_of
 
-# Takes namespaces as the invoker does, builds the tree, enters it, and tells what the code of a test finds there.
+# Enters namespaces as the invoker does, builds and enters the tree, and prints the answer of a test's code.
 DRIVER = """
 import errno, json, os, sys
 from pathlib import Path
@@ -60,7 +60,7 @@ class Tree:
     folder: Path
 
     def look(self, code: str, *, binds: dict[str, str] | None = None, files: dict[str, str] | None = None) -> Any:
-        """Run code as the tree's root would, with every right that building it took; return its answer."""
+        """Run code inside the tree with all rights that building it needs; return its answer."""
         given = {"tree": str(self.folder / "tree"), "binds": binds or {}, "files": files or {}, "code": code}
         done = subprocess.run(
             [python_of(self.mode), "-c", DRIVER, json.dumps(given)],

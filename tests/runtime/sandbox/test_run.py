@@ -1,4 +1,4 @@
-"""Running one program in a sandbox to its end: what comes back, what it may use up, and what it can touch."""
+"""One program in a sandbox: its result, its limits, and its access to the host."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Builder:
         return json.loads(done.output)
 
     def finish(self, job: Job) -> sandbox.Finished:
-        """See a job through; whatever became of it, the host is as it was before."""
+        """Run a job to its end, and check that it left nothing on the host."""
         with self.started(job) as process:
             output, _ = process.communicate(timeout=120)
         assert groups_of(process.pid) == []
@@ -139,7 +139,7 @@ def running(text: str) -> list[int]:
     return [pid for pid in pids() if text in command_of(pid)]
 
 
-# What comes back.
+# Results.
 
 
 def test_the_exit_code_and_both_streams_come_back_in_order(builder: Builder) -> None:
@@ -174,7 +174,7 @@ def test_only_the_given_environment_is_there(builder: Builder) -> None:
     assert env == {"A": "b", "LANG": "C.UTF-8"} | ({"LC_CTYPE": env["LC_CTYPE"]} if "LC_CTYPE" in env else {})
 
 
-# What it may use up.
+# Limits.
 
 
 def test_a_program_that_takes_too_long_is_ended_with_its_children(builder: Builder) -> None:
@@ -188,7 +188,7 @@ def test_a_program_that_takes_too_long_is_ended_with_its_children(builder: Build
 
 @pytest.mark.boundary("code-to-host", "A build that clears its parent death signal still ends at its limits.")
 def test_a_program_that_clears_its_parent_death_signal_is_ended_all_the_same(builder: Builder) -> None:
-    # The number tells this program from that of the same test in another process.
+    # The number distinguishes this program from that of the same test in another process.
     code = f"""
     import ctypes
     ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG of {os.getpid()}
@@ -259,7 +259,7 @@ def test_files_and_the_private_disk_are_bounded(builder: Builder) -> None:
     assert builder.told(code, file_mb=10, tmp_mb=16) == ["EFBIG", "done", "ENOSPC"]
 
 
-# What it can touch.
+# Access to the host.
 
 
 def test_the_work_folder_can_be_written_to_and_nothing_else(builder: Builder) -> None:
@@ -335,7 +335,7 @@ def test_it_runs_as_the_user_it_was_given_where_we_are_root(builder: Builder) ->
         (builder.work / "x").touch()
         assert builder.told("print(json.dumps(attempt(write, '/work/x')))") == "EACCES"
     else:
-        assert seen[0] == seen[1] == 0  # of a namespace in which that is nobody else than this user
+        assert seen[0] == seen[1] == 0  # of a user namespace that maps only this user
 
 
 # The network.
@@ -370,7 +370,7 @@ def test_the_host_s_loopback_is_never_reached(builder: Builder) -> None:
             server.accept()
 
 
-# Ends from outside.
+# Termination.
 
 
 @pytest.mark.anyio
@@ -420,7 +420,7 @@ def test_nothing_outlives_a_runner_that_is_killed(builder: Builder) -> None:
 
 
 def is_removed(group: Path) -> bool:
-    """Take away what a killed runner could not."""
+    """Remove the leftovers of a killed runner."""
     try:
         group.rmdir()
     except OSError:

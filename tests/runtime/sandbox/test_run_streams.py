@@ -1,4 +1,4 @@
-"""A run that is watched while it goes on: streams told apart, limits with their reasons, its folders and its ends."""
+"""A run with streamed output: separate streams, limits with their reasons, writable folders, termination."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.runtime.sandbox.runs.main import Job
 
 UID = 191_999
-# Runs a job as the platform does, as whatever user this is, and tells everything as it comes.
+# Runs a job as the platform does, as the current user, and prints its output and result as they come.
 DRIVER = """
 import asyncio, json, sys
 from moorage.runtime.sandbox.runs import main as run
@@ -69,7 +69,7 @@ class Runner:
         return [json.loads(line) for line in out.splitlines()]
 
     def made(self, name: str, mode: int = 0o755) -> Path:
-        """Make a folder beside the work folder that the program may write to."""
+        """Create a writable folder beside the work folder."""
         path = self.folder / name
         path.mkdir(mode=mode)
         self.own(path)
@@ -93,7 +93,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
 
 @pytest.fixture
 def own_runner() -> Iterator[Runner]:
-    """As the user who runs the tests: for what is the same for all."""
+    """Run as the user of the tests, for behaviour that is the same for all users."""
     with tempfile.TemporaryDirectory(prefix="streams-") as folder:
         made = Runner(MODES[0], Path(folder))
         made.made("work")
@@ -112,7 +112,7 @@ def running(text: str) -> list[int]:
 
 
 def left_behind(runner: int) -> list[str]:
-    """Return the groups and folders that a runner has made."""
+    """Return the cgroups and folders of a runner."""
     groups = [where for where, names, _ in os.walk("/sys/fs/cgroup") if f"moorage-run-run-{runner}" in names]
     trees = [name for name in os.listdir(tempfile.gettempdir()) if name.startswith(f"moorage-run-{runner}-")]
     return groups + trees
@@ -235,7 +235,7 @@ def test_a_caller_that_is_killed_takes_everything_along(runner: Runner) -> None:
     until(lambda: not command_of(running_it), "the runner's end")
 
     def is_empty() -> bool:
-        # What could not be removed at once, since the kernel still had somebody in it, goes with the next sweep.
+        # The next sweep removes a cgroup in which a process was still exiting.
         run_groups.sweep()
         return not [path for path in left_behind(running_it) if path.startswith("/")]
 
@@ -258,7 +258,7 @@ def test_a_run_removes_the_groups_that_killed_ones_left(own_runner: Runner) -> N
 
     assert told == ["done", sandbox.NO_SANDBOX, "its sandbox was ended from outside"]
     until(is_swept, "the groups' removal")
-    for name in left_behind(killed):  # Its folder would go in a day.
+    for name in left_behind(killed):  # Its folder would be removed after a day.
         Path(tempfile.gettempdir(), name).rmdir()
 
 

@@ -1,4 +1,4 @@
-"""The filter: what it closes is closed, and ordinary programs do not notice it."""
+"""The seccomp filter: it denies dangerous calls, and ordinary programs run."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_connections_are_asked_about_only_where_a_supervisor_listens(arch: str) 
 
 
 def verdict(program: bytes, arch: int, number: int, arguments: tuple[int, ...] = (0,) * 6) -> int:
-    """Run a program as the kernel does, to judge the one for the machine that this is not."""
+    """Interpret a BPF program as the kernel does, to test the one of the other architecture."""
     data = struct.pack("<iIQ6Q", ctypes.c_int(number).value, arch, 0, *arguments)
     at, value = 0, 0
     while True:

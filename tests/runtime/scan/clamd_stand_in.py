@@ -1,4 +1,4 @@
-"""A server that speaks clamd's protocol on a real socket, for tests: it knows the one signature that it is given."""
+"""A server with clamd's protocol on a real socket, for tests, with a single signature."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class StandIn:
-    """What it answers with, and what it was sent."""
+    """Configured answers, and the received data."""
 
     listener: socket.socket
     signature: bytes = b"\xff\xfe never sent"
-    answer: bytes | None = None  # given instead of a verdict
-    most: int = 2**30  # bytes it takes before it answers that a stream is too long
+    answer: bytes | None = None  # sent instead of a verdict
+    most: int = 2**30  # bytes after which it answers that a stream is too long
     streams: list[bytes] = field(default_factory=list)
 
     @property
@@ -50,7 +50,7 @@ class StandIn:
 
 @contextmanager
 def running(path: str | None = None) -> Iterator[StandIn]:
-    """Run one at a socket's path, else on a free port of loopback."""
+    """Run a server at a socket path, or on a free loopback port."""
     listener = socket.socket(socket.AF_UNIX if path else socket.AF_INET, socket.SOCK_STREAM)
     listener.bind(path or ("127.0.0.1", 0))
     listener.listen()

@@ -1,4 +1,4 @@
-"""Files of honest sites that have something in common with bad ones: none may be found."""
+"""Legitimate files that resemble malicious ones: the rules must not match them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ MINIFIED_REACT = (
     b"var nonce=document.currentScript.nonce,sitekey='public';})();" * 200
 )
 
-# What a documentation generator makes of a post that quotes a miner.
+# A post that quotes a miner, compiled by a documentation generator.
 COMPILED_POST = b"""(self.c=self.c||[]).push([[42],{1:(e,n,t)=>{const o=(0,t._jsx)("pre",{children:
 "var m=new CoinHive.Anonymous('abcdefghijklmnop');m.start(); // <script src='https://coinhive.com/lib/coinhive.min.js'>"})}}]);"""
 

@@ -1,7 +1,7 @@
-"""What the rules must find, and what only looks like it.
+"""Samples that the rules must match, and files that only resemble them.
 
-No sample does anything: hosts are reserved names, keys are made up, and the test file of the anti-virus industry is put
-together at run time, so that no scanner takes this file for what it describes.
+All samples are harmless: hosts are reserved names, keys are made up, and the EICAR test file is assembled at run time,
+so that virus scanners do not report this file.
 """
 
 from __future__ import annotations

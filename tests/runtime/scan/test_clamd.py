@@ -1,4 +1,4 @@
-"""The virus scanner is asked about every file; where it gives no clear answer, nothing passes."""
+"""ClamAV checks every file; without a valid answer, no file passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule finds what it is for, and none finds what only looks like it."""
+"""Each rule matches its samples, and no rule matches files that only resemble them."""
 
 from __future__ import annotations
 

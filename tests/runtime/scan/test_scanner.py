@@ -1,4 +1,4 @@
-"""A folder is checked as a whole: in a stable order, by threads at once, with whatever lies in it."""
+"""Scan of a whole folder: stable order, concurrent threads, and all types of entries."""
 
 from __future__ import annotations
 

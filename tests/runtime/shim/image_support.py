@@ -1,4 +1,4 @@
-"""An image's root made of a few programs of this machine, with what they need, as some registry's might be."""
+"""Root folder of an image, built from programs of this machine and their libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder that an app keeps: it outlives the app, and has an end."""
+"""The volume of an app: it outlives the app, and has a size limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an app may use up, and what of the machine it sees."""
+"""Resource limits of an app, and its view of the machine."""
 
 from __future__ import annotations
 
@@ -118,10 +118,13 @@ def test_an_app_sees_no_more_of_the_machine_than_it_needs(engine: Engine) -> Non
     assert (answer["cwd"], answer["host"], answer["first"]) == ("/work/site", "app", 1)
     assert not {"data", "home", "sys", "var", "opt"} & set(answer["root"])
     assert answer["writes"] == ["EROFS", "EROFS", "EROFS", "done", "done"]
-    assert answer["signals"] == ["done", "done"]  # The kernel keeps process 1 of a namespace from its own.
+    assert answer["signals"] == [
+        "done",
+        "done",
+    ]  # The kernel protects process 1 of a PID namespace from signals of its own processes.
     assert (answer["memory"], answer["environ"]) == ("EACCES", "EACCES")
     assert answer["rights"] == ["0000000000000000", "1"]
-    assert set(answer["groups"]) == {"/"}  # It is not told where in the host's control groups it is.
+    assert set(answer["groups"]) == {"/"}  # The path of its cgroup on the host is hidden.
     assert "hello" in app.get()
     app.stop()
 
@@ -172,7 +175,7 @@ def test_the_processor_is_limited_until_the_limit_is_lifted(engine: Engine) -> N
 
     has_limits = any("/cpu" in folder or "cpu" in _controllers(folder) for folder in groups_of([app.shim]))
     assert free > 0
-    assert limited < 350_000 or not has_limits  # Of about a second; an ordinary user is rarely given control groups.
+    assert limited < 350_000 or not has_limits  # Of about a second; an unprivileged user rarely has cgroups.
     app.stop()
 
 
@@ -189,7 +192,7 @@ def test_a_limit_of_the_processor_holds_again_when_an_app_that_crashed_listens(e
 
 
 def _burn(app: Replica) -> int:
-    """Keep a processor busy for a second; return how much of it was given, in microseconds."""
+    """Keep a CPU busy for a second; return the CPU time used, in microseconds."""
     before = app.look()["cpu_us"]
     app.run("until = time.monotonic() + 1.0\nwhile time.monotonic() < until: pass\nanswer = 1")
     return int(app.look()["cpu_us"] - before)

@@ -1,4 +1,4 @@
-"""What an app reaches: itself, the doors it was given, the outside; and nothing else of this machine."""
+"""Network access of an app: itself, its egress rules and the internet, but nothing else of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apps on a machine where sandboxes were switched off on purpose: they run with our own rights, and end with us."""
+"""Apps with sandboxes switched off: they run with the platform's rights, and end with their shim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long an app that ended is waited for."""
+"""Restart backoff of an app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy of a public database: what it takes for TLS, whom it admits, and what it forwards."""
+"""The proxy of a public database: detection of TLS requests, admission of clients, forwarding."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def proxied(serve: Serve, protocol: str = "postgresql", most: int = 100) -> AsyncIterator[tuple[str, int]]:
-    """Give the address of a proxy before a server, as another machine sees it."""
+    """Yield the address of a proxy in front of a server, as another machine connects to it."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     listener = socket.socket()
     listener.bind((outside_address(), 0))

@@ -16,7 +16,7 @@ DAY_MS = 86_400_000
 
 
 class Time:
-    """A clock that the test holds, in seconds."""
+    """A clock controlled by the test, in seconds."""
 
     def __init__(self) -> None:
         self.now = START
@@ -168,7 +168,7 @@ def test_a_secret_where_a_long_line_is_cut_shows_nothing_of_itself(log: LogFile,
         log.write("stderr", b"x" * before + secret)
         log.write("stderr", b"y" * 100)
         log.write("stderr", b"\n")
-        # Masked, this is so much shorter that what was after the cut comes before it.
+        # Masking shortens the line so much that text behind the cut moves in front of it.
         log.write("stderr", secret * 10 + b"x" * (before - 10) + secret[:-2])
         log.write("stderr", secret[-2:] + b"\n")
 
@@ -264,7 +264,7 @@ def test_old_files_are_removed_by_age_and_not_when_a_file_is_begun(log: LogFile,
     for path in (old, young, foreign):
         path.write_bytes(b"x\n")
 
-    log.write("stdout", b"hello\n")  # The clock of whoever writes may have just been set forward.
+    log.write("stdout", b"hello\n")  # The clock of the writing machine may have just been set forward.
     begun = old.exists()
     logfile.trim_each(folder.parent, start)
 
@@ -295,7 +295,7 @@ def test_an_app_goes_on_in_a_new_file_when_its_own_was_removed(log: LogFile, fol
 
 def test_lines_that_cannot_be_written_are_counted(folder: Path, now: Time) -> None:
     folder.parent.mkdir(parents=True)
-    folder.touch()  # A file stands where the folder should be.
+    folder.touch()  # A file is in the place of the folder.
     log = LogFile(folder, "r1", [], now)
     log.write("stdout", b"one\ntwo\n")
     log.write("system", b"three\n")

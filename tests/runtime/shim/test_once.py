@@ -1,4 +1,4 @@
-"""Runs that happen once: from their files or from an image, watched over, ended in time, and remembered."""
+"""One-off runs, of a release or an image: supervision, timeouts and result files."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_run_that_takes_too_much_memory_says_so(engine: Engine) -> None:
     result = result_of(run)
 
     assert result["exitCode"] != 0
-    # Where there are no control groups, one that is quick meets the bound of a single process.
+    # Without cgroups, a fast process meets its own resource limit first.
     assert result["reason"] in ("it ran out of memory (64 MB)", "it ended with exit code 1")
     assert engine.mode == "user" or result["reason"] == "it ran out of memory (64 MB)"
 
@@ -293,4 +293,4 @@ def test_a_killed_shim_takes_its_run_along_and_leaves_no_result(engine: Engine) 
     until(lambda: run.state() is None)
     until(lambda: not lives(app))
     assert not Path(run.spec["result"]).exists()
-    result_of(begin(engine, ["/bin/true"]))  # The next one clears up what it left.
+    result_of(begin(engine, ["/bin/true"]))  # The next shim removes its leftovers.

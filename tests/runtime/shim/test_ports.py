@@ -1,4 +1,4 @@
-"""The port at which an app is found."""
+"""Host ports of apps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers: found at an address that was decided before, free to fill their folder, and never root."""
+"""Servers: a fixed address, a folder without a size limit, and never root."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ while True:
 """
 
 
-# A server is process 1 in its sandbox, which the kernel spares every signal that it does not handle.
+# A server is process 1 in its sandbox: the kernel discards signals for which it has no handler.
 SERVER = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(0))\n" + LAB
 
 
@@ -41,7 +41,7 @@ def server(engine: Engine, **changed: Any) -> Replica:
 
 
 def unboxed(engine: Engine, **changed: Any) -> Replica:
-    """Start a server that needs an interpreter which its user can reach where nothing is mounted for it."""
+    """Start a server without a sandbox; its user must be able to execute the interpreter."""
     given = {"is_server": True, "is_boxed": False, "port": free_port(), **changed}
     return engine.start({"lab.py": LAB}, [python_of("user"), "lab.py"], **given)
 
@@ -91,7 +91,7 @@ def test_a_port_is_free_again_at_once_although_connections_of_the_last_server_li
     with socket.create_connection(("127.0.0.1", first.port)) as client:
         client.sendall(b"GET / HTTP/1.0\r\n\r\n")
         while client.recv(4096):
-            pass  # The server closes the connection first, so it is its side that lingers.
+            pass  # The server closes the connection first, so its socket is in TIME_WAIT.
     first.stop()
     assert ports.count(first.port, TIME_WAIT) > 0
 

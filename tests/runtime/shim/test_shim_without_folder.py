@@ -1,4 +1,4 @@
-"""A shim whose run folder and data are removed ends by itself, in whatever state it is."""
+"""A shim exits in every phase when its run folder and data are removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ports import free_port
 from tests.runtime.engines.engine_support import Engine, Replica, lives
 from tests.runtime.workers.invoker_support import until
 
-# Takes its time to stop, as a database server does that writes its last checkpoint.
+# Stops slowly, as a database server that writes its last checkpoint.
 SLOW = """
 import signal, sys, time
 def leave(*_):
@@ -34,7 +34,7 @@ def server(engine: Engine, code: str) -> Replica:
 
 
 def remove(*servers: Replica) -> None:
-    """Remove what the platform has of a server, as an operator or a deletion does."""
+    """Remove the files of a server, as an operator or a deletion does."""
     for each in servers:
         shutil.rmtree(each.folder)
         shutil.rmtree(each.spec["volume"], ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Deleted files that an app still holds count, and the reserve of the machine stops the app that grows."""
+"""Deleted files that an app still has open count, and the disk reserve stops the app that grows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_deleted_file_that_is_still_open_counts_and_its_app_is_started_again_w
     state = app.until(restarts=1, is_listening=True)
 
     assert state["reason"] == "its disk is full (8 MB)"
-    assert app.run("answer = attempt(write, '/data/b')") == "done"  # What it held is free again.
+    assert app.run("answer = attempt(write, '/data/b')") == "done"  # Its disk space is free again.
     app.stop()
 
 
@@ -89,7 +89,7 @@ os.close(held)
 def test_a_process_whose_first_thread_has_exited_hides_nothing(engine: Engine) -> None:
     app = engine.lab(volume=engine.volume(), disk_mb=64)
 
-    # The child fills a file, and its first thread exits while another one stays.
+    # The child fills a file, and its main thread exits while another one stays.
     app.run(
         HOLD
         + """
@@ -107,7 +107,7 @@ if child == 0:
 
 
 class SmallDisk:
-    """A disk with 160 MB of which 64 MB are reserved. An ordinary user cannot mount one, and reserves more instead."""
+    """A disk of 160 MB with 64 MB reserved. An unprivileged user cannot mount it, and reserves more instead."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
