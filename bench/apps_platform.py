@@ -106,7 +106,7 @@ class Port(Harbor):
 def shims_of(data: Path, kept: str = "shims") -> list[Shim]:
     """Return the shims that have said who they are, also those that have ended."""
     found = []
-    for card in (data / "run" / kept).glob(f"*/{wire.CARD}"):
+    for card in (data / "run" / kept).glob(f"*/{wire.IDENTITY_FILE}"):
         with contextlib.suppress(FileNotFoundError):
             told = json.loads(card.read_bytes())
             found.append(Shim(told["key"], told["pid"], told["started"]))

@@ -60,7 +60,7 @@ def running(settings: Settings) -> tuple[list[RunningServer], bool]:
     run = settings.folder("run") / DATABASES
     for folder in sorted(run.iterdir()) if run.is_dir() else []:
         try:
-            identity = json.loads((folder / wire.CARD).read_bytes())
+            identity = json.loads((folder / wire.IDENTITY_FILE).read_bytes())
             server = RunningServer(
                 identity["key"], (identity["pid"], identity["started"]), Path(identity["volume"]).resolve()
             )

@@ -347,7 +347,7 @@ async def _open(folder: Path, token: str) -> tuple[asyncio.StreamReader, asyncio
 def _read_identity(folder: Path) -> tuple[int, int] | None:
     """Return PID and start time of a folder's shim; None without a valid identity file."""
     try:
-        identity = json.loads((folder / wire.CARD).read_bytes())
+        identity = json.loads((folder / wire.IDENTITY_FILE).read_bytes())
         return int(identity["pid"]), int(identity["started"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -12,7 +12,7 @@ from typing import Any
 from moorage.runtime.engines.ports import ReplicaSpec, ReplicaState
 
 SOCKET = "shim.sock"
-CARD = "shim.json"  # identity of the process at the socket: key, pid, started, port; volume or null
+IDENTITY_FILE = "shim.json"  # identity of the process at the socket: key, pid, started, port; volume or null
 LONGEST_KEY = 128
 LONGEST_LINE = 1 << 20
 

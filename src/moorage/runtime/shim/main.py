@@ -82,7 +82,7 @@ def _report_start(supervisor: ReplicaSupervisor) -> None:
     state = supervisor.state()
     process = {"pid": state.pid, "started": state.started, "port": state.port}
     identity = {"key": state.key, **process, "volume": supervisor.spec.volume}
-    supervisor.run_folder.write(wire.CARD, wire.line(identity))
+    supervisor.run_folder.write(wire.IDENTITY_FILE, wire.line(identity))
     _answer({"state": wire.state_json(state)})
 
 
