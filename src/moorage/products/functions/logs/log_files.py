@@ -87,7 +87,7 @@ class FunctionLogs:
     def __init__(self, folder: Path, limits: LogLimits) -> None:
         self.limits = limits
         self._folder = folder
-        self._segment_bytes = min(logfile.FILE_BYTES, limits.function_bytes // logfile.PARTS)
+        self._segment_bytes = min(logfile.FILE_BYTES, limits.function_bytes // logfile.FILES_PER_OWN_LOG)
         self._key = ""
         self._newest: OrderedDict[int, str] = OrderedDict()  # function -> the segment it was last written to
         self._used: dict[int, int] = {}  # organization -> bytes of all its segments

@@ -27,7 +27,7 @@ FILE_BYTES = 4 * 2**20
 FILE_MS = 6 * 3_600_000  # A quiet app would fill a file only in months, but its old lines have to expire in time.
 KEPT_MS = 7 * 24 * 3_600_000
 KEPT_BYTES = 100 * 10**6
-PARTS = 10  # for a log with its own size limit: removing the oldest file removes a tenth of it
+FILES_PER_OWN_LOG = 10  # for a log with its own size limit: removing the oldest file removes a tenth of it
 PIECE = 64 * 2**10
 UNFINISHED_MS = 900  # A prompt without a line end is written after about a second.
 RETRY_MS = 1_000
@@ -153,7 +153,7 @@ class _Files:
         self._folder = folder
         self._key = key
         self._kept_bytes = kept_bytes
-        self._file_bytes = min(kept_bytes // PARTS, FILE_BYTES) if kept_bytes else FILE_BYTES
+        self._file_bytes = min(kept_bytes // FILES_PER_OWN_LOG, FILE_BYTES) if kept_bytes else FILE_BYTES
         self._own: list[tuple[Path, int, int]] = []  # for a log with its own size limit: path, first ms, size
         self._cut_bytes = 0
         self._fd = -1
