@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from moorage.runtime.sandbox.hurry import hurry
+from moorage.runtime.sandbox.rcu import expedited_rcu
 from moorage.runtime.workers.code_mounts import CodeMounts
 from moorage.runtime.workers.empty_sandboxes import REFILL_DELAY_S, EmptySandboxes
 from moorage.runtime.workers.fairness import Fairness
@@ -314,7 +314,7 @@ class Invoker:
             return
         sandbox.pid = pid
         self._by_pid[pid] = sandbox
-        with contextlib.suppress(OSError), hurry():
+        with contextlib.suppress(OSError), expedited_rcu():
             sandbox.group.attach(pid)
         if pid in self._early_ends:
             self.ended(sandbox, self._early_ends.pop(pid))

@@ -8,7 +8,7 @@ import socket
 import sys
 from typing import Any, Protocol
 
-from moorage.runtime.sandbox.hurry import hurry
+from moorage.runtime.sandbox.rcu import expedited_rcu
 from moorage.runtime.workers.frames import HEAD, READY
 from moorage.runtime.workers.memory import MemoryMonitor
 from moorage.runtime.workers.sandbox import FunctionSandbox, SandboxState
@@ -166,7 +166,7 @@ class Snapshots:
             return
         with contextlib.suppress(OSError):
             sandbox.socket.setsockopt(1, 16, 0)  # SO_PASSCRED off: the edge needs no credentials.
-        with contextlib.suppress(OSError), hurry():
+        with contextlib.suppress(OSError), expedited_rcu():
             sandbox.group.attach(pid)
         sandbox.pid = pid
         try:

@@ -15,7 +15,7 @@ SWITCH = Path("/sys/kernel/rcu_expedited")
 
 
 @contextlib.contextmanager
-def hurry() -> Iterator[None]:
+def expedited_rcu() -> Iterator[None]:
     """Expedite RCU grace periods inside the block, if this process may write the switch."""
     try:
         before = SWITCH.read_text()
