@@ -264,7 +264,7 @@ class _ForkServer:
         with theirs:
             self._process = subprocess.Popen(
                 # The last argument is padding: a forked shim overwrites the arguments with its longer run folder.
-                [sys.executable, "-m", "moorage.runtime.shim", str(folder), " " * wire.LONGEST_KEY],
+                [sys.executable, "-m", "moorage.runtime.shim", str(folder), " " * wire.MAX_KEY_BYTES],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors.fileno(),
@@ -339,7 +339,7 @@ async def _open(folder: Path, token: str) -> tuple[asyncio.StreamReader, asyncio
         raise
     finally:
         os.close(descriptor)
-    reader, writer = await asyncio.open_unix_connection(sock=sock, limit=wire.LONGEST_LINE)
+    reader, writer = await asyncio.open_unix_connection(sock=sock, limit=wire.MAX_LINE_BYTES)
     writer.write(wire.line({"token": token}))
     return reader, writer
 

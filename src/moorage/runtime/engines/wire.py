@@ -13,8 +13,8 @@ from moorage.runtime.engines.ports import ReplicaSpec, ReplicaState
 
 SOCKET = "shim.sock"
 IDENTITY_FILE = "shim.json"  # identity of the process at the socket: key, pid, started, port; volume or null
-LONGEST_KEY = 128
-LONGEST_LINE = 1 << 20
+MAX_KEY_BYTES = 128
+MAX_LINE_BYTES = 1 << 20
 
 
 def spec_line(spec: ReplicaSpec) -> bytes:

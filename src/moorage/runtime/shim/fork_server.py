@@ -29,7 +29,7 @@ def serve_until_forked(folder: Path) -> Path:
     gc.freeze()  # Pages stay shared for longer if the garbage collector never writes to them.
     requests = socket.socket(fileno=0)
     while True:
-        key, streams, *_ = socket.recv_fds(requests, wire.LONGEST_KEY, 1, socket.MSG_CMSG_CLOEXEC)
+        key, streams, *_ = socket.recv_fds(requests, wire.MAX_KEY_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         if not key:
             os._exit(0)
         if _fork_shim(streams[0]):

@@ -61,14 +61,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Finished:
-    """Result of a run. Without `is_told`, a code in REASONS may also be the program's own exit code."""
+    """Result of a run. Without `is_reported`, a code in REASONS may also be the program's own exit code."""
 
     code: int
     output: str
     reason: str | None = None
-    is_told: bool = False  # `reason` is from the runner, also if it is None
+    is_reported: bool = False  # `reason` is from the runner, also if it is None
 
     @property
     def why(self) -> str | None:
         """The reason for which the runner ended the program, or None if it ended by itself."""
-        return self.reason if self.is_told else REASONS.get(self.code)
+        return self.reason if self.is_reported else REASONS.get(self.code)

@@ -105,8 +105,8 @@ async def run(job: Job, on_output: OnOutput | None = None) -> Finished:
         await _end(process)
     output = b"".join(pieces).decode("utf-8", "replace")
     if result is None:
-        return Finished(NO_SANDBOX, output, "its sandbox was ended from outside", is_told=True)
-    return Finished(result["code"], output, result["why"], is_told=True)
+        return Finished(NO_SANDBOX, output, "its sandbox was ended from outside", is_reported=True)
+    return Finished(result["code"], output, result["why"], is_reported=True)
 
 
 async def _send_job(process: Child, job: Job) -> None:
