@@ -257,7 +257,7 @@ class _Files:
 class LogFile:
     """Stores a replica's output and the platform's messages about it; never raises on disk errors.
 
-    Call `flush` about every second. Secret values are masked, also those split over several writes. With `kept_bytes`
+    Call `flush` about every second. Secret values are masked, even if split over several writes. With `kept_bytes`
     the log has its own folder, and only its newest `kept_bytes` are kept.
     """
 
