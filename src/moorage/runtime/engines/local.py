@@ -72,7 +72,7 @@ class LocalReplicas:
         self._listeners: list[Callable[[str], None]] = []
 
     async def adopt(self, tokens: Mapping[str, str]) -> None:
-        """Connect to the shims of these keys; end all others in the background and remove their folders."""
+        """Connect to the shims of these keys; end others in the background."""
         run_folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
         await asyncio.gather(*(self._adopt(folder, tokens) for folder in run_folders if folder.name not in self._shims))
 
@@ -120,7 +120,7 @@ class LocalReplicas:
         return shim.state if shim else first_state
 
     async def _finish_ended(self, state: ReplicaState) -> ReplicaState:
-        """Clean up a one-off run that ended before the connection; its result file has the exit code."""
+        """Clean up a run that ended before the connection; it has a result file."""
         await _end(state.pid, state.started)
         _reap(state.pid)
         _remove(self._folder / state.key)
@@ -195,7 +195,7 @@ class LocalReplicas:
         return wire.read_state(answer["state"])
 
     async def _connect(self, key: str, token: str) -> bool:
-        """Connect to a shim and send the token; False if it does not answer or rejects the token."""
+        """Connect to a shim with its token; False if it does not answer or rejects it."""
         folder = self._folder / key
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -211,7 +211,7 @@ class LocalReplicas:
         return True
 
     def _lock(self, key: str) -> asyncio.Lock:
-        """Return the lock of a start: it prevents a second start, and a stop before the shim is connected."""
+        """Return the lock against a second start, and against a stop during the start."""
         return self._locks.setdefault(key, asyncio.Lock())
 
     async def _wait_if_ending(self, key: str) -> None:
@@ -235,7 +235,7 @@ class LocalReplicas:
         await self._on_disconnect(shim)
 
     async def _on_disconnect(self, shim: _Shim) -> None:
-        """Reconnect to a shim whose app is not stopped; otherwise, or if that fails, end and forget the shim."""
+        """Reconnect to a shim of a running app; otherwise end and forget the shim."""
         shim.writer.close()
         is_done = shim.state.phase == "stopped"
         if not is_done and await self._connect(shim.key, shim.token):
@@ -254,7 +254,7 @@ class LocalReplicas:
 
 
 class _ForkServer:
-    """Client of a fork server process (`moorage.runtime.shim.fork_server`); the constructor does not wait for it."""
+    """Client of `shim.fork_server`; the constructor does not wait for the process."""
 
     def __init__(self, folder: Path) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -274,7 +274,7 @@ class _ForkServer:
             )
 
     async def spawn(self, key: str, spec_line: bytes) -> bytes:
-        """Fork a shim and send it its spec; return its answer, empty if the fork server has exited."""
+        """Fork a shim; return its answer to the spec, empty if the fork server exited."""
         ours, theirs = socket.socketpair()
         with contextlib.suppress(OSError), theirs:
             while True:
@@ -298,7 +298,7 @@ class _ForkServer:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the request socket is at end of file; a running fork server never writes to it."""
+        """Whether the request socket is at end of file; the fork server never writes."""
         try:
             self._requests.recv(1)
         except BlockingIOError:
@@ -308,7 +308,7 @@ class _ForkServer:
         return True
 
     async def exit_reason(self) -> str | None:
-        """Return the last error line of a fork server that has exited or is about to; None if it still runs."""
+        """Return the last error line of an exited fork server; None if it still runs."""
         deadline = time.monotonic() + FORK_SERVER_EXIT_S
         while not self.has_ended:
             if time.monotonic() > deadline:
@@ -329,7 +329,7 @@ class _ForkServer:
 
 
 async def _open(folder: Path, token: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect through a folder descriptor: the path may exceed the length limit of socket addresses."""
+    """Connect through a folder descriptor: the path may be too long for an address."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -345,7 +345,7 @@ async def _open(folder: Path, token: str) -> tuple[asyncio.StreamReader, asyncio
 
 
 def _read_identity(folder: Path) -> tuple[int, int] | None:
-    """Return PID and start time of a folder's shim; None without a valid identity file."""
+    """Return PID and start time of a folder's shim, None without an identity file."""
     try:
         identity = json.loads((folder / wire.IDENTITY_FILE).read_bytes())
         return int(identity["pid"]), int(identity["started"])
@@ -359,7 +359,7 @@ def _remove(folder: Path) -> None:
 
 
 def _send_signal(pid: int, started: int, number: signal.Signals) -> bool:
-    """Send a signal to the process with this PID and start time; False if it has ended."""
+    """Send a signal to the process with PID and start time; False if it has ended."""
     try:
         process = os.pidfd_open(pid)
     except OSError:
@@ -376,7 +376,7 @@ def _send_signal(pid: int, started: int, number: signal.Signals) -> bool:
 
 
 async def _end(pid: int, started: int, within_s: float = SHIM_SIGTERM_S) -> None:
-    """Terminate a shim and wait for its exit; kill it after `within_s`, or at once if that is 0."""
+    """Terminate a shim and wait for it; kill it after `within_s`, or at once if 0."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_s
     number = signal.SIGTERM if within_s else signal.SIGKILL
@@ -394,6 +394,6 @@ async def _end_and_remove(folder: Path, pid: int, started: int) -> None:
 
 
 def _reap(pid: int) -> None:
-    """Reap a shim that is a child of this process, as orphans are if this is process 1."""
+    """Reap a shim that became a child of this process, if this is process 1."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

@@ -91,7 +91,7 @@ class Replicas(Protocol):
         ...
 
     async def start(self, spec: ReplicaSpec) -> ReplicaState:
-        """Start a replica and return once its shim has started the program; raises CannotStart."""
+        """Start a replica; return when its program runs. Raises CannotStart."""
         ...
 
     async def look(self, key: str) -> ReplicaState | None:
@@ -99,7 +99,7 @@ class Replicas(Protocol):
         ...
 
     async def stop(self, key: str, grace_s: float) -> None:
-        """Terminate a replica, kill it after `grace_s`, and wait for its end. Safe to repeat."""
+        """Terminate a replica, kill it after `grace_s`, wait for it. Safe to repeat."""
         ...
 
     async def limit(self, key: str, cpu: float | None) -> None:
@@ -107,7 +107,7 @@ class Replicas(Protocol):
         ...
 
     def listen(self, on_change: Callable[[str], None]) -> None:
-        """Register a callback that gets the key of a replica when its state changes or it has ended."""
+        """Register a callback for the keys of replicas that changed or ended."""
         ...
 
     async def close(self) -> None:

@@ -58,7 +58,7 @@ class Report:
 
     @property
     def can_connect(self) -> bool:
-        """Whether functions can have network access: the supervisor has to check every connection."""
+        """Whether functions can have network access, which the supervisor checks."""
         return self.can_sandbox and self.can_notify
 
 
@@ -87,7 +87,7 @@ def probe() -> Report:
 
 
 def user_namespace_fix(sysctls: Path = SYSCTLS) -> str:
-    """Return the setting that forbids user namespaces, and the command that changes it."""
+    """Return the setting that forbids user namespaces, with the command to change it."""
     if _sysctl(sysctls, "kernel/unprivileged_userns_clone") == 0:
         return "user namespaces are switched off: sysctl -w kernel.unprivileged_userns_clone=1"
     if _sysctl(sysctls, "user/max_user_namespaces") == 0:
@@ -151,7 +151,7 @@ def _enter_user_namespace_as_nobody() -> str:
 
 
 def _enter_mount_namespace() -> None:
-    """Enter a mount namespace, without root inside a new user namespace, so that mounting is allowed."""
+    """Enter a mount namespace; without root, inside a new user namespace."""
     if os.geteuid() != 0:
         _enter_user_namespace()
     syscalls.unshare(syscalls.CLONE_NEWNS)
@@ -209,7 +209,7 @@ def _become_another_user() -> str:
 
 
 def _can_notify() -> bool:
-    """Supervise a child as the network supervisor does: get its listener, answer `connect`, replace its socket."""
+    """Test the network supervisor's calls on a child that connects under the filter."""
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.socket() as replacement:
         child = os.fork()
@@ -232,7 +232,7 @@ def _can_notify() -> bool:
 
 
 def _connect_with_filter(supervisor: socket.socket) -> None:
-    """Install a filter, send its notify descriptor's number, and send "ok" after a successful `connect`."""
+    """Install a filter, connect, and report success to the supervisor."""
     with socket.socket() as sock:
         syscalls.no_new_privs()
         notify = seccomp.install(seccomp.build(notify=True), listener=True)

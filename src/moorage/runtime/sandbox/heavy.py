@@ -1,4 +1,4 @@
-"""Pool of low-priority processes for CPU-heavy work of a tenant, such as unpacking and scanning an upload.
+"""Pool of low-priority processes for CPU-heavy work, such as scanning an upload.
 
 A thread would compete with the event loop for the interpreter lock, and use the platform's CPU share. A process starts
 when there is work and ends after an idle time. `heavy_child` is the code of the processes.
@@ -42,7 +42,7 @@ class HeavyWork:
         self._calls: Counter[int] = Counter()
 
     async def run(self, org_id: int, work: str, *args: str) -> Any:
-        """Run `module:function` and return its JSON-compatible result; raises Refused if it rejects its input.
+        """Run `module:function` and return its JSON result; raises Refused.
 
         If the process is killed, the work is retried once. Cancelling kills the process.
         """

@@ -1,4 +1,4 @@
-"""`python -m moorage.runtime.sandbox.heavy_child`: runs one task for each line of JSON on standard input.
+"""`python -m moorage.runtime.sandbox.heavy_child`: one task per line of JSON.
 
 The process exits when its standard input closes, also in the middle of its work: the control process has stopped or
 was killed then, and the next one removes the folders that the work was writing to.
@@ -40,7 +40,7 @@ def read_until_closed(lines: SimpleQueue[bytes]) -> None:
 
 
 def lower_priority() -> None:
-    """Lower the CPU priority of this process below that of the platform, apps and functions."""
+    """Lower the CPU priority below that of the platform, apps and functions."""
     with contextlib.suppress(OSError):
         cgroup_files.leave_platform()
     os.nice(NICE)

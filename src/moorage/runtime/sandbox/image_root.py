@@ -1,4 +1,4 @@
-"""Root file system of a sandbox that runs an image: the image's files, and none of the host's.
+"""Root file system of a sandbox that runs an image, without files of the host.
 
 All runs share one unpacked image, so nothing can be created in it, not even mount points. The root is therefore a small
 tmpfs with read-only bind mounts of the image's top-level entries, and with the folders that a sandbox needs and the
@@ -27,7 +27,7 @@ _ACCOUNTS = {"passwd": "app:x:{0}:{0}:app:/tmp:/bin/sh\n", "group": "app:x:{0}:\
 
 
 def build(tree: Path, image: Path, *, uid: int, files: Mapping[str, str]) -> bool:
-    """Mount an image's root on a folder, with `files` below /etc; return whether /work has to be provided.
+    """Mount an image's root with `files` below /etc; True if /work must be provided.
 
     An image with content in /work keeps it. The caller needs the right to mount, as for `root.build`.
     """
@@ -42,7 +42,7 @@ def build(tree: Path, image: Path, *, uid: int, files: Mapping[str, str]) -> boo
 
 
 def place_writable(size_mb: int, *, with_work: bool) -> None:
-    """Mount the sandbox's writable folders, /tmp and perhaps /work, which share one size limit."""
+    """Mount the writable folders /tmp and perhaps /work, which share a size limit."""
     flags = sys_.MS_NOSUID | sys_.MS_NODEV
     sys_.mount("tmpfs", inside.TMP, "tmpfs", flags, f"mode=755,size={size_mb}m")
     clones = {}
@@ -87,12 +87,12 @@ def _build_etc(target: Path, source: Path, files: Mapping[str, str]) -> None:
 
 
 def _account_files(etc: Path, uid: int) -> dict[str, str]:
-    """Return the image's passwd and group files with the sandbox's user: many programs need its name."""
+    """Return the image's account files with the user, whose name many programs need."""
     return {name: _read(etc / name) + line.format(uid) for name, line in _ACCOUNTS.items()}
 
 
 def _read(path: Path) -> str:
-    """Read a passwd or group file without following links; a minimal one if it is missing or too large."""
+    """Read a passwd or group file; a minimal one if missing, a link or too large."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:

@@ -37,12 +37,12 @@ def set_limits(limits: Mapping[int, int]) -> None:
 
 
 def clone_mount(folder: str) -> int:
-    """Return a detached mount of a host folder; call it before the sandbox's root hides the host's paths."""
+    """Return a detached mount of a host folder, before the sandbox's root hides it."""
     return sys_.open_tree(sys_.AT_FDCWD, folder, sys_.OPEN_TREE_CLONE | sys_.OPEN_TREE_CLOEXEC)
 
 
 def place_mounts(clones: Mapping[str, int], tmp_mb: int) -> None:
-    """Attach the writable mounts (path inside -> clone), and a tmpfs on /tmp unless that is among them."""
+    """Attach the writable mounts (path inside -> clone), and a tmpfs on /tmp."""
     if TMP not in clones:
         sys_.mount("tmpfs", TMP, "tmpfs", _TMP_FLAGS, f"mode=1777,size={tmp_mb}m")
     attributes = sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NODEV

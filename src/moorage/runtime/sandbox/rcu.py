@@ -16,7 +16,7 @@ SWITCH = Path("/sys/kernel/rcu_expedited")
 
 @contextlib.contextmanager
 def expedited_rcu() -> Iterator[None]:
-    """Expedite RCU grace periods inside the block, if this process may write the switch."""
+    """Expedite RCU grace periods inside the block, if this process may."""
     try:
         before = SWITCH.read_text()
         SWITCH.write_text("1")

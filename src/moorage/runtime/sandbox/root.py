@@ -1,4 +1,4 @@
-"""Root file system of a sandbox: a small tmpfs with read-only bind mounts of the host's system folders.
+"""Root file system of a sandbox: a tmpfs with read-only bind mounts of the host.
 
 Function sandboxes start from a copy of one tree, mounted once in the invoker's mount namespace.
 """
@@ -38,7 +38,7 @@ READ_ONLY = sys_.MOUNT_ATTR_RDONLY | sys_.MOUNT_ATTR_NOSUID
 
 
 def take_own_mounts(within_s: float = 2.0) -> None:
-    """Enter a new mount namespace, and without root a new user namespace in which mounting is allowed.
+    """Enter a new mount namespace; without root, inside a new user namespace.
 
     Only a single-threaded process may enter a user namespace, and a joined thread may exist a moment longer.
     """
@@ -55,7 +55,7 @@ def take_own_mounts(within_s: float = 2.0) -> None:
 
 
 def map_user(uid: int, gid: int, inside: int = 0) -> None:
-    """Map the uid and gid of this process to `inside` in a user namespace that it has just entered."""
+    """Map uid and gid of this process to `inside` in its new user namespace."""
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{inside} {uid} 1")
     Path("/proc/self/gid_map").write_text(f"{inside} {gid} 1")
@@ -67,7 +67,7 @@ def keep_mounts_private() -> None:
 
 
 def build(root: Path, *, binds: dict[str, str], files: dict[str, str]) -> None:
-    """Mount the tree on `root`: system folders, `binds` (path inside -> path outside) and small `files`.
+    """Mount system folders, `binds` (path inside -> outside) and `files` on `root`.
 
     The caller has its own mount namespace and the right to mount in it. The mounts end with that namespace.
     """
@@ -106,7 +106,7 @@ def finish(root: Path, *, folders: tuple[str, ...]) -> None:
 
 
 def mount_proc(staging: str = "/run") -> None:
-    """Mount the /proc of this process's own PID namespace, replacing the host's if that is mounted.
+    """Mount /proc of this process's PID namespace, replacing the host's.
 
     `staging` is a folder on which nothing is mounted yet.
     """
@@ -124,7 +124,7 @@ def _is_initial_user_namespace() -> bool:
 
 
 def enter(root: str) -> None:
-    """Make the tree the root of this process's mount namespace, and unmount the host's root from it."""
+    """Make the tree the root of this mount namespace, and unmount the host's root."""
     sys_.mount(None, "/", None, sys_.MS_REC | sys_.MS_PRIVATE, None)
     # pivot_root requires a mount point of this namespace: bind the tree onto itself.
     sys_.mount(root, root, None, sys_.MS_BIND | sys_.MS_REC, None)
@@ -184,7 +184,7 @@ def _default_files() -> dict[str, str]:
 
 
 def resolv_conf() -> str:
-    """Return a resolv.conf with the sandbox's own resolver and the host's search domains."""
+    """Return a resolv.conf with the sandbox's resolver and the host's search domains."""
     lines = ["nameserver 127.0.0.1", "options timeout:5 attempts:2"]
     try:
         host = Path("/etc/resolv.conf").read_text().splitlines()

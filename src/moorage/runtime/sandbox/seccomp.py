@@ -72,7 +72,7 @@ _Block = list[_Instruction]
 
 
 def build(*, notify: bool, listens: bool = False, is_counted: bool = True, arch: str | None = None) -> bytes:
-    """Assemble the filter; with `notify`, `connect` and `listen` wait for the answer of a listener.
+    """Assemble the filter; with `notify`, `connect` and `listen` wait for an answer.
 
     With `listens`, `bind` waits too: accepted connections are host sockets, which could be bound to any port of the
     host after they have ended. Without `is_counted`, no memory controller counts the kernel memory of a process, so
@@ -92,7 +92,7 @@ def build(*, notify: bool, listens: bool = False, is_counted: bool = True, arch:
 
 
 def install(program: bytes, *, listener: bool) -> int | None:
-    """Install the filter for this thread and its children; with `listener`, return the notify descriptor.
+    """Install the filter, also for children; with `listener`, return its descriptor.
 
     `no_new_privs` must be set before. The filter denies the seccomp call, so this works once.
     """
@@ -105,7 +105,7 @@ def install(program: bytes, *, listener: bool) -> int | None:
 
 
 def _install_with_listener(header: bytes) -> int:
-    """Install with WAIT_KILLABLE_RECV if possible (Linux 5.19): only fatal signals interrupt a received call."""
+    """Prefer WAIT_KILLABLE_RECV (Linux 5.19): only fatal signals interrupt calls."""
     flags = syscalls.SECCOMP_FILTER_FLAG_NEW_LISTENER
     killable = flags | syscalls.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
     try:
@@ -127,7 +127,7 @@ _EPERM = _fail(errno.EPERM)
 
 
 def _load_argument(index: int) -> _Instruction:
-    """Load the lower half of an argument; the kernel itself truncates all arguments checked here to 32 bits."""
+    """Load the lower half of an argument that the kernel truncates to 32 bits."""
     return (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index)
 
 
@@ -148,13 +148,13 @@ def _when_called(name: str, arch: str, block: _Block) -> _Block:
 
 
 def _check_architecture(arch: str) -> _Block:
-    """Kill a process that calls by another architecture's numbers, for which the rules below are wrong."""
+    """Kill a process that uses call numbers of another architecture."""
     checks: _Block = [(_LOAD, 0, 0, _OFFSET_ARCH), *_unless((_AUDIT_ARCH[arch],), _KILL), (_LOAD, 0, 0, _OFFSET_NUMBER)]
     return [*checks, (_JUMP_AT_LEAST, 0, 1, _X32_BIT), _KILL] if arch == "x86_64" else checks
 
 
 def _check_arguments(arch: str, *, notify: bool) -> _Block:
-    """Check calls by their arguments. The filter runs for every call, so frequent calls come first."""
+    """Check calls by their arguments, frequent calls first: the filter always runs."""
     blocks = {
         "sendto": _send(3),
         "sendmsg": _send(2),
@@ -170,7 +170,7 @@ def _check_arguments(arch: str, *, notify: bool) -> _Block:
 
 
 def _unmapped_memory(arch: str) -> _Block:
-    """Deny calls that allocate memory outside of mappings; ENOSYS is known to programs from older kernels.
+    """Deny memory outside of mappings, with ENOSYS as on kernels without these calls.
 
     PostgreSQL marks its folder with a shared memory segment of a few bytes, so segments up to a page are allowed.
     """
@@ -190,7 +190,7 @@ def _unmapped_memory(arch: str) -> _Block:
 
 
 def _send(flags_argument: int) -> _Block:
-    """Deny MSG_FASTOPEN, which connects while sending: a host socket would reach any address unchecked."""
+    """Deny MSG_FASTOPEN: it would connect a host socket to an unchecked address."""
     return [_load_argument(flags_argument), (_JUMP_ANY_BIT, 0, 1, socket.MSG_FASTOPEN), _EPERM, _ALLOW]
 
 
@@ -225,7 +225,7 @@ def _ioctl() -> _Block:
 
 
 def _setsockopt(*, pretend: bool) -> _Block:
-    """Deny options that route a connected socket's packets differently, and upper layer protocols on TCP.
+    """Deny options that redirect a connected socket, and protocols on top of TCP.
 
     Host sockets share ports as long as none of them clears SO_REUSEADDR. Servers usually set this option, so where a
     socket may be a host socket, setting it succeeds without effect (`pretend`).

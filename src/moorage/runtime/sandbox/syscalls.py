@@ -176,7 +176,7 @@ def number(name: str, arch: str = ARCH) -> int | None:
 
 
 def _call(name: str, *arguments: _Argument) -> int:
-    """Make a system call with machine words: the variadic `syscall` would truncate integers to 32 bits."""
+    """Make a system call with machine words: variadic integers would have 32 bits."""
     call_number = number(name)
     if call_number is None:
         raise OSError(errno.ENOSYS, f"{name} does not exist on {ARCH}")
@@ -197,7 +197,7 @@ def _path(path: str | bytes | os.PathLike[str] | None) -> bytes | None:
 
 
 def fork_into(flags: int) -> int:
-    """Fork a child directly into new namespaces; with CLONE_PARENT it becomes a sibling instead of a child.
+    """Fork a child, or with CLONE_PARENT a sibling, directly into new namespaces.
 
     This saves the second fork that `unshare` would need for a PID namespace. Only for single-threaded processes: unlike
     `fork`, it does not handle the locks of the C library.
@@ -244,22 +244,22 @@ def no_new_privs() -> None:
 
 
 def set_pdeathsig(sig: int) -> None:
-    """Get a signal when the thread that forked this process ends. A change of uid clears the setting."""
+    """Get a signal when the parent thread ends. A change of uid clears this."""
     prctl(PR_SET_PDEATHSIG, sig)
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """Allow or forbid other processes of the same user to inspect this one. A change of uid forbids it."""
+    """Let processes of the same user inspect this one, which a change of uid forbids."""
     prctl(PR_SET_DUMPABLE, int(dumpable))
 
 
 def yield_disk() -> None:
-    """Lower the I/O priority of this process and its children; only some I/O schedulers support it."""
+    """Lower the I/O priority, also of children; not all I/O schedulers support it."""
     _call("ioprio_set", _IOPRIO_WHO_PROCESS, 0, _IOPRIO_LOWEST)
 
 
 def drop_bounding_set() -> None:
-    """Drop all capabilities of programs executed later. Call it before a change of uid, which removes the right."""
+    """Drop all capabilities of later programs, before a change of uid forbids it."""
     for capability in range(_MAX_CAPABILITIES):
         try:
             if prctl(PR_CAPBSET_READ, capability):
@@ -298,7 +298,7 @@ def pivot_root(new: str | os.PathLike[str], old: str | os.PathLike[str]) -> None
 
 
 def open_tree(dirfd: int, path: str | os.PathLike[str], flags: int) -> int:
-    """Open a mount or, with OPEN_TREE_CLONE, a detached clone of it. The caller closes the descriptor."""
+    """Open a mount or, with OPEN_TREE_CLONE, a detached clone; the caller closes it."""
     return _call("open_tree", dirfd, _path(path), flags)
 
 
@@ -333,12 +333,12 @@ def pidfd_open(pid: int) -> int:
 
 
 def pidfd_getfd(pidfd: int, target_fd: int) -> int:
-    """Duplicate a descriptor of another process into this one, with O_CLOEXEC. The caller closes it."""
+    """Duplicate a descriptor of another process, with O_CLOEXEC; the caller closes it."""
     return _call("pidfd_getfd", pidfd, target_fd, 0)
 
 
 def share_descriptors(thread: int, other: int) -> bool:
-    """Whether two threads have the same descriptor table. Raises OSError (ENOSYS) on a kernel without kcmp."""
+    """Whether two threads share a descriptor table. OSError (ENOSYS) without kcmp."""
     return _call("kcmp", thread, other, _KCMP_FILES, 0, 0) == 0
 
 
@@ -348,7 +348,7 @@ def quotactl_fd(fd: int, command: int, project: int, block: ctypes.Array[ctypes.
 
 
 def process_vm_readv(pid: int, address: int, length: int) -> bytes:
-    """Read memory of another process; the result is shorter if the range ends in unmapped memory."""
+    """Read memory of another process; shorter if the range ends in unmapped memory."""
     buffer = ctypes.create_string_buffer(length)
     local = ctypes.addressof(buffer).to_bytes(8, "little") + length.to_bytes(8, "little")
     remote = address.to_bytes(8, "little") + length.to_bytes(8, "little")
@@ -357,7 +357,7 @@ def process_vm_readv(pid: int, address: int, length: int) -> bytes:
 
 
 def connect(fd: int, address: bytes) -> None:
-    """Connect to a struct sockaddr. A signal ends the wait, unlike that of `socket.connect`."""
+    """Connect to a struct sockaddr; unlike `socket.connect`, a signal ends the wait."""
     _call("connect", fd, address, len(address))
 
 

@@ -1,1 +1,1 @@
-"""Looks at uploads before they are stored: programs, known malware, coin miners and phishing kits are refused."""
+"""Scan of uploads for programs, malware, coin miners and phishing kits."""

@@ -1,4 +1,4 @@
-"""Client of the ClamAV daemon: sends a file in chunks (`INSTREAM`) and reads one line as the answer."""
+"""Client of the ClamAV daemon, with its `INSTREAM` command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Clamd:
         return cls((address[1].strip("[]"), int(address[2])))
 
     def find(self, file: Path) -> str | None:
-        """Return the signature that a file matches, or None; raises ScanUnavailable without a valid answer."""
+        """Return the matching signature, or None; raises ScanUnavailable."""
         try:
             answer = self._send(file)
         except OSError as error:

@@ -36,7 +36,7 @@ def sources() -> dict[str, str]:
 
 
 def rules() -> yara_x.Rules:
-    """Return the compiled rules; the first call compiles them, and concurrent calls wait for it."""
+    """Return the rules; the first call compiles them, concurrent calls wait."""
     with _compiling:
         return _compile()
 
@@ -63,7 +63,7 @@ class Matcher:
         self._timed_out = yara_x.TimeoutError
 
     def find(self, file: Path, name: str, *, timeout_s: int, skip: tuple[str, ...] = ()) -> Match | None:
-        """Return the first matching rule whose id begins with no prefix of `skip`, or None; raises TooSlow."""
+        """Return the first match without a prefix of `skip`, or None; raises TooSlow."""
         self._scanner.set_timeout(timeout_s)
         # The variables of rules are UTF-8 text; no rule depends on other bytes of a name.
         path = name.lower().encode(errors="replace").decode()

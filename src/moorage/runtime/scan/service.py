@@ -40,7 +40,7 @@ _SKIP: dict[Purpose, tuple[str, ...]] = {
 
 
 class Scanner:
-    """Finds files that must not be published. It blocks, so call it in a thread; it is thread-safe.
+    """Finds files that must not be published. Thread-safe; blocks.
 
     Content that passed the rules under a name is not matched again, because most files of a deployment are unchanged.
     Findings are not cached, and ClamAV checks every file each time, because its signatures change.
@@ -53,7 +53,7 @@ class Scanner:
         self._lock = threading.Lock()
 
     def check(self, folder: Path, purpose: Purpose = Purpose.UPLOAD) -> Finding | None:
-        """Return the first finding in the order of file names, or None; raises ScanUnavailable.
+        """Return the first finding by file name, or None; raises ScanUnavailable.
 
         The rules check all files before ClamAV checks any, because ClamAV is slower.
         """
@@ -119,7 +119,7 @@ def _left_s(deadline: float) -> int:
 
 
 def _key(file: Path, name: str, purpose: Purpose) -> bytes:
-    """Return the cache key: a hash of content, name and purpose. The rules of a process never change."""
+    """Return the cache key; the rules of a process never change."""
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256")
     digest.update(b"\0" + os.fsencode(name) + b"\0" + purpose.encode())
@@ -127,7 +127,7 @@ def _key(file: Path, name: str, purpose: Purpose) -> bytes:
 
 
 def files_of(folder: Path) -> Iterator[str]:
-    """Return the relative paths of all files below a folder, sorted, including links, which are not followed."""
+    """Return the sorted relative paths of all files; links are not followed."""
 
     def fail(error: OSError) -> None:
         raise error

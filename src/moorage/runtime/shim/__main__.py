@@ -1,4 +1,4 @@
-"""`python -m moorage.runtime.shim FOLDER PADDING`: the fork server of the shims below a folder."""
+"""`python -m moorage.runtime.shim FOLDER PADDING`: the fork server of shims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restart backoff of an app: no delay the first time, then 1 s, doubling up to a minute."""
+"""Restart backoff of an app: no delay, then 1 s, doubling up to a minute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Backoff:
         self._began_at = self._now()
 
     def next(self) -> float:
-        """Return the delay in seconds before the next start, after the app ended or failed to start."""
+        """Return the seconds to wait after the app ended or failed to start."""
         if self._began_at is not None and self._now() - self._began_at >= RESET_AFTER_S:
             self._delay = 0.0
         self._began_at = None

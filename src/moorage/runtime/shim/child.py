@@ -1,4 +1,4 @@
-"""Child side of an app's start: all code that runs between the shim's `fork` and the app's `execve`.
+"""Child side of an app's start, between the shim's `fork` and `execve`.
 
 The forked process builds the sandbox around itself and stays as its process 1: it reaps orphans, forwards signals and
 reports the app's wait status. An app cannot be process 1 itself, because the kernel discards every signal for which
@@ -77,7 +77,7 @@ def become(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes) -> NoRe
 
 
 def _reset_signals() -> None:
-    """Undo the shim's signal setup: its wakeup descriptor would report the child's signals to its event loop."""
+    """Undo the shim's signal setup, which would report signals to its event loop."""
     os.umask(0o022)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGPIPE, *_FORWARDED):
@@ -130,7 +130,7 @@ def working_directory(spec: ReplicaSpec) -> str:
 
 
 def is_init(spec: ReplicaSpec) -> bool:
-    """Whether the program itself is process 1: servers handle all signals that they get, and reap orphans.
+    """Whether the program is process 1: servers handle signals and reap orphans.
 
     An init process in front of them would cost 3.8 MB each.
     """
@@ -138,7 +138,7 @@ def is_init(spec: ReplicaSpec) -> bool:
 
 
 def inside_id(spec: ReplicaSpec) -> int:
-    """Return the uid inside the sandbox's user namespace, which exists if the platform is not root."""
+    """Return the uid inside a user namespace (if the platform is not root)."""
     return UNPRIVILEGED_ID if spec.is_server or spec.image else 0
 
 
@@ -250,7 +250,7 @@ def _execute(spec: ReplicaSpec, env: Mapping[str, str]) -> NoReturn:
 
 
 def _run_init(app: int) -> int:
-    """Forward signals to the app's process group and reap children; return the app's wait status."""
+    """Forward signals to the app's process group and reap; return its wait status."""
     while True:
         number = signal.sigwait({signal.SIGCHLD, *_FORWARDED})
         if number != signal.SIGCHLD:

@@ -1,4 +1,4 @@
-"""Exit of a shim whose run folder is gone: no control process can find such a shim.
+"""Exit of a shim without a run folder, which no control process can find.
 
 The folder is checked in every phase, also while no app runs: an app whose data is gone cannot start, and its shim would
 retry forever.
@@ -20,7 +20,7 @@ EXIT_DEADLINE_S = 60
 
 
 async def watch(supervisor: ReplicaSupervisor) -> None:
-    """Stop the app, and return, once the run folder is gone or belongs to another shim."""
+    """Stop the app and return when the run folder is gone or another shim's."""
     while supervisor.run_folder.is_ours:  # noqa: ASYNC110 - the folder belongs to the file system
         await asyncio.sleep(TRANSITION_CHECK_INTERVAL_S if supervisor.is_in_transition else CHECK_INTERVAL_S)
     end_within()

@@ -1,4 +1,4 @@
-"""Fork server of the shims: it has imported all their modules, and forks one shim per request.
+"""Fork server of shims: it has imported all modules and forks on request.
 
 Forking makes a shim start in milliseconds, and shims share the memory of imported modules. The fork server never reads
 a replica's spec: later shims would inherit its secrets in their memory. It exits when the control process closes the
@@ -20,7 +20,7 @@ ARG_START = 45  # index of arg_start in /proc/<pid>/stat, counted after the proc
 
 
 def serve_until_forked(folder: Path) -> Path:
-    """Serve requests for shims on standard input; return only in a forked shim, with its run folder.
+    """Serve requests on standard input; return a run folder in each forked shim.
 
     The shim has standard input, output and error connected to the requester, and no other descriptor. It is forked
     twice, so it needs no parent to reap it.
@@ -58,7 +58,7 @@ def _fork_shim(stream: int) -> bool:
 
 
 def set_process_title(shims_folder: Path, folder: Path) -> None:
-    """Show the shim's run folder in `ps`: overwrite the folder argument, which has padding behind it."""
+    """Show the run folder in `ps`: overwrite the folder argument and the padding."""
     with contextlib.suppress(OSError, ValueError):
         cmdline = Path("/proc/self/cmdline").read_bytes()
         at = cmdline.rindex(os.fsencode(shims_folder) + b"\0")

@@ -1,4 +1,4 @@
-"""The shim: a process that supervises one replica and outlives the control process.
+"""The shim: supervises one replica and outlives the control process.
 
 The fork server (`fork_server.py`) forks it. The shim reads the replica's spec, one line, from standard input, answers
 with one line on standard output (a state, or an error), and closes both.
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
 
 
 def _answer(message: dict[str, Any]) -> None:
-    """Answer the control process and close the streams to it; later answers go to /dev/null."""
+    """Answer the control process and close the streams; later answers are dropped."""
     os.write(1, wire.line(message))
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -87,7 +87,7 @@ def _report_start(supervisor: ReplicaSupervisor) -> None:
 
 
 def _bind(folder: Path) -> socket.socket:
-    """Bind by a relative name: an absolute path may exceed the length limit of socket addresses."""
+    """Bind by a relative name: the full path may be too long for an address."""
     sock = socket.socket(socket.AF_UNIX)
     os.chdir(folder)
     sock.bind(wire.SOCKET)

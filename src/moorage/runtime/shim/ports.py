@@ -29,7 +29,7 @@ _WILDCARD_BYTES = 44  # addresses, interface and cookie: zero matches any
 
 
 def bind(address: str = HOST, port: int = 0) -> socket.socket:
-    """Return a socket bound to `port`, or to any free port, which no other socket shares.
+    """Return a socket bound to `port`, or to any free port, without sharing it.
 
     SO_REUSEADDR is off during `bind`, so a used port fails. It is on afterwards: accepted connections inherit it, and
     without it a new `listen` would fail while one of them is open.
@@ -47,7 +47,7 @@ def bind(address: str = HOST, port: int = 0) -> socket.socket:
 
 
 def _bind_own(address: str, port: int) -> socket.socket:
-    """Bind a port that the same server had before; wait for its previous process to exit."""
+    """Bind a server's previous port; wait for its previous process to exit."""
     deadline = time.monotonic() + PORT_RELEASE_S
     while True:
         # Closed connections block a port for a minute unless SO_REUSEADDR is set. They belong to this server's
@@ -76,7 +76,7 @@ def _bound(address: str, port: int, *, shares: bool = False) -> socket.socket:
 
 
 def share(held: socket.socket, address: str) -> socket.socket:
-    """Return a second socket at the port of `held`, on a wider address, such as all interfaces.
+    """Return a second socket at the port of `held`, on a wider address.
 
     The kernel prefers the listener with the more specific address, so `held` keeps its own connections. `held` was
     bound without sharing, so no other program has the port.

@@ -1,4 +1,4 @@
-"""Result file of a one-off run: its exit code survives a restart of the control process."""
+"""Result file of a one-off run, which survives the control process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def took_longer(timeout_s: int) -> str:
 
 
 def write_result(path: Path, run_exit: RunExit, began_ms: int) -> None:
-    """Write the file atomically and durably. On a disk error only connected clients learn the result."""
+    """Write the file durably; on a disk error only connected clients get the result."""
     result = {"exitCode": run_exit.code, "reason": run_exit.reason, "startedMs": began_ms, "endedMs": now_ms()}
     new = path.with_name(f"{path.name}.new")
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""One run of an app: fork it into its sandbox and cgroup, serve its network, and wait for its exit."""
+"""One run of an app: fork it into its sandbox, serve its network, wait for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OUT_OF_MEMORY = "it ran out of memory ({} MB)"
 
 @dataclass(frozen=True, slots=True)
 class RunExit:
-    """Exit code of a run, in the shell's convention (128 + signal), and the reason as a sentence."""
+    """Exit code of a run (128 + signal, as in a shell), and the reason."""
 
     code: int | None
     reason: str | None  # None for a one-off run that succeeded
@@ -46,7 +46,7 @@ class SandboxDescriptors:
 
 
 class Run:
-    """Owns the processes of one run. After `start`, await `wait`: it never fails, and releases everything."""
+    """Owns the processes of one run; `wait` never fails, and releases everything."""
 
     def __init__(self, spec: ReplicaSpec, group: cgroups.Group) -> None:
         self._spec = spec
@@ -66,7 +66,7 @@ class Run:
         listener: AppListener | None,
         on_output: OutputHandler,
     ) -> None:
-        """Return when the app's program runs; raises CannotStart after killing all its processes."""
+        """Return when the program runs; raises CannotStart after killing everything."""
         failure = self._fork(context, on_output)
         try:
             self.group.attach(self.pid)
@@ -106,7 +106,7 @@ class Run:
         await asyncio.get_running_loop().sock_sendall(self._channel, b"!")
 
     async def _serve_network(self, shared: SharedResources, listener: AppListener | None) -> None:
-        """Serve the sandbox's network. A sandbox that failed reports the reason on its failure pipe."""
+        """Serve the sandbox's network, unless it failed: the failure pipe has the reason."""
         assert self._channel is not None
         await _readable(self._channel.fileno())
         message, fds, _, _ = socket.recv_fds(self._channel, 1, child.DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
@@ -138,7 +138,7 @@ class Run:
         return self.pid if child.is_init(self._spec) else next(iter(process_tree.children(self.pid)), None)
 
     async def wait(self) -> RunExit:
-        """Wait until all processes have exited and their output is read; then release everything."""
+        """Wait for all processes and their output; then release everything."""
         await _readable(self._pidfd)
         status = self._reap()
         for output in self._outputs:
@@ -160,7 +160,7 @@ class Run:
         self._channel.close()
 
     def _exit_from(self, status: int) -> RunExit:
-        """Use the app's wait status if process 1 reported it, otherwise that of process 1 itself."""
+        """Use the app's wait status as process 1 reported it, or that of process 1."""
         report = b""
         with contextlib.suppress(OSError):
             assert self._channel is not None
@@ -177,7 +177,7 @@ class Run:
 
 
 def kill_orphans() -> None:
-    """Kill the processes that an app without a sandbox left behind: as subreaper, the shim is their parent."""
+    """Kill processes left behind without a sandbox; the shim is their subreaper."""
     for _ in range(MAX_ORPHAN_SWEEPS):
         orphans = process_tree.with_descendants(process_tree.children(os.getpid()))
         files.send(orphans, signal.SIGKILL)

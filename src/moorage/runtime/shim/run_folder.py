@@ -1,4 +1,4 @@
-"""Run folder of a shim. After its removal, another shim may create a folder of the same name."""
+"""Run folder of a shim. Later, another shim may create one of the same name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RunFolder:
             return False
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file atomically; raises OSError if the folder was removed, even if the path exists again."""
+        """Write a file atomically; raises OSError if the folder was removed or replaced."""
         new = f"{name}.new"
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=self._fd)
         with os.fdopen(file, "wb") as opened:

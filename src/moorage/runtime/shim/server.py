@@ -18,7 +18,7 @@ MAX_UNREAD_BYTES = 1 << 20  # A client that does not read is disconnected beyond
 
 
 class ControlServer:
-    """Handles the requests of clients, and sends the replica's state to all of them when it changes."""
+    """Handles requests of clients, and sends them the replica's state changes."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()

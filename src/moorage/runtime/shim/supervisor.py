@@ -44,7 +44,7 @@ RESOLV_CONF = Path("/etc/resolv.conf")
 
 
 class ReplicaSupervisor:
-    """Owns the app's processes, its port and its log; calls `on_change` on every state change."""
+    """Owns the app, its port and its log; calls `on_change` on state changes."""
 
     def __init__(self, spec: ReplicaSpec, run_folder: RunFolder, on_change: Callable[[], None]) -> None:
         self.spec = spec
@@ -84,7 +84,7 @@ class ReplicaSupervisor:
         self._cpu_us = 0  # of the runs that have ended
 
     def _make_proxy(self) -> DatabaseProxy | None:
-        """Create the proxy of a public database; a server without a sandbox stays on loopback."""
+        """Create the proxy of a public database; without a sandbox there is none."""
         if not (self.spec.proxy and self._listener):
             return None
         listener = ports.share(self._listener.socket, self.spec.proxy_address)
@@ -162,7 +162,7 @@ class ReplicaSupervisor:
         return run_exit
 
     async def _restart(self, run_exit: RunExit) -> Run | None:
-        """Start the app again, with backoff, until it starts; None if a stop was requested."""
+        """Start the app with backoff until it runs; None if a stop was requested."""
         while True:
             delay = self._backoff.next()
             when = f"starting again in {delay:g} s" if delay else "starting again"
@@ -241,7 +241,7 @@ class ReplicaSupervisor:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the app's volume is read-only: it is full, or the machine's disk reserve is used up."""
+        """Whether the volume is read-only: it, or the machine's disk, is full."""
         is_full = bool(self.volume and self.volume.is_full) or bool(self.reserve and self.reserve.is_exhausted)
         return is_full and not self.spec.is_server
 
@@ -276,14 +276,14 @@ class ReplicaSupervisor:
             self._queue_timer = None
 
     def _refuse_connections(self) -> None:
-        """Refuse connections until the app listens again, also those in the listen backlog."""
+        """Refuse connections, also queued ones, until the app listens again."""
         self._cancel_queue_timer()
         if self._socket and self._listener and self._listener.is_open and not self.is_listening:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def stop(self, grace_s: float) -> None:
-        """Terminate the app, and kill it after `grace_s`. Safe to repeat; the shortest grace applies."""
+        """Terminate the app; kill it after the shortest `grace_s` of all calls."""
         if not self._stopping.is_set():
             self._stopping.set()
             # The app holds the last descriptor of the listening socket from now on: closing it closes the port.
@@ -317,7 +317,7 @@ class ReplicaSupervisor:
             run.group.limit(memory_mb=self.spec.memory_mb, pids=self.spec.pids, weight=self._weight, cpu=cpu)
 
     def state(self) -> ReplicaState:
-        """Return the current state without blocking: the disk figure is from the last check."""
+        """Return the current state; the disk figure is from the last check."""
         return ReplicaState(
             key=self.spec.key,
             pid=os.getpid(),
@@ -336,7 +336,7 @@ class ReplicaSupervisor:
         )
 
     def _connections(self) -> int:
-        """Count the connections to the app; a connection through the proxy has two sockets at the port."""
+        """Count connections to the app; through the proxy each has two sockets."""
         if not self.port:
             return 0
         sockets = ports.count(self.port, ports.ESTABLISHED)

@@ -1,4 +1,4 @@
-"""Polling of a running app's resources, for limits that the kernel does not enforce."""
+"""Polling of an app's resources, for limits that the kernel does not enforce."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ResourceWatch:
 
     @property
     def _polls_for_listener(self) -> bool:
-        """Whether only polling shows that the app listens: in a sandbox its `listen` call is intercepted."""
+        """Whether only polling shows that the app listens: without a sandbox."""
         supervisor = self._supervisor
         return not (supervisor.spec.is_boxed or supervisor.spec.is_once or supervisor.is_listening)
 
@@ -113,7 +113,7 @@ class ResourceWatch:
             self._restart_read_only(run, reason)
 
     def _restart_read_only(self, run: Run, reason: str) -> None:
-        """Stop an app that has files open for writing; the supervisor restarts it with a read-only volume.
+        """Stop an app with files open for writing; it restarts with a read-only volume.
 
         The exit frees deleted files that were still open; if that is enough, the volume becomes writable again.
         """

@@ -1,4 +1,4 @@
-"""Access to the cgroup file system: the cgroups of this process, and reading and writing control files.
+"""Access to the cgroup file system.
 
 Paths are strings, and no file stays open: there may be a thousand function sandboxes and more, and these calls are part
 of the latency of a request.
@@ -36,7 +36,7 @@ class Hierarchy:
 
 
 def hierarchies(mountinfo: str, own: str) -> list[Hierarchy]:
-    """Parse /proc/self/mountinfo and /proc/self/cgroup into the hierarchies of this process."""
+    """Parse mountinfo and cgroup of /proc/self into this process's hierarchies."""
     paths = {names: path for _, names, path in (line.split(":", 2) for line in own.splitlines())}
     trees = []
     for line in mountinfo.splitlines():
@@ -80,7 +80,7 @@ def parent_of_platform(folder: str) -> str:
 
 
 def leave_platform() -> None:
-    """Leave the platform's v1 cgroup, which a process inherits from its parent process.
+    """Leave the platform's v1 cgroup, which is inherited from the parent process.
 
     In cgroup v2 the parent cgroup cannot contain processes.
     """
@@ -123,12 +123,12 @@ def numbers(path: str) -> dict[str, int]:
 
 
 def processes(folder: str) -> list[int]:
-    """Return the PIDs of a cgroup, none if it does not exist; PID 0, of an invisible namespace, is left out."""
+    """Return the PIDs of a cgroup; processes of invisible namespaces (0) are left out."""
     return [pid for pid in map(int, words(f"{folder}/cgroup.procs")) if pid]
 
 
 def can_write(path: str, *values: str) -> bool:
-    """Write values and return whether it worked: file modes do not show all reasons for a refusal."""
+    """Write values; return whether it worked, which file modes do not show."""
     try:
         for value in values:
             write(path, value)
@@ -149,7 +149,7 @@ def make(folders: Sequence[str]) -> None:
 
 
 def remove(folders: Sequence[str]) -> None:
-    """Remove cgroups, waiting up to half a second for processes that exit. Safe to repeat."""
+    """Remove cgroups; wait up to 0.5 s for exiting processes. Safe to repeat."""
     remaining = [folder for folder in folders if not _is_removed(folder)]
     pauses = _pauses()
     while remaining:
@@ -159,7 +159,7 @@ def remove(folders: Sequence[str]) -> None:
 
 
 def quota_us(cpu: float) -> int:
-    """Return the CPU quota per period for a number of cores; the kernel's minimum is 1 ms."""
+    """Return the CPU quota per period for a number of cores, at least 1 ms."""
     return max(round(cpu * PERIOD_US), 1000)
 
 
@@ -169,7 +169,7 @@ def kernel() -> tuple[int, ...]:
 
 
 def kill(folder: str, freezer: str | None = None) -> None:
-    """Send SIGKILL to the processes of a cgroup until it is empty, thawing it so that frozen ones can exit.
+    """Kill the processes of a cgroup until it is empty; thaw it so that they can exit.
 
     On a very busy machine, some processes may still be exiting when this returns.
     """
@@ -206,7 +206,7 @@ def find_named(mounts: Sequence[str], prefix: str) -> list[str]:
 
 
 def sweep(mounts: Sequence[str], token: str, live: set[str]) -> int:
-    """Kill and remove the cgroups of earlier processes with this token; return their number.
+    """Kill and remove cgroups of earlier processes with this token; return the number.
 
     The platform's own cgroup is never killed: other platform processes may outlive this one.
     """
@@ -229,7 +229,7 @@ def sweep(mounts: Sequence[str], token: str, live: set[str]) -> int:
 
 
 class TrialProcess:
-    """An idle child process, to test which controllers of a cgroup work. Removes its cgroups at the end."""
+    """An idle child process for testing controllers. Removes its cgroups at the end."""
 
     def __init__(self, token: str) -> None:
         self.name = f"{prefix_of(token)}trial-{os.getpid()}"
@@ -254,7 +254,7 @@ class TrialProcess:
         remove(self._folders)
 
     def enter(self, base: str) -> str | None:
-        """Create a cgroup under `base` and move the process into it; return its folder, None on failure."""
+        """Move the process into a new cgroup under `base`; return it, None on failure."""
         folder = f"{base}/{self.name}"
         try:
             os.mkdir(folder, 0o755)

@@ -18,22 +18,22 @@ __all__ = ["Cgroups", "Group", "NoCgroups", "V1Cgroups", "V2Cgroups", "find", "l
 
 
 class Group(Protocol):
-    """The processes of one workload. Setting a limit that the machine does not support has no effect."""
+    """The processes of one workload. Unsupported limits have no effect."""
 
     def limit(self, *, memory_mb: int, pids: int, weight: int, cpu: float | None = None) -> None:
-        """Set the limits; a weight of 100 is normal, `cpu` is a number of cores, None for all.
+        """Set the limits: weight (100 is normal), and `cpu` in cores, None for all.
 
         Safe to repeat: unchanged values are not written.
         """
 
     def attach(self, pid: int) -> None:
-        """Move a process with all its threads into the group. Raises ProcessLookupError if it has ended.
+        """Move a process with its threads; raises ProcessLookupError if it has ended.
 
         The first move after an idle phase waits for an RCU grace period, about 10 ms.
         """
 
     def freeze(self) -> None:
-        """Suspend all processes; some may run a moment longer. Frozen processes can be killed."""
+        """Suspend all processes, which may run a moment longer and can be killed."""
 
     def thaw(self) -> None: ...
 
@@ -58,7 +58,7 @@ class Group(Protocol):
         """
 
     def remove(self) -> None:
-        """Remove the group, waiting up to half a second for processes that exit. Safe to repeat.
+        """Remove the group; wait up to 0.5 s for exiting processes. Safe to repeat.
 
         Raises OSError (EBUSY) if a process remains: try again later.
         """
@@ -80,10 +80,10 @@ class Cgroups(Protocol):
         """Give these platform processes ten times the normal weight. Safe to repeat."""
 
     def sweep(self) -> int:
-        """Kill and remove the groups of earlier processes with this token; return their number."""
+        """Kill and remove groups of earlier processes with this token; return the number."""
 
     def close(self) -> None:
-        """Move the platform's processes back to their original cgroup, and remove the platform's."""
+        """Move the platform's processes back, and remove its cgroup."""
 
 
 def find(token: str) -> Cgroups:

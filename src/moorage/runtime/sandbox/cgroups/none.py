@@ -1,4 +1,4 @@
-"""Groups on a machine without cgroups: lists of processes, controlled by signals and scheduling policies.
+"""Groups without cgroups: lists of processes, signals and scheduling policies.
 
 They limit neither memory nor the number of processes: only resource limits per process (rlimits) apply, and the
 supervisor of a workload polls `memory_bytes`.
@@ -105,7 +105,7 @@ _idle: list[bool] = []
 
 
 def can_leave_idle() -> bool:
-    """Whether this user may leave the SCHED_IDLE policy again: unprivileged users usually may not."""
+    """Whether this user may leave SCHED_IDLE; unprivileged users usually may not."""
     if not _idle:
         trial = threading.Thread(target=lambda: _idle.append(_goes_idle_and_back()))
         trial.start()
@@ -114,7 +114,7 @@ def can_leave_idle() -> bool:
 
 
 def _goes_idle_and_back() -> bool:
-    """Test on the current thread, which has to end afterwards, because it may stay idle."""
+    """Test on the current thread, which must end afterwards: it may stay idle."""
     own = [threading.get_native_id()]
     try:
         for policy in (os.SCHED_IDLE, os.SCHED_OTHER):

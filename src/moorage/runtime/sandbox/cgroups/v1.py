@@ -1,4 +1,4 @@
-"""Cgroup v1: one hierarchy per controller, so a group has a folder in several hierarchies.
+"""Cgroup v1: a group has a folder in the hierarchy of each controller.
 
 Most machines with v1 also mount v2 without controllers. v2 is better at freezing, killing and CPU accounting (frozen
 processes can be killed, and a whole cgroup at once), so a group has a folder there too.
@@ -34,7 +34,7 @@ TRIALS = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Parent folders of groups by controller, and features of the kernel; "unified" is v2."""
+    """Parent folders of groups by controller ("unified" is v2), and kernel features."""
 
     bases: Mapping[str, str]
     has_idle: bool

@@ -22,7 +22,7 @@ MAX_MOVES = 5  # A process forked while its cgroup is emptied stays there, so mo
 
 
 class Unified:
-    """Operations of every v2 cgroup, with or without controllers: freeze, kill, CPU time."""
+    """Operations of every v2 cgroup, even without controllers."""
 
     __slots__ = ("can_kill", "folder")
 
@@ -166,7 +166,7 @@ class V2Cgroups:
         return files.sweep([self._mount], self._token, self.live)
 
     def close(self) -> None:
-        """Restore the base cgroup, unless workloads or another platform still have cgroups in it."""
+        """Restore the base cgroup, unless it still contains other moorage cgroups."""
         is_root = self.base == self._mount
         others = {name for name in os.listdir(self.base) if name.startswith("moorage-")}
         if others - {os.path.basename(self._platform)} and not is_root:
@@ -203,7 +203,7 @@ TRIALS = {
 
 
 def open_v2(token: str, tree: files.Hierarchy) -> V2Cgroups | None:
-    """Prepare the base cgroup for children with limits; None, with nothing changed, if that is impossible."""
+    """Prepare the base cgroup; None, with nothing changed, if no limit works."""
     origin = files.parent_of_platform(tree.folder)
     base = origin
     if belongs_to_systemd(origin):
@@ -236,7 +236,7 @@ def could_open_v2(tree: files.Hierarchy) -> frozenset[str]:
 
 
 def belongs_to_systemd(folder: str) -> bool:
-    """Whether systemd manages this cgroup itself; it marks delegated ones (Delegate=yes).
+    """Whether systemd manages this cgroup and has not delegated it (Delegate=yes).
 
     An unprivileged user can use no other cgroup than its own, which may be delegated without the mark.
     """
@@ -264,7 +264,7 @@ def _make_base(mount: str, base: str) -> bool:
 
 
 def _delegate(base: str, platform: str) -> bool:
-    """Delegate controllers to the children of `base`; its processes move to the platform's cgroup if necessary.
+    """Delegate controllers to children of `base`, moving its processes if necessary.
 
     Memory comes first, and requires that the cgroup is empty: with processes in it, the kernel would delegate the other
     controllers, but then its children could only be threaded cgroups.

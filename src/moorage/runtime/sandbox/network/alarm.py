@@ -1,4 +1,4 @@
-"""Time limit for a sandbox's call in the supervisor, whose event loop all sandboxes share.
+"""Time limit for a sandbox's call in the supervisor, which all sandboxes share.
 
 Some system calls of the supervisor block on a sandbox, or a sandbox can make them block: installing a descriptor needs
 the caller to run, and it may get no CPU; another thread may clear the O_NONBLOCK flag of a connecting socket; the last
@@ -16,7 +16,7 @@ CALL_TIME_LIMIT_S = 0.005
 
 
 class Alarm:
-    """Interrupts the main thread with SIGALRM, repeatedly, while a watched block takes too long."""
+    """Sends SIGALRM repeatedly while a watched block takes too long."""
 
     def __init__(self) -> None:
         self.rang = False

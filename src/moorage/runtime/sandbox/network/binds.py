@@ -23,7 +23,7 @@ _NO_NAMES = (b"", b".", b"..")
 
 
 def bind(listener: SeccompListener, call: Notification, own: socket.socket, address: Address) -> int:
-    """Bind a sandbox's own socket and return the errno; the errno of an OSError is an answer too."""
+    """Bind a sandbox's own socket; return the errno or raise OSError."""
     path = address.data[2:].partition(b"\0")[0] if address.family == socket.AF_UNIX else b""
     if own.family != socket.AF_UNIX or not path:
         syscalls.bind(own.fileno(), address.data)

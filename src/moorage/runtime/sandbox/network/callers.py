@@ -1,4 +1,4 @@
-"""Access to the process whose call the supervisor handles: its address argument and its socket.
+"""Access to memory and sockets of a process that waits for the supervisor.
 
 The caller's other threads may change memory and descriptors at any time. So the supervisor reads nothing twice: it
 copies an address once, and keeps a duplicate of the socket's descriptor.
@@ -39,7 +39,7 @@ class Address:
     port: int = 0
 
     def for_socket(self, family: int) -> tuple[str, int] | tuple[str, int, int, int]:
-        """Return the address for Python's `connect`, without the caller's flow label and zone."""
+        """Return the address for `socket.connect`, without flow label and zone."""
         if family == socket.AF_INET6:
             text = f"::ffff:{self.ip}" if isinstance(self.ip, IPv4Address) else str(self.ip)
             return (text, self.port, 0, 0)
@@ -68,7 +68,7 @@ def parse_address(data: bytes) -> Address:
 
 
 def borrow_socket(notification: Notification, fd: int) -> socket.socket:
-    """Duplicate the caller's socket: options and state stay shared with the caller, the descriptor is new."""
+    """Duplicate the caller's socket, which shares options and state with it."""
     pidfd = _open_process(notification.thread_id)
     try:
         duplicate = syscalls.pidfd_getfd(pidfd, fd)
@@ -100,7 +100,7 @@ def _status(thread_id: int, name: str) -> list[str]:
 
 
 def open_path(notification: Notification, path: bytes, *, is_absolute: bool, flags: int = 0) -> int:
-    """Open a path (O_PATH) in the caller's root or working directory, without leaving it by links."""
+    """Open a path (O_PATH) below the caller's root or working directory."""
     link, resolve = ("root", syscalls.RESOLVE_IN_ROOT) if is_absolute else ("cwd", syscalls.RESOLVE_BENEATH)
     start = os.open(f"/proc/{notification.thread_id}/{link}", os.O_PATH | os.O_DIRECTORY)
     flags |= os.O_PATH | os.O_CLOEXEC
@@ -132,7 +132,7 @@ def closes_on_exec(notification: Notification, fd: int) -> bool:
 
 
 def namespace_of(sock: socket.socket) -> bytes:
-    """Return the cookie of a socket's network namespace, a number that the kernel never reuses."""
+    """Return the cookie of a socket's network namespace, which is never reused."""
     return sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
 
 

@@ -1,4 +1,4 @@
-"""Host sockets that replace a sandbox's own for outgoing connections, restricted to that connection.
+"""Host sockets for outgoing connections of sandboxes.
 
 Each is bound to a port by number. The kernel keeps such a port with its socket after the connection has ended, so the
 sandbox cannot bind the socket again and block a port that a service of the host needs.
@@ -34,15 +34,15 @@ _COPIED_OPTIONS = (
 
 
 class HostPorts:
-    """Client ports for sandboxes: the upper half of the ephemeral range. The lower half is left to the host."""
+    """Client ports for sandboxes: the upper half of the ephemeral range."""
 
     def __init__(self) -> None:
         low, high = _client_range()
-        self._ports = range((low + high) // 2, high + 1)
+        self._ports = range((low + high) // 2, high + 1)  # The lower half is left to the host.
         self._reserved = _reserved_ports()
 
     def start_connecting(self, like: socket.socket, address: Address) -> tuple[socket.socket, int]:
-        """Start connecting a new socket with the options of `like`; return it and the errno.
+        """Start connecting a new socket with the options of `like`; return its errno too.
 
         Connections to different targets share a port. If a port is in use for this target, the next one is tried.
         """
@@ -100,7 +100,7 @@ def _client_range() -> tuple[int, int]:
 
 
 def _reserved_ports() -> set[int]:
-    """Read the ports that the operator reserves for services: numbers and ranges such as `8080,9148-9150`."""
+    """Read the ports that the operator reserves, such as `8080,9148-9150`."""
     try:
         text = (_SYSCTL / "ip_local_reserved_ports").read_text().strip()
     except OSError:

@@ -1,6 +1,6 @@
-"""Host socket that replaces the listening socket of a sandboxed app: the only way into a sandbox.
+"""Host socket that replaces the listening socket of a sandboxed app.
 
-The shim owns the socket and keeps it when the app exits, so connections wait in its backlog until the next run listens.
+It is the only way into a sandbox. The shim keeps it when the app exits: connections wait until the next run listens.
 All listening processes share one open file description, also its O_NONBLOCK flag: the last one to listen sets it.
 """
 
@@ -22,7 +22,7 @@ _INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
 class AppListener:
-    """A bound host socket, and its port, which is the app's port. Calls `on_listen` at each `listen`."""
+    """A host socket bound to the app's port. Calls `on_listen` at each `listen`."""
 
     def __init__(self, host: socket.socket, on_listen: Callable[[], None]) -> None:
         self.port: Final[int] = host.getsockname()[1]
@@ -31,7 +31,7 @@ class AppListener:
         self._on_listen = on_listen
 
     def replaces(self, own: socket.socket) -> bool:
-        """Whether a sandbox's own socket is bound to the app's port, so that this one replaces it."""
+        """Whether this listener replaces a socket: a TCP socket at the app's port."""
         is_tcp = own.family in _INTERNET and own.type == socket.SOCK_STREAM
         return is_tcp and self.is_open and own.getsockname()[1] == self.port
 
@@ -41,7 +41,7 @@ class AppListener:
 
     @property
     def is_open(self) -> bool:
-        """False after the shim closed it: a program that listens then keeps its own socket."""
+        """False after the shim closed it: programs then listen on their own socket."""
         return self.socket.fileno() >= 0
 
     def copy_options_from(self, own: socket.socket) -> None:

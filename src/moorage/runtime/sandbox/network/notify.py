@@ -1,4 +1,4 @@
-"""Seccomp user notification: receive a system call, replace a descriptor of its caller, answer it."""
+"""Seccomp user notification: receive calls, replace descriptors, answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Notification:
 
 
 class SeccompListener:
-    """Owns the notify descriptor of a filter. After `close`, a late answer fails and reaches no other sandbox."""
+    """Owns a filter's notify descriptor. After `close`, late answers have no effect."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -45,7 +45,7 @@ class SeccompListener:
             self.fd = -1
 
     def events(self) -> int:
-        """Return the poll events. Without a pending call, `receive` would block on kernels before 6.11."""
+        """Return the poll events; before Linux 6.11, `receive` blocks without POLLIN."""
         ready = self._poll.poll(0) if self.fd >= 0 else []
         return ready[0][1] if ready else 0
 
@@ -62,7 +62,7 @@ class SeccompListener:
         return Notification(id_, thread_id, number, tuple(arguments))
 
     def require_waiting(self, notification: Notification) -> None:
-        """Raise OSError unless the caller still waits: data read by its thread ID was not another process's."""
+        """Raise OSError unless the caller still waits, so its thread ID was not reused."""
         self._ioctl(_ID_VALID, struct.pack("=Q", notification.id))
 
     def replace_descriptor(self, notification: Notification, fd: int, target_fd: int, *, cloexec: bool) -> None:

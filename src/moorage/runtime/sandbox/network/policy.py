@@ -1,4 +1,4 @@
-"""Egress policy of sandboxes: general rule, addresses of this host, lists of the operator, egress rules."""
+"""Egress policy of sandboxes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GENERAL_RULE = TargetPolicy()
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """Addresses that sandboxed code may connect to. Public addresses other than this host's are allowed."""
+    """Allowed addresses. Public addresses other than this host's are allowed."""
 
     allow: tuple[str, ...] = ()  # CIDR networks that are allowed although the general rule refuses them
     block: tuple[str, ...] = ()  # CIDR networks that are always refused, except for egress rules
@@ -26,11 +26,11 @@ class NetworkPolicy:
         _networks(self.block)
 
     def has_egress_rule(self, ip: IPv4Address | IPv6Address | None, port: int) -> bool:
-        """Whether an egress rule allows this endpoint of the host, even if it is a loopback address."""
+        """Whether an egress rule allows this endpoint of the host, also on loopback."""
         return bool(self.egress) and (ip, port) in _endpoints(self.egress)
 
     def refusal(self, address: str, own: tuple[str, ...]) -> str | None:
-        """Return the reason to refuse an address, or None; `own` are the networks of this host."""
+        """Return the reason to refuse an address, or None; `own` are this host's networks."""
         if not self.outside:
             return "it has no network"
         if blocked := block_refusal(address, self.block):

@@ -1,4 +1,4 @@
-"""DNS forwarder of a sandbox: forwards queries from its loopback to the host's resolvers."""
+"""DNS forwarder from a sandbox's loopback to the host's resolvers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def failure(query: bytes, code: int) -> bytes:
 
 
 def question_end(message: bytes) -> int | None:
-    """Return the offset behind a message's question; None unless the message has exactly one question."""
+    """Return the end of a message's question; None unless it has exactly one."""
     if len(message) < _HEADER or message[4:6] != b"\0\1":
         return None
     at = _HEADER
@@ -89,7 +89,7 @@ def _is_answer(answer: bytes, query: bytes) -> bool:
 
 
 async def _query_udp(server: str, query: bytes) -> bytes:
-    """Use a new port for each query: a forged answer has to guess the port as well as the query ID."""
+    """Query from a new port, which a forged answer has to guess besides the ID."""
     loop = asyncio.get_running_loop()
     family = socket.AF_INET6 if ":" in server else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
@@ -114,7 +114,7 @@ async def _query_tcp(server: str, query: bytes) -> bytes:
 
 
 class Resolver:
-    """Serves one sandbox on the sockets that its process created. Closing it cancels pending queries."""
+    """Serves one sandbox. Closing it cancels pending queries."""
 
     def __init__(self, upstream: Upstream, udp: socket.socket, tcp: socket.socket, *, outside: bool) -> None:
         self._upstream = upstream

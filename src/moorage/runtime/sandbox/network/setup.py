@@ -1,4 +1,4 @@
-"""Network setup of a sandbox: the namespace, and sending its descriptors to the network supervisor.
+"""Network setup of a sandbox: its namespace and its descriptors.
 
 A sandbox has a network namespace with a loopback interface only. The seccomp filter sends each `connect` to the
 supervisor (`supervisor.py`), which also serves DNS on 127.0.0.1. The child creates the DNS sockets before it drops its
@@ -36,7 +36,7 @@ _MAX_DESCRIPTORS = 64
 
 
 def environment() -> dict[str, str]:
-    """Return a minimal environment for helper processes: only variables that find the platform's modules."""
+    """Return the environment of helper processes: only what finds their modules."""
     env = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"}
     return env | {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 
@@ -57,7 +57,7 @@ def start_supervisor(*, is_quiet: bool = False) -> tuple[subprocess.Popen[bytes]
 
 
 def prepare_namespace() -> None:
-    """Bring up loopback in a new network namespace, in which the caller still has its capabilities."""
+    """Bring up loopback in a new network namespace; needs its capabilities."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         flags = struct.pack("16sH14x", b"lo", _IFF_UP_AND_RUNNING)
         fcntl.ioctl(control, _SIOCSIFFLAGS, flags)
@@ -70,7 +70,7 @@ def _interface_request(address: str) -> bytes:
 
 
 def make_resolver_sockets() -> tuple[socket.socket, socket.socket]:
-    """Create the DNS sockets in this namespace: a UDP socket and a listening TCP socket."""
+    """Create a UDP and a listening TCP socket for DNS in this namespace."""
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     for sock in (udp, tcp):
@@ -87,7 +87,7 @@ def hand_over(
     tcp: socket.socket | int,
     policy: NetworkPolicy | None = None,
 ) -> None:
-    """Send a sandbox's descriptors over a unix stream socket; the caller closes its own copies.
+    """Send copies of a sandbox's descriptors over a unix stream socket.
 
     A message is `u32 length, u8 number of descriptors`, then the JSON text of that length.
     """
@@ -100,7 +100,7 @@ def hand_over(
 
 @dataclass(frozen=True, slots=True)
 class SandboxSockets:
-    """Descriptors and policy of a sandbox, as received by the supervisor, which owns the descriptors."""
+    """Descriptors and policy of a sandbox; the receiver owns the descriptors."""
 
     sandbox_id: int
     policy: NetworkPolicy
@@ -118,7 +118,7 @@ class SandboxReceiver:
         self._fds: deque[int] = deque()
 
     def read(self) -> list[SandboxSockets] | None:
-        """Read the complete messages; None at end of file. Raises ValueError for an invalid message."""
+        """Read complete messages, None at end of file; raises ValueError if invalid."""
         data, fds, _, _ = socket.recv_fds(self._channel, _READ_BYTES, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         self._fds.extend(fds)
         self._bytes += data

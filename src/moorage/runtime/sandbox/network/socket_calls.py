@@ -50,7 +50,7 @@ PendingCall = Coroutine[Any, Any, int]
 
 @dataclass(frozen=True, slots=True)
 class SocketCalls:
-    """Handles the calls of one sandbox. A result is the errno to answer, or a coroutine that returns it."""
+    """Handles the calls of one sandbox; returns an errno, or a coroutine for it."""
 
     listener: SeccompListener
     namespace: bytes
@@ -62,7 +62,7 @@ class SocketCalls:
     replacing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def handle(self, call: Notification) -> int | PendingCall:
-        """Perform a call as far as possible without waiting. The errno of an OSError is a result too."""
+        """Perform a call as far as possible without waiting; may raise OSError."""
         if call.thread_id == 0:
             return errno.EPERM
         fd = _signed(call.arguments[0])
@@ -78,7 +78,7 @@ class SocketCalls:
             return binds.bind(self.listener, call, sock, address) if self._is_own(sock) else errno.EINVAL
 
     def _listen(self, call: Notification, sock: socket.socket, backlog: int) -> int | PendingCall:
-        """Allow `listen` inside the sandbox's namespace, and on the host only on the app listener."""
+        """Allow `listen` in the sandbox's namespace, and on the app listener."""
         if not self._is_own(sock):
             is_app_listener = self.app_listener is not None and self.app_listener.is_same(sock)
             return self.app_listener.listen(backlog) if self.app_listener and is_app_listener else errno.EACCES
@@ -129,7 +129,7 @@ class SocketCalls:
         return self._connect_outside(call, sock, host_address or address)
 
     def _find_host_address(self, address: Address) -> Address | None:
-        """Return the host address of an egress rule, or of the app listener if a sandbox connects to its own app."""
+        """Return the host address for an egress rule or for the sandbox's own app."""
         if address.ip is None:
             return None
         if self.policy.has_egress_rule(address.ip, address.port):
@@ -185,7 +185,7 @@ class SocketCalls:
             return code
 
     async def _replace_when_running(self, call: Notification, host: socket.socket, *, blocking: bool) -> None:
-        """Replace the caller's descriptor as soon as the caller runs: retry with backoff, one call at a time."""
+        """Replace the caller's descriptor when the caller runs: retry, one at a time."""
         pause = _REPLACE_RETRY_S
         async with self.replacing:
             while True:
@@ -203,7 +203,7 @@ class SocketCalls:
         self.listener.replace_descriptor(call, host.fileno(), fd, cloexec=callers.closes_on_exec(call, fd))
 
     def _connect_unix(self, call: Notification, sock: socket.socket, address: Address) -> int | PendingCall:
-        """Connect to a unix socket of the sandbox: an abstract name in its namespace, or a path in its root."""
+        """Connect to an abstract name or a path of the sandbox itself."""
         path = address.data[2:].partition(b"\0")[0]
         if address.family != socket.AF_UNIX or not path:
             return self._try_unix(sock, address.data, None)
@@ -234,7 +234,7 @@ class SocketCalls:
             return code
 
     def _open_unix_socket(self, call: Notification, path: bytes) -> int:
-        """Open a path as the caller resolves it; it must be a socket of the caller's own user."""
+        """Open a unix socket by path; it must belong to the caller's own user."""
         target = callers.open_path(call, path, is_absolute=path.startswith(b"/"))
         info = os.fstat(target)
         try:
@@ -276,7 +276,7 @@ def _is_inside(ip: IPv4Address | IPv6Address) -> bool:
 
 
 def _repeated_connect_code(host: socket.socket, state: int) -> int:
-    """Return the kernel's errno for a repeated `connect` on a host socket; 0 if it may connect again."""
+    """Return the errno of a repeated `connect`; 0 if the socket may connect again."""
     if state == _TCP_CLOSE:
         return host.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     return errno.EALREADY if state == _TCP_SYN_SENT else errno.EISCONN

@@ -1,8 +1,9 @@
-"""Network supervisor of sandboxes: `python -m moorage.runtime.sandbox.network.supervisor FD [RESOLV_CONF]`.
+"""Network supervisor of sandboxes.
 
-FD is one end of a unix stream socket, over which it receives the descriptors of sandboxes; the supervisor exits when
-the other end is closed. It serves a sandbox until its last process has exited. Each turn of the event loop handles at
-most one call per sandbox, so a flood of one does not delay others; a sandbox whose calls block the loop is paused.
+`python -m moorage.runtime.sandbox.network.supervisor FD [RESOLV_CONF]`: FD is one end of a unix stream socket, over
+which it receives the descriptors of sandboxes; the supervisor exits when the other end is closed. It serves a sandbox
+until its last process has exited. Each turn of the event loop handles at most one call per sandbox, so a flood of one
+does not delay others; a sandbox whose calls block the loop is paused.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _log = logging.getLogger("moorage.runtime.sandbox.network.supervisor")
 
 
 class PendingCalls:
-    """Count of the pending calls of all sandboxes; each uses a descriptor of this process."""
+    """Number of pending calls of all sandboxes; each uses a descriptor."""
 
     def __init__(self) -> None:
         self._crowded_at = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
@@ -121,7 +122,7 @@ class SandboxNetwork:
             task.add_done_callback(self._on_finished)
 
     def _begin(self, call: Notification) -> PendingCall | None:
-        """Handle a call and answer it, unless the answer has to wait. Every failure is answered too."""
+        """Handle a call and answer it, also on failure, unless it has to wait."""
         outcome: int | PendingCall = errno.EIO
         try:
             has_room = len(self._pending) < self._all_pending.max_per_sandbox
@@ -150,7 +151,7 @@ class SandboxNetwork:
 
 
 def _code(error: OSError) -> int:
-    """Return the errno to answer: never EINTR, after which a caller would wait for a connection."""
+    """Return the errno to answer; after EINTR a caller would wait forever."""
     return error.errno if error.errno and error.errno != errno.EINTR else errno.EIO
 
 

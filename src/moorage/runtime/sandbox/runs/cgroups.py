@@ -1,4 +1,4 @@
-"""Cgroups of runs, created beside the platform's without moving any of its processes.
+"""Cgroups of runs, created without moving processes of the platform.
 
 In cgroup v2, a cgroup can have child cgroups with controllers only if it contains no process. The invoker of functions
 prepares this for the whole platform at its start. A run uses the cgroup as it is, and falls back to resource limits per
@@ -28,7 +28,7 @@ _LEFTOVER = re.compile(r"moorage-run-(?:run-|trial-)?(\d+)(?:-\w+)?")
 
 
 def find() -> cgroups.Cgroups:
-    """Return the best cgroups that a run can have here, without moving other processes."""
+    """Return the best cgroups for runs, without moving other processes."""
     trees = files.own_hierarchies()
     for tree in trees:
         if tree.is_v2 and (v2 := open_v2(tree)):
@@ -47,7 +47,7 @@ def give_disk_weight(group: cgroups.Group, weight: int) -> None:
 
 
 def sweep() -> None:
-    """Remove the empty cgroups and folders of runs that were killed; those of running ones stay."""
+    """Remove empty cgroups and folders of killed runs."""
     for tree in files.own_hierarchies():
         for folder in (files.parent_of_platform(tree.folder), f"{tree.mount}/moorage-{OWNER}"):
             _remove_leftovers(folder, older_than_s=0)
@@ -55,7 +55,7 @@ def sweep() -> None:
 
 
 def open_v2(tree: files.Hierarchy) -> V2Cgroups | None:
-    """Return the v2 cgroups of runs; None if a process would have to be moved for them."""
+    """Return v2 cgroups for runs; None if they require moving a process."""
     base = files.parent_of_platform(tree.folder)
     if cgroups_v2.belongs_to_systemd(base):
         # This creates a cgroup beside systemd's slices, which contains no process.

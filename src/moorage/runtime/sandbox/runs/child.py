@@ -1,4 +1,4 @@
-"""Child side of a run: all code between the runner's `fork` and the program's `execve`."""
+"""Child side of a run, between the runner's `fork` and `execve`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def become(
 def _enter_sandbox(
     job: Job, tree: Path, pipes: ChildPipes, bounds: dict[int, int], *, is_root: bool, is_counted: bool
 ) -> None:
-    """Continue as process 1 of new namespaces; its parent waits for it and exits with its code."""
+    """Continue as process 1 of new namespaces; the parent exits with its code."""
     clones = {path: inside.clone_mount(folder) for path, folder in job.open_folders().items()}
     kinds = sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC | sys_.CLONE_NEWUTS | sys_.CLONE_NEWNET
     sys_.unshare(kinds)

@@ -53,7 +53,7 @@ class Job:
         return {**({WORK: self.work} if self.work else {}), **self.writable}
 
     def reason(self, code: int) -> str | None:
-        """Return the reason for which the runner ended the program with this code, or None."""
+        """Return the reason for which the runner uses this code, or None."""
         limits = {OUT_OF_MEMORY: self.memory_mb, TOO_MUCH_DISK: self.disk_mb}
         text = REASONS.get(code)
         return f"{text} ({limits[code]} MB)" if code in limits else text
@@ -61,14 +61,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Finished:
-    """Result of a run. Without `is_reported`, a code in REASONS may also be the program's own exit code."""
+    """Result of a run."""
 
     code: int
     output: str
     reason: str | None = None
-    is_reported: bool = False  # `reason` is from the runner, also if it is None
+    is_reported: bool = (
+        False  # The runner sent `reason`, or None. Otherwise a code in REASONS may be the program's own.
+    )
 
     @property
     def why(self) -> str | None:
-        """The reason for which the runner ended the program, or None if it ended by itself."""
+        """The reason for which the runner ended the program, or None."""
         return self.reason if self.is_reported else REASONS.get(self.code)

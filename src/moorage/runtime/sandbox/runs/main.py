@@ -80,9 +80,10 @@ FRAMED = "--frames"
 
 
 async def run(job: Job, on_output: OnOutput | None = None) -> Finished:
-    """Run a job in a runner process and return its result. Cancelling, or the caller's death, kills the program.
+    """Run a job in a runner process and return its result.
 
-    With `on_output`, output is passed on piece by piece with its stream, and `output` of the result stays empty.
+    The program is killed if this is cancelled or the calling process exits. With `on_output`, output is passed on piece
+    by piece with its stream, and `output` of the result stays empty.
     """
     from moorage.core.kit import children  # Imported here: the runner process starts faster without asyncio.
 
@@ -307,7 +308,7 @@ def _forward_descriptors(child_socket: socket.socket, channel: socket.socket, jo
 def _wait(
     job: Job, program: Program, group: cgroups.Group, out: OutputWriter, lifeline: int | None, *, polls_memory: bool
 ) -> ProgramExit:
-    """Wait for the program; return its exit code, or the code of the limit for which it was killed."""
+    """Wait for the program; return its exit code, or that of an exceeded limit."""
     watch = LimitWatch(job, program.child, group, polls_memory=polls_memory)
     watch.start()
     relay = OutputRelay(job, watch, program.pipes, out)

@@ -1,4 +1,4 @@
-"""Output and limits of a run: relays the program's output, and kills the program when it exceeds a limit.
+"""Output and limits of a run.
 
 A thread checks several times a second the limits that the kernel does not enforce: time, disk, and memory without
 cgroups.
@@ -66,7 +66,7 @@ def write_all(data: bytes) -> None:
 
 
 class DiskUsage:
-    """Disk usage of a run. Walking folders is slow, so it does so only after the disk's free space has shrunk."""
+    """Disk usage of a run. Walking is slow, so only after the free space has shrunk."""
 
     def __init__(self, job: Job, group: cgroups.Group) -> None:
         self._folders = list(job.open_folders().values())
@@ -108,7 +108,7 @@ def _free(folder: str) -> int:
 
 
 class LimitWatch:
-    """Kills the program when it exceeds a limit; `verdict` is the code of the first such limit."""
+    """Kills the program at the first exceeded limit, whose code is `verdict`."""
 
     def __init__(self, job: Job, child: int, group: cgroups.Group, *, polls_memory: bool) -> None:
         self.verdict: int | None = None
@@ -151,7 +151,7 @@ class LimitWatch:
 
 
 class OutputRelay:
-    """Copies output (pipe -> stream) until all pipes are closed; exits this process if the caller exits.
+    """Copies output (pipe -> stream) until all pipes are closed or the caller exits.
 
     `on_exit` is called when the program itself has exited: its child processes may still have the pipes open.
     """
@@ -183,7 +183,7 @@ class OutputRelay:
             os.close(process)
 
     def _copy(self, pipe: int) -> bool:
-        """Copy one chunk; return whether the pipe is still open. Stops at the output limit."""
+        """Copy one chunk, up to the output limit; return whether the pipe is open."""
         data = os.read(pipe, CHUNK)
         self._left -= len(data)
         if self._left < 0:

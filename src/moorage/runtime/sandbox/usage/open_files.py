@@ -1,4 +1,4 @@
-"""Disk space of deleted files that processes still have open or mapped, which a folder walk does not see.
+"""Disk space of deleted files that processes still have open or mapped.
 
 A deleted file uses disk space until its last descriptor and mapping are closed. Descriptors in flight in a unix socket
 belong to no process and cannot be counted; the machine's disk reserve bounds them.
@@ -26,7 +26,7 @@ class UnnamedFiles:
     """Measures the deleted files that one workload keeps open in its writable folders."""
 
     def __init__(self, folders: Mapping[str, str], *, is_boxed: bool = True) -> None:
-        """`folders` maps paths inside the sandbox to paths outside. Without a sandbox, files match by device."""
+        """`folders`: path inside -> outside. Without a sandbox, files match by device."""
         self._folders = folders
         self._is_boxed = is_boxed
         self._sees_sizes = os.geteuid() == 0  # Only root may see the size of a file that is only mapped.
@@ -39,7 +39,7 @@ class UnnamedFiles:
         self._sizes: dict[FileId, int] = {}
 
     def used_bytes(self, pids: Iterable[int]) -> int:
-        """Return the disk space of all deleted files of these processes; a shared file counts once."""
+        """Return the disk space of the deleted files of these processes, each file once."""
         pids = list(pids)
         if not pids:
             return 0  # The folders may not even exist while nothing runs.
@@ -60,13 +60,13 @@ class UnnamedFiles:
         return sum(sizes.values())
 
     def note(self, status: os.stat_result) -> None:
-        """Keep the size of a named file that is mapped: it may be deleted before the next measurement."""
+        """Keep the size of a named, mapped file: it may be deleted before the next call."""
         file = (status.st_dev, status.st_ino)
         if file in self._mapped:
             self._sizes[file] = status.st_blocks * BLOCK
 
     def _find_mounts(self, pids: list[int]) -> None:
-        """Find the mounts and devices of the folders; they do not change during the life of a sandbox."""
+        """Find mounts and devices of the folders, which stay the same for a sandbox."""
         if self._mounts_pid in pids if self._is_boxed else self._devices:
             return
         self._mounts = frozenset()
@@ -96,14 +96,14 @@ class UnnamedFiles:
             os.close(fd_folder)
 
     def _is_in_folders(self, status: os.stat_result, fdinfo: str) -> bool:
-        """Whether a deleted file is in one of the folders; deleted files of the system do not count."""
+        """Whether a deleted file is in one of the folders, and not one of the system."""
         if not self._is_boxed:
             return status.st_dev in self._devices
         lines = (line.split() for line in read(fdinfo).splitlines())
         return any(words[0] == "mnt_id:" and words[1] in self._mounts for words in lines if words)
 
     def _add_mappings(self, pid: int, sizes: dict[FileId, int], unsized: dict[FileId, int]) -> None:
-        """Add deleted mapped files to `sizes`, or their mapped length to `unsized` if the size is not visible.
+        """Add deleted mapped files to `sizes`, or mapped lengths to `unsized`.
 
         A mapping that cannot write to its file may be a program of the system: its length counts as 0.
         """
@@ -156,7 +156,7 @@ def _mount_ids(pid: int, mount_points: Iterable[str]) -> Iterator[str]:
 
 
 def _mappings(pid: int, *, is_deleted: bool) -> Iterator[tuple[str, str, int, int, str]]:
-    """Yield a process's mapped files, or only deleted ones: addresses, permissions, device, inode, path."""
+    """Yield mapped files: addresses, permissions, device, inode, path."""
     text = _maps(pid)
     if is_deleted and DELETED not in text:
         return  # This runs often, and a process has hundreds of mappings.
@@ -170,7 +170,7 @@ def _mappings(pid: int, *, is_deleted: bool) -> Iterator[tuple[str, str, int, in
 
 
 def _maps(pid: int) -> str:
-    """Read the mappings from a running thread: the main thread may have exited before the others."""
+    """Read the mappings from a running thread: the main one may have exited."""
     for thread in process_tree.threads(pid):
         with contextlib.suppress(OSError):
             if text := read(f"/proc/{pid}/task/{thread}/maps"):

@@ -29,7 +29,7 @@ def find_stat(pid: int) -> list[str] | None:
 
 
 def started(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot; with it, a PID is unique."""
+    """Return the start time in clock ticks since boot; with it, a PID is unique."""
     fields = find_stat(pid)
     return int(fields[STARTED]) if fields else None
 
@@ -67,7 +67,7 @@ def cpu_us(pids: Iterable[int]) -> int:
 
 
 def memory_bytes(pids: Iterable[int]) -> int:
-    """Return the memory of these processes; memory that several share counts once if smaps is readable.
+    """Return the memory of these processes; shared memory counts once if possible.
 
     Shared memory counts by the length of its mapping: the kernel keeps pages of it that are in no page table (after
     MADV_DONTNEED), and does not report their number.
@@ -87,7 +87,7 @@ def set_idle(pids: Iterable[int], on: bool) -> None:
 
 
 def _memory_of(pid: int, shared: dict[str, int]) -> int:
-    """Return a process's private memory, and add the shared memory that it has mapped to `shared`, by inode."""
+    """Return a process's private memory; add its shared memory to `shared`, by inode."""
     folder = thread_folder(pid)
     with contextlib.suppress(OSError):
         lines = (line.split() for line in read(f"{folder}/smaps_rollup").splitlines()[1:])
@@ -104,7 +104,7 @@ def _memory_of(pid: int, shared: dict[str, int]) -> int:
 
 
 def _shared_mappings(folder: str) -> dict[str, int]:
-    """Return the lengths of a process's mappings of shared memory without a file, by inode."""
+    """Return the lengths of mappings of shared memory without a file, by inode."""
     lengths: dict[str, int] = {}
     text = read(f"{folder}/maps")
     for line in text.splitlines() if any(mark in text for mark in SHARED_MEMORY) else ():
@@ -116,7 +116,7 @@ def _shared_mappings(folder: str) -> dict[str, int]:
 
 
 def thread_folder(pid: int) -> str:
-    """Return the /proc folder of a running thread: a main thread that has exited shows no memory."""
+    """Return the /proc folder of a running thread: an exited main one has no memory."""
     fields = find_stat(pid)
     if fields is None or fields[STATE] not in DEAD:
         return f"/proc/{pid}"

@@ -1,4 +1,4 @@
-"""Project quotas of ext4 and xfs: the kernel limits and counts a folder, including deleted open files.
+"""Project quotas of ext4 and xfs, by which the kernel limits a folder.
 
 They need root and a file system mounted with `prjquota`. Otherwise the functions return False or None, and callers
 measure usage by walking the folder.
@@ -34,7 +34,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def limit(folder: Path | str, most_bytes: int) -> bool:
-    """Limit the size of a folder; return whether the kernel enforces it. Safe to repeat."""
+    """Limit a folder's size; return whether the kernel enforces it. Safe to repeat."""
     if os.geteuid() != 0 or not is_offered(folder):
         return False
     try:
@@ -50,7 +50,7 @@ def limit(folder: Path | str, most_bytes: int) -> bool:
 
 
 def find_used_bytes(folder: Path | str) -> int | None:
-    """Return the size of a folder as counted by the kernel; None without an enforced quota."""
+    """Return the kernel's size of a folder; None without an enforced quota."""
     if os.geteuid() != 0 or not is_offered(folder):
         return None
     try:
@@ -85,7 +85,7 @@ def _opened(path: Path | str, flags: int) -> Iterator[int]:
 
 
 def _find_own_project(folder: Path | str, top: int) -> int | None:
-    """Return a folder's project if the platform created it; None for one inherited from a parent folder."""
+    """Return a folder's own project; None for one inherited from a parent folder."""
     flags, project = _attributes(top)
     with _opened(os.path.join(folder, ".."), _FOLDER) as above:
         is_own = project >= FIRST_PROJECT and flags & INHERIT and project != _attributes(above)[1]
@@ -104,7 +104,7 @@ def _set_project(file: int, project: int, flags: int) -> None:
 
 
 def _assign(folder: Path | str, top: int, project: int) -> None:
-    """Assign a folder tree to a project. Folders come before their files: new files inherit the project."""
+    """Assign a folder tree to a project, folders first: new files inherit it."""
     _set_project(top, project, INHERIT)
     for entry in folders.walk(folder, is_lenient=True):
         if entry.is_dir(follow_symlinks=False):

@@ -1,4 +1,4 @@
-"""Log files of one replica: the app's output lines, in files that the control process reads.
+"""Log files of one replica, which the control process reads.
 
 A line of a file is `<ms> <o|e|s> <key> <text>`. Files are named `<first ms>-<key>.log`; the lines of a file are always
 ordered by time. No output of an app and no disk error ends the shim: lines that cannot be stored are counted, and the
@@ -45,7 +45,7 @@ _WIDE_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")
 
 
 def clean(data: bytes) -> bytes:
-    """Make whole lines safe to show: UTF-8, without control characters other than tabs and colours."""
+    """Make lines safe to show: UTF-8, no control characters but tabs and colours."""
     if b"\r" in data:
         # A progress bar overwrites its line: keep the text after the last carriage return.
         data = b"\n".join(line.rstrip(b"\r").rpartition(b"\r")[2] for line in data.split(b"\n"))
@@ -77,7 +77,7 @@ def trim(
     kept_bytes: int = KEPT_BYTES,
     kept_ms: int = FILE_MS + KEPT_MS,
 ) -> int:
-    """Remove old log files, then the oldest ones until all fit into `kept_bytes`; return the bytes freed.
+    """Remove old log files, then the oldest down to `kept_bytes`; return bytes freed.
 
     A file is old if it was begun more than `kept_ms` ago; without `now_ms` none is.
     """
@@ -98,7 +98,7 @@ def trim(
 
 
 def trim_each(folder: Path, now_ms: int) -> None:
-    """Trim the log folders below a folder. Logs without a writer are trimmed only by this."""
+    """Trim the log folders below a folder, also those without a writer."""
     with contextlib.suppress(FileNotFoundError):
         for log_folder in sorted(folder.iterdir()):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -137,7 +137,7 @@ class _StreamBuffer:
         return data[:end]
 
     def fits(self, size: int, now_ms: int) -> bool:
-        """Token bucket: whether `size` bytes may be written. A flood ends when the bucket holds one second's worth."""
+        """Token bucket: whether `size` bytes fit. A flood ends with one second's worth."""
         self.room = min(self.room + FLOOD_BYTES_S * max(0, now_ms - self.room_ms) / 1000, BURST_BYTES)
         self.room_ms = now_ms
         self.is_flooding = self.room < (FLOOD_BYTES_S if self.is_flooding else 0)
@@ -147,7 +147,7 @@ class _StreamBuffer:
 
 
 class _Files:
-    """Writes the log files of one replica and begins a new one when the current is full or old."""
+    """Writes the log files of one replica; begins a new one when it is full or old."""
 
     def __init__(self, folder: Path, key: str, kept_bytes: int = 0) -> None:
         self._folder = folder
@@ -164,7 +164,7 @@ class _Files:
         self.why = ""
 
     def ready(self, size: int, now_ms: int) -> int | None:
-        """Ensure an open file with room for `size` bytes; return the next line's time, None on a disk error."""
+        """Ensure a file with room; return the next line's time, None on a disk error."""
         if self.why and 0 <= self._retry_ms - now_ms <= RETRY_MS:
             return None
         if 0 < self.last_ms - now_ms < SMALL_STEP_MS:
@@ -227,7 +227,7 @@ class _Files:
         return now_ms
 
     def _cut(self, new: Path, now_ms: int) -> None:
-        """Remove the oldest files of a log with its own size limit, and put a notice in their place."""
+        """Remove the oldest files of a log with its own limit, and leave a notice."""
         if self._own:
             self._own[-1] = (*self._own[-1][:2], self._size)
         self._own.append((new, now_ms, 0))
@@ -255,7 +255,7 @@ class _Files:
 
 
 class LogFile:
-    """Stores a replica's output and the platform's messages about it; never raises on disk errors.
+    """Stores output and messages of the platform; never raises on disk errors.
 
     Call `flush` about every second. Secret values are masked, even if split over several writes. With `kept_bytes`
     the log has its own folder, and only its newest `kept_bytes` are kept.
@@ -291,7 +291,7 @@ class LogFile:
             self._write_piece(self._buffers[stream], data[start : start + PIECE])
 
     def flush(self) -> None:
-        """Write unfinished lines that are older than UNFINISHED_MS, and the number of lost lines."""
+        """Write unfinished lines after UNFINISHED_MS, and the number of lost lines."""
         now_ms = self._now_ms()
         for buffer in self._buffers.values():
             if buffer.rest and now_ms - buffer.rest_ms >= UNFINISHED_MS:
@@ -328,7 +328,7 @@ class LogFile:
             self._cut_rest(buffer, now_ms)
 
     def _cut_rest(self, buffer: _StreamBuffer, now_ms: int) -> None:
-        """Write the beginning of an unfinished line that is already too long, and skip the rest of it."""
+        """Write the beginning of a line that is too long, and skip its rest."""
         text, buffer.rest, buffer.is_skipping = buffer.rest, b"", True
         if buffer.fits(LINE_BYTES, now_ms):
             self._add(buffer.letter, _cut(self._mask_cut_line(clean(text))) + b"\n")
@@ -336,7 +336,7 @@ class LogFile:
             self._lose(1, FLOODED)
 
     def _write_rest(self, buffer: _StreamBuffer) -> None:
-        """Write an unfinished line, except for an end that may begin a secret or a UTF-8 character."""
+        """Write an unfinished line, but no beginning of a secret or UTF-8 character."""
         text = buffer.rest
         whole = len(text) - _unfinished(text)
         cleaned = clean(text[:whole])
@@ -382,7 +382,7 @@ class LogFile:
 
 
 def _unfinished(text: bytes) -> int:
-    """Return the number of bytes of an incomplete UTF-8 character at the end of a text."""
+    """Return the length of an incomplete UTF-8 character at the end of a text."""
     for back, byte in enumerate(reversed(text[-3:]), start=1):
         if byte >= 0xC0:
             return back if back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4) else 0

@@ -1,4 +1,4 @@
-"""Reader of an app's output pipes, with a rate limit: a flood blocks the app, not the shim."""
+"""Reader of an app's output, rate-limited: a flood blocks the app, not the shim."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP
 
 
 class DatabaseProxy:
-    """Forwards connections at `listener` to `target`: at most 9/10 of `max_connections`, and 3/4 per address.
+    """Forwards to `target`: up to 9/10 of `max_connections`, 3/4 per address.
 
     The rest is for apps on this machine, and for clients at other addresses. Connections from loopback are neither
     counted nor required to use TLS: they could reach the server directly.
@@ -72,7 +72,7 @@ class DatabaseProxy:
         return len(self._clients)
 
     def admit(self, client: _Client) -> str | None:
-        """Admit a new client, or return the reason to refuse it. The oldest silent client makes room for it."""
+        """Admit a client, evicting a silent one, or return the reason to refuse it."""
         address = client.address
         if self._by_address[address] >= self._max_per_address and not self._evict(address):
             return TOO_MANY_OF_ADDRESS
@@ -92,7 +92,7 @@ class DatabaseProxy:
         return True
 
     def mark_active(self, client: _Client) -> None:
-        """Stop evicting a client that requested TLS: the server's own login timeout applies to it now."""
+        """Stop evicting a client that requested TLS: the server's login timeout applies."""
         self._silent.pop(client, None)
 
     def add(self, client: _Client) -> None:
@@ -113,7 +113,7 @@ class DatabaseProxy:
 
 
 class _Leg(asyncio.Protocol):
-    """One end of a forwarded connection. While its write buffer is full, the other end is not read."""
+    """One end of a forwarded connection; a full write buffer pauses the other end."""
 
     transport: asyncio.Transport | None = None
     peer: _Leg | None = None
@@ -307,7 +307,7 @@ class _Server(_Leg):
             self.peer.transport.write(data)
 
     def close(self) -> None:
-        """Send end of file to the server and wait for it to close the connection, for some seconds."""
+        """Send end of file to the server; abort if it does not close in time."""
         if self.transport is None or self._timer is not None:
             return
         self._timer = asyncio.get_running_loop().call_later(SERVER_CLOSE_TIMEOUT_S, self.transport.abort)

@@ -1,4 +1,4 @@
-"""Protocol messages before TLS, which the proxy of a public database reads and writes.
+"""Protocol messages before TLS, for the proxy of a public database.
 
 A client requests TLS before it sends any secret. PostgreSQL clients send the first message; MySQL clients answer the
 server's handshake packet.

@@ -1,4 +1,4 @@
-"""Disk reserve of the machine: growing workloads become read-only before the disk is full for all.
+"""Disk reserve: growing workloads become read-only before the disk is full.
 
 Every shim decides for its own workload, without communication. The more a workload grew lately, the sooner it becomes
 read-only: the largest writer is first, and the space that it frees spares the others. Growth is measured on the
@@ -42,7 +42,7 @@ class DiskReserve:
 
     @property
     def step(self) -> int | None:
-        """Smallest growth that matters, in bytes; None while the disk has enough free space."""
+        """Smallest relevant growth in bytes; None while there is enough free space."""
         return int(self._reserve * WAITS[-1][0]) if self.is_near else None
 
     def measure(self) -> None:
@@ -68,7 +68,7 @@ class DiskReserve:
         _drop_old(self._used)
 
     def decide(self, pids: Iterable[int]) -> None:
-        """Set `is_exhausted` from the volume's growth and from the bytes that the processes wrote."""
+        """Set `is_exhausted` from the growth of the volume and the bytes written."""
         now = time.monotonic()
         self._count_written(pids)
         if not self._wrote:  # Bytes written before the first sample count only if the run is new.
@@ -112,7 +112,7 @@ def _growth(samples: deque[tuple[float, int]]) -> int:
 
 
 def _written_bytes(pid: int) -> int:
-    """Return the bytes that a process wrote to disk, without those deleted while still in the page cache."""
+    """Return the bytes that a process wrote to disk, without deleted dirty pages."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = (line.split(": ") for line in read(f"/proc/{pid}/io").splitlines())
         counters = {name: int(value) for name, value in lines}

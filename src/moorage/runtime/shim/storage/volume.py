@@ -1,4 +1,4 @@
-"""Volume of an app: its size on disk, and switching it to read-only when it is full."""
+"""Volume of an app: its size, and switching it to read-only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCK_RETRY_INTERVAL_S = 0.02
 
 
 class Volume:
-    """Measures the size of a volume, including deleted files that the app still has open.
+    """Measures the size of a volume, including deleted files that are still open.
 
     Walking the folder may be slow, so the disk's free space decides when: nothing can be written without using some.
     Other workloads use and free the same disk, so a folder that is fast to walk is also measured regularly.
@@ -49,7 +49,7 @@ class Volume:
         self.is_full = False
 
     async def measure(self, processes: Callable[[], Iterable[int]] = tuple, *, drop: int | None = None) -> None:
-        """Update `used` and `is_full`, unless the volume cannot have become full since the last measurement.
+        """Update `used` and `is_full`, if the volume may have become full.
 
         With `drop`, also measure when the disk's free space has shrunk by at least that many bytes.
         """
@@ -84,9 +84,9 @@ class Volume:
 
 
 def lock_folder(folder: str) -> int:
-    """Lock the folder of a server for the life of the shim: two servers would corrupt it. Raises CannotStart.
+    """Lock a server's folder for the life of the shim; raises CannotStart.
 
-    Some servers check a PID file for this, but PIDs have no meaning between sandboxes.
+    Two servers would corrupt it. Some servers check a PID file, but PIDs have no meaning between sandboxes.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     deadline = time.monotonic() + LOCK_RELEASE_S
@@ -107,7 +107,7 @@ def free_bytes(folder: str) -> int:
 
 
 async def used_bytes(folder: str, note: Callable[[os.stat_result], None] = lambda _: None) -> int:
-    """Return the disk space of the files in a folder; yields to the event loop between entries."""
+    """Return the disk space of a folder; yields to the event loop between entries."""
     used, top = 0, folder.rstrip("/").count("/")
     for number, entry in enumerate(folders.walk(folder, is_lenient=True)):
         if entry.path.count("/") - top > folders.MAX_DEPTH:
@@ -122,7 +122,7 @@ async def used_bytes(folder: str, note: Callable[[os.stat_result], None] = lambd
 
 
 def set_read_only(namespaces: tuple[int, int], on: bool, *, is_root: bool) -> int:
-    """Make the volume of a running sandbox read-only, or writable again; return the errno.
+    """Make a running sandbox's volume read-only, or writable again; return the errno.
 
     Only a process in the sandbox's mount namespace may remount, so a forked child enters it. The kernel refuses with
     EBUSY while the app has a file open for writing.
