@@ -357,7 +357,7 @@ async def test_a_spool_that_nobody_reads_drops_text_before_records_and_says_so(d
     text = "x" * (SMALL_FILE // 2 + 1000)
 
     for number in range(40):
-        writer.append(record(number, function_id, log=writer.fit(log(text), 1)))
+        writer.append(record(number, function_id, log=writer.limit_log(log(text), 1)))
     size = sum(path.stat().st_size for path in folder.iterdir())
     writer.close()
     recorder = make_recorder(db, folder)
@@ -375,7 +375,7 @@ async def test_a_spool_that_nobody_reads_drops_text_before_records_and_says_so(d
 async def test_a_full_spool_refuses_records_until_there_is_room_again(
     db: Database, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moorage.runtime.edge.spool.LOOK_S", 0.0)
+    monkeypatch.setattr("moorage.runtime.edge.spool.ROOM_CHECK_INTERVAL_S", 0.0)
     function_id = await make_function(db)
     writer = SpoolWriter(folder, SMALL_FILE, Room(most_bytes=4 * SMALL_FILE))
     number = 0
@@ -385,7 +385,7 @@ async def test_a_full_spool_refuses_records_until_there_is_room_again(
     size = sum(path.stat().st_size for path in folder.iterdir())
 
     await record_all(make_recorder(db, folder), db, number)
-    writer.append(record(number, function_id, log=writer.fit(log("x" * 1000), 1)))
+    writer.append(record(number, function_id, log=writer.limit_log(log("x" * 1000), 1)))
     writer.close()
     recorder = make_recorder(db, folder)
     await record_all(recorder, db, number + 1)
@@ -399,8 +399,8 @@ async def test_a_full_spool_refuses_records_until_there_is_room_again(
 def test_below_the_reserve_of_the_disk_a_writer_drops_text_and_keeps_short_lines(folder: Path) -> None:
     writer = SpoolWriter(folder, SMALL_FILE, Room(reserve_bytes=2**60))
 
-    (note,) = log_entries(writer.fit(log("x" * 1000), 1))
-    short = writer.fit(log("short"), 1)
+    (note,) = log_entries(writer.limit_log(log("x" * 1000), 1))
+    short = writer.limit_log(log("short"), 1)
     writer.close()
 
     assert "What this call printed (1,014 bytes) was dropped" in note.text
@@ -414,9 +414,9 @@ def test_an_organization_that_prints_too_much_loses_text_and_others_lose_none(fo
     writer = SpoolWriter(folder, SMALL_FILE)
     block = log("x" * MB)
 
-    fitted = [writer.fit(block, 1) for _ in range(200)]
-    other = writer.fit(block, 2)
-    short = writer.fit(log("short"), 1)
+    fitted = [writer.limit_log(block, 1) for _ in range(200)]
+    other = writer.limit_log(block, 2)
+    short = writer.limit_log(log("short"), 1)
     writer.close()
 
     kept = [each == block for each in fitted]

@@ -40,7 +40,7 @@ class Invoker:
         self.takes.append(request)
         return len(self.takes)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         self.told.append(message)
 
     def said(self, verb: str) -> list[Any]:
@@ -151,7 +151,7 @@ class Lab:
             raise OSError(28, "No space left on device")
         self.records.append(record)
 
-    def fit(self, log: bytes, org_id: int) -> bytes:
+    def limit_log(self, log: bytes, org_id: int) -> bytes:
         return log
 
     def append_plain(self, packed: bytes) -> None:
@@ -181,7 +181,7 @@ class Lab:
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         cell = next(self._cells)
-        self.pool.took(self._given, cell, "waiting", theirs)
+        self.pool.sandbox_taken(self._given, cell, "waiting", theirs)
         worker = Worker(cell, *await asyncio.open_unix_connection(sock=ours))
         kind, body = await worker.next_frame()
         assert kind == frames.LOAD
@@ -214,7 +214,7 @@ class Lab:
 
     def ended(self, worker: Worker, **changed: Any) -> None:
         told = {"cell": worker.cell, "code": 9, "oom": False, "out": "", "err": "", "memory_mb": 128}
-        self.pool.ended({**told, **changed})
+        self.pool.sandbox_ended({**told, **changed})
 
     def close(self) -> None:
         for worker in self._workers:

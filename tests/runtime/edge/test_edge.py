@@ -18,7 +18,7 @@ from moorage.runtime.edge.connections import answers
 from moorage.runtime.edge.connections.answers import Answer, Request
 from moorage.runtime.edge.connections.flow import Guard
 from moorage.runtime.edge.connections.limits import Limits
-from moorage.runtime.edge.connections.listener_connections import Connections
+from moorage.runtime.edge.connections.listener import Listener
 from moorage.runtime.edge.connections.protocol import Connection
 
 MB = 2**20
@@ -128,7 +128,7 @@ async def test_a_body_up_to_the_limit_is_read_and_the_connection_stays() -> None
         sizes.append(len(request.body))
         return Answer(200)
 
-    async with serving(Connections(measure)) as (reader, writer):
+    async with serving(Listener(measure)) as (reader, writer):
         for length in (6 * MB, 0):
             writer.write(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % length + b"x" * length)
             await reader.readuntil(b"\r\n\r\n")
@@ -173,7 +173,7 @@ async def test_a_chunked_body_is_refused_once_it_is_too_large() -> None:
     request = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk = b"100000\r\n" + b"x" * MB + b"\r\n"
 
-    async with serving(Connections(not_found, guard=Guard())) as (reader, writer):
+    async with serving(Listener(not_found, guard=Guard())) as (reader, writer):
         writer.write(request + chunk * 7)
         status, _, body = split(await reader.read())
 
@@ -184,7 +184,7 @@ async def test_a_chunked_body_is_refused_once_it_is_too_large() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("size", [2, 6 * MB])
 async def test_a_client_that_waits_to_be_let_on_is_told_to_go_on(size: int) -> None:
-    async with serving(Connections(not_found, guard=Guard())) as (reader, writer):
+    async with serving(Listener(not_found, guard=Guard())) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % size)
         interim = await reader.readuntil(b"\r\n\r\n")
         writer.write(b"x" * size)
@@ -278,10 +278,10 @@ def test_http_1_0_is_told_whether_the_connection_stays(port: int) -> None:
 
 
 @asynccontextmanager
-async def serving(connections: Connections) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def serving(connections: Listener) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Serve in this process and connect one client."""
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
-    watch = asyncio.create_task(connections.keep_watch(every_s=0.01))
+    watch = asyncio.create_task(connections.watch_deadlines(every_s=0.01))
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     try:
         yield reader, writer
@@ -297,7 +297,7 @@ async def serving(connections: Connections) -> AsyncIterator[tuple[asyncio.Strea
     "sent", [b"GET / HTTP/1.1\r\nHos", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf"]
 )
 async def test_a_request_that_stops_half_way_is_answered_and_closed(sent: bytes) -> None:
-    connections = Connections(not_found, Limits(header_s=0.1, body_s=0.1))
+    connections = Listener(not_found, Limits(header_s=0.1, body_s=0.1))
 
     async with serving(connections) as (reader, writer):
         writer.write(sent)
@@ -310,7 +310,7 @@ async def test_a_request_that_stops_half_way_is_answered_and_closed(sent: bytes)
 @pytest.mark.anyio
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
 async def test_a_connection_without_requests_is_closed_in_silence(sent: bytes) -> None:
-    connections = Connections(not_found, Limits(header_s=0.1, idle_s=0.1))
+    connections = Listener(not_found, Limits(header_s=0.1, idle_s=0.1))
 
     async with serving(connections) as (reader, writer):
         writer.write(sent)
@@ -321,7 +321,7 @@ async def test_a_connection_without_requests_is_closed_in_silence(sent: bytes) -
 
 @pytest.mark.anyio
 async def test_a_refused_client_that_never_closes_is_cut_off() -> None:
-    connections = Connections(not_found, Limits(linger_s=0.1))
+    connections = Listener(not_found, Limits(linger_s=0.1))
 
     async with serving(connections) as (reader, writer):
         writer.write(b"nonsense\r\n\r\n")
@@ -334,7 +334,7 @@ async def test_a_refused_client_that_never_closes_is_cut_off() -> None:
 
 @pytest.mark.anyio
 async def test_draining_cuts_off_a_request_that_does_not_finish() -> None:
-    connections = Connections(not_found)
+    connections = Listener(not_found)
 
     async with serving(connections) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n")
@@ -353,7 +353,7 @@ async def test_a_trailer_never_passes_for_a_header() -> None:
         seen.append(request)
         return Answer(200)
 
-    async with serving(Connections(remember)) as (reader, writer):
+    async with serving(Listener(remember)) as (reader, writer):
         writer.write(b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
         writer.write(b"2\r\nhi\r\n0\r\nAuthorization: me\r\n\r\n")
         await reader.read()
@@ -371,7 +371,7 @@ async def test_a_bug_in_a_handler_is_an_internal_failure_without_its_text() -> N
     def broken(_connection: Connection, _request: Request) -> Answer:
         raise KeyError("a secret detail")
 
-    async with serving(Connections(broken)) as (reader, writer):
+    async with serving(Listener(broken)) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         status, _, body = split(await reader.read())
 

@@ -101,9 +101,9 @@ def test_defaults_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name)
     settings = load()
 
-    place = main.read_place({"MOORAGE_HOST": ""})
+    place = main.read_settings({"MOORAGE_HOST": ""})
 
-    assert place == main.Place(
+    assert place == main.EdgeSettings(
         settings.host,
         settings.edge_port,
         settings.body_timeout_s,
@@ -124,7 +124,7 @@ def test_every_setting_of_the_process_is_handed_to_it(tmp_path: Path) -> None:
             return default
 
     names: set[str] = set()
-    main.read_place(Asked())
+    main.read_settings(Asked())
 
     assert "MOORAGE_FUNCTION_SPOOL_MB" in names
     given = plan.edge_environment(load(data=tmp_path), dict.fromkeys([*names, "MOORAGE_MASTER_KEY"], ""))

@@ -16,7 +16,7 @@ from tests.runtime.edge.pool_support import Lab, opened
 from tests.runtime.workers.invoker_support import MODES, Host, running, until
 
 from moorage.runtime.edge.calls.shares import Shares
-from moorage.runtime.edge.calls.supply import TAKES_AT_ONCE
+from moorage.runtime.edge.calls.supply import MAX_ORG_TAKES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("edge-neighbours")]
 
@@ -71,7 +71,7 @@ def answered(clients: list[socket.socket]) -> list[bytes]:
 
 
 async def test_large_calls_count_until_they_end_and_small_ones_while_they_wait() -> None:
-    async with opened(queue_bytes=1 * MB, queue_bytes_least=0) as lab:
+    async with opened(queue_bytes=1 * MB, queue_bytes_guaranteed=0) as lab:
         function = lab.function(org="1")
         large = b'"' + b"x" * 300_000 + b'"'
 
@@ -90,7 +90,7 @@ async def test_large_calls_count_until_they_end_and_small_ones_while_they_wait()
 
 
 async def test_an_organization_that_came_too_late_for_its_half_still_has_its_least() -> None:
-    async with opened(queue_bytes=100_000, queue_bytes_least=5000, queue_bytes_spare=5000) as lab:
+    async with opened(queue_bytes=100_000, queue_bytes_guaranteed=5000, queue_bytes_extra=5000) as lab:
         greedy = lab.function(org="1")
 
         flood = [lab.call(greedy, b"x" * 6000) for _ in range(20)]
@@ -101,13 +101,13 @@ async def test_an_organization_that_came_too_late_for_its_half_still_has_its_lea
 
 
 async def test_takes_of_one_organization_do_not_keep_another_from_asking(lab: Lab) -> None:
-    for _ in range(TAKES_AT_ONCE * 3):
+    for _ in range(MAX_ORG_TAKES * 3):
         lab.call(lab.function(org="1"))
     asked = len(lab.invoker.takes)
 
     lab.call(lab.function(org="2"))
 
-    assert asked == TAKES_AT_ONCE
+    assert asked == MAX_ORG_TAKES
     assert [take["org"] for take in lab.invoker.takes[asked:]] == ["2"]
 
 
@@ -144,7 +144,7 @@ async def test_low_memory_evicts_from_the_organization_with_most(lab: Lab) -> No
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 40)), max_size=200))
 def test_the_total_is_bounded_and_no_key_has_more_than_half(asked: list[tuple[str, int]]) -> None:
-    shares = Shares(most=100, least=5, spare=20)
+    shares = Shares(limit=100, guaranteed=5, extra=20)
 
     for key, size in asked:
         if shares.fits(key, size):
@@ -155,7 +155,7 @@ def test_the_total_is_bounded_and_no_key_has_more_than_half(asked: list[tuple[st
 
 
 def test_what_is_given_back_can_be_had_again() -> None:
-    shares = Shares(most=100, least=0, spare=0)
+    shares = Shares(limit=100, guaranteed=0, extra=0)
 
     shares.add("a", 50)
     before = shares.fits("a", 1)

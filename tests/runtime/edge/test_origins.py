@@ -23,7 +23,7 @@ from moorage.runtime.workers import frames
 PATH = "/api/v1/web/org_12/default/hello"
 SHARED = SharedOrigin(PATH)
 OWN = OwnOrigin("org-12.localhost")
-TARGETS = web.Targets("fn.example.com")
+TARGETS = web.TargetCache("fn.example.com")
 
 
 def lines(*headers: tuple[str, str], origin: origins.Origin = SHARED) -> list[str]:

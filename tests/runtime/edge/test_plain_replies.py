@@ -13,9 +13,9 @@ from tests.runtime.edge.pool_support import ENTRY, WAIT_S, Lab, PlainCall, Worke
 
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls.call import WebCall, next_activation
-from moorage.runtime.edge.calls.function import KNOWN, Function
+from moorage.runtime.edge.calls.function import MIN_SAMPLES, Function
 from moorage.runtime.edge.connections.answers import Answer, Request
-from moorage.runtime.edge.connections.listener_connections import Connections
+from moorage.runtime.edge.connections.listener import Listener
 from moorage.runtime.edge.connections.protocol import Connection, Handler
 from moorage.runtime.workers import frames
 
@@ -51,7 +51,7 @@ class Web:
     """Clients, each with a connection of its own to a pool."""
 
     def __init__(self, lab: Lab) -> None:
-        self.connections = Connections(self._take)
+        self.connections = Listener(self._take)
         self._lab = lab
         self._came: list[tuple[Connection, Request]] = []
         self._readers: dict[Connection, asyncio.StreamReader] = {}
@@ -130,7 +130,7 @@ def frame(
 async def hold(lab: Lab, web: Web, count: int) -> tuple[Worker, list[NotedCall], list[int]]:
     """Return an instance that has several web calls in its socket, and their numbers."""
     function = lab.function()
-    worker = await lab.warm(function, calls=KNOWN + 5)
+    worker = await lab.warm(function, calls=MIN_SAMPLES + 5)
     calls = await web.ask(function, *[GET] * count)
     came = [await worker.next_call() for _ in calls]
     assert [activation for _, activation in came] == [call.activation.decode() for call in calls]
@@ -211,7 +211,7 @@ async def test_what_is_no_answer_after_plain_replies_fails_the_oldest_call_that_
     activation = await other.answer()
 
     assert [status for status, _ in answers] == [200, 200, 502]
-    assert b"sent what is no answer" in answers[2][1]
+    assert b"sent an invalid frame" in answers[2][1]
     assert activation == calls[3].activation.decode()
     assert await web.answer(calls[3]) == (200, b"1")
     assert [len(lab.of(call)) for call in calls] == [1] * 4
@@ -385,12 +385,12 @@ LONG = b"GET /long HTTP/1.1\r\nHost: a\r\nX-Long: %b\r\n\r\n" % (b"x" * 4096)
 async def test_a_request_that_comes_again_is_understood_as_the_first_time(
     pieces: list[bytes], understood: list[str]
 ) -> None:
-    def tell(_connection: Connection, request: Request) -> Answer:
-        told = [request.known or b"new", request.target, request.body, request.sent_id]
-        request.known = b"known"
+    def send(_connection: Connection, request: Request) -> Answer:
+        told = [request.resolved or b"new", request.target, request.body, request.sent_id]
+        request.resolved = b"known"
         return Answer(200, b" ".join(filter(None, told)))
 
-    async with connected(tell) as (connection, reader):
+    async with connected(send) as (connection, reader):
         for piece in pieces:
             connection.data_received(piece)  # As the loop does, but never two pieces in one.
         answers = [await read_answer(reader) for _ in understood]
@@ -416,7 +416,7 @@ async def test_a_request_that_comes_again_before_its_answer_waits_for_its_turn()
 @asynccontextmanager
 async def connected(handler: Handler) -> AsyncIterator[tuple[Connection, asyncio.StreamReader]]:
     """Connect a client to a handler; yield the connection's protocol, to be given what the client would send."""
-    connections = Connections(handler)
+    connections = Listener(handler)
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     await until(lambda: connections.open)

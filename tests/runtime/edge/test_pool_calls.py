@@ -10,7 +10,7 @@ from tests.runtime.edge.pool_support import ENTRY, Lab, PlainCall, Worker, until
 
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls import lost_records
-from moorage.runtime.edge.calls.function import KNOWN
+from moorage.runtime.edge.calls.function import MIN_SAMPLES
 from moorage.runtime.workers import frames
 
 pytestmark = pytest.mark.anyio
@@ -113,7 +113,7 @@ async def test_a_call_is_told_when_its_time_is_up(lab: Lab) -> None:
 
 async def test_calls_wait_for_the_one_before_until_calls_are_known_to_be_short(lab: Lab) -> None:
     function = lab.function()
-    worker = await lab.warm(function, calls=KNOWN - 2)
+    worker = await lab.warm(function, calls=MIN_SAMPLES - 2)
 
     calls = [lab.call(function) for _ in range(3)]
     number, _ = await worker.next_call()
@@ -125,7 +125,7 @@ async def test_calls_wait_for_the_one_before_until_calls_are_known_to_be_short(l
 
 async def test_short_calls_wait_in_the_socket_in_order(lab: Lab) -> None:
     function = lab.function()
-    worker = await lab.warm(function, calls=KNOWN + 5)
+    worker = await lab.warm(function, calls=MIN_SAMPLES + 5)
 
     calls = [lab.call(function) for _ in range(8)]
     got = [await worker.next_call() for _ in calls]
@@ -139,7 +139,7 @@ async def test_short_calls_wait_in_the_socket_in_order(lab: Lab) -> None:
 
 async def test_where_some_calls_are_slow_none_waits_in_the_socket(lab: Lab) -> None:
     function = lab.function()
-    worker = await lab.warm(function, calls=KNOWN + 5)
+    worker = await lab.warm(function, calls=MIN_SAMPLES + 5)
     for _ in range(4):
         call = lab.call(function)
         number, _ = await worker.next_call()
@@ -247,7 +247,7 @@ async def test_a_full_disk_does_not_keep_the_answer_back(lab: Lab) -> None:
 async def test_calls_that_are_not_recorded_are_reported_once_a_second_and_all_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lost_records, "REPORT_S", 0.05)
+    monkeypatch.setattr(lost_records, "REPORT_INTERVAL_S", 0.05)
     reports: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reports.append(context["message"]))
@@ -266,7 +266,7 @@ async def test_calls_that_are_not_recorded_are_reported_once_a_second_and_all_co
 
 def scheduled(lab: Lab, function: object) -> PlainCall:
     call = PlainCall(lab, function)  # type: ignore[arg-type]
-    call.is_alone, call.door, call.schedule = True, spool.SCHEDULE, 7
+    call.is_alone, call.source, call.schedule = True, spool.SCHEDULE, 7
     lab.pool.submit(call)
     return call
 
@@ -287,7 +287,7 @@ async def test_a_scheduled_call_is_recorded_before_it_is_handed_over(lab: Lab) -
 
 async def test_a_scheduled_call_never_waits_behind_another_in_a_socket(lab: Lab) -> None:
     function = lab.function()
-    worker = await lab.warm(function, calls=KNOWN + 5)
+    worker = await lab.warm(function, calls=MIN_SAMPLES + 5)
     running = lab.call(function)
     number, _ = await worker.next_call()
 

@@ -8,7 +8,7 @@ import pytest
 from tests.runtime.edge.pool_support import ENTRY, Lab, PlainCall, Worker, opened, until
 
 from moorage.runtime.edge import spool
-from moorage.runtime.edge.calls.function import KNOWN
+from moorage.runtime.edge.calls.function import MIN_SAMPLES
 from moorage.runtime.workers import frames
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 async def hold(lab: Lab, calls: int) -> tuple[Worker, list[PlainCall]]:
     """Return an instance that has several calls in its socket, the first of them running."""
     function = lab.function()
-    worker = await lab.warm(function, calls=KNOWN + 5)
+    worker = await lab.warm(function, calls=MIN_SAMPLES + 5)
     held = [lab.call(function) for _ in range(calls)]
     await until(lambda: len(function.instances[0].calls) == calls)
     return worker, held
@@ -149,7 +149,7 @@ async def test_garbage_fails_the_call_that_runs_and_moves_the_others(lab: Lab, s
     await calls[0].done()
     await finish_elsewhere(lab, calls[1:])
 
-    assert calls[0].outcome == "failed: the function's process sent what is no answer"
+    assert calls[0].outcome == "failed: the function's process sent an invalid frame"
     assert lab.invoker.said("kill") == [worker.cell]
 
 
@@ -191,7 +191,7 @@ async def test_a_load_that_does_not_end_is_cut_off(lab: Lab) -> None:
 async def test_a_refusal_of_the_invoker_is_told_to_who_waits(lab: Lab) -> None:
     call = lab.call(lab.function())
 
-    lab.pool.refused(1, "its code cannot be read")
+    lab.pool.take_refused(1, "its code cannot be read")
 
     assert await call.done() == "failed: the function cannot run here: its code cannot be read"
     assert (lab.pool.in_flight, lab.pool.instances) == (0, 0)
@@ -203,7 +203,7 @@ async def test_a_refusal_of_the_invoker_is_told_to_who_waits(lab: Lab) -> None:
 async def test_a_call_past_its_timeout_fails_with_its_instance_and_the_next_runs_elsewhere() -> None:
     async with opened() as lab:
         function = lab.function(timeout_ms=300)
-        worker = await lab.warm(function, calls=KNOWN + 5)
+        worker = await lab.warm(function, calls=MIN_SAMPLES + 5)
         calls = [lab.call(function) for _ in range(2)]
 
         other = await lab.give_loaded()

@@ -49,7 +49,7 @@ async def test_a_slow_load_asks_for_a_template_once(lab: Lab) -> None:
 async def test_a_cell_that_nobody_asked_for_is_sent_back(lab: Lab) -> None:
     ours, theirs = socket.socketpair()
 
-    lab.pool.took(99, 5, "waiting", theirs)
+    lab.pool.sandbox_taken(99, 5, "waiting", theirs)
 
     assert lab.invoker.said("kill") == [5]
     assert ours.recv(1) == b""
@@ -123,7 +123,7 @@ async def test_another_revision_takes_what_waits_and_lets_finish_what_runs(lab: 
     assert came == waiting.activation.decode()
     assert [lab.of(call)[0].version for call in (running, waiting)] == [1, 2]
     assert worker.cell in lab.invoker.said("kill")
-    assert new.instances[0].cell == other.cell
+    assert new.instances[0].sandbox_id == other.cell
 
 
 async def test_idle_instances_end_with_their_revision(lab: Lab) -> None:
@@ -174,7 +174,7 @@ async def test_a_cell_that_comes_for_an_old_revision_is_not_used(lab: Lab) -> No
     [
         ({"queue": 3}, b"{}"),
         ({"org_queue": 3}, b"{}"),
-        ({"queue_bytes": 20_000, "queue_bytes_least": 0}, b'"' + b"x" * 1000 + b'"'),
+        ({"queue_bytes": 20_000, "queue_bytes_guaranteed": 0}, b'"' + b"x" * 1000 + b'"'),
     ],
 )
 async def test_past_the_bounds_of_the_queue_calls_are_refused(caps: dict[str, int], params: bytes) -> None:
@@ -275,7 +275,7 @@ async def test_without_anything_idle_low_memory_makes_calls_wait_until_there_is_
     takes = len(lab.invoker.takes)
 
     lab.invoker.is_memory_low = False
-    lab.pool.breathe()
+    lab.pool.memory_changed()
     await (await lab.give_loaded()).answer()
 
     assert takes == 0

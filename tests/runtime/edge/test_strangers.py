@@ -19,7 +19,7 @@ from moorage.runtime.edge.connections.bodies import BodyBudget, Bounds
 from moorage.runtime.edge.connections.clients import Clients, key_of
 from moorage.runtime.edge.connections.flow import Guard
 from moorage.runtime.edge.connections.limits import Limits
-from moorage.runtime.edge.connections.listener_connections import Connections
+from moorage.runtime.edge.connections.listener import Listener
 from moorage.runtime.edge.connections.protocol import Connection
 
 pytestmark = pytest.mark.xdist_group("edge-strangers")
@@ -114,9 +114,9 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(connections: Connections) -> AsyncIterator[Server]:
+async def serving(connections: Listener) -> AsyncIterator[Server]:
     listener = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
-    watch = asyncio.create_task(connections.keep_watch(every_s=0.01))
+    watch = asyncio.create_task(connections.watch_deadlines(every_s=0.01))
     server = Server(listener.sockets[0].getsockname()[1])
     try:
         yield server
@@ -144,9 +144,9 @@ async def status_of(streams: Streams) -> int:
 
 @pytest.mark.anyio
 async def test_a_large_body_waits_for_room_and_is_read_when_there_is() -> None:
-    guard = guard_of(reserved=1 * MB, reserved_least=0)
+    guard = guard_of(reserved=1 * MB, reserved_guaranteed=0)
 
-    async with serving(Connections(accept, guard=guard)) as server:
+    async with serving(Listener(accept, guard=guard)) as server:
         first = await server.connect(post_of(500 * KB, 300 * KB))
         await asyncio.sleep(0.1)
         second = await server.connect(post_of(500 * KB, 500 * KB))
@@ -162,9 +162,9 @@ async def test_a_large_body_waits_for_room_and_is_read_when_there_is() -> None:
 
 @pytest.mark.anyio
 async def test_a_body_that_stalls_while_others_wait_is_refused_and_its_address_comes_last() -> None:
-    guard = guard_of(reserved=1 * MB, reserved_least=0, grace_s=0.1)
+    guard = guard_of(reserved=1 * MB, reserved_guaranteed=0, grace_s=0.1)
 
-    async with serving(Connections(accept, guard=guard)) as server:
+    async with serving(Listener(accept, guard=guard)) as server:
         stalled = await server.connect(post_of(500 * KB, 300 * KB))
         await asyncio.sleep(0.1)
         other = await server.connect(post_of(500 * KB, 500 * KB), "127.0.0.9")
@@ -175,9 +175,9 @@ async def test_a_body_that_stalls_while_others_wait_is_refused_and_its_address_c
 
 @pytest.mark.anyio
 async def test_a_body_that_waits_in_vain_is_told_so() -> None:
-    guard = guard_of(reserved=1 * MB, reserved_least=0)
+    guard = guard_of(reserved=1 * MB, reserved_guaranteed=0)
 
-    async with serving(Connections(accept, Limits(body_s=0.3), guard=guard)) as server:
+    async with serving(Listener(accept, Limits(body_s=0.3), guard=guard)) as server:
         reader, writer = await server.connect(post_of(600 * KB, 300 * KB))
         async with asyncio.timeout(20):
             told = await reader.read()
@@ -190,9 +190,9 @@ async def test_a_body_that_waits_in_vain_is_told_so() -> None:
 
 @pytest.mark.anyio
 async def test_an_address_past_its_share_is_refused_and_another_one_finds_room() -> None:
-    guard = guard_of(loose=200 * KB, loose_least=10 * KB, loose_spare=40 * KB)
+    guard = guard_of(loose=200 * KB, loose_guaranteed=10 * KB, loose_extra=40 * KB)
 
-    async with serving(Connections(accept, guard=guard)) as server:
+    async with serving(Listener(accept, guard=guard)) as server:
         greedy = [await server.connect(post_of(60 * KB, 50 * KB)) for _ in range(3)]
         refused = await status_of(greedy[2])
         modest = await server.connect(post_of(9 * KB, 8 * KB), "127.0.0.9")
@@ -205,9 +205,9 @@ async def test_an_address_past_its_share_is_refused_and_another_one_finds_room()
 
 @pytest.mark.anyio
 async def test_past_the_total_the_address_with_most_loses_a_request() -> None:
-    guard = guard_of(loose=64 * KB, loose_least=20 * KB, loose_spare=0)
+    guard = guard_of(loose=64 * KB, loose_guaranteed=20 * KB, loose_extra=0)
 
-    async with serving(Connections(accept, guard=guard)) as server:
+    async with serving(Listener(accept, guard=guard)) as server:
         greedy = await server.connect(post_of(60 * KB, 30 * KB))
         await asyncio.sleep(0.1)
         for number in range(2, 4):
@@ -223,12 +223,12 @@ async def test_past_the_total_the_address_with_most_loses_a_request() -> None:
 
 @pytest.mark.anyio
 async def test_requests_that_are_sent_ahead_count() -> None:
-    guard = guard_of(loose=100 * KB, loose_least=10 * KB, loose_spare=0)
+    guard = guard_of(loose=100 * KB, loose_guaranteed=10 * KB, loose_extra=0)
 
     def never(_connection: Connection, _request: Request) -> None:
         return None
 
-    async with serving(Connections(never, guard=guard)) as server:
+    async with serving(Listener(never, guard=guard)) as server:
         streams = await server.connect(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 2000)
         refused = await status_of(streams)
 
@@ -249,7 +249,7 @@ async def test_a_large_body_that_is_sent_ahead_is_not_read_before_its_turn() -> 
         await held.wait()
         connection.answer(Answer(200, b"first"))
 
-    async with serving(Connections(slow, guard=guard)) as server:
+    async with serving(Listener(slow, guard=guard)) as server:
         streams = await server.connect(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" + post_of(4 * MB, 4 * MB))
         await asyncio.sleep(0.2)
         before = guard.budget.total
@@ -272,7 +272,7 @@ async def test_bytes_that_look_like_a_request_stay_a_body_that_was_sent_ahead() 
         asyncio.get_running_loop().call_later(0.1, connection.answer, Answer(200))
 
     plain = b"GET /plain HTTP/1.1\r\nHost: a\r\n\r\n"
-    async with serving(Connections(slow, guard=guard_of())) as server:
+    async with serving(Listener(slow, guard=guard_of())) as server:
         streams = await server.connect(plain)
         await status_of(streams)
         streams[1].write(plain + post_of(len(plain), 0))
@@ -285,7 +285,7 @@ async def test_bytes_that_look_like_a_request_stay_a_body_that_was_sent_ahead() 
 
 @pytest.mark.anyio
 async def test_a_request_has_a_bounded_number_of_headers() -> None:
-    async with serving(Connections(accept, guard=guard_of())) as server:
+    async with serving(Listener(accept, guard=guard_of())) as server:
         streams = await server.connect(b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:b\r\n" * 300 + b"\r\n")
         status = await status_of(streams)
 
@@ -294,9 +294,9 @@ async def test_a_request_has_a_bounded_number_of_headers() -> None:
 
 @pytest.mark.anyio
 async def test_an_address_has_a_bounded_number_of_connections_and_others_have_theirs() -> None:
-    guard = Guard(clients=Clients(each=3, most=100))
+    guard = Guard(clients=Clients(per_address=3, total=100))
 
-    async with serving(Connections(accept, guard=guard)) as server:
+    async with serving(Listener(accept, guard=guard)) as server:
         for _ in range(3):
             await server.connect()
         await asyncio.sleep(0.1)
@@ -308,9 +308,9 @@ async def test_an_address_has_a_bounded_number_of_connections_and_others_have_th
 
 @pytest.mark.anyio
 async def test_past_the_total_the_address_with_most_connections_loses_one() -> None:
-    guard = Guard(clients=Clients(each=10, most=5))
+    guard = Guard(clients=Clients(per_address=10, total=5))
 
-    async with serving(Connections(accept, guard=guard)) as server:
+    async with serving(Listener(accept, guard=guard)) as server:
         oldest = await server.connect()
         for _ in range(4):
             await server.connect()
@@ -328,7 +328,7 @@ async def test_an_answer_that_is_not_taken_ends_its_connection() -> None:
     def large(_connection: Connection, _request: Request) -> Answer:
         return Answer(200, bytes(40 * MB))
 
-    connections = Connections(large, Limits(body_s=0.3), guard=guard_of())
+    connections = Listener(large, Limits(body_s=0.3), guard=guard_of())
     async with serving(connections) as server:
         _, writer = await server.connect(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -374,7 +374,7 @@ async def test_only_proxies_that_are_trusted_name_the_address_of_a_client(
     trusted: tuple[str, ...], is_behind_gateway: bool, keys: set[str]
 ) -> None:
     guard = Guard(trusted=networks(trusted))
-    connections = Connections(accept, guard=guard, is_behind_gateway=is_behind_gateway)
+    connections = Listener(accept, guard=guard, is_behind_gateway=is_behind_gateway)
     headers = ("X-Forwarded-For: 192.0.2.1, 192.0.2.2", "X-Moorage-Client: 192.0.2.3")
 
     async with serving(connections) as server:
@@ -393,7 +393,7 @@ async def test_functions_do_not_see_the_header_of_the_gateway() -> None:
         seen.append(request)
         return answers.NOT_FOUND.answer(answers.fresh_id())
 
-    async with serving(Connections(remember, guard=guard_of(), is_behind_gateway=True)) as server:
+    async with serving(Listener(remember, guard=guard_of(), is_behind_gateway=True)) as server:
         await status_of(await server.connect(post_of(1, 1, "X-Moorage-Client: 192.0.2.3")))
 
     assert seen[0].client == b"192.0.2.3"

@@ -25,7 +25,7 @@ def params(
     body: bytes = b"", kind: str | None = None, *, method: bytes = b"POST", target: bytes = BASE, raw: bool = False
 ) -> dict[str, Any]:
     headers = [] if kind is None else [(b"content-type", kind.encode())]
-    found = web.Targets().find(target)
+    found = web.TargetCache().find(target)
     assert found is not None
     text = web.params_of(
         Request(method, target, headers, body), found, web.headers_json([*headers, (b"x-a", b"b")]), raw=raw
@@ -55,7 +55,7 @@ def own(made: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_an_address_names_a_function_its_path_and_its_query(target: bytes, found: tuple[str, str, bytes, str]) -> None:
-    parsed = web.Targets().find(target)
+    parsed = web.TargetCache().find(target)
 
     assert parsed is not None
     assert (parsed.org, parsed.name, parsed.rest, parsed.query.decode()) == found
@@ -70,16 +70,16 @@ def test_an_address_names_a_function_its_path_and_its_query(target: bytes, found
     ],
 )
 def test_any_other_address_is_nothing(target: bytes) -> None:
-    assert web.Targets().find(target) is None
+    assert web.TargetCache().find(target) is None
 
 
 def test_what_is_remembered_of_addresses_is_bounded() -> None:
-    targets = web.Targets(most=3)
+    targets = web.TargetCache(max_entries=3)
 
     found = [targets.find(BASE + b"/%d" % number) for number in range(10)]
 
     assert all(found)
-    assert len(targets._known) <= 3
+    assert len(targets._parsed) <= 3
 
 
 # Params.

@@ -27,10 +27,10 @@ from tests.ports import free_port
 from moorage.core.net.targets import TargetPolicy
 from moorage.runtime.images.manifests import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from moorage.runtime.images.references import Reference
-from moorage.runtime.images.registry import TransferSettings
+from moorage.runtime.images.registry import PullSettings
 
 LOOPBACK = TargetPolicy(allow_loopback=True)
-QUICK = TransferSettings(wait_s=0.01, max_wait_s=0.01)
+QUICK = PullSettings(wait_s=0.01, max_wait_s=0.01)
 START_S = 30
 _CONFIG = """\
 version: 0.1

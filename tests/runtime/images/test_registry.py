@@ -29,7 +29,7 @@ from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import TargetPolicy
 from moorage.runtime.images.manifests import Descriptor, Index, Manifest, parse_config, parse_manifest
 from moorage.runtime.images.references import PullFailed, Reference
-from moorage.runtime.images.registry import Registry, TransferSettings, base_url
+from moorage.runtime.images.registry import PullSettings, Registry, base_url
 
 pytestmark = pytest.mark.anyio
 
@@ -48,13 +48,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServe
 
 @asynccontextmanager
 async def speaking(
-    reference: Reference, *, targets: TargetPolicy = LOOPBACK, terms: TransferSettings = QUICK
+    reference: Reference, *, targets: TargetPolicy = LOOPBACK, terms: PullSettings = QUICK
 ) -> AsyncIterator[Registry]:
     async with GuardedClient(targets) as client:
         yield Registry(client, targets, reference, terms)
 
 
-async def read(front: RegistryServer, targets: TargetPolicy = LOOPBACK, terms: TransferSettings = QUICK) -> bytes:
+async def read(front: RegistryServer, targets: TargetPolicy = LOOPBACK, terms: PullSettings = QUICK) -> bytes:
     async with speaking(front.reference("team/tool"), targets=targets, terms=terms) as speaker:
         return await speaker.read(PART, len(BODY))
 
@@ -143,7 +143,7 @@ async def test_what_the_registry_does_not_know_is_said_in_its_words(
 async def test_a_blob_is_fetched_in_pieces_and_checked(registry: RegistryServer, tmp_path: Path) -> None:
     target = tmp_path / "blob"
 
-    async with speaking(registry.reference("team/tool"), terms=TransferSettings(piece_bytes=30_000)) as speaker:
+    async with speaking(registry.reference("team/tool"), terms=PullSettings(piece_bytes=30_000)) as speaker:
         await speaker.download(PART, target)
 
     assert target.read_bytes() == BODY
@@ -157,12 +157,12 @@ async def test_an_empty_blob_is_a_blob(registry: RegistryServer, tmp_path: Path)
 
 
 async def test_a_registry_that_knows_no_pieces_sends_the_whole(registry: RegistryServer) -> None:
-    terms = TransferSettings(piece_bytes=30_000)
+    terms = PullSettings(piece_bytes=30_000)
 
     async with fronting(registry, drops=frozenset({"Range"})) as front:
         body = await read(front.server, terms=terms)
         with pytest.raises(PullFailed, match=r"does not support range requests"):
-            await read(front.server, terms=TransferSettings(piece_bytes=30_000, whole_bytes=50_000))
+            await read(front.server, terms=PullSettings(piece_bytes=30_000, whole_bytes=50_000))
 
     assert body == BODY
 
@@ -172,7 +172,7 @@ async def test_a_token_is_fetched_from_where_the_registry_says(registry: Registr
         fronting(registry, giving({"token": "open-sesame"})) as issuer,
         fronting(registry, wanting_token(f"http://127.0.0.1:{issuer.port}/token?x=1")) as front,
     ):
-        body = await read(front.server, terms=TransferSettings(piece_bytes=30_000))
+        body = await read(front.server, terms=PullSettings(piece_bytes=30_000))
 
     assert body == BODY
     assert [parse_qs(urlsplit(request.raw_path).query) for request in issuer.requests] == [
@@ -190,7 +190,7 @@ async def test_a_token_that_runs_out_meanwhile_is_fetched_anew(registry: Registr
             return await (no_more if len(front.requests) == 3 else wants)(request)
 
         async with fronting(registry, before) as front:
-            body = await read(front.server, terms=TransferSettings(piece_bytes=60_000))
+            body = await read(front.server, terms=PullSettings(piece_bytes=60_000))
 
     assert body == BODY
     assert len(issuer.requests) == 2
@@ -242,7 +242,7 @@ async def test_a_redirect_is_followed_without_the_token_and_with_the_piece(regis
             return await wants(request) or await leads(request)
 
         async with fronting(registry, before) as front:
-            body = await read(front.server, terms=TransferSettings(piece_bytes=60_000))
+            body = await read(front.server, terms=PullSettings(piece_bytes=60_000))
 
     assert body == BODY
     assert [request.headers["Range"] for request in storage.requests] == ["bytes=0-59999", "bytes=60000-99999"]

@@ -136,7 +136,7 @@ def test_garbage_for_the_gateway_fails_that_call_alone(host: Host, lab: Lab, sen
 
     told = bad.error(f"edge_socket().sendall({GARBAGE[sent]})\ntime.sleep(60)")
 
-    assert told == "the function's process sent what is no answer"
+    assert told == "the function's process sent an invalid frame"
     assert lab.run("answer = os.getpid()") == others_before
     assert bad.run("answer = 'fine'") == "fine"
     assert len([record for record in host.records() if record.function_id == bad.number]) == 2
@@ -190,7 +190,7 @@ def test_descriptors_sent_to_the_gateway_stay_nobody_s(host: Host) -> None:
 
     told = lab.error(code)
 
-    assert told == "the function's process sent what is no answer"
+    assert told == "the function's process sent an invalid frame"
     assert len(os.listdir(f"/proc/{host.edge.pid}/fd")) < count + 25
 
 
@@ -209,5 +209,5 @@ def test_node_cannot_misuse_its_socket_either(host: Host) -> None:
 
     told = node.error(code)
 
-    assert told == "the function's process sent what is no answer"
+    assert told == "the function's process sent an invalid frame"
     assert node.run("return 'fine'") == "fine"

@@ -1,7 +1,7 @@
-"""The function gateway's process: `python -m moorage.runtime.edge.main`.
+"""The edge, which receives function calls: `python -m moorage.runtime.edge.main`.
 
-It runs apart from the API, so that neither can hold up the other, and there may be many of it: what it imports is paid
-for in memory each time.
+It is separate from the API process, so that neither delays the other. Several edges may run: each import costs memory
+in all of them.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ from moorage.core.kit.process import bind_locally, open_many, say_ready
 from moorage.core.net import function_hosts
 from moorage.runtime.edge.calls.caps import Caps
 from moorage.runtime.edge.calls.pool import Pool
-from moorage.runtime.edge.connections.clients import ALL, Clients
+from moorage.runtime.edge.connections.clients import MAX_CONNECTIONS, Clients
 from moorage.runtime.edge.connections.flow import Guard
+from moorage.runtime.edge.connections.handlers import PlatformHandler, PublicHandler
 from moorage.runtime.edge.connections.limits import Limits
-from moorage.runtime.edge.connections.listener_connections import Connections
-from moorage.runtime.edge.connections.listeners import LocalDoor, PublicDoor
-from moorage.runtime.edge.connections.web import Targets
+from moorage.runtime.edge.connections.listener import Listener
+from moorage.runtime.edge.connections.web import TargetCache
 from moorage.runtime.edge.invoker_link import InvokerLink
 from moorage.runtime.edge.route_file import ROUTE_FILE, RouteFile
 from moorage.runtime.edge.routes import Table
 from moorage.runtime.edge.spool import MB, Room, SpoolWriter
 
-DRAIN_S = 8.0
-SAVE_S = 0.2  # Between two writes of the routes, which may be thousands.
-BACKLOG = 2048
-DOOR_BODY_BYTES = 2**30  # a snapshot of all routes
+DRAIN_TIMEOUT_S = 8.0
+ROUTES_SAVE_INTERVAL_S = 0.2  # between two writes of the route file, which may have thousands of routes
+LISTEN_BACKLOG = 2048
+MAX_ROUTES_BYTES = 2**30  # body of a request with all routes
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where to listen, how patient to be, and how much to give to whom."""
+class EdgeSettings:
+    """Settings of the edge process; `read_settings` reads them from the environment."""
 
     host: str
     port: int
     body_timeout_s: float
     data: Path = Path(".moorage")
     api_host: str = ""
-    domain: str = function_hosts.LOCAL  # that the hosts of organizations are below
-    waiting_cells: int = 4
+    domain: str = function_hosts.LOCAL  # parent domain of the organizations' hosts
+    waiting_sandboxes: int = 4
     trusted_proxies: tuple[str, ...] = ()
     caps: Caps = field(default_factory=Caps)
     spool: Room = field(default_factory=Room)
-    keys: str = field(default="", repr=False)  # of the file of routes
+    keys: str = field(default="", repr=False)  # encryption keys of the route file
 
 
-def read_place(environment: Mapping[str, str]) -> Place:
-    """Read the few settings this process needs, with the defaults of `moorage.settings`; raises ValueError.
+def read_settings(environment: Mapping[str, str]) -> EdgeSettings:
+    """Read the settings, with the defaults of `moorage.settings`; raises ValueError.
 
-    Loading all settings here would bring in pydantic, and 14 MB of memory on top of 22. The supervisor has loaded, and
-    so checked, them all before it starts this process.
+    Importing `moorage.settings` would load pydantic and take 14 MB on top of 22 MB. The supervisor validates all
+    settings before it starts this process.
     """
 
     def number(name: str, default: int) -> int:
@@ -71,7 +71,7 @@ def read_place(environment: Mapping[str, str]) -> Place:
 
     port = number("EDGE_PORT", 8082)
     edge_url = environment.get("MOORAGE_EDGE_URL") or ""
-    return Place(
+    return EdgeSettings(
         host=environment.get("MOORAGE_HOST") or "127.0.0.1",
         port=port,
         body_timeout_s=float(environment.get("MOORAGE_BODY_TIMEOUT_S") or 30),
@@ -83,7 +83,7 @@ def read_place(environment: Mapping[str, str]) -> Place:
             environment.get("MOORAGE_APPS_DOMAIN") or "",
             is_production=environment.get("MOORAGE_MODE") == "production",
         ),
-        waiting_cells=number("FUNCTION_POOL", 4),
+        waiting_sandboxes=number("FUNCTION_POOL", 4),
         keys=environment.get("MOORAGE_EDGE_KEYS", ""),
         trusted_proxies=tuple(filter(None, map(str.strip, environment.get("MOORAGE_TRUSTED_PROXIES", "").split(",")))),
         spool=Room(number("FUNCTION_SPOOL_MB", 512) * MB, number("DISK_RESERVE_MB", 1024) * MB),
@@ -95,71 +95,71 @@ def read_place(environment: Mapping[str, str]) -> Place:
     )
 
 
-async def serve(place: Place) -> None:
-    """Listen until SIGTERM or SIGINT, then let the requests that have begun finish."""
+async def serve(settings: EdgeSettings) -> None:
+    """Serve until SIGTERM or SIGINT, then finish the running requests."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    run = place.data / "run"
+    run = settings.data / "run"
     run.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (place.data / "spool").mkdir(exist_ok=True, mode=0o700)
+    (settings.data / "spool").mkdir(exist_ok=True, mode=0o700)
     link = InvokerLink(run / "invoker.sock")
-    writer = SpoolWriter(place.data / "spool", room=place.spool)
-    pool = Pool(link, writer, place.caps, lambda function_id: table.find_by_id(function_id))
-    table = Table(place.api_host, pool.retire, RouteFile(run / ROUTE_FILE, place.keys))
-    link.on_cell, link.on_refused, link.on_ended, link.on_memory = pool.took, pool.refused, pool.ended, pool.breathe
+    writer = SpoolWriter(settings.data / "spool", room=settings.spool)
+    pool = Pool(link, writer, settings.caps, lambda function_id: table.find_by_id(function_id))
+    table = Table(settings.api_host, pool.retire, RouteFile(run / ROUTE_FILE, settings.keys))
+    link.on_sandbox, link.on_refused = pool.sandbox_taken, pool.take_refused
+    link.on_ended, link.on_memory = pool.sandbox_ended, pool.memory_changed
 
-    saved_at = -SAVE_S
+    saved_at = -ROUTES_SAVE_INTERVAL_S
 
     def on_routes() -> None:
         nonlocal saved_at
-        link.want({runtime: waiting_cells(runtime, place) for runtime in table.runtimes()})
-        # Whoever was told that a function is there must find it also after a crash; many at once share a write.
-        if loop.time() - saved_at >= SAVE_S:
+        link.want({runtime: waiting_sandboxes(runtime, settings) for runtime in table.runtimes()})
+        # A route is saved before it is acknowledged, so that it survives a crash; bursts share one write.
+        if loop.time() - saved_at >= ROUTES_SAVE_INTERVAL_S:
             saved_at = loop.time()
             table.save()
 
     table.load()
     on_routes()
-    guard = Guard(trusted=networks(place.trusted_proxies), clients=Clients(most=most_connections()))
-    public_door, limits = PublicDoor(table, pool, Targets(place.domain)), Limits(body_s=place.body_timeout_s)
-    public = Connections(public_door, limits, early=public_door.early, guard=guard)
-    gateway = Connections(public_door, limits, early=public_door.early, guard=guard, is_behind_gateway=True)
-    local = Connections(LocalDoor(table, pool, on_routes), Limits(body_bytes=DOOR_BODY_BYTES))
-    door = bind_locally(run / "edge.sock")
+    guard = Guard(trusted=networks(settings.trusted_proxies), clients=Clients(total=max_connections()))
+    handler, limits = PublicHandler(table, pool, TargetCache(settings.domain)), Limits(body_s=settings.body_timeout_s)
+    public = Listener(handler, limits, early=handler.answer_early, guard=guard)
+    from_gateway = Listener(handler, limits, early=handler.answer_early, guard=guard, is_behind_gateway=True)
+    local = Listener(PlatformHandler(table, pool, on_routes), Limits(body_bytes=MAX_ROUTES_BYTES))
     servers = [
-        await loop.create_unix_server(local, sock=door, backlog=BACKLOG),
-        await loop.create_unix_server(gateway, sock=bind_locally(run / "web.sock"), backlog=BACKLOG),
-        await loop.create_server(public, place.host, place.port, backlog=BACKLOG),
+        await loop.create_unix_server(local, sock=bind_locally(run / "edge.sock"), backlog=LISTEN_BACKLOG),
+        await loop.create_unix_server(from_gateway, sock=bind_locally(run / "web.sock"), backlog=LISTEN_BACKLOG),
+        await loop.create_server(public, settings.host, settings.port, backlog=LISTEN_BACKLOG),
     ]
-    listeners = (public, gateway, local)
-    parts = [link.run(), pool.run(), keep_saved(table), *(each.keep_watch() for each in listeners)]
-    tasks = [asyncio.create_task(part) for part in parts]
+    listeners = (public, from_gateway, local)
+    background = [link.run(), pool.run(), save_routes(table), *(each.watch_deadlines() for each in listeners)]
+    tasks = [asyncio.create_task(coroutine) for coroutine in background]
     gc.collect()
     gc.freeze()
     say_ready(os.environ)
     await stop.wait()
     for server in servers:
         server.close()
-    await asyncio.gather(*(each.drain(DRAIN_S) for each in listeners))
+    await asyncio.gather(*(each.drain(DRAIN_TIMEOUT_S) for each in listeners))
     for task in tasks:
         task.cancel()
     table.save()
     writer.close()
 
 
-def most_connections() -> int:
-    """Return how many connections strangers may have: half of the descriptors are for instances and the platform."""
-    return max(64, min(ALL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+def max_connections() -> int:
+    """Return the limit of client connections: half of the file descriptors."""
+    return max(64, min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
 
-def waiting_cells(runtime: str, place: Place) -> int:
-    """Return how many cells of a runtime wait for code; one of Node takes four times the memory of one of Python."""
-    return place.waiting_cells if runtime.startswith("python") else (place.waiting_cells + 1) // 2
+def waiting_sandboxes(runtime: str, settings: EdgeSettings) -> int:
+    """Return the pool size; a Node sandbox takes four times the memory of Python."""
+    return settings.waiting_sandboxes if runtime.startswith("python") else (settings.waiting_sandboxes + 1) // 2
 
 
-async def keep_saved(table: Table, every_s: float = SAVE_S) -> None:
+async def save_routes(table: Table, every_s: float = ROUTES_SAVE_INTERVAL_S) -> None:
     while True:
         await asyncio.sleep(every_s)
         table.save()
@@ -167,21 +167,21 @@ async def keep_saved(table: Table, every_s: float = SAVE_S) -> None:
 
 def main() -> None:
     open_many()
-    let_others_finish()
+    use_batch_scheduling()
     try:
-        place = read_place(os.environ)
+        settings = read_settings(os.environ)
     except ValueError as error:
         fail(f"the settings cannot be read: {error}")
     try:
-        uvloop.run(serve(place))
+        uvloop.run(serve(settings))
     except OSError as error:
-        fail(f"cannot listen on {place.host}:{place.port}: {error.strerror or error}")
+        fail(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}")
 
 
-def let_others_finish() -> None:
-    """Do not interrupt an instance on the same processor each time it sends a reply: take what it has when it waits.
+def use_batch_scheduling() -> None:
+    """Use SCHED_BATCH, so that the edge does not preempt instances at each reply.
 
-    Measured with gateway and instance on one core, 32 clients: 18,600 calls a second, instead of 9,900.
+    Measured with edge and instance on one core and 32 clients: 18,600 calls a second instead of 9,900.
     """
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

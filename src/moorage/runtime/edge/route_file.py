@@ -1,7 +1,7 @@
-"""The file of routes with which the function gateway starts while the control process is away.
+"""The route file, from which the edge starts while the control process is down.
 
-Variables of functions, secrets among them, are encrypted in it under a key that is derived from the master key. The
-gateway gets that key at its start, and not the master key. Each function is encrypted once, when its route changes.
+It stores the functions' variables, which include secrets, encrypted with a key derived from the master key. The edge
+receives only the derived key. Each function is encrypted once, when its route changes.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ _read_env = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 class RouteFile:
-    """`keys` are hexadecimal, newest first. Without any, functions that have variables are not written."""
+    """`keys` are hexadecimal, newest first; needed for functions with variables."""
 
     def __init__(self, path: Path, keys: str) -> None:
         self._path = path
         self._keys = keys
         self._ring: KeyRing | None = None
-        self._written: dict[int, tuple[Function, bytes]] = {}  # as it stands in the file, by function
+        self._written: dict[int, tuple[Function, bytes]] = {}  # encoded entries of the file by function id
 
     def save(self, functions: Iterable[Function]) -> None:
-        """Write the routes down, readable by us alone."""
+        """Replace the file, with mode 0600."""
         written = {function.id: (function, self._entry(function)) for function in functions}
         self._written = written
-        fresh = self._path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        new = self._path.with_suffix(".new")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "wb") as file:
             file.write(b"[" + b",".join(entry for _, entry in written.values() if entry) + b"]")
-        fresh.replace(self._path)
+        new.replace(self._path)
 
     def load(self) -> tuple[list[Route], bool]:
-        """Return the routes, and whether the file should be written again.
+        """Return the routes, and whether the file must be rewritten.
 
-        That is so where variables stand in it as they are, as earlier releases wrote them, or under an old key. A route
-        whose variables cannot be decrypted is left out: the control process sends it.
+        It must if variables are unencrypted, as in earlier releases, or encrypted with an old key. A route whose
+        variables cannot be decrypted is skipped until the control process sends it.
         """
         stored = msgspec.json.decode(self._path.read_bytes(), type=list[Route])
         is_outdated = any(route.env or not self._is_current(route.sealed_env) for route in stored)
-        return [route for route in map(self._opened, stored) if route is not None], is_outdated
+        return [route for route in map(self._decrypted, stored) if route is not None], is_outdated
 
     def _entry(self, function: Function) -> bytes:
         known = self._written.get(function.id)
@@ -64,7 +64,7 @@ class RouteFile:
         sealed = self._keyring().encrypt(_encode(route.env).decode(), place=_place(route))
         return _encode(msgspec.structs.replace(route, env=[], sealed_env=sealed))
 
-    def _opened(self, route: Route) -> Route | None:
+    def _decrypted(self, route: Route) -> Route | None:
         if not route.sealed_env:
             return route
         from moorage.core.kit.crypto import CannotDecrypt
@@ -79,7 +79,7 @@ class RouteFile:
         return not sealed or (bool(self._keys) and self._keyring().is_current(sealed))
 
     def _keyring(self) -> KeyRing:
-        # Imported where it is needed: a gateway without variables does not pay for it in memory.
+        # Imported lazily: an edge without function variables saves the memory.
         from moorage.core.kit.crypto import KeyRing
 
         if self._ring is None:
@@ -92,13 +92,13 @@ def _place(route: Route) -> str:
 
 
 def rewrite(path: Path, keys: str) -> None:
-    """Encrypt the file anew under the first key; for a gateway that does not run. Safe to repeat."""
+    """Re-encrypt the file with the first key while no edge runs; safe to repeat."""
     file = RouteFile(path, keys)
     try:
         routes, _ = file.load()
     except FileNotFoundError:
         return
-    except (msgspec.DecodeError, ValueError):  # A damaged file is as good as none for the gateway too.
+    except (msgspec.DecodeError, ValueError):  # The edge ignores a damaged file too.
         path.unlink()
         return
     file.save([Function(route, "") for route in routes])

@@ -1,5 +1,4 @@
-"""The routes, in memory: which function answers at which address. Fed by the control process, kept on disk for a start
-without it; a call never waits for a store."""
+"""Routes in memory, sent by the control process and kept in a file for restarts."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ class Table:
         self._file = file
         self._by_id: dict[int, Function] = {}
         self._by_name: dict[tuple[str, str], Function] = {}
-        self._revisions: dict[int, int] = {}  # also of functions that are gone: an old route must not bring them back
+        self._revisions: dict[int, int] = {}  # also of removed functions, so that a late old route is ignored
         self.is_changed = False
-        self.generation = 0  # changes whenever an address may lead to something else
+        self.generation = 0  # increases with every change of a route
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -36,7 +35,7 @@ class Table:
         return {function.route.runtime for function in self._by_id.values()}
 
     def replace(self, routes: Iterable[Route]) -> None:
-        """Put these routes in force, and no others."""
+        """Make these the only routes."""
         routes = list(routes)
         keep = {route.id for route in routes}
         for function_id in [known for known in self._by_id if known not in keep]:
@@ -45,7 +44,7 @@ class Table:
             self.put(route)
 
     def put(self, route: Route) -> None:
-        """Put a route in force, unless a newer one of the same function already was."""
+        """Set a route, unless its revision is not newer than the known one."""
         known = self._revisions.get(route.id, -1)
         if route.revision < known or (route.revision == known and route.id in self._by_id):
             return
@@ -78,14 +77,14 @@ class Table:
             del self._by_name[old.org, old.name]
 
     def save(self) -> None:
-        """Write the routes down where they have changed."""
+        """Write the route file if routes have changed."""
         if not self.is_changed:
             return
         self.is_changed = False
         self._file.save(self._by_id.values())
 
     def load(self) -> None:
-        """Serve from what was known last, until the control process says more."""
+        """Load the routes of the last run, until the control process sends its own."""
         with contextlib.suppress(OSError, msgspec.DecodeError, ValueError):
             routes, is_outdated = self._file.load()
             self.replace(routes)

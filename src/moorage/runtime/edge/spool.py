@@ -1,11 +1,11 @@
-"""Records on their way from the function gateway to the store: how they stand in a file, and who writes it.
+"""The spool: files of call records, from the edge to the recorder.
 
-The gateway appends to files that are mapped into its memory, so a record costs it no system call, and what it wrote
-outlives it: after `kill -9` the pages still belong to the file. A record is 4 bytes of length, a fixed head, the error
-message and the log block. The length is written last, by one aligned store: what has one is whole. Records start at
-multiples of four, with up to three zeros between them.
+The edge appends to memory-mapped files: a record costs no system call and survives `kill -9`, because the pages belong
+to the file. A record is 4 bytes of length, a fixed head, the error message and the log block. The length is written
+last, by one aligned store, so a record with a length is complete. Records start at multiples of four, with up to three
+zero bytes between them.
 
-A log block is a row of entries: `u8` stream, `i64` epoch milliseconds, `u32` length, text.
+A log block is a sequence of entries: `u8` stream, `i64` epoch milliseconds, `u32` length, text.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from moorage.core.kit.clock import SystemClock
 MB = 2**20
 CAPACITY = 16 * MB
 SUFFIX = ".spool"
-UNBORN = ".new"  # of a file that its writer has not locked yet
-LOOK_S = 1.0  # how often a writer without room looks whether there is some again
-# Bytes of log text that functions of one organization may print: to store more would take the processors from others.
+UNBORN = ".new"  # suffix of a file that its writer has not locked yet
+ROOM_CHECK_INTERVAL_S = 1.0  # while the spool is full or tight
+# Rate and burst of log bytes per organization: storing more would take CPU time from others.
 PRINTED_PER_S, PRINTED_AT_ONCE = 4 * MB, 64 * MB
-MOST_PRINTERS = 10_000  # organizations whose bytes are counted at a time
-WORTH_DROPPING = 256  # A log of up to this is not larger than the note that would take its place.
+MAX_LOGGING_ORGS = 10_000  # organizations with counted log bytes
+MIN_DROPPED_BYTES = 256  # A smaller log is not larger than the note that would replace it.
 
-# What a record tells.
-END = 1  # an invocation came to its end
-START = 2  # a scheduled one is about to be handed to an instance
-LATE = 3  # something was printed after the answer
+# Kinds of records.
+END = 1  # a call ended
+START = 2  # a scheduled call is about to be sent to an instance
+LATE = 3  # output after the answer
 
-# Through which door the call came.
+# Sources of calls.
 WEB = 1
 API = 2
 SCHEDULE = 3
 DOORS = {WEB: "web", API: "api", SCHEDULE: "schedule"}
 
-# Streams of a log. What the platform says about a log is shown with standard error.
+# Streams of a log. Notes are messages of the platform, shown with standard error.
 STDOUT = 1
 STDERR = 2
 NOTE = 3
@@ -53,18 +53,18 @@ _LENGTH = Struct("<I")
 _FIELDS = "BBBBQQIIQQQQ32sII"
 _HEAD = Struct(f"<{_FIELDS}")
 _ENTRY = Struct("<BqI")
-_GLANCE = Struct("<IBxxxQ")  # the length and the beginning of the head
+_GLANCE = Struct("<IBxxxQ")  # length, kind and function id
 _pack = _HEAD.pack
-# A whole record without error and log, its length included: what most calls leave. See `SpoolWriter.append_plain`.
+# A complete record without error and log, as for most calls. See `SpoolWriter.append_plain`.
 pack_plain = Struct(f"<I{_FIELDS}").pack
 _unpack = _HEAD.unpack_from
-_new = tuple.__new__  # What a NamedTuple's own constructor does, without the call in between.
+_new = tuple.__new__  # faster than the constructor of the NamedTuple
 _length = _LENGTH.pack
 LENGTH_SIZE = _LENGTH.size
 HEAD_SIZE = _HEAD.size
 ENTRY_SIZE = _ENTRY.size
 
-# What the store's columns hold, and more than any honest record says.
+# Limits of the database columns, above any valid value.
 MOST_ID = 2**63
 MOST_VERSION = 2**31
 MOST_MB = 2**20
@@ -73,7 +73,7 @@ MOST_MS = 2**47  # the year 6429
 
 
 class Torn(ValueError):
-    """What stands in a file is no record."""
+    """The file contains an invalid record."""
 
 
 class Record(NamedTuple):
@@ -95,7 +95,7 @@ class Record(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One line of a log, or what there is of it."""
+    """One line of a log, possibly unfinished."""
 
     stream: int
     at_ms: int
@@ -119,7 +119,7 @@ def encode(
     error: bytes = b"",
     log: bytes = b"",
 ) -> bytes:
-    """Return a record as `SpoolWriter.append` takes it. It stands on the path of every call, so it is one pack."""
+    """Return a record for `SpoolWriter.append`; one pack, as every call pays for it."""
     head = _pack(
         kind,
         door,
@@ -141,7 +141,7 @@ def encode(
 
 
 def length_at(buffer: bytes, at: int) -> int:
-    """Return the length of the record that starts at a place; 0 where none was written yet."""
+    """Return the length of the record at an offset; 0 if none was written yet."""
     if len(buffer) - at < LENGTH_SIZE:
         return 0
     (length,) = _LENGTH.unpack_from(buffer, at)
@@ -149,14 +149,14 @@ def length_at(buffer: bytes, at: int) -> int:
 
 
 def glance_at(buffer: bytes, at: int) -> tuple[int, int, int]:
-    """Return length, kind and function of the record that starts at a place, unchecked; all 0 where none is."""
+    """Return length, kind and function id at an offset, unchecked; 0 without record."""
     return _GLANCE.unpack_from(buffer, at) if len(buffer) - at >= _GLANCE.size else (0, 0, 0)
 
 
 def decode(buffer: bytes, at: int, length: int) -> Record:
-    """Return the record of this length whose head starts at `at`; raises Torn for what cannot be one.
+    """Return the record of this length with its head at `at`; raises Torn.
 
-    Whatever is written is read here, so that it is written in one piece, without a call for each thing it checks.
+    Every record passes here, so the checks are inlined.
     """
     if length < HEAD_SIZE or length > len(buffer) - at:
         raise Torn(f"a record cannot be {length} bytes long")
@@ -180,14 +180,14 @@ def decode(buffer: bytes, at: int, length: int) -> Record:
         or schedule_id >= MOST_ID
         or not activation.isalnum()
     ):
-        raise Torn("its values make no sense")
+        raise Torn("a field has an invalid value")
     error = _text(buffer[at + HEAD_SIZE : log_at]) if error_size else None
     return _new(Record, (kind, door, ok == 1, cold == 1, function_id, org_id, version, memory_mb, started_ms,
                 duration_us, wait_us, schedule_id, activation.decode("ascii"), error, buffer[log_at:end]))  # fmt: skip
 
 
 def _text(data: bytes) -> str:
-    """Return a text that any store takes: some refuse the zero character."""
+    """Decode a text without NUL characters, which PostgreSQL rejects."""
     text = data.decode("utf-8", "replace")
     return text.replace("\0", "\ufffd") if "\0" in text else text
 
@@ -198,7 +198,7 @@ def log_entry(stream: int, at_ms: int, text: bytes) -> bytes:
 
 
 def log_entries(block: bytes) -> Iterator[Entry]:
-    """Yield the lines of a log block, up to the first entry that is cut off. Lines of one moment share an entry."""
+    """Yield the lines of a log block, up to the first truncated entry."""
     at = 0
     while len(block) - at >= ENTRY_SIZE:
         stream, at_ms, length = _ENTRY.unpack_from(block, at)
@@ -215,7 +215,7 @@ def log_entries(block: bytes) -> Iterator[Entry]:
 
 
 def log_texts(block: bytes) -> tuple[str, str]:
-    """Return what a log block has of standard output, and of everything else."""
+    """Return standard output, and all other streams, of a log block."""
     out: list[bytes] = []
     err: list[bytes] = []
     at, size = 0, len(block)
@@ -229,7 +229,7 @@ def log_texts(block: bytes) -> tuple[str, str]:
 
 
 def has_note(block: bytes) -> bool:
-    """Tell whether the platform says something in a log block."""
+    """Whether a log block contains a note of the platform."""
     at = 0
     while len(block) - at >= ENTRY_SIZE:
         stream, _, length = _ENTRY.unpack_from(block, at)
@@ -239,11 +239,11 @@ def has_note(block: bytes) -> bool:
     return False
 
 
-def cut_text(block: bytes, most: int) -> bytes:
-    """Return as much of a log block as has a number of bytes of text in it."""
-    if len(block) <= most:
+def cut_text(block: bytes, max_bytes: int) -> bytes:
+    """Truncate a log block to a number of bytes of text."""
+    if len(block) <= max_bytes:
         return block
-    at, left = 0, most
+    at, left = 0, max_bytes
     while len(block) - at >= ENTRY_SIZE:
         stream, at_ms, length = _ENTRY.unpack_from(block, at)
         if length > left:
@@ -254,16 +254,16 @@ def cut_text(block: bytes, most: int) -> bytes:
     return block
 
 
-def cut_log(block: bytes, most: int) -> bytes:
-    """Return what of a log block fits into a number of bytes: whole entries, and the beginning of one."""
-    if len(block) <= most:
+def cut_log(block: bytes, max_bytes: int) -> bytes:
+    """Truncate a log block to a number of bytes, entry heads included."""
+    if len(block) <= max_bytes:
         return block
     at = 0
-    while most - at > ENTRY_SIZE:
+    while max_bytes - at > ENTRY_SIZE:
         stream, at_ms, length = _ENTRY.unpack_from(block, at)
-        if at + ENTRY_SIZE + length > most:
-            room = most - at - ENTRY_SIZE
-            # A character that would be cut in the middle is left out.
+        if at + ENTRY_SIZE + length > max_bytes:
+            room = max_bytes - at - ENTRY_SIZE
+            # "ignore" drops a truncated character.
             text = block[at + ENTRY_SIZE : at + ENTRY_SIZE + room].decode("utf-8", "ignore").encode()
             return block[:at] + log_entry(stream, at_ms, text)
         at += ENTRY_SIZE + length
@@ -271,18 +271,18 @@ def cut_log(block: bytes, most: int) -> bytes:
 
 
 class Room(NamedTuple):
-    """How much may wait in a spool folder; 0 is as much as fits on the disk."""
+    """Limits of a spool folder; 0: unlimited."""
 
-    most_bytes: int = 0  # of all files; past half of it records come without their logs
-    reserve_bytes: int = 0  # free disk space under which they do too
+    most_bytes: int = 0  # of all files; above half of it, records have no logs
+    reserve_bytes: int = 0  # free disk space below which records have no logs
 
 
 class SpoolWriter:
-    """Appends records to files of its own. One thread may use it.
+    """Appends records to its own files. Not thread-safe.
 
-    It holds the lock of the file it writes to, so that a reader can tell a file that may still grow from one whose
-    writer is gone. Disk space is claimed when a file is opened: a full disk or a full spool is an OSError there (and
-    whatever was appended before is kept), never a signal in the middle of a record.
+    It holds a lock on the current file, so that a reader can tell whether the file may still grow. Disk space is
+    allocated when a file is opened: a full disk or spool raises OSError there, never a signal in the middle of a
+    record. Earlier records are kept.
     """
 
     def __init__(self, folder: Path, capacity: int = CAPACITY, room: Room | None = None) -> None:
@@ -291,34 +291,34 @@ class SpoolWriter:
         self._room = room or Room()
         self._is_tight = False
         self._is_full = False
-        self._look_at = 0.0
-        self._printed: dict[int, float] = {}  # organization -> when it will have paid for its bytes
+        self._check_room_at = 0.0
+        self._printed: dict[int, float] = {}  # organization id -> time at which its log bytes are within the rate
         self._clock = SystemClock()
         self._count = 0
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._at, self._end = 0, capacity
         self._fd, self._map = self._open(capacity)
-        self._look(0)
+        self._check_room(0)
 
     def append(self, record: bytes) -> None:
-        """Add a record. It is kept from here on, whatever becomes of this process."""
+        """Append a record, which survives the end of this process."""
         at = self._at + 4
         size = len(record)
         end = at + (size + 3 & -4)
         if end > self._end:
-            self._turn(end - at + LENGTH_SIZE)
+            self._rotate(end - at + LENGTH_SIZE)
             at, end = 4, end - at + 4
         mapped = self._map
         mapped[at : at + size] = record
-        # The kernel's zeros lie where the record is padded. A reader sees all of the length or nothing of it.
+        # The padding is already zero. The length is one aligned store: a reader sees all of it or none.
         mapped[at - 4 : at] = _length(end - at)
         self._at = end
 
     def append_plain(self, packed: bytes) -> None:
-        """Add records made by `pack_plain`, one behind the other. A reader sees all of them or none."""
+        """Append concatenated records of `pack_plain`. A reader sees all of them or none."""
         at = self._at
         if at + len(packed) > self._end:
-            self._turn(len(packed) + LENGTH_SIZE)
+            self._rotate(len(packed) + LENGTH_SIZE)
             at = 0
         mapped = self._map
         end = at + len(packed)
@@ -326,43 +326,43 @@ class SpoolWriter:
         mapped[at : at + 4] = packed[:4]
         self._at = end
 
-    def fit(self, log: bytes, org_id: int) -> bytes:
-        """Return a log block as it may be appended: itself, or a note in its place.
+    def limit_log(self, log: bytes, org_id: int) -> bytes:
+        """Return the log block, or a note in its place.
 
-        That is so where the spool is tight, and where the functions of an organization print too much.
+        The note replaces it when the spool is tight, or when the organization's functions print too much.
         """
         if self._is_tight:
-            self._look(0)
-        if len(log) <= WORTH_DROPPING:
+            self._check_room(0)
+        if len(log) <= MIN_DROPPED_BYTES:
             return log
         if self._is_tight:
             why = "too many records wait to be stored"
-        elif not self._may_print(org_id, len(log)):
+        elif not self._charge_output(org_id, len(log)):
             why = f"the functions of this organization print more than {PRINTED_PER_S // MB} MB a second"
         else:
             return log
         text = f"[moorage] What this call printed ({len(log):,} bytes) was dropped: {why}."
         return log_entry(NOTE, self._clock.now(), text.encode() + b"\n")
 
-    def _may_print(self, org_id: int, size: int) -> bool:
-        """Count some bytes of an organization, unless it has printed too many."""
+    def _charge_output(self, org_id: int, size: int) -> bool:
+        """Count log bytes of an organization; return False above its rate."""
         now = time.monotonic()
         paid = max(self._printed.pop(org_id, 0.0), now - PRINTED_AT_ONCE / PRINTED_PER_S)
         may = paid <= now
         self._printed[org_id] = paid + size / PRINTED_PER_S if may else paid
-        if len(self._printed) > MOST_PRINTERS:
-            del self._printed[next(iter(self._printed))]  # the one that has printed nothing for the longest time
+        if len(self._printed) > MAX_LOGGING_ORGS:
+            del self._printed[next(iter(self._printed))]  # the one without output for the longest time
         return may
 
     def close(self) -> None:
-        """Let go of the file: a reader deletes it once it has read it."""
+        """Unlock the file, so that a reader deletes it after reading it."""
         self._map.close()
         os.close(self._fd)
 
-    def _turn(self, least: int) -> None:
-        """Go on in a new file. The old one is let go of only when there is one."""
-        capacity = max(self._capacity, -(-least // mmap.PAGESIZE) * mmap.PAGESIZE)
-        self._look(capacity)
+    def _rotate(self, min_bytes: int) -> None:
+        """Switch to a new file; the old one is closed only after the new one is open."""
+        capacity = max(self._capacity, -(-min_bytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+        self._check_room(capacity)
         if self._is_full:
             raise OSError(errno.ENOSPC, f"the spool is full: {self._room.most_bytes // MB} MB of records wait")
         opened = self._open(capacity)
@@ -370,20 +370,20 @@ class SpoolWriter:
         self._fd, self._map = opened
         self._at, self._end = 0, capacity
 
-    def _look(self, more: int) -> None:
-        """Find out how much waits, with so much more; without room no more often than every second."""
+    def _check_room(self, more: int) -> None:
+        """Measure the spool plus `more` bytes; without room at most every second."""
         is_known = self._is_full or (self._is_tight and not more)
-        if not any(self._room) or (is_known and time.monotonic() < self._look_at):
+        if not any(self._room) or (is_known and time.monotonic() < self._check_room_at):
             return
         used = more
         with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
                     used += entry.stat(follow_symlinks=False).st_size
-        most, reserve = self._room
-        self._is_full = 0 < most < used
-        self._is_tight = 0 < most < 2 * used or (reserve > 0 and _free_bytes(self._folder) < reserve)
-        self._look_at = time.monotonic() + LOOK_S
+        max_bytes, reserve = self._room
+        self._is_full = 0 < max_bytes < used
+        self._is_tight = 0 < max_bytes < 2 * used or (reserve > 0 and _free_bytes(self._folder) < reserve)
+        self._check_room_at = time.monotonic() + ROOM_CHECK_INTERVAL_S
 
     def _open(self, capacity: int) -> tuple[int, mmap.mmap]:
         while True:
@@ -392,7 +392,7 @@ class SpoolWriter:
             try:
                 return _open_locked(name, capacity)
             except (FileExistsError, FileNotFoundError):
-                # The name is taken, or a reader mistook the unborn file for a dead writer's: take another one.
+                # The name exists, or a reader removed the unlocked file as that of a dead writer: try another name.
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
@@ -402,18 +402,18 @@ def _free_bytes(folder: Path) -> int:
 
 
 def _open_locked(path: Path, capacity: int) -> tuple[int, mmap.mmap]:
-    """Make a file, and give it its name only once it is locked: a reader deletes what is neither locked nor unread."""
-    unborn = path.with_suffix(UNBORN)
-    fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    """Create a file; rename it once locked: readers delete unlocked files."""
+    unlocked = path.with_suffix(UNBORN)
+    fd = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         os.posix_fallocate(fd, 0, capacity)
         mapped = mmap.mmap(fd, capacity)
         if path.exists():
             raise FileExistsError(path)
-        unborn.rename(path)
+        unlocked.rename(path)
     except BaseException:
-        unborn.unlink(missing_ok=True)
+        unlocked.unlink(missing_ok=True)
         os.close(fd)
         raise
     return fd, mapped

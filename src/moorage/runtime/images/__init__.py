@@ -1,1 +1,1 @@
-"""Container images without Docker: references, registry client, verification and unpacking."""
+"""Container images without Docker: references, registry client, unpacking."""

@@ -75,7 +75,7 @@ class _Header(tarfile.TarInfo):
 
 
 class Unpacker:
-    """Applies the layers of one image to an empty folder, lowest first. `stop` aborts it from another thread."""
+    """Applies layers to an empty folder, lowest first; `stop` aborts it."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Unpacker:
         check_room: Callable[[], None] = lambda: None,
         stop: threading.Event | None = None,
     ) -> None:
-        """`check_room` raises if the disk is full; it is called every few megabytes or files."""
+        """`check_room` raises if the disk is full; called every few MB or files."""
         self.skipped = 0  # devices, pipes and other special files
         self.written_bytes = 0
         self.entries = 0
@@ -208,7 +208,7 @@ class Unpacker:
 
     @contextlib.contextmanager
     def _folder(self, parts: Sequence[str], *, create: bool) -> Iterator[int | None]:
-        """Open a folder below the root; yields None if it is missing and `create` is False."""
+        """Open a folder below the root; None if it is missing and not to be created."""
         here: int | None = os.open(self._root, _FOLDER_FLAGS)
         try:
             for depth in range(1, len(parts) + 1):
@@ -294,7 +294,7 @@ def size_text(size: int) -> str:
 
 @contextlib.contextmanager
 def _open_layer(path: Path) -> Iterator[Readable]:
-    """Open a layer for decompressed reading; its magic bytes decide, not its media type."""
+    """Open a layer decompressed; its magic bytes decide, not its media type."""
     with path.open("rb", buffering=0) as file:  # unbuffered, because the zstd program reads from the same offset
         start = file.read(4)
         file.seek(0)
@@ -312,7 +312,7 @@ def _open_layer(path: Path) -> Iterator[Readable]:
 def open_zstd(
     file: IO[bytes], modules: Sequence[str] = _ZSTD_MODULES, program: str | None = shutil.which("zstd")
 ) -> Iterator[Readable]:
-    """Decompress zstd with a Python module (standard since 3.14), else with the program."""
+    """Decompress with a Python module (standard since 3.14), else the program."""
     module = _find_module(modules)
     if module is not None:
         with module.ZstdFile(file) as opened:

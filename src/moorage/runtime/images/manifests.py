@@ -28,7 +28,7 @@ MAX_PATH = 4_096
 
 
 class BadImage(PullFailed):
-    """The document is invalid or describes an image that cannot run here; has a user message."""
+    """The document is invalid, or the image cannot run here; has a user message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def _without_tag(text: str) -> tuple[str, str | None]:
 
 
 def _split(name: str, default_registry: str) -> tuple[str, str]:
-    """Split into registry and repository; a name without slash gets the prefix `library/`."""
+    """Split into registry and repository; `library/` is the default prefix."""
     first, slash, rest = name.partition("/")
     if not slash or not _is_registry(first):
         return default_registry, name if slash else f"library/{name}"

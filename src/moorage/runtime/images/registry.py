@@ -40,7 +40,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\s]+")
 
 
 @dataclass(frozen=True, slots=True)
-class TransferSettings:
+class PullSettings:
     """Retries, timeouts and sizes of requests to a registry."""
 
     tries: int = 4  # per request, while the registry is busy or unreachable
@@ -56,16 +56,12 @@ class Registry:
     """Client of one repository at one registry. Not for concurrent use."""
 
     def __init__(
-        self,
-        client: GuardedClient,
-        targets: TargetPolicy,
-        reference: Reference,
-        settings: TransferSettings | None = None,
+        self, client: GuardedClient, targets: TargetPolicy, reference: Reference, settings: PullSettings | None = None
     ) -> None:
         self._client = client
         self._targets = targets
         self._repository = reference.repository
-        self._settings = settings or TransferSettings()
+        self._settings = settings or PullSettings()
         self._base = base_url(reference.registry, targets)
         self._token: str | None = None
 
@@ -129,10 +125,9 @@ class Registry:
     async def _blob(self, part: Descriptor, headers: dict[str, str], *, max_bytes: int) -> Answer:
         url = self._base / f"v2/{self._repository}/blobs/{part.digest}"
         # The digest is of the blob as stored, so a transfer encoding must not change it.
-        request_headers = headers | {"Accept-Encoding": "identity"}
-        return await self._get(
-            url, request_headers, timeout_s=self._settings.piece_s, max_bytes=max(max_bytes, MAX_ERROR_BYTES)
-        )
+        headers = headers | {"Accept-Encoding": "identity"}
+        max_bytes = max(max_bytes, MAX_ERROR_BYTES)
+        return await self._get(url, headers, timeout_s=self._settings.piece_s, max_bytes=max_bytes)
 
     async def _get(
         self, url: URL, headers: Mapping[str, str], *, timeout_s: float, max_bytes: int, may_sign_in: bool = True
@@ -154,7 +149,7 @@ class Registry:
     async def _try(
         self, url: URL, headers: Mapping[str, str], timeout_s: float, max_bytes: int, *, is_last: bool
     ) -> Answer | None:
-        """Make one try; return None if the registry is unreachable and another try is left."""
+        """Make one try; None if the registry is unreachable and tries are left."""
         try:
             return await self._follow(url, headers, timeout_s, max_bytes)
         except TargetRefused as error:
@@ -165,7 +160,7 @@ class Registry:
             return None
 
     async def _follow(self, url: URL, headers: Mapping[str, str], timeout_s: float, max_bytes: int) -> Answer:
-        """Follow redirects with the same headers, but send the token only to the registry's origin."""
+        """Follow redirects; the token goes only to the registry's origin."""
         for _ in range(MAX_REDIRECTS + 1):
             self._check_scheme(url)
             request_headers = dict(headers)
@@ -201,7 +196,7 @@ class Registry:
 
 
 def base_url(registry: str, targets: TargetPolicy) -> URL:
-    """Return the API's base URL; plain HTTP only for loopback addresses that the policy allows."""
+    """Return the API's base URL; plain HTTP only for allowed loopback addresses."""
     try:
         url = URL(f"https://{_API_HOSTS.get(registry, registry)}")
     except ValueError:
@@ -249,7 +244,7 @@ def _retry_after_s(answer: Answer | None) -> float:
 
 
 def _checked_digest(answer: Answer, wanted: str) -> str:
-    """Return the digest of a manifest; raises if it is not the requested or announced one."""
+    """Return the manifest's digest; raises unless it is the announced one."""
     digest = f"sha256:{hashlib.sha256(answer.body).hexdigest()}"
     expected = wanted if is_digest(wanted) else answer.headers.get("Docker-Content-Digest", digest)
     if expected.startswith("sha256:") and expected != digest:
@@ -275,7 +270,6 @@ def _refused(answer: Answer) -> PullFailed:
 
 
 def _reason(answer: Answer) -> str:
-    """Return the error message of the registry, else the HTTP status."""
     try:
         error = json.loads(answer.body)["errors"][0]
         text = error.get("message") or error["code"].replace("_", " ").lower()

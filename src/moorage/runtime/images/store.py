@@ -32,7 +32,7 @@ from moorage.runtime.images import layers
 from moorage.runtime.images.layers import GB, MB, TooLarge, Unpacker, size_text
 from moorage.runtime.images.manifests import BadImage, ImageConfig, Index, Manifest, parse_config
 from moorage.runtime.images.references import PullFailed, Reference, is_digest
-from moorage.runtime.images.registry import Registry, TransferSettings
+from moorage.runtime.images.registry import PullSettings, Registry
 
 MAX_CONFIG_BYTES = 8 * MB
 MIN_FREE_INODES = 10_000  # that a pull leaves free, on file systems with a fixed number
@@ -66,7 +66,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Resolved:
-    """Digest of a resolved reference, with the manifest if the registry has sent it already."""
+    """Digest of a resolved reference, with the manifest if already received."""
 
     digest: str
     manifest: Manifest | None
@@ -85,7 +85,7 @@ class _SharedPull:
 
 
 class Images:
-    """All images of this machine, for one event loop; `find` and `collect` are thread-safe."""
+    """All images of this machine; `find` and `collect` are thread-safe."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Images:
         clock: Clock,
         *,
         limits: Limits | None = None,
-        transfer: TransferSettings | None = None,
+        transfer: PullSettings | None = None,
         architecture: str | None = None,
     ) -> None:
         self._folder = folder.absolute()
@@ -102,7 +102,7 @@ class Images:
         self._targets = targets
         self._clock = clock
         self._limits = limits or Limits()
-        self._transfer = transfer or TransferSettings()
+        self._transfer = transfer or PullSettings()
         self._architecture = architecture or _ARCHITECTURES.get(platform.machine(), platform.machine())
         self._slots = asyncio.Semaphore(self._limits.pulls)
         self._shared_pulls: dict[str, _SharedPull] = {}
@@ -119,7 +119,7 @@ class Images:
         return Image(digest, self._image_folder(digest) / "root", _config(stored["config"]), *size)
 
     async def pull(self, reference: Reference, progress: Progress, org_id: int | None = None) -> Image:
-        """Return the image, after downloading it if necessary; raises PullFailed with a user message.
+        """Return the image, downloaded if necessary; raises PullFailed.
 
         The image counts against the organization's budget, even if other organizations use it too. A tag is resolved
         at the registry each time; if that fails, the pull fails although an older image of the tag may be stored.
@@ -136,7 +136,7 @@ class Images:
         raise PullFailed(f"cannot pull {reference}: {why}") from None
 
     def collect(self, keep: set[str], now: int) -> int:
-        """Remove images that are not in `keep` and were not used for a day; return their count."""
+        """Remove images not in `keep` and unused for a day; return their count."""
         self._clear_incoming(now)
         gone = [
             digest for digest in self._digests() if digest not in keep and self._remove_unused(digest, now - DAY_MS)
@@ -156,7 +156,7 @@ class Images:
         return known
 
     def _remaining_budget(self, org_id: int | None, digest: str) -> tuple[int, int]:
-        """Return the unused budget of an organization in bytes and files, not counting one image."""
+        """Return an organization's unused bytes and files, not counting one image."""
         left_bytes, left_entries = self._limits.organization_bytes, self._limits.organization_entries
         if org_id is None:
             return left_bytes, left_entries
@@ -225,7 +225,7 @@ class Images:
     async def _fill(
         self, work: Path, reference: Reference, resolved: _Resolved, progress: Progress, budget: tuple[int, int]
     ) -> tuple[ImageConfig, tuple[int, int]]:
-        """Download and unpack the image; return its configuration, and its size in bytes and files."""
+        """Download and unpack the image; return configuration and (bytes, files)."""
         async with self._client() as client:
             registry = self._registry(client, reference)
             manifest = resolved.manifest or await _manifest(registry, resolved.digest)
@@ -241,7 +241,7 @@ class Images:
     async def _unpack(
         self, work: Path, registry: Registry, manifest: Manifest, progress: Progress, budget: tuple[int, int]
     ) -> tuple[int, int]:
-        """Download and apply the layers one by one, so that only one compressed layer is stored."""
+        """Download and apply layers one by one: only one is stored compressed."""
         stop, root, blob = threading.Event(), work / "root", work / "layer"
         root.mkdir()
         root.chmod(0o755)
@@ -282,7 +282,7 @@ class Images:
                 raise
 
     def _use_stored(self, digest: str, org_id: int | None = None) -> Image | None:
-        """Return a stored image and record its use; raises PullFailed over budget. Blocks: run in a thread."""
+        """Return a stored image and record its use; raises PullFailed over budget."""
         with self._lock:
             image = self.find(digest)
             if image is None:

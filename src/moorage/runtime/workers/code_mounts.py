@@ -1,4 +1,4 @@
-"""Mounts a function's code at /code, read-only, in a sandbox that is running without privileges.
+"""Mounts code at /code, read-only, in a running sandbox without privileges.
 
 The /code of each sandbox is a slave mount of its own folder here, its slot. A mount on the slot propagates into the
 sandbox, which can neither change nor remove it.

@@ -69,7 +69,7 @@ class EmptySandboxes:
         return None
 
     def make(self, runtime: Runtime | None, reserved_for: Any = None) -> FunctionSandbox | None:
-        """Start to fork an empty sandbox; on failure refuse the waiting request and return None."""
+        """Start to fork a sandbox; on failure refuse the request and return None."""
         invoker = self._invoker
         try:
             sandbox, theirs = invoker.new_sandbox(runtime.name if runtime else "", invoker.take_uid(), reserved_for)
@@ -89,7 +89,7 @@ class EmptySandboxes:
         return sandbox
 
     def begin(self, sandbox: FunctionSandbox, runtime: Runtime, code: Path | None) -> None:
-        """Start a runtime in an empty sandbox, which may still be forking: it reads the frame later.
+        """Start a runtime in an empty sandbox, which may still be forking.
 
         Raises OSError when the sandbox has ended.
         """
@@ -126,7 +126,7 @@ class EmptySandboxes:
             zygote.stop()
 
     def _python_of(self, runtime: Runtime) -> Runtime:
-        """Return the Python whose zygote forks sandboxes of a runtime; the default one for Node."""
+        """Return the Python whose zygote serves a runtime; the default for Node."""
         return runtime if runtime.language == "python" else self._default_python()
 
     def _default_python(self) -> Runtime:

@@ -1,4 +1,4 @@
-"""CPU fairness: long computations and organizations over their share run in the idle class.
+"""CPU fairness: the idle class for long computations and greedy organizations.
 
 A CPU quota would throttle in bursts, also on an idle machine. The idle class of the scheduler (`cpu.idle`) does not:
 its tasks get exactly the CPU time that no other task uses.
@@ -30,7 +30,7 @@ class WatchedCall:
         self.runnable_us = runnable_us_of(sandbox)
 
     def is_cpu_bound(self, now: float) -> bool:
-        """Whether the sandbox used or waited for a CPU most of the time since the last check."""
+        """Whether the sandbox used, or waited for, a CPU since the last check."""
         elapsed_us = (now - self.at) * 1e6
         cpu_us, runnable_us = cpu_us_of(self.sandbox), runnable_us_of(self.sandbox)
         uses_cpu = cpu_us - self.cpu_us > CPU_BOUND_SHARE * elapsed_us

@@ -1,4 +1,4 @@
-"""Frames between the edge or invoker and a worker: `u32 length, u8 type`, payload. Little endian.
+"""Frames of workers: `u32 length, u8 type`, payload; little endian.
 
 The worker of each language has its own copy of these constants, because it depends on no other module of the platform.
 """

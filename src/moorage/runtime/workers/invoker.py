@@ -1,4 +1,4 @@
-"""The invoker: creates function sandboxes, hands them to the edge and cleans up after them.
+"""The invoker: creates sandboxes, hands them to the edge and cleans up.
 
 It is the only process of the platform that needs privileges over namespaces and cgroups. Calls do not pass through it:
 the edge receives one end of the worker's socket, so that a call takes one hop, and either process can restart alone.
@@ -122,7 +122,7 @@ class Invoker:
             self._start(runtime, reserved_for=(edge, request))
 
     def on_template(self, edge: EdgeConnection, request: Message) -> None:
-        """Load a slow function once more, as the snapshot that further instances are forked from."""
+        """Load a slow function once more, as the snapshot for further instances."""
         pool = self._pools.get(request["runtime"])
         if self.setup.sandbox and pool and not self.memory.is_low:
             sandbox = pool.popleft()
@@ -166,10 +166,7 @@ class Invoker:
         self.fairness.count([sandbox for number in numbers if (sandbox := edge.sandboxes.get(number))])
 
     def edge_disconnected(self, edge: EdgeConnection) -> None:
-        """Kill the edge's sandboxes after their timeout, so that running calls can finish.
-
-        Idle workers exit by themselves when their socket closes.
-        """
+        """Kill the edge's sandboxes after their timeout; idle workers exit at once."""
         self._edges.discard(edge)
         for sandbox in list(edge.sandboxes.values()):
             sandbox.owner = None
@@ -198,7 +195,7 @@ class Invoker:
         self._hand_over(edge, request, sandbox, how="forked")
 
     def _prepare(self, sandbox: FunctionSandbox, request: Message) -> bool:
-        """Assign a sandbox to one function for good: mount the code, set limits and network."""
+        """Assign a sandbox to a function for good: mount code, set limits, network."""
         try:
             if self.mounts is not None:
                 self.mounts.put(sandbox.number, self.code / request["digest"])
@@ -219,22 +216,20 @@ class Invoker:
             sandbox.kill()
 
     def _refill_later(self, runtime: str) -> None:
-        """Refill the pool after the call was answered: creating a sandbox keeps a CPU busy."""
+        """Refill the pool after the call was answered: a start keeps a CPU busy."""
         if runtime not in self._refilling:
             self._refilling.add(runtime)
             self._loop.call_later(REFILL_DELAY_S, self._refill, runtime)
 
     def _refill(self, runtime: str) -> None:
-        """Fill the pool up to the size that edges want; unsandboxed workers are not pooled."""
+        """Fill the pool to the wanted size; unsandboxed workers are not pooled."""
         self._refilling.discard(runtime)
         if not self.setup.sandbox or self.memory.is_low:
             return
         wanted = max((edge.wanted.get(runtime, 0) for edge in self._edges), default=0)
         pool = self._pools.setdefault(runtime, deque())
-        starting = sum(
-            sandbox.state is SandboxState.STARTING and sandbox.runtime == runtime
-            for sandbox in self._sandboxes.values()
-        )
+        own = (each for each in self._sandboxes.values() if each.runtime == runtime)
+        starting = sum(each.state is SandboxState.STARTING for each in own)
         missing = wanted - len(pool) - max(0, starting - len(self._pending_takes.get(runtime, ())))
         for _ in range(missing):
             self._start(runtime)
@@ -247,10 +242,8 @@ class Invoker:
         self._numbers += 1
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        sandbox = FunctionSandbox(
-            self._numbers, runtime, uid, ours, tuple(append_only(name) for name in ("out", "err", "journal"))
-        )
-        sandbox.reserved_for = reserved_for
+        outputs = tuple(append_only(name) for name in ("out", "err", "journal"))
+        sandbox = FunctionSandbox(self._numbers, runtime, uid, ours, outputs, reserved_for=reserved_for)
         self._sandboxes[sandbox.number] = sandbox
         try:
             sandbox.group = self.groups.create(f"cell-{sandbox.number}")
@@ -276,10 +269,9 @@ class Invoker:
         if sandbox is None:
             return
         sandbox.is_second_try = is_second_try
+        code = self.code / reserved_for[1]["digest"] if reserved_for else None
         try:
-            self.empty_sandboxes.begin(
-                sandbox, runtime, self.code / reserved_for[1]["digest"] if reserved_for else None
-            )
+            self.empty_sandboxes.begin(sandbox, runtime, code)
         except OSError:
             self._restart(sandbox)
             return
@@ -295,7 +287,7 @@ class Invoker:
                 self._restart(sandbox)
 
     def _restart(self, sandbox: FunctionSandbox) -> None:
-        """Replace a sandbox that ended before its worker was ready; the second failure is final."""
+        """Replace a sandbox that ended during its start; the second failure is final."""
         if sandbox.is_second_try:
             self.failed(sandbox, "two function sandboxes in a row ended before they were ready")
         else:
@@ -320,7 +312,7 @@ class Invoker:
             self.ended(sandbox, self._early_ends.pop(pid))
 
     def _read_start(self, sandbox: FunctionSandbox) -> None:
-        """Read the frames of a starting sandbox; it is ready once its process is in the cgroup."""
+        """Read the frames of a starting sandbox, up to READY."""
         try:
             is_ready = sandbox.read_start_frames()
         except (BlockingIOError, InterruptedError):
@@ -331,7 +323,7 @@ class Invoker:
         if not is_ready:
             return
         self._loop.remove_reader(sandbox.socket)
-        if not sandbox.pid:
+        if not sandbox.pid:  # The process is not in its cgroup yet.
             self._loop.call_soon(self._become_ready_once_forked, sandbox)
         else:
             self._become_ready(sandbox)
@@ -359,7 +351,7 @@ class Invoker:
             self.failed(sandbox, f"a function sandbox was not ready after {START_TIMEOUT_S:.0f} s")
 
     def failed(self, sandbox: FunctionSandbox, why: str) -> None:
-        """Discard a sandbox that could not start, and refuse the request that waits for it."""
+        """Discard a sandbox that could not start, and refuse its waiting request."""
         print(f"moorage invoker: {why}", file=sys.stderr, flush=True)
         output = sandbox.output()
         if text := (output["err"] or output["out"]).strip():
@@ -372,7 +364,7 @@ class Invoker:
             edge.channel.send({"refused": {"take": request["take"], "why": "no sandbox could be made for it"}})
 
     def _next_take(self, sandbox: FunctionSandbox) -> tuple[EdgeConnection, Message] | None:
-        """Return the request that a sandbox is for: its own, else the oldest of its runtime."""
+        """Return the request of a sandbox: its own, else the oldest of its runtime."""
         if sandbox.reserved_for is not None:
             take: tuple[EdgeConnection, Message] = sandbox.reserved_for
             return take
@@ -382,7 +374,7 @@ class Invoker:
     # Sandboxes end.
 
     def reap(self) -> None:
-        """Reap ended child processes. Zygotes fork with CLONE_PARENT, so sandboxes are our children."""
+        """Reap child processes: sandboxes too, because of CLONE_PARENT."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -447,7 +439,7 @@ class Invoker:
             self._free_uids.append(sandbox.uid)
 
     def take_uid(self) -> int:
-        """Return a user id that no sandbox uses, reusing ids in the order of their release."""
+        """Return an unused user id; ids are reused in the order of their release."""
         if os.geteuid() != 0 or not self.setup.sandbox or not self.setup.own_users:
             return 0
         if len(self._free_uids) > 1000:

@@ -15,14 +15,11 @@ SANDBOX_CHECK_INTERVAL_S = 0.25
 
 
 class MemoryMonitor:
-    """Reports when memory becomes low and when it recovers.
-
-    With `watches_sandboxes` it also kills sandboxes over their limit, for hosts without the cgroup memory controller.
-    """
+    """Reports low memory; with `watches_sandboxes` also enforces their limits."""
 
     def __init__(self, on_change: Callable[[bool], None], *, watches_sandboxes: bool) -> None:
         self._on_change = on_change
-        self._watches_cells = watches_sandboxes
+        self._watches_sandboxes = watches_sandboxes
         self.is_low = False
         total, _ = read_meminfo()
         self._reserve_mb = max(RESERVE_MB, int(total * RESERVE_SHARE))
@@ -31,7 +28,7 @@ class MemoryMonitor:
 
     def check(self, sandboxes: Iterable[FunctionSandbox]) -> None:
         now = time.monotonic()
-        if self._watches_cells and now - self._sandboxes_checked_at >= SANDBOX_CHECK_INTERVAL_S:
+        if self._watches_sandboxes and now - self._sandboxes_checked_at >= SANDBOX_CHECK_INTERVAL_S:
             self._sandboxes_checked_at = now
             self._kill_oversized(sandboxes)
         if now - self._checked_at < CHECK_INTERVAL_S:
@@ -47,14 +44,10 @@ class MemoryMonitor:
     def _kill_oversized(self, sandboxes: Iterable[FunctionSandbox]) -> None:
         sandboxes = list(sandboxes)
         # Forks are child processes of their snapshot, so its measured memory includes theirs.
-        snapshot_sandboxes = {sandbox.snapshot.sandbox for sandbox in sandboxes if sandbox.snapshot is not None}
+        bases = {sandbox.snapshot.sandbox for sandbox in sandboxes if sandbox.snapshot is not None}
         for sandbox in sandboxes:
             is_running = sandbox.state is SandboxState.TAKEN and not sandbox.is_frozen and sandbox.group is not None
-            if (
-                is_running
-                and sandbox not in snapshot_sandboxes
-                and sandbox.group.memory_bytes() > sandbox.memory_mb << 20
-            ):
+            if is_running and sandbox not in bases and sandbox.group.memory_bytes() > sandbox.memory_mb << 20:
                 sandbox.oom = True
                 sandbox.kill()
 

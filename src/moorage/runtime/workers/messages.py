@@ -1,4 +1,4 @@
-"""Messages between the edge and the invoker: JSON with file descriptors, on a unix stream socket."""
+"""Messages between edge and invoker: JSON with descriptors, on a unix socket."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Channel:
         self._loop.add_reader(sock, self._readable)
 
     def send(self, message: Message, *descriptors: int) -> None:
-        """Queue a message. The channel closes the descriptors after sending: pass duplicates."""
+        """Queue a message; closes the descriptors after sending, so pass duplicates."""
         if not self._is_open:
             close_all(descriptors)
             return

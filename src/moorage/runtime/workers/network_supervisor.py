@@ -1,4 +1,4 @@
-"""Client of the network supervisor: the process that allows or denies the connections of sandboxes."""
+"""Client of the process that allows or denies connections of sandboxes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ RESTART_DELAY_S = 0.5
 
 
 class NetworkSupervisor:
-    """Starts the supervisor for the first sandbox and registers every sandbox with it.
-
-    After a crash it starts another supervisor and registers all sandboxes again.
-    """
+    """Registers sandboxes with the supervisor; starts it, also after a crash."""
 
     def __init__(self, allow: tuple[str, ...], block: tuple[str, ...]) -> None:
         self._rules = {"allow": list(allow), "block": list(block)}

@@ -1,4 +1,4 @@
-"""Language runtimes installed on this machine, named like `python:3.11` or `nodejs:24`."""
+"""Installed language runtimes, named like `python:3.11` or `nodejs:24`."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class FunctionSandbox:
         self.state = SandboxState.TAKEN
 
     def read_start_frames(self) -> bool:
-        """Read the frames before READY; return whether it arrived. Raises OSError at the end."""
+        """Read frames; return whether READY arrived. Raises OSError at the end."""
         data, descriptors = receive(self.socket)
         self.network += descriptors
         if not data:

@@ -1,4 +1,4 @@
-"""Snapshots: a worker that has loaded a function's code and is forked for each further instance.
+"""Snapshots: loaded workers that are forked for each further instance.
 
 Importing large libraries takes longer than the rest of a start. Forks share the sandbox and the memory pages of their
 snapshot, and have their own cgroups, limits and sockets. The snapshot outlives all its forks: it is PID 1 of their PID
@@ -28,6 +28,7 @@ LOAD_SEND_TIMEOUT_S = 2.0
 LOAD_GRACE_S = 5.0  # beyond the function's own timeout
 
 Key = tuple[int, int]  # function, revision
+OnReady = Callable[["Snapshot"], None]
 OnEnd = Callable[["Snapshot", str], None]  # snapshot, reason; "" where the function is not at fault
 
 
@@ -39,12 +40,7 @@ class Snapshot:
     """
 
     def __init__(
-        self,
-        key: Key,
-        sandbox: FunctionSandbox,
-        load: dict[str, Any],
-        on_ready: Callable[[Snapshot], None],
-        on_end: OnEnd,
+        self, key: Key, sandbox: FunctionSandbox, load: dict[str, Any], on_ready: OnReady, on_end: OnEnd
     ) -> None:
         self.key = key
         self.sandbox = sandbox
@@ -121,7 +117,7 @@ class Snapshot:
 
 
 def read_with_sender(sock: socket.socket) -> tuple[bytes, int]:
-    """Read available bytes; return them and the sender's PID on the host, 0 if unknown."""
+    """Return available bytes and the sender's PID on the host, 0 if unknown."""
     space = socket.CMSG_SPACE(struct.calcsize("3i"))
     data, ancillary, _, _ = sock.recvmsg(4096, space)
     for level, kind, content in ancillary:

@@ -1,4 +1,4 @@
-"""All snapshots of the invoker, by function revision, and the forking of instances from them."""
+"""Snapshots by function revision, and the forking of instances from them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Snapshots:
             sandbox.kill()
 
     def _make_room(self, org: str) -> bool:
-        """Return whether an organization may have another snapshot; may retire its oldest unused one."""
+        """Whether an organization may have another snapshot; may retire an unused one."""
         own = [each for each in self._by_key.values() if each.sandbox.org == org]
         if len(own) < MAX_SNAPSHOTS_PER_ORG:
             return True
@@ -65,7 +65,7 @@ class Snapshots:
         return bool(unused)
 
     def fork(self, edge: Any, request: dict[str, Any]) -> bool:
-        """Fork an instance from the snapshot of the function; return False if there is none."""
+        """Fork an instance from the function's snapshot; return False without one."""
         snapshot = self._by_key.get((request["function"], request["revision"]))
         if snapshot is None or not snapshot.is_ready or snapshot.is_retired:
             return False
@@ -115,7 +115,7 @@ class Snapshots:
                 del self._by_key[key]
 
     def retire_unused(self) -> None:
-        """Retire snapshots that were not forked for long, and one more while memory is low."""
+        """Retire long unused snapshots, and one more while memory is low."""
         now = self._loop.time()
         if self._invoker.memory.is_low:
             unused = [each for each in self._by_key.values() if not each.forks]

@@ -1,4 +1,4 @@
-"""Tools of installs and builds besides the runtime: npm, pip, package indexes, CA certificates.
+"""Tools of installs and builds: npm, pip, package indexes, CA certificates.
 
 The functions return host paths, which the caller bind-mounts into the sandbox.
 """
@@ -36,7 +36,7 @@ def authorities(extra_ca: str) -> str | None:
 
 
 def trusting(file: str) -> dict[str, str]:
-    """Return variables that make Python, pip, Node and npm trust a file of CA certificates."""
+    """Return the variables that make Python, pip, Node and npm trust a CA file."""
     return {"SSL_CERT_FILE": file, "PIP_CERT": file, "NODE_EXTRA_CA_CERTS": file}
 
 
@@ -53,7 +53,7 @@ def _npm_beside(runtime: Runtime) -> Path:
 
 
 def find_pip() -> tuple[str, Path] | None:
-    """Return pip's path below a `PYTHONPATH` folder, and its host path; None without pip.
+    """Return pip's path below a `PYTHONPATH` folder, and its host path; or None.
 
     The path is `pip` for an installed package, and empty for the wheel bundled with Python, which is itself the
     `PYTHONPATH` entry.

@@ -1,4 +1,4 @@
-"""The zygote: a Python process with the common modules preloaded, which forks function sandboxes.
+"""The zygote: a Python process with preloaded modules that forks sandboxes.
 
 It runs as `python -I -S zygote.py FD` under the interpreter whose functions it serves, so it imports only the standard
 library and platform modules that do the same. It never runs users' code: a sandbox seals itself right after the fork.
@@ -106,7 +106,7 @@ def _run_sandbox(
     setup: dict[str, Any],
     programs: dict[bool, bytes],
 ) -> NoReturn:
-    """Set up and seal the sandbox in the forked process, then run the worker that BEGIN names."""
+    """Set up and seal the sandbox after the fork, then run the worker of BEGIN."""
     try:
         data, code, *outputs = descriptors if setup["sandbox"] else [descriptors[0], -1, *descriptors[1:]]
         os.setsid()  # Else a signal to the process group would reach its members in other namespaces.
@@ -146,7 +146,7 @@ def _mount_own(message: dict[str, Any], code: int) -> None:
 
 
 def _arrange_descriptors(data: int, outputs: list[int]) -> None:
-    """Set descriptors 0 to 4 to /dev/null, stdout, stderr, socket and log journal; close the rest."""
+    """Set descriptors 0-4: /dev/null, stdout, stderr, socket, journal; close others."""
     out, err, journal = outputs
     null = os.open("/dev/null", os.O_RDONLY)
     high = [os.dup(descriptor) for descriptor in (null, out, err, data, journal)]
@@ -195,7 +195,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _send_network(listener: int | None, sockets: tuple[socket.socket, socket.socket] | None) -> None:
-    """Send SEALED, with the network descriptors, on the socket that later carries the calls."""
+    """Send SEALED, with the network descriptors, on the socket of the calls."""
     frame = (1).to_bytes(4, "little") + bytes([SEALED])
     data = socket.socket(fileno=3)
     if listener is not None and sockets is not None:

@@ -163,14 +163,14 @@ def binds(runtimes: dict[str, Runtime]) -> dict[str, str]:
 
 
 def _folder_inside(runtime: Runtime) -> str:
-    """Return a runtime's folder in the sandbox; a Python keeps its host path, which is built into it."""
+    """Return a runtime's folder in the sandbox; for Python always the host path."""
     if runtime.language == "nodejs" and not _is_of_system(runtime):
         return f"/opt/{runtime.name.replace(':', '-')}"
     return str(_folder(runtime))
 
 
 def _is_of_system(runtime: Runtime) -> bool:
-    """Whether a runtime is in a system folder that every sandbox mounts; `/usr/local` is not."""
+    """Whether every sandbox mounts the runtime's folder; `/usr/local` is not."""
     return str(_folder(runtime)) in ("/usr", "/")
 
 

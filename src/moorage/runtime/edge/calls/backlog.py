@@ -1,7 +1,7 @@
-"""Calls that wait for an instance, and the memory that calls take, counted for each organization.
+"""Accounts queued calls and their memory per organization.
 
-The queue's memory is shared: an organization gets at most half of what the others leave, and a small part that is kept
-for each. So no organization can make calls of another one answer 429, however many and large its own are.
+The organizations share the memory of the queue: each gets at most half of the memory that the others leave, and a small
+guaranteed part. So no organization can cause status 429 for another one.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from moorage.runtime.edge.calls.caps import Caps
 from moorage.runtime.edge.calls.function import Function
 from moorage.runtime.edge.calls.shares import Shares
 
-CALL_BYTES = 2048  # that a call takes beyond its params, about
+CALL_BYTES = 2048  # approximate memory of a call besides its params
 
 
 class Backlog:
-    """Small calls count while they wait, large ones from their arrival to their end: an instance may not read them."""
+    """Counts small calls while they wait, and large ones until they end (maybe unread)."""
 
     def __init__(self, caps: Caps) -> None:
         self._caps = caps
-        self._bytes = Shares(caps.queue_bytes, caps.queue_bytes_least, caps.queue_bytes_spare)
+        self._bytes = Shares(caps.queue_bytes, caps.queue_bytes_guaranteed, caps.queue_bytes_extra)
         self._waiting: dict[str, int] = {}
-        self.functions: set[Function] = set()  # those with calls that wait
+        self.functions: set[Function] = set()  # functions with waiting calls
 
     @property
     def bytes(self) -> int:
         return self._bytes.total
 
     def hold(self, call: Call) -> bool:
-        """Count a large call until `release`; return False where its organization has no room for it."""
+        """Count a large call until `release`; return False without room."""
         org, size = call.function.org, size_of(call)
         if not self._bytes.fits(org, size):
             return False
@@ -39,14 +39,14 @@ class Backlog:
         self._bytes.remove(call.function.org, size_of(call))
 
     def has_room(self, call: Call) -> bool:
-        """Tell whether a call may wait. A large one has its memory already."""
+        """Whether a call may wait; a large one is counted already."""
         function, caps = call.function, self._caps
         if len(function.queue) >= caps.queue or self._waiting.get(function.org, 0) >= caps.org_queue:
             return False
         return call.is_large or self._bytes.fits(function.org, size_of(call))
 
     def count(self, call: Call, by: int) -> None:
-        """Count a call that was put into its function's queue (1), or taken out (-1)."""
+        """Count a call that entered (1) or left (-1) the queue of its function."""
         function = call.function
         left = self._waiting.get(function.org, 0) + by
         if left:

@@ -1,4 +1,4 @@
-"""A call on its way through the gateway: who asked, for what, and what to do with the reply."""
+"""A function call in the edge: its source, its params and the way to answer it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from moorage.runtime.edge.calls.function import Function
 
 LARGE_BYTES = 64 * 1024  # params of a large call
-IDS_AT_ONCE = 512  # Each on its own would cost a system call.
+ID_BATCH = 512  # activation ids per `urandom` system call
 
 
 def _activations() -> Iterator[bytes]:
     while True:
-        digits = os.urandom(16 * IDS_AT_ONCE).hex().encode()
+        digits = os.urandom(16 * ID_BATCH).hex().encode()
         for at in range(0, len(digits), 32):
             yield digits[at : at + 32]
 
@@ -40,12 +40,12 @@ _CONTENT_TYPES = {
     frames.DECLARED: b"",
 }
 
-_MOST_STARTS = 4096
+_MAX_STARTS = 4096
 _BETWEEN = b"\r\nx-request-id: "
 
 
 class Call(ABC):
-    """One invocation. `params` is JSON text; the reply comes to `reply` or `fail`, exactly once."""
+    """One invocation; exactly one of `reply`, `fail` and `refuse` ends it."""
 
     __slots__ = (
         "activation",
@@ -57,12 +57,12 @@ class Call(ABC):
         "sent",
         "started",
     )
-    door = spool.API
+    source = spool.API
     schedule = 0
     flags = 0
-    is_alone = False  # may not wait behind another call in an instance's socket
-    is_plain = False  # its reply may be settled together with others
-    is_large = False  # counts against its organization's memory until it ends
+    is_alone = False  # needs an idle instance
+    is_plain = False  # the pool may complete it in a batch
+    is_large = False  # counts against the organization's memory until it ends
 
     def __init__(self, function: Function, activation: bytes, params: bytes) -> None:
         self.function = function
@@ -70,40 +70,39 @@ class Call(ABC):
         self.params = params
         self.arrived = time.perf_counter()
         self.number = 0
-        self.started = 0.0  # since when it is the one that runs, as far as is known
-        self.sent = 0.0  # when it was handed to an instance
+        self.started = 0.0  # estimated start: sent to an idle instance, or the call before it was answered
+        self.sent = 0.0  # when it was sent to an instance
         self.cold = False
 
     @abstractmethod
     def check(self, status: int, head: bytes, body: bytes) -> None:
-        """Raise BadReply where the reply cannot be passed on: a function's process may send anything."""
+        """Raise BadReply for a reply that cannot be forwarded: workers are not trusted."""
 
     @abstractmethod
     def reply(self, status: int, kind: int, body: bytes, run_us: int) -> None:
-        """Answer with a reply that was checked."""
+        """Answer with a checked reply."""
 
     @abstractmethod
     def fail(self, message: str, run_us: int) -> None:
-        """Answer that it failed, and why."""
+        """Answer that the call failed."""
 
     @abstractmethod
     def refuse(self, failure: Failure) -> None:
-        """Answer that it does not run at all."""
+        """Answer that the call was not run."""
 
 
 class WebCall(Call):
-    """A call from the public address; the answer is HTTP."""
+    """A call by HTTP from the internet."""
 
     __slots__ = ("_head", "connection", "request")
-    door = spool.WEB
+    source = spool.WEB
     flags = frames.WEB
     is_plain = True
 
     def __init__(
         self, function: Function, activation: bytes, params: bytes, connection: Connection, request: Request
     ) -> None:
-        # One call less for every request: this says the same as the base class, but for what handing over or queueing
-        # the call sets anyway.
+        # Same as the base class without the cost of a call, except for fields that `Instance.send` or the queue sets.
         self.function = function
         self.activation = activation
         self.params = params
@@ -118,10 +117,10 @@ class WebCall(Call):
         self._head = web.reply_head(head, self.request.origin) if head else web.NO_HEAD
 
     def reply_plainly(self, status: int, kind: int, body: bytes) -> None:
-        """Answer with a reply without headers of its own and with a status from 200 to 599. Most are like that."""
+        """Answer with a reply without headers and with a status from 200 to 599."""
         connection = self.connection
         request = self.request
-        if not request.is_plain or connection.all.is_draining or status in (204, 304):
+        if not request.is_plain or connection.listener.is_draining or status in (204, 304):
             self.check(status, b"", body)
             self.reply(status, kind, body, 0)
             return
@@ -129,11 +128,11 @@ class WebCall(Call):
         origin = request.origin
         start = origin.starts.get((status, kind, size)) or _start(origin, status, kind, size)
         activation = self.activation
-        connection.finish(b"".join((start, activation, _BETWEEN, activation, connection.all.plain_end, body)))
+        connection.finish(b"".join((start, activation, _BETWEEN, activation, connection.listener.plain_end, body)))
 
     def reply(self, status: int, kind: int, body: bytes, run_us: int) -> None:
         request, connection, head = self.request, self.connection, self._head
-        # Before the function's own lines: of a header that comes twice, browsers may take the first.
+        # Before the function's headers: browsers may use the first of duplicate headers.
         protection = request.origin.protection(kind, head.declared)
         if status in (204, 304):
             start = answers.status_line(status) + protection + head.lines + head.cors
@@ -145,7 +144,7 @@ class WebCall(Call):
             start,
             self.activation,
             self.activation if request.sent_id is None else request.request_id or self.activation,
-            connection.all.date,
+            connection.listener.date,
             connection.connection_line(request),
         )
         is_bare = status in (204, 304) or request.method == b"HEAD"
@@ -160,7 +159,7 @@ class WebCall(Call):
 
 
 class LargeWebCall(WebCall):
-    """A call with a large body."""
+    """A web call with params above LARGE_BYTES."""
 
     __slots__ = ()
     is_plain = False
@@ -168,9 +167,9 @@ class LargeWebCall(WebCall):
 
 
 def _start(origin: Origin, status: int, kind: int, size: int) -> bytes:
-    """Return an answer whose function set no headers, up to its activation id. A few serve almost all calls."""
+    """Return the head of a plain answer up to the activation id; cached."""
     starts = origin.starts
-    if len(starts) >= _MOST_STARTS:
+    if len(starts) >= _MAX_STARTS:
         starts.clear()
     start = starts[status, kind, size] = b"%b%b%b%bcontent-length: %d\r\nx-openwhisk-activation-id: " % (
         answers.status_line(status), _CONTENT_TYPES[kind], origin.protection(kind, ABSENT), answers.CORS, size
@@ -178,28 +177,28 @@ def _start(origin: Origin, status: int, kind: int, size: int) -> bytes:
     return start
 
 
-class DoorCall(Call):
-    """A call from the platform itself: the API's `invoke`, or a schedule."""
+class PlatformCall(Call):
+    """A call from the platform: the API's `invoke`, or a schedule."""
 
-    __slots__ = ("_connection", "door", "is_alone", "is_large", "on_refused", "schedule")
+    __slots__ = ("_connection", "is_alone", "is_large", "on_refused", "schedule", "source")
 
     def __init__(
-        self, function: Function, activation: bytes, params: bytes, connection: Connection, schedule: int, *, door: int
+        self, function: Function, activation: bytes, params: bytes, connection: Connection, schedule: int, source: int
     ) -> None:
         super().__init__(function, activation, params)
         self._connection = connection
         self.schedule = schedule
-        self.door = door
-        self.on_refused: Callable[[], object] | None = None  # it did not run, and may come again
-        # What runs at most once must not be sent elsewhere, so it goes to an instance that does nothing else.
-        self.is_alone = door == spool.SCHEDULE
+        self.source = source
+        self.on_refused: Callable[[], object] | None = None  # The call was not run and may be repeated.
+        # A scheduled call runs at most once and must not be requeued, so it needs an idle instance.
+        self.is_alone = source == spool.SCHEDULE
         self.is_large = len(params) > LARGE_BYTES
 
     def check(self, status: int, head: bytes, body: bytes) -> None:
         try:
             web.decode(body)
         except (msgspec.DecodeError, RecursionError):
-            raise web.BadReply("the function returned what is not JSON") from None
+            raise web.BadReply("the function returned a result that is not JSON") from None
 
     def reply(self, status: int, kind: int, body: bytes, run_us: int) -> None:
         self._answer("success", msgspec.Raw(body), None, run_us)

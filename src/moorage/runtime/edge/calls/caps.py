@@ -1,4 +1,4 @@
-"""How much one function, one organization and the gateway as a whole may have."""
+"""Limits per function, per organization and of the whole edge."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class Caps:
     function_instances: int = 100
     org_instances: int = 1000
-    queue: int = 1000  # calls of one function that wait for an instance
+    queue: int = 1000  # waiting calls of one function
     org_queue: int = 5000
-    queue_bytes: int = 256 * 2**20  # of all calls that wait; an organization gets half of what the others leave,
-    queue_bytes_least: int = 8 * 2**20  # and this in any case,
-    queue_bytes_spare: int = 64 * 2**20  # as long as these last
-    freeze_s: float = 10.0  # an instance that has been idle for this long is stopped until its next call
-    reap_s: float = 600.0  # and ended after this
+    queue_bytes: int = 256 * 2**20  # `limit`, `guaranteed` and `extra` of Shares, for waiting calls
+    queue_bytes_guaranteed: int = 8 * 2**20
+    queue_bytes_extra: int = 64 * 2**20
+    freeze_s: float = 10.0  # idle time after which an instance is frozen until its next call
+    reap_s: float = 600.0  # idle time after which it ends

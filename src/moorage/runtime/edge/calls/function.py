@@ -1,4 +1,4 @@
-"""A function as the gateway knows it: one revision of its route, its instances, and the calls that wait for one."""
+"""A function in the edge: a revision of its route, instances, waiting calls."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 LOG_LIMIT = 10 * 2**20
 RESULT_LIMIT = 6 * 2**20
-WORTH_US = 5000  # a wait that makes another instance worth its start
-WORTH_S = WORTH_US / 1e6
-SHORT_US = 2000  # calls that take less than this may wait in an instance's socket
-DEEPEST = 64
-KNOWN = 20  # calls that have to be seen before any may wait in a socket
-MOSTLY = 0.1  # of the recent calls may be slow where calls count as short: a busy machine makes any call slow
-SAMPLED_FROM = 100  # calls on
-SAMPLE = 8  # of so many short calls one is looked at: what calls take changes slowly
-# How long a call may hold up others before there is another instance: where calls seem short, and where they are known
-# to be, so that it is the machine that is slow, or just this one.
-PATIENCE_S, LONG_PATIENCE_S = 0.05, 0.2
-MEMORY = 0.02  # weight of the latest call in what is remembered of all
-STARTING_AT_ONCE = 8  # instances of one function; more would fight each other for the processors
+SCALE_UP_WAIT_US = 5000  # expected wait in the queue from which another instance is started
+SCALE_UP_WAIT_S = SCALE_UP_WAIT_US / 1e6
+SHORT_CALL_US = 2000  # Calls that take less may wait in an instance's socket.
+MAX_DEPTH = 64
+MIN_SAMPLES = 20  # before calls may wait in a socket
+MAX_SLOW_SHARE = 0.1  # of recent calls, for calls to count as short: on a busy machine any call may be slow
+SAMPLE_ALL_BELOW = 100  # samples; from then on only each SAMPLE_EVERY-th short call is measured
+SAMPLE_EVERY = 8
+# Run time from which a call blocks its instance: before MIN_SAMPLES, and with calls known to be short, where the cause
+# is probably a busy machine or this one call.
+STUCK_AFTER_S, SHORT_STUCK_AFTER_S = 0.05, 0.2
+MEAN_WEIGHT = 0.02  # of the latest call in the moving averages
+MAX_STARTING = 8  # instances of one function; more would compete for the CPUs
 
 
 class Route(msgspec.Struct):
-    """What the control process says about a function."""
+    """Settings of a function, as the control process sends them."""
 
     id: int
     org: str
@@ -48,21 +48,21 @@ class Route(msgspec.Struct):
     network: str = "internet"
     raw_http: bool = False
     own_options: bool = False
-    sealed_env: str = ""  # on disk only, in the place of `env`
+    sealed_env: str = ""  # encrypted `env`; only in the route file
 
 
 class Function:
-    """Never changes what it runs: another revision of the route is another Function."""
+    """One revision of a function; another revision is another Function object."""
 
     __slots__ = (
         "depth",
-        "has_template",
+        "has_snapshot",
         "id",
         "instances",
-        "is_gone",
-        "learned",
+        "is_retired",
         "load",
         "load_frame",
+        "mean_us",
         "memory_mb",
         "name",
         "org",
@@ -71,10 +71,10 @@ class Function:
         "queue",
         "raw_http",
         "route",
+        "samples",
         "slow_share",
         "starting",
         "timeout_s",
-        "usual_us",
         "version",
     )
 
@@ -91,78 +91,75 @@ class Function:
         self.own_options = route.own_options
         self.instances: list[Instance] = []
         self.queue: deque[Call] = deque()
-        self.starting = 0  # cells that were asked for
-        self.learned = 0
+        self.starting = 0  # requested sandboxes
+        self.samples = 0
         self.slow_share = 0.0  # of the recent calls
-        self.usual_us = 0.0
-        self.depth = 1  # calls that an instance may hold; only the first of them runs
-        self.is_gone = False
-        self.has_template = False
+        self.mean_us = 0.0
+        self.depth = 1  # calls that may be sent to one instance; only the first of them runs
+        self.is_retired = False
+        self.has_snapshot = False
         self.load = _load(route, api_host)
         body = msgspec.json.encode(self.load)
         self.load_frame = frames.HEAD.pack(len(body) + 1, frames.LOAD) + body
 
-    def hear(self, run_us: int, number: int) -> None:
-        """Let a finished call show how long calls take, or one of a few stand for them where they are short and many.
+    def observe(self, run_us: int, number: int) -> None:
+        """Measure the run time of a call; of many short calls only each eighth."""
+        if run_us >= SHORT_CALL_US or self.samples < SAMPLE_ALL_BELOW:
+            self.add_sample(run_us)
+        elif not number % SAMPLE_EVERY:
+            self.add_sample(run_us, SAMPLE_EVERY)
 
-        A slow one only stands for itself.
-        """
-        if run_us >= SHORT_US or self.learned < SAMPLED_FROM:
-            self.learn(run_us)
-        elif not number % SAMPLE:
-            self.learn(run_us, SAMPLE)
-
-    def learn(self, run_us: int, calls: int = 1) -> None:
-        self.learned += calls
-        weight = 1 / self.learned if self.learned < 50 else MEMORY * calls
-        self.usual_us += (run_us - self.usual_us) * weight
-        self.slow_share += ((run_us >= SHORT_US) - self.slow_share) * weight
-        if self.learned < KNOWN or self.slow_share >= MOSTLY:
+    def add_sample(self, run_us: int, calls: int = 1) -> None:
+        self.samples += calls
+        weight = 1 / self.samples if self.samples < 50 else MEAN_WEIGHT * calls
+        self.mean_us += (run_us - self.mean_us) * weight
+        self.slow_share += ((run_us >= SHORT_CALL_US) - self.slow_share) * weight
+        if self.samples < MIN_SAMPLES or self.slow_share >= MAX_SLOW_SHARE:
             self.depth = 1
         else:
-            # What waits in a socket cannot be called back, so no more than is done in a moment may.
-            self.depth = max(1, min(DEEPEST, int(SHORT_US / (self.usual_us + 1))))
+            # Sent calls cannot be recalled, so only as many as run within SHORT_CALL_US may wait in a socket.
+            self.depth = max(1, min(MAX_DEPTH, int(SHORT_CALL_US / (self.mean_us + 1))))
 
-    def missing(self) -> int:
-        """Return how many more instances the calls that wait are worth.
+    def missing_instances(self) -> int:
+        """Return the number of additional instances that the waiting calls need.
 
-        Where calls are long it is one for each. Where they are short it is another one, and only when the queue takes
-        time because of the calls themselves: a busy machine is not made quicker by more processes.
+        Long calls need one each. Short calls need one more if the expected wait is long because of the calls
+        themselves: more processes do not make a busy machine faster.
         """
-        # What loads its code is as good as there: without this, a slow load would bring more with every look.
+        # Includes instances that load their code; else a slow load would add instances at every check.
         coming = self.starting + sum(not instance.is_loaded for instance in self.instances)
         if not self.instances:
             return 1 - coming
-        if self.usual_us >= SHORT_US:
-            return min(len(self.queue), STARTING_AT_ONCE) - coming
+        if self.mean_us >= SHORT_CALL_US:
+            return min(len(self.queue), MAX_STARTING) - coming
         if self._is_stuck():
-            return (1 if self.learned >= KNOWN else min(len(self.queue), STARTING_AT_ONCE)) - coming
+            return (1 if self.samples >= MIN_SAMPLES else min(len(self.queue), MAX_STARTING)) - coming
         held = min(len(instance.calls) for instance in self.instances)
-        return 0 if (held + len(self.queue)) * self.usual_us < WORTH_US else 1 - coming
+        return 0 if (held + len(self.queue)) * self.mean_us < SCALE_UP_WAIT_US else 1 - coming
 
     def _is_stuck(self) -> bool:
-        """Tell whether every instance has been at one call for a time that short ones hardly ever take."""
-        long_ago = time.perf_counter() - (PATIENCE_S if self.learned < KNOWN else LONG_PATIENCE_S)
+        """Whether every instance has run one call for longer than short calls take."""
+        long_ago = time.perf_counter() - (STUCK_AFTER_S if self.samples < MIN_SAMPLES else SHORT_STUCK_AFTER_S)
         return all(instance.calls and instance.calls[0].started < long_ago for instance in self.instances)
 
     def find_instance(self, call: Call, now: float) -> Instance | None:
         """Return an instance that can take a call now.
 
-        Where calls are short they go to the first instance that is not held up: together they cost fewer wake-ups than
-        spread over many. Where they are not, only an instance that does nothing will do.
+        Short calls go to the first instance that is not blocked: on one socket they cost fewer wake-ups than on
+        several. Long calls need an idle instance.
         """
         for instance in self.instances:
             if instance.is_open:
                 calls = instance.calls
                 if not calls:
                     return instance
-                if len(calls) < self.depth and not call.is_alone and calls[0].started > now - WORTH_S:
+                if len(calls) < self.depth and not call.is_alone and calls[0].started > now - SCALE_UP_WAIT_S:
                     return instance
         return None
 
 
 def _load(route: Route, api_host: str) -> dict[str, Any]:
-    """Return what a cell is told about the function it becomes."""
+    """Return the payload of the LOAD frame."""
     namespace = f"org-{route.org}"
     return {
         "main": route.main,

@@ -1,7 +1,7 @@
-"""One instance of a function: the socket to its cell, and the calls it holds, in order.
+"""One instance of a function: the socket to its worker, and its calls.
 
-Strictly one call runs at a time. Where calls are short the next ones already wait in the socket, which saves two
-wake-ups a call; because order is kept, only the oldest unanswered call can have started.
+Strictly one call runs at a time. Further short calls already wait in the socket, which saves two wake-ups per call.
+Workers keep the order, so only the oldest unanswered call can have started.
 """
 
 from __future__ import annotations
@@ -14,60 +14,60 @@ from typing import TYPE_CHECKING, cast
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls.call import LARGE_BYTES, Call
 from moorage.runtime.edge.calls.function import LOG_LIMIT, RESULT_LIMIT, Function
-from moorage.runtime.edge.calls.replies import LARGE_FRAME
+from moorage.runtime.edge.calls.replies import LARGE_FRAME_BYTES
 from moorage.runtime.edge.connections.bodies import add_piece
 from moorage.runtime.workers import frames
 
 if TYPE_CHECKING:
     from moorage.runtime.edge.calls.pool import Pool
 
-MOST_FRAME = RESULT_LIMIT * 2 + LOG_LIMIT * 2  # headers and entry heads included; no honest frame is longer
+MAX_FRAME_BYTES = RESULT_LIMIT * 2 + LOG_LIMIT * 2  # with headers and entry heads; no valid frame is longer
 _pack_call = frames.CALL_HEAD.pack
 _unpack_reply = frames.REPLY_HEAD.unpack_from
 _REPLY_SIZE = frames.REPLY_HEAD.size
 _unpack_frame = frames.REPLY_FRAME.unpack_from
 _FRAME_SIZE = frames.REPLY_FRAME.size
-MOST_MESSAGE = 8192  # bytes of an error; workers cut theirs well before
+MAX_MESSAGE_BYTES = 8192  # of an error; workers truncate theirs earlier
 _CALL_REST = frames.CALL_HEAD.size - 4
 
 
-Plain = tuple[Call, int, int, bytes, int]  # a call, the status, kind and body of its reply, and how long it ran
+PlainReply = tuple[Call, int, int, bytes, int]  # call, status, kind, body, run time in µs
 
 
 class Instance(asyncio.Protocol):
-    def __init__(self, pool: Pool, function: Function, cell: int) -> None:
+    def __init__(self, pool: Pool, function: Function, sandbox_id: int) -> None:
         self.pool = pool
         self.function = function
-        self.cell = cell
+        self.sandbox_id = sandbox_id
         self.calls: deque[Call] = deque()
-        self.is_open = False  # takes calls: its code is loaded, and it is not on its way out
+        self.is_open = False  # accepts calls: its code is loaded, and it is not ending
         self.is_frozen = False
         self.is_watched = False
-        self.is_over = False
-        self.verdict = ""  # why it is being ended, where that was decided here
-        self.is_attached = False  # its transport owns the socket
-        self.worked = False  # since the pool last looked
-        self.born = self.idle_since = time.perf_counter()
-        self.is_loaded = False  # its code is there, or could not be loaded
-        self.is_lost = False  # its socket has ended
-        self.load_log = b""  # printed while the code was loaded; it goes to the first call's log
+        self.is_closed = False
+        self.kill_reason = ""  # set if the pool killed it
+        self.is_attached = False  # the transport owns the socket
+        self.was_busy = False  # since the last busy report
+        self.created_at = self.idle_since = time.perf_counter()
+        self.is_loaded = False  # LOADED has arrived, with success or failure
+        self.is_disconnected = False
+        self.load_log = b""  # output of loading, for the log of the first call
         self._is_cold = True
-        self._late_bytes = 0  # printed since the last answer; no more than one call's logs are kept
-        self._rest: list[bytes | bytearray] = []
-        self.reserved = 0  # bytes for a large frame that is not complete, since `reserved_at`
+        self._late_bytes = 0  # output since the last reply, limited to LOG_LIMIT
+        self._partial: list[bytes | bytearray] = []
+        self.reserved = 0  # bytes for an incomplete large frame, since `reserved_at`
         self.reserved_at = 0.0
-        self._rest_bytes = 0
+        self._partial_bytes = 0
         self._needed = 0
         self._number = 0
         self._unsent: list[bytes] = []
-        self._deadline = b""  # of the calls that are not sent yet
+        self._deadline = b""  # of the unsent calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.write(self.function.load_frame)
 
     def send(self, call: Call, now: float) -> None:
-        """Hand a call over. Whatever it needs from now on comes from here."""
+        """Queue a call for this instance; `_flush` writes it in the same turn of the loop."""
         self._number = call.number = number = (self._number + 1) & 0xFFFFFFFF
         call.sent = call.started = now
         if self._is_cold:
@@ -76,7 +76,7 @@ class Instance(asyncio.Protocol):
         self.calls.append(call)
         if self.is_frozen:
             self.pool.thaw(self)
-        # Everything that one turn of the loop brings goes over in one piece: one system call, one wake-up.
+        # All calls of one turn of the event loop are written together: one system call, one wake-up.
         unsent = self._unsent
         if not unsent:
             self._deadline = b"%013d" % int((time.time() + self.function.timeout_s) * 1000)
@@ -89,50 +89,50 @@ class Instance(asyncio.Protocol):
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if self.is_over:
+        if self.is_closed:
             return
         if len(unsent) == 2 and len(unsent[1]) > LARGE_BYTES:
-            self.transport.writelines(unsent)  # Put together, they would be in memory twice.
+            self.transport.writelines(unsent)  # Joined, a large call would be in memory twice.
         else:
             self.transport.write(b"".join(unsent))
 
     def data_received(self, data: bytes) -> None:
-        if self._rest:
-            add_piece(self._rest, data)
-            self._rest_bytes += len(data)
-            if self._rest_bytes < self._needed:
+        if self._partial:
+            add_piece(self._partial, data)
+            self._partial_bytes += len(data)
+            if self._partial_bytes < self._needed:
                 return
-            data = b"".join(self._rest)
-            self._rest = []
+            data = b"".join(self._partial)
+            self._partial = []
             self.pool.replies.release(self, time.perf_counter())
         position, end = 0, len(data)
-        # Replies that leave nothing to think about are settled together. Everything else goes the long way.
+        # Plain replies are completed in a batch, all other frames one by one.
         position, plain = self._plain_replies(data, end)
         if plain:
-            self.pool.settle(self, plain)
-        while end - position >= 5 and not self.is_over:
+            self.pool.complete_plain(self, plain)
+        while end - position >= 5 and not self.is_closed:
             length = int.from_bytes(data[position : position + 4], "little")
             after = position + 4 + length
             if after > end:
                 break
             kind = data[position + 4]
             if kind == frames.REPLY:
-                is_fine = self._replied(data, position + 5, after)
+                is_fine = self._handle_reply(data, position + 5, after)
             else:
-                is_fine = self._said(kind, data[position + 5 : after])
+                is_fine = self._handle_other(kind, data[position + 5 : after])
             if not is_fine:
                 return
             position = after
-        if position < end and not self.is_over:
-            self._keep(data[position:])
+        if position < end and not self.is_closed:
+            self._store_partial(data[position:])
 
-    def _plain_replies(self, data: bytes, end: int) -> tuple[int, list[Plain]]:
-        """Take as many replies as are plain: those of web calls that went well and neither printed nor set a header.
+    def _plain_replies(self, data: bytes, end: int) -> tuple[int, list[PlainReply]]:
+        """Parse the leading plain replies; return the offset of their end, and them.
 
-        Return where they end, and what they are.
+        A reply is plain if its web call succeeded without logs and headers.
         """
         position, last = 0, end - _FRAME_SIZE
-        plain: list[Plain] = []
+        plain: list[PlainReply] = []
         calls = self.calls
         if self.load_log:
             return 0, plain
@@ -158,77 +158,77 @@ class Instance(asyncio.Protocol):
             position = after
         return position, plain
 
-    def _keep(self, rest: bytes) -> None:
+    def _store_partial(self, rest: bytes) -> None:
         self._needed = 4 + int.from_bytes(rest[:4], "little") if len(rest) >= 4 else 5
-        if self._needed > MOST_FRAME:
-            self.pool.broke(self, "the function's process sent what is no answer")
+        if self._needed > MAX_FRAME_BYTES:
+            self.pool.fail_instance(self, "the function's process sent an invalid frame")
             return
-        self._rest = [rest]
-        self._rest_bytes = len(rest)
-        is_large = self._needed > LARGE_FRAME
+        self._partial = [rest]
+        self._partial_bytes = len(rest)
+        is_large = self._needed > LARGE_FRAME_BYTES
         if is_large and not self.pool.replies.reserve(self, self._needed, time.perf_counter()):
             self.transport.pause_reading()
 
-    def _replied(self, data: bytes, position: int, end: int) -> bool:
+    def _handle_reply(self, data: bytes, position: int, end: int) -> bool:
         if end - position < _REPLY_SIZE or not self.calls:
-            self.pool.broke(self, "the function's process sent what is no answer")
+            self.pool.fail_instance(self, "the function's process sent an invalid frame")
             return False
         number, outcome, status, kind, run_us, head_length, log_length = _unpack_reply(data, position)
         position += _REPLY_SIZE
         body_at = position + head_length + log_length
         call = self.calls[0]
         if number != call.number or body_at > end or kind > frames.DECLARED:
-            self.pool.broke(self, "the function's process sent what is no answer")
+            self.pool.fail_instance(self, "the function's process sent an invalid frame")
             return False
         self.calls.popleft()
         now = time.perf_counter()
         self.note_reply(now)
         log = data[position + head_length : body_at] if log_length else b""
         head = data[position : position + head_length] if head_length else b""
-        self.pool.replied(self, call, outcome, status, kind, head, log, data[body_at:end], run_us, now)
-        return not self.is_over
+        self.pool.complete(self, call, outcome, status, kind, head, log, data[body_at:end], run_us, now)
+        return not self.is_closed
 
     def note_reply(self, now: float) -> None:
-        """The call after those that were answered runs from here on, if there is one."""
+        """Note that calls were answered: the next one runs from now on."""
         if self.calls:
             self.calls[0].started = now
         else:
             self.idle_since = now
-        self.worked = True
+        self.was_busy = True
         self._late_bytes = 0
 
-    def _said(self, kind: int, body: bytes) -> bool:
+    def _handle_other(self, kind: int, body: bytes) -> bool:
         if kind == frames.LOADED and len(body) >= frames.LOADED_HEAD.size and not self.is_loaded:
             ok, load_us, log_length = frames.LOADED_HEAD.unpack_from(body)
             message_at = frames.LOADED_HEAD.size + log_length
             log = body[frames.LOADED_HEAD.size : message_at]
-            message = body[message_at : message_at + MOST_MESSAGE].decode("utf-8", "replace")
+            message = body[message_at : message_at + MAX_MESSAGE_BYTES].decode("utf-8", "replace")
             self.pool.loaded(self, bool(ok), load_us, log, message)
         elif kind == frames.LATE and body[:32].isalnum() and len(body) >= 32:
-            # Anything else in the place of an activation id would make the records after it unreadable.
+            # The check protects the spool: an invalid activation id would make later records unreadable.
             self._late_bytes += len(body)
             if self._late_bytes <= LOG_LIMIT:
                 self.pool.printed_late(self, body[:32], body[32:])
         else:
-            self.pool.broke(self, "the function's process sent what is no answer")
+            self.pool.fail_instance(self, "the function's process sent an invalid frame")
             return False
-        return not self.is_over
+        return not self.is_closed
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.pool.lost(self)
+        self.pool.disconnected(self)
 
     def close(self) -> None:
-        """Stop using the instance; its process ends when its socket does, after what it still runs."""
+        """Close the socket; the worker exits after its current call."""
         self.is_open = False
-        self.is_over = True
-        self._rest = []
+        self.is_closed = True
+        self._partial = []
         self.pool.replies.release(self, time.perf_counter())
         if self.is_attached:
             self.transport.abort()
 
 
-def entries(out: str, err: str, at_ms: int) -> bytes:
-    """Return what a dead process left behind as log entries."""
+def native_log_entries(out: str, err: str, at_ms: int) -> bytes:
+    """Return the native output of an ended process as log entries."""
     blocks = []
     for stream, text in ((spool.STDOUT, out), (spool.STDERR, err)):
         for line in text.splitlines(keepends=True):

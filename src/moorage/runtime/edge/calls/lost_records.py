@@ -1,14 +1,14 @@
-"""Calls that could not be recorded: the log says how many, and why, at most once a second."""
+"""Logs the number of unrecorded calls and the cause, at most once a second."""
 
 from __future__ import annotations
 
 import asyncio
 
-REPORT_S = 1.0
+REPORT_INTERVAL_S = 1.0
 
 
 class LostRecords:
-    """Counts them. The caller is not made to pay for a full disk or a full spool; the operator hears of it."""
+    """Counts unrecorded calls: a full disk or spool does not fail calls."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -17,7 +17,6 @@ class LostRecords:
         self._is_waiting = False
 
     def note(self, problem: OSError, count: int = 1) -> None:
-        """Count records that could not be written. The first are reported at once."""
         self._count += count
         self._problem = problem
         if not self._is_waiting:
@@ -29,4 +28,4 @@ class LostRecords:
             message = f"{self._count} invocation{' was' if self._count == 1 else 's were'} not recorded"
             self._loop.call_exception_handler({"message": message, "exception": self._problem})
             self._count, self._problem = 0, None
-            self._loop.call_later(REPORT_S, self._report)
+            self._loop.call_later(REPORT_INTERVAL_S, self._report)

@@ -1,4 +1,4 @@
-"""Memory for frames of instances that are not complete. The code at the far end is users', and may never finish one."""
+"""Memory budget of incomplete frames, which users' code may never finish."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from moorage.runtime.edge.calls.instance import Instance
 
 MB = 2**20
-LARGE_FRAME = 1 * MB  # needs a reservation
-FRAME_S = 30.0  # A worker writes a frame at once, so one that is not complete after this time will never be.
+LARGE_FRAME_BYTES = 1 * MB  # A larger frame needs a reservation.
+FRAME_TIMEOUT_S = 30.0  # A worker writes a frame in one go, so an incomplete one will not be completed after this time.
 
 
 class Replies:
-    """Reserves room for large frames. An instance without room is not read until there is some."""
+    """Reserves memory for large frames; pauses instances until theirs fits."""
 
-    def __init__(self, most: int = 192 * MB, least: int = 32 * MB, spare: int = 64 * MB) -> None:
-        self._shares = Shares(most, least, spare)
+    def __init__(self, limit: int = 192 * MB, guaranteed: int = 32 * MB, extra: int = 64 * MB) -> None:
+        self._shares = Shares(limit, guaranteed, extra)
         self._waiting: deque[tuple[Instance, int]] = deque()
 
     @property
@@ -27,7 +27,7 @@ class Replies:
         return self._shares.total
 
     def reserve(self, instance: Instance, size: int, now: float) -> bool:
-        """Reserve room for a frame of this size, now or later: then the instance is read on."""
+        """Reserve memory for a frame; on False the instance is queued and resumed later."""
         org = instance.function.org
         if not self._shares.fits(org, size):
             self._waiting.append((instance, size))
@@ -37,12 +37,12 @@ class Replies:
         return True
 
     def release(self, instance: Instance, now: float) -> None:
-        """Forget what an instance had; safe to repeat."""
+        """Release the reservation of an instance; safe to repeat."""
         if not instance.reserved:
             return
         self._shares.remove(instance.function.org, instance.reserved)
         instance.reserved = 0
         for _ in range(len(self._waiting)):
             waiting, size = self._waiting.popleft()
-            if not waiting.is_over and self.reserve(waiting, size, now):
+            if not waiting.is_closed and self.reserve(waiting, size, now):
                 waiting.transport.resume_reading()

@@ -1,4 +1,4 @@
-"""Fair division of a bounded total among keys: organizations, or addresses of clients."""
+"""Fair shares of a bounded resource among keys: organizations or client addresses."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Iterator
 
 
 class Shares:
-    """Counts what each key uses of one total.
+    """Counts the use of a resource per key.
 
-    A key gets at most half of what the others leave, so the total is never used up by one. A key that is refused this
-    way still gets `least`, out of `spare`, which nothing else may use. The total never exceeds `most + spare`.
+    A key gets at most half of the amount that the others leave of `limit`, so one key never uses it up. Beyond that a
+    key may still use up to `guaranteed` in all, out of `extra`. The total never exceeds `limit + extra`.
     """
 
-    __slots__ = ("_least", "_most", "_spare", "_used", "total")
+    __slots__ = ("_extra", "_guaranteed", "_limit", "_used", "total")
 
-    def __init__(self, most: int, least: int, spare: int) -> None:
-        self._most = most
-        self._least = least
-        self._spare = spare
+    def __init__(self, limit: int, guaranteed: int, extra: int) -> None:
+        self._limit = limit
+        self._guaranteed = guaranteed
+        self._extra = extra
         self._used: dict[str, int] = {}
         self.total = 0
 
     def fits(self, key: str, size: int) -> bool:
-        """Tell whether a key may use `size` more."""
+        """Whether a key may use `size` more."""
         used = self._used.get(key, 0)
-        if used + size <= (self._most - (self.total - used)) // 2:
+        if used + size <= (self._limit - (self.total - used)) // 2:
             return True
-        return used + size <= self._least and self.total + size <= self._most + self._spare
+        return used + size <= self._guaranteed and self.total + size <= self._limit + self._extra
 
     def add(self, key: str, size: int) -> None:
         self._used[key] = self._used.get(key, 0) + size
@@ -41,12 +41,12 @@ class Shares:
             self._used.pop(key, None)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the keys that use anything."""
+        """Yield the keys with a share."""
         return iter(self._used)
 
     def used(self, key: str) -> int:
         return self._used.get(key, 0)
 
-    def greediest(self) -> str:
-        """Return the key that uses most; raises ValueError where none uses anything."""
+    def largest(self) -> str:
+        """Return the key with the largest share; raises ValueError without any."""
         return max(self._used, key=self._used.__getitem__)

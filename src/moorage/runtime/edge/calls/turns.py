@@ -1,6 +1,6 @@
-"""Whose turn it is to get an instance: organizations take turns, each for about the same memory (deficit round robin).
+"""Order of new instances: deficit round robin over organizations, by memory.
 
-Without this, a burst of one organization's functions would stand in front of everybody else's first call.
+In a plain queue, a burst of one organization would delay the first calls of all others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ QUANTUM_MB = 256
 
 
 class Turns:
-    """Functions that want one more instance, in the order in which they get it."""
+    """Queue of functions that need one more instance."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Function]] = {}
@@ -32,7 +32,7 @@ class Turns:
         waiting.append(function)
 
     def next(self, skip: frozenset[str] = frozenset()) -> Function | None:
-        """Take the next function out; `skip` names organizations that cannot have more at the moment."""
+        """Remove and return the next function; `skip` are organizations at their limit."""
         for _ in range(len(self._order)):
             org = self._order[0]
             if org in skip:

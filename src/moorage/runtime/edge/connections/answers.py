@@ -1,4 +1,4 @@
-"""What the function gateway answers, as bytes on the wire: status, CORS headers, request id and failure envelope."""
+"""HTTP answers of the edge: status, CORS headers, request id and error envelope."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".en
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _SAFE_HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,1024}")
 
-# Any page may call a function, so preflights are answered alike for all of them.
+# Any web page may call functions, so all get the same CORS headers.
 CORS_LINES = (
     b"access-control-allow-origin: *\r\n",
     b"access-control-allow-methods: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n",
     b"access-control-expose-headers: *\r\n",
 )
 CORS = b"".join(CORS_LINES)
-_USUAL_HEADERS = b"Authorization, Origin, X-Requested-With, Content-Type, Accept, User-Agent"
+_DEFAULT_ALLOWED_HEADERS = b"Authorization, Origin, X-Requested-With, Content-Type, Accept, User-Agent"
 
 
 class Request:
-    """A request whose head and body have arrived; header names are lower case."""
+    """A complete request; header names are lower case."""
 
     __slots__ = (
-        *("body", "client", "headers", "is_old", "is_plain", "keep_alive", "known", "method", "origin", "sent_id"),
-        *("target", "upgrades"),
+        *("body", "client", "headers", "is_http10", "is_plain", "keep_alive", "method", "origin", "resolved"),
+        *("sent_id", "target", "upgrades"),
     )
 
     def __init__(self, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
@@ -43,39 +43,39 @@ class Request:
         self.target = target
         self.headers = headers
         self.body = body
-        self.client: bytes | None = None  # its address, as the public gateway names it
+        self.client: bytes | None = None  # client address from the gateway's header
         self.sent_id: bytes | None = None
         self.keep_alive = True
-        self.is_old = False  # HTTP/1.0
+        self.is_http10 = False
         self.upgrades = False
-        self.is_plain = False  # an answer needs nothing that depends on the request
-        self.origin: Origin = NOWHERE  # rules for the reply, once it is known where the request leads
-        self.known: Any = None  # what the handler found out about it, should it come again
+        self.is_plain = False  # the head of the answer does not depend on the request
+        self.origin: Origin = NOWHERE  # rules for the reply, set by the handler
+        self.resolved: Any = None  # cached result of the handler, for a repeated request
 
     def find_header(self, name: bytes) -> bytes | None:
         return next((value for key, value in self.headers if key == name), None)
 
     @property
     def request_id(self) -> bytes | None:
-        """The id that the client sent, where it is safe to repeat."""
+        """The id from the client's header, if its characters are safe."""
         sent = self.sent_id
         return sent if sent is not None and _SAFE_ID.fullmatch(sent) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer before the connection adds what is the same for all of them."""
+    """An answer without the headers that the connection adds to all answers."""
 
     status: int
     body: bytes = b""
     headers: Headers = ()
-    has_cors: bool = False  # the headers say themselves who may read it
-    request_id: bytes | None = None  # of the call, where the client did not name one
+    has_cors: bool = False  # the headers include CORS headers
+    request_id: bytes | None = None  # used if the client sent none
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure before it is known which request, and so which trace id, it answers."""
+    """An error answer without its trace id."""
 
     status: int
     code: str
@@ -94,8 +94,8 @@ SERVICE_WORKER = Failure(
     "forbidden",
     "A service worker cannot be loaded from this address, which all functions share. Load it from the host of its"
     " organization: the function's url shows it",
-    # A worker that was registered before such requests were refused ends at its next look for a newer script. Pages
-    # here have no origin, so there is no other storage to lose.
+    # Unregisters a service worker of an earlier release at its next update check. Pages at this address have opaque
+    # origins, so there is no other storage to lose.
     ((b"clear-site-data", b'"storage"'),),
 )
 MALFORMED = Failure(400, "bad_request", "The request is not valid HTTP")
@@ -115,9 +115,9 @@ QUEUE_FULL = Failure(429, "rate_limited", "Too many calls wait for this function
 
 
 def preflight(request: Request) -> Answer:
-    asked = request.find_header(b"access-control-request-headers")
-    # `*` would not cover Authorization, so the names a page asks for are repeated to it.
-    allowed = asked if asked and _SAFE_HEADER_NAMES.fullmatch(asked) else _USUAL_HEADERS
+    requested = request.find_header(b"access-control-request-headers")
+    # `*` does not cover Authorization, so the requested names are repeated.
+    allowed = requested if requested and _SAFE_HEADER_NAMES.fullmatch(requested) else _DEFAULT_ALLOWED_HEADERS
     return Answer(200, b"", ((b"access-control-allow-headers", allowed), (b"access-control-max-age", b"86400")))
 
 
@@ -134,7 +134,7 @@ def status_line(status: int) -> bytes:
 
 
 def render(answer: Answer, *, request_id: bytes, date: bytes, connection: bytes, is_head: bool) -> bytes:
-    """Return the bytes of an answer; one to HEAD has the length of the body it leaves out."""
+    """Return the bytes of an answer; for HEAD with content-length but without body."""
     own = b"".join([b"%b: %b\r\n" % header for header in answer.headers])
     bare = answer.status in (204, 304)
     head = b"%b%b%b%bx-request-id: %b\r\ndate: %b\r\n%b\r\n" % (

@@ -1,14 +1,14 @@
-"""Clients of the public listener: the address that counts for a client, and its open connections."""
+"""Counts the open connections of the public listener per client address."""
 
 from __future__ import annotations
 
 import ipaddress
 from typing import Protocol
 
-EACH = 2000  # connections of one address
-ALL = 16_384
+MAX_PER_ADDRESS = 2000  # connections of one address
+MAX_CONNECTIONS = 16_384
 UNKNOWN = "unknown"
-_LOOKED_AT = 64  # connections of the address with most, when one of them has to go
+_MAX_CANDIDATES = 64  # connections that are considered for eviction
 
 
 class Closable(Protocol):
@@ -19,9 +19,9 @@ class Closable(Protocol):
 
 
 def key_of(address: str) -> str:
-    """Return the key under which an address is counted: itself, or its /64 where it is an IPv6 address.
+    """Return the key of an address: itself, or the /64 of an IPv6 address.
 
-    A subscriber of IPv6 has a /64 at least, so any longer prefix could be changed at will.
+    An IPv6 subscriber has at least a /64 and can use any address in it.
     """
     if ":" not in address:
         return address or UNKNOWN
@@ -34,34 +34,34 @@ def key_of(address: str) -> str:
     return f"{parsed.exploded[:19]}::/64"
 
 
-def named_by_gateway(client: bytes | None) -> str:
-    """Return the key of the address that the public gateway names."""
+def key_from_gateway(client: bytes | None) -> str:
+    """Return the key of the client address from the gateway's header."""
     return key_of(client.decode("latin-1")) if client else UNKNOWN
 
 
-def named_by_proxy(headers: list[tuple[bytes, bytes]]) -> str:
-    """Return the key of the address that a trusted proxy names: the last, which is the only one it has seen itself."""
+def key_from_proxy(headers: list[tuple[bytes, bytes]]) -> str:
+    """Return the key of the last X-Forwarded-For address, added by the proxy."""
     forwarded = next((value for name, value in reversed(headers) if name == b"x-forwarded-for"), b"")
     return key_of(forwarded.decode("latin-1").rpartition(",")[2].strip()[:64])
 
 
 class Clients:
-    """Open connections by address. Past the total, the address with most of them loses one."""
+    """Open connections by address; above the total the largest address loses one."""
 
-    def __init__(self, each: int = EACH, most: int = ALL) -> None:
-        self._each = each
-        self._most = most
+    def __init__(self, per_address: int = MAX_PER_ADDRESS, total: int = MAX_CONNECTIONS) -> None:
+        self._per_address = per_address
+        self._total = total
         self._open: dict[str, dict[Closable, None]] = {}
         self._count = 0
 
-    def enter(self, key: str, connection: Closable) -> bool:
-        """Count a connection; return False, without counting it, where its address has too many."""
+    def add(self, key: str, connection: Closable) -> bool:
+        """Count a connection; return False, uncounted, if its address has too many."""
         own = self._open.get(key)
         if own is None:
             own = self._open[key] = {}
-        elif len(own) >= self._each:
+        elif len(own) >= self._per_address:
             return False
-        if self._count >= self._most and not self._make_room(key):
+        if self._count >= self._total and not self._make_room(key):
             if not own:
                 del self._open[key]
             return False
@@ -69,7 +69,7 @@ class Clients:
         self._count += 1
         return True
 
-    def leave(self, key: str, connection: Closable) -> None:
+    def remove(self, key: str, connection: Closable) -> None:
         own = self._open.get(key)
         if own is not None and connection in own:
             del own[connection]
@@ -78,13 +78,13 @@ class Clients:
                 del self._open[key]
 
     def _make_room(self, newcomer: str) -> bool:
-        greediest = max(self._open, key=lambda key: len(self._open[key]))
-        own = self._open[greediest]
-        if greediest == newcomer or len(own) <= len(self._open[newcomer]) + 1:
+        largest = max(self._open, key=lambda key: len(self._open[key]))
+        own = self._open[largest]
+        if largest == newcomer or len(own) <= len(self._open[newcomer]) + 1:
             return False
-        for connection, _ in zip(own, range(_LOOKED_AT), strict=False):
+        for connection, _ in zip(own, range(_MAX_CANDIDATES), strict=False):
             if not connection.is_answering:
-                self.leave(greediest, connection)
+                self.remove(largest, connection)
                 connection.abort()
                 return True
         return False

@@ -1,4 +1,4 @@
-"""Backpressure for one connection: when it is read, and which of its bytes count against the bounds for strangers."""
+"""Backpressure of one connection: pauses reading, counts its memory."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from moorage.runtime.edge.connections.clients import Clients
 
 MB = 2**20
 
-# Why a connection is not read at the moment.
-UNREAD = 1  # its client does not take our answers
-AHEAD = 2  # its client has sent enough requests ahead
-NO_ROOM = 4  # there is no memory for the body yet, or it is not its turn
+# Reasons to pause reading.
+UNREAD = 1  # the client does not read answers
+AHEAD = 2  # too many pipelined requests
+NO_ROOM = 4  # no memory for the body yet, or an earlier request is running
 
 
 class Guard:
-    """Bounds for strangers. All listeners of the process share one."""
+    """Memory and connection limits of all clients, shared by the listeners."""
 
     def __init__(
         self, *, budget: BodyBudget | None = None, clients: Clients | None = None, trusted: Networks = ()
     ) -> None:
         self.budget = budget or BodyBudget(asyncio.get_running_loop().time)
         self.clients = clients or Clients()
-        self.unread = Shares(most=128 * MB, least=8 * MB, spare=64 * MB)  # answers that clients do not take
-        self.trusted = trusted  # peers that name the address of their client
+        self.unread = Shares(limit=128 * MB, guaranteed=8 * MB, extra=64 * MB)  # answers that clients have not read
+        self.trusted = trusted  # proxies whose X-Forwarded-For is used
 
 
-class Metered(Client, Protocol):
-    """The connection, as its flow uses it."""
+class MeteredConnection(Client, Protocol):
+    """The connection's interface for its flow."""
 
     transport: asyncio.Transport
 
@@ -39,13 +39,13 @@ class Metered(Client, Protocol):
 
 
 class Flow:
-    def __init__(self, client: Metered, guard: Guard | None) -> None:
+    def __init__(self, client: MeteredConnection, guard: Guard | None) -> None:
         self._client = client
         self._guard = guard
         self._pauses = 0
         self._hold: Hold | None = None
         self._unread_key = ""
-        self._unread_bytes = 0  # of an answer that the client does not take
+        self._unread_bytes = 0  # of an answer that the client has not read
         self._unread_left = 0
         self._unread_until = 0.0
 
@@ -74,47 +74,47 @@ class Flow:
             if not self._pauses and not transport.is_closing():
                 transport.resume_reading()
 
-    # What the client sends.
+    # Memory of incoming requests.
 
     def open(self, key: str) -> None:
-        """Count for this address from now on."""
+        """Count the connection's memory for this address from now on."""
         self._hold = Hold(self._client, key)
 
     def count(self, *, loose: int, body: int, size: int, is_turn: bool) -> bool:
-        """Count what is in memory: `body` bytes of a body that will be `size` long, and `loose` others.
+        """Count `body` bytes of a body of length `size`, and `loose` other bytes.
 
-        A large body is only read when it is its request's turn and there is room for it. Returns False where the
-        request has to be refused.
+        A large body is read only when no earlier request runs and its reservation fits. Returns False if the request
+        must be refused.
         """
         guard, hold = self._guard, self._hold
         if guard is None or hold is None:
             return True
         if size > LARGE_BYTES and not hold.reserved and not hold.is_waiting:
-            # Not in its turn: what is reserved then would be held for as long as the calls before it take.
+            # A reservation before its turn would be held while the earlier calls run.
             if not is_turn:
                 self.pause(NO_ROOM)
-            elif not guard.budget.has_place(hold):
+            elif not guard.budget.may_wait(hold):
                 return False
             elif not guard.budget.reserve(hold, size):
                 self.pause(NO_ROOM)
         if hold.reserved:
             hold.received = body
-        return guard.budget.keep(hold, loose if hold.reserved else loose + body)
+        return guard.budget.count_loose(hold, loose if hold.reserved else loose + body)
 
     @property
     def is_reserved(self) -> bool:
         return self._hold is not None and self._hold.reserved > 0
 
     def close(self) -> None:
-        """Forget what was counted of requests; safe to repeat."""
+        """Release the memory of requests; safe to repeat."""
         if self._hold is not None and self._guard is not None:
             hold, self._hold = self._hold, None
             self._guard.budget.release(hold)
 
-    # What the client does not take.
+    # Memory of unread answers.
 
     def count_unread(self, key: str, until: float) -> None:
-        """Count what waits to be sent. The connection ends where that is more than its address may leave."""
+        """Count the write buffer; abort the connection above the share of its address."""
         guard = self._guard
         if guard is None:
             return
@@ -132,12 +132,12 @@ class Flow:
             self._guard.unread.remove(self._unread_key, self._unread_bytes)
             self._unread_bytes = 0
 
-    def check_unread(self, now: float, patience_s: float) -> None:
-        """End the connection if its client has taken nothing of an answer for a while."""
+    def check_unread(self, now: float, timeout_s: float) -> None:
+        """Abort the connection if its client read nothing for `timeout_s`."""
         if not self._unread_bytes:
             return
         left = self._client.transport.get_write_buffer_size()
         if left < self._unread_left:
-            self._unread_left, self._unread_until = left, now + patience_s
+            self._unread_left, self._unread_until = left, now + timeout_s
         elif now > self._unread_until:
             self._client.abort()

@@ -1,4 +1,4 @@
-"""Memory of this process that is free."""
+"""Free memory of the C heap."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from contextlib import suppress
 
 
 def trim() -> None:
-    """Return free memory to the kernel: the allocator of glibc keeps what lies between blocks in use."""
-    with suppress(AttributeError, OSError):  # Other C libraries have no such call, and less need of it.
+    """Return free memory to the kernel: glibc keeps free blocks between used ones."""
+    with suppress(AttributeError, OSError):  # Other C libraries have no malloc_trim.
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Limits of one connection of the function gateway."""
+"""Limits of one connection to the edge."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may take up."""
+    """Sizes and timeouts of one connection."""
 
     header_bytes: int = 64 * 1024
     body_bytes: int = 6 * 2**20
-    header_s: float = 10  # from the first byte of a request, or the connection, to the end of its headers
-    body_s: float = 30  # between two pieces of a body
-    idle_s: float = 150  # between two requests; more than the public gateway keeps its connections
-    linger_s: float = 5  # for the client to take a last answer
-    answer_s: float = 86_400  # a call has a deadline of its own
+    header_s: float = 10  # from the first byte of a request, or the connect, to the end of the headers
+    body_s: float = 30  # between two parts of a body
+    idle_s: float = 150  # between two requests; longer than the gateway keeps its connections
+    linger_s: float = 5  # for the client to read the last answer
+    answer_s: float = 86_400  # Calls have their own deadline.

@@ -1,9 +1,8 @@
-"""Web origins of functions: what a reply may do to the browser at the address it is answered from.
+"""Web origins: restrictions that separate functions in a browser.
 
-All functions share the specified address, `/api/v1/web/…`, and with it one origin. Nothing that a function answers
-there may reach beyond its own path: documents get an opaque origin from a sandbox, cookies get the function's path, and
-headers that count for a whole origin are dropped. At its own host an organization is alone, so only cookies for other
-hosts are held back there.
+All functions share the address `/api/v1/web/…`, and so one origin. Replies there must not affect other paths: documents
+get an opaque origin (CSP sandbox), cookies the function's path, and origin-wide headers are dropped. At the host of an
+organization, which it does not share, only cookies for other hosts are restricted.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from typing import ClassVar
 
 from moorage.runtime.workers import frames
 
-# Policies add up, so a function can tighten this one with its own, and not loosen it. Without `allow-same-origin` the
-# document has an origin of its own, which no other document shares: no storage, no cookies, no service workers.
+# Browsers enforce all policies of a reply, so a function can tighten this one but not loosen it. Without
+# `allow-same-origin` the document has an opaque origin: no storage, no cookies, no service workers.
 SANDBOX = (
     b"content-security-policy: sandbox allow-downloads allow-forms allow-modals allow-orientation-lock"
     b" allow-pointer-lock allow-popups allow-popups-to-escape-sandbox allow-presentation allow-scripts"
     b" allow-top-navigation-by-user-activation\r\n"
 )
-# A type that is no document stays one only if the browser does not guess another.
+# Keeps the browser from guessing a document type.
 NOSNIFF = b"x-content-type-options: nosniff\r\n"
 
-ABSENT, INERT, DOCUMENT = 0, 1, 2  # what the headers of a function say about the type of its body
+ABSENT, INERT, DOCUMENT = 0, 1, 2  # classes of a function's Content-Type header
 
-# Types in which a browser finds no script to run. A comma would start a second type, which may be any.
+# Types in which browsers run no scripts. A comma would start a second type.
 _INERT = re.compile(
     r"(?:image/(?![^;]*(?:svg|xml))[a-z0-9.+-]+|(?:audio|video|font)/(?![^;]*xml)[a-z0-9.+-]+"
     r"|text/(?:plain|css|csv|javascript|json|markdown|event-stream)"
@@ -35,38 +34,38 @@ _INERT = re.compile(
 )
 _BEARER = re.compile(r'bearer(?:[ \t]+[a-z_]+=(?:"[^"]*"|[^",\s]+)(?:[ \t]*,[ \t]*[a-z_]+=(?:"[^"]*"|[^",\s]+))*)?')
 
-# Headers that count for the whole origin, or for its connections, and not for one answer.
+# Headers that affect the whole origin or its connections.
 _ORIGIN_WIDE = frozenset(
     (
         *("accept-ch", "critical-ch", "alt-svc", "clear-site-data", "expect-ct", "nel", "report-to"),
         *("origin-agent-cluster", "proxy-authenticate", "public-key-pins", "public-key-pins-report-only"),
         *("sec-session-registration", "secure-session-registration", "service-worker-allowed", "set-cookie2"),
         *("set-login", "strict-transport-security", "use-as-dictionary"),
-        # Browsers refuse to show a sandboxed document that asks for a browsing context group of its own.
+        # Browsers do not show a sandboxed document with this header.
         "cross-origin-opener-policy",
     )
 )
 
 
 class Origin(ABC):
-    """The rules of one address. `starts` holds the first lines of replies that are alike, by status, kind and size."""
+    """Rules of one address; `starts` caches heads by status, kind and size."""
 
     __slots__ = ("starts",)
     starts: dict[tuple[int, int, int], bytes]
     is_shared = False
-    checked: ClassVar[frozenset[str]]  # the headers that `allowed` has to see
+    checked: ClassVar[frozenset[str]]  # headers that `allowed` filters
 
     @abstractmethod
     def allowed(self, name: str, value: str) -> str | None:
-        """Return the value of a header as it may be sent, or None where it may not."""
+        """Return the allowed value of a header; None: drop it."""
 
     @abstractmethod
     def protection(self, kind: int, declared: int) -> bytes:
-        """Return the lines that a reply needs, by the kind of its frame and what its headers say about its type."""
+        """Return protective headers for the frame's kind and the content type's class."""
 
 
 class SharedOrigin(Origin):
-    """The specified address, seen from one function."""
+    """The shared address `/api/v1/web/…`, for one function."""
 
     __slots__ = ("_path", "_realm")
     is_shared = True
@@ -80,18 +79,18 @@ class SharedOrigin(Origin):
 
     def allowed(self, name: str, value: str) -> str | None:
         if name == "set-cookie":
-            return _narrowed(value, self._path)
+            return _restrict_cookie(value, self._path)
         if name == "www-authenticate":
             return self._challenge(value)
         return None
 
     def protection(self, kind: int, declared: int) -> bytes:
         if declared == ABSENT and kind == frames.JSON:
-            return b""  # No browser takes this type for a document with scripts.
+            return b""  # Browsers run no scripts in JSON.
         return NOSNIFF if declared == INERT and kind == frames.DECLARED else SANDBOX
 
     def _challenge(self, value: str) -> str | None:
-        """Give the challenge a realm of the function's own: browsers send a password to whoever names its realm."""
+        """Set the function's realm: browsers send stored passwords to equal realms."""
         lowered = value.lower()
         if "basic" in lowered:
             return f'Basic realm="{self._realm}", charset="UTF-8"'
@@ -117,35 +116,35 @@ class OwnOrigin(Origin):
         return b""
 
     def _is_wide(self, part: str) -> bool:
-        """Tell whether an attribute gives a cookie to other hosts than this one and those below it."""
+        """Whether a cookie attribute extends it beyond this host and its subdomains."""
         name, _, domain = part.partition("=")
         return name.strip().lower() == "domain" and domain.strip().lower().removeprefix(".") != self._host
 
 
-# Of requests that lead to no function.
+# For requests that match no function.
 NOWHERE = SharedOrigin("/api/v1/web/-")
 
 
 def declared_type(value: str) -> int:
-    """Return what a Content-Type says: INERT only for types that no browser runs scripts in."""
+    """Return INERT for content types in which browsers run no scripts, else DOCUMENT."""
     is_inert = value.isascii() and _INERT.fullmatch(value.strip(" \t").lower()) is not None
     return INERT if is_inert else DOCUMENT
 
 
-def _narrowed(cookie: str, path: str) -> str | None:
-    """Return a cookie that only this path gets, or a path below it; None for one that has to be the whole host's."""
+def _restrict_cookie(cookie: str, path: str) -> str | None:
+    """Restrict a cookie to a path; None for a `__Host-` cookie."""
     pair, *attributes = cookie.split(";")
     if pair.strip().lower().removeprefix("=").startswith("__host-"):
         return None
-    wanted, kept = path, [pair.strip(" \t")]
+    cookie_path, kept = path, [pair.strip(" \t")]
     for attribute in attributes:
         name, _, value = attribute.partition("=")
         match name.strip().lower():
             case "path":
-                asked = value.strip()
-                wanted = asked if asked.startswith(f"{path}/") else path
+                requested = value.strip()
+                cookie_path = requested if requested.startswith(f"{path}/") else path
             case "domain":
                 pass
             case _:
                 kept.append(attribute.strip(" \t"))
-    return "; ".join([*kept, f"Path={wanted}"])
+    return "; ".join([*kept, f"Path={cookie_path}"])

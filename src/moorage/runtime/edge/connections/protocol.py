@@ -1,7 +1,7 @@
-"""HTTP/1.1 for the function gateway: one protocol object per connection, on httptools.
+"""HTTP/1.1 server of the edge: one protocol object per connection, on httptools.
 
-A general server would cost each call more than the whole way to a warm function; this one does what the gateway needs.
-Whatever a client sends, it gets an answer in the failure envelope, or its connection is closed in bounded time.
+A general-purpose server would cost more per call than the rest of the path to a warm function. Invalid requests get an
+answer in the error envelope, or their connection is closed in bounded time.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from moorage.core.net.host_header import is_host
 from moorage.runtime.edge.connections import answers
 from moorage.runtime.edge.connections.answers import Answer, Failure, Request
 from moorage.runtime.edge.connections.bodies import LARGE_BYTES, add_piece
-from moorage.runtime.edge.connections.clients import UNKNOWN, key_of, named_by_gateway, named_by_proxy
+from moorage.runtime.edge.connections.clients import UNKNOWN, key_from_gateway, key_from_proxy, key_of
 from moorage.runtime.edge.connections.flow import AHEAD, NO_ROOM, UNREAD, Flow
 
 if TYPE_CHECKING:
-    from moorage.runtime.edge.connections.listener_connections import Connections
+    from moorage.runtime.edge.connections.listener import Listener
 
-# Returns the answer, or None and answers later, through the connection.
+# Returns the answer, or None to answer later through the connection.
 Handler = Callable[["Connection", Request], Answer | None]
-# Returns the answer to a request that does not depend on its body, which has not arrived.
+# Called before the body arrives; returns the answer if it does not depend on the body.
 EarlyHandler = Callable[[Request], Answer | None]
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CLOSE = b"connection: close\r\n"
-KEEP_ALIVE = b"connection: keep-alive\r\n"  # HTTP/1.0 clients close without it; in 1.1 it goes without saying.
-_USUAL_BYTES = 4096
-_MOST_USUAL = 1024
-_MOST_WAITING = 32  # requests that a client may send ahead of our answers
-_MOST_WAITING_BYTES = 256 * 1024
-_REQUEST_BYTES = 1024  # that a request takes beyond its text, about
-_HEADER_BYTES = 160  # and a header
-_MOST_HEADERS = 256
-_USUAL_HEADERS = 40  # A request with more is not remembered: it takes many times the memory of its text.
+KEEP_ALIVE = b"connection: keep-alive\r\n"  # required by HTTP/1.0 clients, the default in HTTP/1.1
+_MAX_CACHED_BYTES = 4096
+_MAX_CACHED_REQUESTS = 1024
+_MAX_PIPELINED = 32  # requests
+_MAX_PIPELINED_BYTES = 256 * 1024
+_REQUEST_BYTES = 1024  # approximate memory of a request besides its text
+_HEADER_BYTES = 160  # the same of a header
+_MAX_HEADERS = 256
+_MAX_CACHED_HEADERS = 40  # A request with more takes many times the memory of its text and is not cached.
 CLIENT_HEADER = b"x-moorage-client"
-_NOTED = frozenset((b"content-length", b"x-request-id", b"expect", b"transfer-encoding", CLIENT_HEADER))
+_SPECIAL_HEADERS = frozenset((b"content-length", b"x-request-id", b"expect", b"transfer-encoding", CLIENT_HEADER))
 
-# How far the current request of a connection is.
-IDLE = 0  # nothing of the next request has come
-HEADERS = 1  # its first byte has come
-BODY = 2  # its headers are complete
-ANSWERING = 3  # a function works on it
-CLOSING = 4  # the last answer is written; whatever still comes is thrown away
+# Phases of a connection.
+IDLE = 0  # no byte of the next request has arrived
+HEADERS = 1  # the first byte has arrived
+BODY = 2  # the headers are complete
+ANSWERING = 3  # the handler runs
+CLOSING = 4  # the last answer is written; further input is discarded
 
 
 class Refused(Exception):
-    """Raised inside the parser's callbacks to stop it; the connection then answers the failure and closes."""
+    """Stops the parser from its callbacks; the connection answers and closes."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -60,27 +60,27 @@ class Refused(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """One client. The methods named `on_…` are called by the parser, in the order things arrive."""
+    """One client connection. The parser calls the `on_…` methods."""
 
-    def __init__(self, connections: Connections) -> None:
-        self.all = self._all = connections
-        self._limits = connections.limits
-        self._handler = connections.handler
-        self._guard = connections.guard
+    def __init__(self, listener: Listener) -> None:
+        self.listener = self._listener = listener
+        self._limits = listener.limits
+        self._handler = listener.handler
+        self._guard = listener.guard
         self._parser = httptools.HttpRequestParser(self)
-        self._waiting: deque[tuple[Request, int]] = deque()  # sent ahead of our answers, with the memory each takes
-        self._waiting_bytes = 0
-        self._current: Request | None = None  # a function works on it
-        self._is_under_way = False  # a request has begun and is not complete
+        self._pipelined: deque[tuple[Request, int]] = deque()  # waiting requests and their memory in bytes
+        self._pipelined_bytes = 0
+        self._current: Request | None = None  # the request that the handler runs
+        self._is_receiving = False  # a request has begun and is incomplete
         self._unfinished_bytes = 0
-        self._usual = connections.usual
-        self._complete: Request | None = None  # in this piece of data
-        self._begun = 0  # requests, in this piece of data
-        self._flow = Flow(self, connections.guard)
+        self._request_cache = listener.request_cache
+        self._complete_request: Request | None = None  # in the current chunk of data
+        self._begun = 0  # requests in the current chunk of data
+        self._flow = Flow(self, listener.guard)
         self._peer = ""
         self._reset()
         self._phase = IDLE
-        self._deadline = self._all.now + self._limits.header_s
+        self._deadline = self._listener.now + self._limits.header_s
 
     def _reset(self) -> None:
         self._target = b""
@@ -88,43 +88,43 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes | bytearray] = []
         self._sent_id: bytes | None = None
         self._client: bytes | None = None
-        self._early: Answer | None = None  # where the body does not matter
+        self._early: Answer | None = None  # answer that does not depend on the body
         self._header_bytes = 0
         self._body_bytes = 0
         self._length = 0
         self._is_chunked = False
         self._has_host = False
         self._expects_continue = False
-        self._owes_continue = False
+        self._must_send_continue = False
         self._is_past_headers = False
-        self._is_skipped = False  # it is answered; the rest of its body is thrown away
+        self._is_skipped = False  # the request is answered; the rest of its body is discarded
 
-    # The client comes and goes.
+    # Connect and disconnect.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._all.add(self)
+        self._listener.add(self)
         guard = self._guard
-        if guard is not None and not self._all.is_behind_gateway:
+        if guard is not None and not self._listener.is_behind_gateway:
             peer = transport.get_extra_info("peername") or (UNKNOWN,)
             if guard.trusted and proxies.is_within(peer[0], guard.trusted):
-                return  # Everybody comes through these.
+                return  # A proxy's connections are not limited per address.
             self._peer = key_of(peer[0])
-            if not guard.clients.enter(self._peer, self):
+            if not guard.clients.add(self._peer, self):
                 self._answer_unread(answers.NO_ROOM.answer(answers.fresh_id()), lingers=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._phase = CLOSING
-        self._all.remove(self)
+        self._listener.remove(self)
         self._forget_requests()
         self._flow.forget_unread()
         if self._guard is not None:
-            self._guard.clients.leave(self._peer, self)
+            self._guard.clients.remove(self._peer, self)
 
     def _forget_requests(self) -> None:
-        """Give back the memory of requests that will not be answered."""
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        """Release the memory of requests that will not be answered."""
+        self._pipelined.clear()
+        self._pipelined_bytes = 0
         self._body = []
         self._flow.close()
 
@@ -132,20 +132,20 @@ class Connection(asyncio.Protocol):
     def is_answering(self) -> bool:
         return self._phase == ANSWERING
 
-    def _key(self, headers: list[tuple[bytes, bytes]], client: bytes | None) -> str:
-        """Return the address that a request counts for: the peer's, or the one that a trusted peer names."""
+    def _client_key(self, headers: list[tuple[bytes, bytes]], client: bytes | None) -> str:
+        """Return the key of a request: the peer, or the client of a trusted peer."""
         if self._peer:
             return self._peer
-        return named_by_gateway(client) if self._all.is_behind_gateway else named_by_proxy(headers)
+        return key_from_gateway(client) if self._listener.is_behind_gateway else key_from_proxy(headers)
 
     # Backpressure.
 
     def pause_writing(self) -> None:
-        # A client that sends requests and takes no answers would fill our memory with them.
+        # A client that sends requests without reading answers would fill the memory.
         self._flow.pause(UNREAD)
         if self._flow.is_metered and (request := self._current) is not None:
-            key = self._key(request.headers, request.client)
-            self._flow.count_unread(key, self._all.now + self._limits.body_s)
+            key = self._client_key(request.headers, request.client)
+            self._flow.count_unread(key, self._listener.now + self._limits.body_s)
 
     def resume_writing(self) -> None:
         self._flow.forget_unread()
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         phase = self._phase
-        if phase == IDLE and len(data) <= _USUAL_BYTES and (request := self._usual.get(data)) is not None:
+        if phase == IDLE and len(data) <= _MAX_CACHED_BYTES and (request := self._request_cache.get(data)) is not None:
             self._handle(request)
             return
         if phase == CLOSING:
@@ -164,13 +164,13 @@ class Connection(asyncio.Protocol):
                 self.abort()
             return
         self._unfinished_bytes += len(data)
-        self._complete = None
+        self._complete_request = None
         self._begun = 0
         try:
             self._parser.feed_data(data)
             if self._phase == HEADERS:
                 self._check_unfinished_headers()
-            elif phase == IDLE and self._begun == 1 and len(data) <= _USUAL_BYTES:
+            elif phase == IDLE and self._begun == 1 and len(data) <= _MAX_CACHED_BYTES:
                 self._remember(data)
         except Refused as refused:
             self._refuse(refused.failure)
@@ -179,40 +179,40 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(answers.MALFORMED)
         except httptools.HttpParserUpgrade:
-            pass  # It was answered as the plain request it also is, and the connection is closing.
-        if self._is_under_way or self._waiting or self._flow.has_hold:
-            self._settle(len(data))
+            pass  # The request was answered without upgrade, and the connection is closing.
+        if self._is_receiving or self._pipelined or self._flow.has_hold:
+            self._account(len(data))
 
     def _remember(self, data: bytes) -> None:
-        """A request came alone and whole, so it means the same whenever the same bytes come again."""
-        if self._complete is not None and len(self._complete.headers) <= _USUAL_HEADERS:
-            if len(self._usual) >= _MOST_USUAL:
-                self._usual.clear()
-            self._usual[data] = self._complete
+        """Cache a request that arrived alone in one chunk."""
+        if self._complete_request is not None and len(self._complete_request.headers) <= _MAX_CACHED_HEADERS:
+            if len(self._request_cache) >= _MAX_CACHED_REQUESTS:
+                self._request_cache.clear()
+            self._request_cache[data] = self._complete_request
 
-    def _settle(self, last_bytes: int = 0) -> None:
-        """Count what a piece of data left in memory; pause or refuse the client where that is too much."""
+    def _account(self, last_bytes: int = 0) -> None:
+        """Count the memory after a chunk; pause or refuse the client above its share."""
         if self._phase == CLOSING:
             return
-        is_past_headers = self._is_under_way and self._is_past_headers
+        is_past_headers = self._is_receiving and self._is_past_headers
         if is_past_headers and self._early is not None:
             self._answer_early(self._early)
             return
         flow = self._flow
         if not flow.is_metered:
             return
-        if not self._is_under_way and not self._waiting:
+        if not self._is_receiving and not self._pipelined:
             flow.close()
             return
         if not flow.has_hold:
-            flow.open(self._key(self._headers, self._client))
-        # A header that is not complete is with the parser; where several requests came in one piece, most of it may be
-        # one of the others, which is counted twice then.
+            flow.open(self._client_key(self._headers, self._client))
+        # The parser holds an incomplete header. With several requests in one chunk its size is unknown, so the whole
+        # chunk counts, and other requests in it are counted twice.
         unparsed = 0 if self._is_past_headers else max(self._unfinished_bytes, last_bytes if self._begun > 1 else 0)
         parsed = self._header_bytes + len(self._headers) * _HEADER_BYTES
         size = self._body_size() if is_past_headers else 0
         fits = flow.count(
-            loose=self._waiting_bytes + parsed + unparsed,
+            loose=self._pipelined_bytes + parsed + unparsed,
             body=self._body_bytes,
             size=size,
             is_turn=self._current is None,
@@ -220,12 +220,12 @@ class Connection(asyncio.Protocol):
         if not fits:
             self._refuse(answers.NO_ROOM)
         elif flow.is_reserved:
-            self._let_on()
+            self._send_continue()
 
     def _answer_early(self, answer: Answer) -> None:
-        """Answer a request whose body does not matter. The rest of a small one is skipped, any other ends with it."""
+        """Answer without the body: a small body is skipped, else the connection closes."""
         if self._current is not None:
-            self._flow.pause(NO_ROOM)  # It is not its turn.
+            self._flow.pause(NO_ROOM)  # An earlier request is running.
         elif not self._is_skippable():
             self._answer_unread(answer)
         elif not self._is_skipped:
@@ -235,34 +235,34 @@ class Connection(asyncio.Protocol):
     def _is_skippable(self) -> bool:
         is_small = not self._is_chunked and self._length <= LARGE_BYTES and not self._expects_continue
         stays = self._parser.should_keep_alive() and self._parser.get_http_version() != "1.0"
-        return is_small and stays and not self._all.is_draining
+        return is_small and stays and not self._listener.is_draining
 
     def _body_size(self) -> int:
-        """Return how long the body will be, as far as is known; one without a length may be as long as any."""
+        """Return the expected length of the body; the maximum for a large chunked one."""
         if self._is_chunked:
             return self._limits.body_bytes if self._body_bytes > LARGE_BYTES else self._body_bytes
         return self._length
 
-    def go_on(self) -> None:
-        """There is room for the whole body."""
-        self._deadline = self._all.now + self._limits.body_s
+    def body_granted(self) -> None:
+        """Continue reading: memory for the whole body is reserved."""
+        self._deadline = self._listener.now + self._limits.body_s
         self._flow.resume(NO_ROOM)
-        self._settle()
+        self._account()
 
-    def give_up(self) -> None:
+    def reject(self) -> None:
         self._refuse(answers.NO_ROOM)
 
-    def _let_on(self) -> None:
-        if self._owes_continue:
-            self._owes_continue = False
+    def _send_continue(self) -> None:
+        if self._must_send_continue:
+            self._must_send_continue = False
             self.transport.write(_CONTINUE)
 
     def on_message_begin(self) -> None:
         self._begun += 1
-        self._is_under_way = True
+        self._is_receiving = True
         if self._current is None:
             self._phase = HEADERS
-            self._deadline = self._all.now + self._limits.header_s
+            self._deadline = self._listener.now + self._limits.header_s
 
     def on_url(self, url: bytes) -> None:
         self._header_bytes += len(url)
@@ -275,10 +275,10 @@ class Connection(asyncio.Protocol):
         if self._header_bytes > self._limits.header_bytes:
             raise Refused(answers.LONG_HEADERS)
         if self._is_past_headers:
-            return  # A trailer: it must not pass for a header that was there when the request was let in.
+            return  # A trailer must not pass for a header: the headers are checked already.
         name = name.lower()
-        if name in _NOTED:
-            self._note(name, value)
+        if name in _SPECIAL_HEADERS:
+            self._read_special_header(name, value)
             if name == CLIENT_HEADER:
                 return
         elif name == b"host":
@@ -286,10 +286,10 @@ class Connection(asyncio.Protocol):
                 raise Refused(answers.MANY_HOSTS if self._has_host else answers.BAD_HOST)
             self._has_host = True
         self._headers.append((name, value))
-        if len(self._headers) > _MOST_HEADERS:
+        if len(self._headers) > _MAX_HEADERS:
             raise Refused(answers.MANY_HEADERS)
 
-    def _note(self, name: bytes, value: bytes) -> None:
+    def _read_special_header(self, name: bytes, value: bytes) -> None:
         if name == b"content-length":
             self._length = int(value)
         elif name == b"x-request-id":
@@ -311,23 +311,23 @@ class Connection(asyncio.Protocol):
             self._expect_body()
         if self._current is None:
             self._phase = BODY
-            self._deadline = self._all.now + self._limits.body_s
+            self._deadline = self._listener.now + self._limits.body_s
 
     def _expect_body(self) -> None:
-        if self._all.early is not None:
+        if self._listener.early is not None:
             request = Request(self._parser.get_method(), self._target, self._headers, b"")
             request.sent_id = self._sent_id
-            self._early = self._all.early(request)
+            self._early = self._listener.early(request)
         if self._expects_continue and self._early is None and self._parser.get_http_version() != "1.0":
-            self._owes_continue = True
+            self._must_send_continue = True
             if self._current is None and (self._guard is None or self._length <= LARGE_BYTES):
-                self._let_on()
+                self._send_continue()
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.body_bytes:
             raise Refused(answers.LARGE_BODY)
-        self._deadline = self._all.now + self._limits.body_s
+        self._deadline = self._listener.now + self._limits.body_s
         if self._early is not None:
             return
         add_piece(self._body, body)
@@ -335,10 +335,10 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._is_skipped:
             self._unfinished_bytes = 0
-            self._is_under_way = False
+            self._is_receiving = False
             self._reset()
             self._phase = IDLE
-            self._deadline = self._all.idle_until
+            self._deadline = self._listener.idle_until
             return
         parser = self._parser
         pieces = self._body
@@ -348,21 +348,21 @@ class Connection(asyncio.Protocol):
         request.sent_id = self._sent_id
         request.upgrades = parser.should_upgrade()
         request.keep_alive = parser.should_keep_alive() and not request.upgrades
-        request.is_old = parser.get_http_version() == "1.0"
+        request.is_http10 = parser.get_http_version() == "1.0"
         request.is_plain = (
-            request.keep_alive and not request.is_old and request.sent_id is None and request.method != b"HEAD"
+            request.keep_alive and not request.is_http10 and request.sent_id is None and request.method != b"HEAD"
         )
         if request.keep_alive and not self._expects_continue and self._early is None:
-            self._complete = request
-        taken = self._header_bytes + self._body_bytes
+            self._complete_request = request
+        size = self._header_bytes + self._body_bytes
         self._unfinished_bytes = 0
-        self._is_under_way = False
+        self._is_receiving = False
         self._reset()
         if self._current is not None:
-            taken += len(request.headers) * _HEADER_BYTES + _REQUEST_BYTES
-            self._waiting.append((request, taken))
-            self._waiting_bytes += taken
-            if len(self._waiting) >= _MOST_WAITING or self._waiting_bytes >= _MOST_WAITING_BYTES:
+            size += len(request.headers) * _HEADER_BYTES + _REQUEST_BYTES
+            self._pipelined.append((request, size))
+            self._pipelined_bytes += size
+            if len(self._pipelined) >= _MAX_PIPELINED or self._pipelined_bytes >= _MAX_PIPELINED_BYTES:
                 self._flow.pause(AHEAD)
             return
         self._handle(request)
@@ -372,13 +372,13 @@ class Connection(asyncio.Protocol):
     def _handle(self, request: Request) -> None:
         self._current = request
         self._phase = ANSWERING
-        self._deadline = self._all.answered_by
+        self._deadline = self._listener.answered_by
         answer = self._handler(self, request)
         if answer is not None:
             self.answer(answer)
 
     def answer(self, answer: Answer) -> None:
-        """Write the answer to the current request; the next one that waits comes to its turn."""
+        """Answer the current request and continue with the next pipelined one."""
         request = self._current
         if request is None or self._phase == CLOSING:
             return
@@ -386,54 +386,54 @@ class Connection(asyncio.Protocol):
         is_head = request.method == b"HEAD"
         line = self.connection_line(request)
         self.finish(
-            answers.render(answer, request_id=request_id, date=self._all.date, connection=line, is_head=is_head)
+            answers.render(answer, request_id=request_id, date=self._listener.date, connection=line, is_head=is_head)
         )
 
     def connection_line(self, request: Request) -> bytes:
-        if not request.keep_alive or self._all.is_draining:
+        if not request.keep_alive or self._listener.is_draining:
             return CLOSE
-        return KEEP_ALIVE if request.is_old else b""
+        return KEEP_ALIVE if request.is_http10 else b""
 
     def finish(self, rendered: bytes) -> None:
-        """Write what answers the current request, already as bytes."""
+        """Write the rendered answer of the current request."""
         request = self._current
         if request is None or self._phase == CLOSING:
             return
         self.transport.write(rendered)
         self._current = None
-        if not request.keep_alive or self._all.is_draining:
+        if not request.keep_alive or self._listener.is_draining:
             self._close(has_unread=request.upgrades)
             return
-        if self._waiting:
+        if self._pipelined:
             self._handle_next()
             return
-        if self._is_under_way:
-            self._take_turn()
+        if self._is_receiving:
+            self._resume_request()
             return
         self._phase = IDLE
-        self._deadline = self._all.idle_until
+        self._deadline = self._listener.idle_until
 
     def _handle_next(self) -> None:
-        """Handle the oldest request that was sent ahead."""
-        request, taken = self._waiting.popleft()
-        self._waiting_bytes -= taken
-        if len(self._waiting) <= _MOST_WAITING // 2 and self._waiting_bytes <= _MOST_WAITING_BYTES // 2:
+        """Handle the oldest pipelined request."""
+        request, size = self._pipelined.popleft()
+        self._pipelined_bytes -= size
+        if len(self._pipelined) <= _MAX_PIPELINED // 2 and self._pipelined_bytes <= _MAX_PIPELINED_BYTES // 2:
             self._flow.resume(AHEAD)
         self._handle(request)
 
-    def _take_turn(self) -> None:
-        """Go on with a request that was sent ahead in part: it is the current one now."""
+    def _resume_request(self) -> None:
+        """Continue with an incomplete pipelined request, which is the current one now."""
         self._phase = BODY if self._is_past_headers else HEADERS
-        self._deadline = self._all.now + (self._limits.body_s if self._is_past_headers else self._limits.header_s)
-        if self._owes_continue and self._length <= LARGE_BYTES:
-            self._let_on()
+        self._deadline = self._listener.now + (self._limits.body_s if self._is_past_headers else self._limits.header_s)
+        if self._must_send_continue and self._length <= LARGE_BYTES:
+            self._send_continue()
         self._flow.resume(NO_ROOM)
-        self._settle()
+        self._account()
 
     def check_deadline(self) -> None:
-        """End the connection if what it waits for is overdue."""
-        self._flow.check_unread(self._all.now, self._limits.body_s)
-        if self._all.now < self._deadline:
+        """Refuse the request or abort the connection if its deadline has passed."""
+        self._flow.check_unread(self._listener.now, self._limits.body_s)
+        if self._listener.now < self._deadline:
             return
         if self._phase in (HEADERS, BODY) and not self.transport.is_closing():
             self._refuse(answers.NO_ROOM if self._flow.waits_for_room else answers.TOO_SLOW)
@@ -448,8 +448,8 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
     def _check_unfinished_headers(self) -> None:
-        # The parser keeps a header to itself until its end has come, so an endless one is only seen by its pieces. A
-        # piece that holds the end of one request and the start of the next is not counted: most of it may be the first.
+        # The parser reports a header only when it is complete, so an endless one shows only in the size of the chunks.
+        # A chunk with the end of one request and the start of the next is not counted: most of it may be the first.
         if self._unfinished_bytes > self._limits.header_bytes:
             raise Refused(answers.LONG_HEADERS)
 
@@ -461,7 +461,7 @@ class Connection(asyncio.Protocol):
         return answers.INTERNAL
 
     def _refuse(self, failure: Failure) -> None:
-        """Answer a request that is not read to its end, and close."""
+        """Answer a request that was not read completely, and close."""
         request = Request(b"GET", self._target, [], b"")
         request.sent_id = self._sent_id or (self._current.sent_id if self._current else None)
         self._answer_unread(failure.answer(request.request_id or answers.fresh_id()))
@@ -470,7 +470,7 @@ class Connection(asyncio.Protocol):
         if self._phase == CLOSING:
             return
         if self._is_skipped:
-            self.abort()  # It was answered before.
+            self.abort()  # The request was answered before.
             return
         self.transport.write(self._render_unread(answer, CLOSE))
         self._close(has_unread=lingers)
@@ -479,17 +479,17 @@ class Connection(asyncio.Protocol):
         request_id = answer.request_id or answers.fresh_id()
         is_head = self._target != b"" and self._parser.get_method() == b"HEAD"
         return answers.render(
-            answer, request_id=request_id, date=self._all.date, connection=connection, is_head=is_head
+            answer, request_id=request_id, date=self._listener.date, connection=connection, is_head=is_head
         )
 
     def _close(self, *, has_unread: bool) -> None:
         self._phase = CLOSING
-        self._deadline = self._all.now + self._limits.linger_s
+        self._deadline = self._listener.now + self._limits.linger_s
         self._unfinished_bytes = 0
         self._forget_requests()
         if has_unread:
-            # Closing while the client still sends would reset the connection and take the answer with it. So only our
-            # side ends here; the client's end, or the deadline, ends the rest.
+            # Closing while the client sends would reset the connection and lose the answer. So only the sending side
+            # closes here; the client or the deadline closes the rest.
             self._flow.resume(NO_ROOM | AHEAD)
             self.transport.write_eof()
         else:

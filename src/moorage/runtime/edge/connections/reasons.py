@@ -1,4 +1,4 @@
-"""Why a call failed, in words that a user understands."""
+"""Error messages of failed calls."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def load_message(function: Function) -> str:
 
 
 def waited_message(function: Function) -> str:
-    """Say what a call waited for in vain: its turn, or an instance whose code does not get done loading."""
+    """Return the message of a call that timed out before it was sent."""
     if function.instances and not any(each.is_loaded for each in function.instances):
         return load_message(function)
     return f"the call waited {function.route.timeout_ms} ms, its whole timeout, for its turn"
 
 
-def reason(ended: dict[str, Any]) -> str:
-    """Say why a cell ended."""
-    if not ended:
+def reason(report: dict[str, Any]) -> str:
+    """Return the message for the report of an ended sandbox; {} without report."""
+    if not report:
         return "the function's process ended before it answered"
-    if ended["oom"] or "heap out of memory" in ended["err"]:
-        return f"the function used more than its {ended['memory_mb']} MB of memory"
-    code = ended["code"]
+    if report["oom"] or "heap out of memory" in report["err"]:
+        return f"the function used more than its {report['memory_mb']} MB of memory"
+    code = report["code"]
     if code is None:
         return "the function's process ended before it answered"
     if code < 0:

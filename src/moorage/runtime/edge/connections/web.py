@@ -1,7 +1,7 @@
-"""From an HTTP request to a call's params, and from a function's reply to an HTTP answer, as web actions have it.
+"""Converts HTTP requests and replies, as OpenWhisk web actions.
 
-Params are one JSON object, put together as text: the query first, then the body, then what the gateway adds. Of equal
-names the last one counts, in every JSON parser that functions use, so what comes later cannot be overridden.
+Params are one JSON object, concatenated as text: query, body, then the edge's own members. JSON parsers use the last of
+equal names, so a request cannot override the edge's members.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
 
 
-class Target:
-    """What a request's target says: the function, and the part of its params that comes from the address."""
+class FunctionTarget:
+    """A parsed request target: the function, and the params from path and query."""
 
     __slots__ = ("name", "org", "origin", "query", "rest", "tail")
 
@@ -48,30 +48,30 @@ class Target:
         self.tail = b',"__ow_path":%b,"__ow_query":%b}' % (_text(rest), _text(query))
 
 
-class Targets:
-    """Parsed targets: most requests repeat one. `domain` is the one that the organizations' hosts are below."""
+class TargetCache:
+    """Cache of parsed targets; `domain` is the parent of the organizations' hosts."""
 
-    def __init__(self, domain: str = "", most: int = 4096) -> None:
-        self._known: dict[tuple[bytes, bytes | None], Target] = {}
-        self._most = most
+    def __init__(self, domain: str = "", max_entries: int = 4096) -> None:
+        self._parsed: dict[tuple[bytes, bytes | None], FunctionTarget] = {}
+        self._max_entries = max_entries
         below = rb"(org-([1-9][0-9]{0,18})\." + re.escape(domain.encode()) + rb")(?::[0-9]{1,5})?"
         self._own_host = re.compile(below) if domain else None
 
-    def find(self, target: bytes, host: bytes | None = None) -> Target | None:
-        """Return what a request's target and its Host header lead to; None where no function can be there."""
+    def find(self, target: bytes, host: bytes | None = None) -> FunctionTarget | None:
+        """Parse a request's target and Host header; None if they cannot name a function."""
         key = (target, host)
-        found = self._known.get(key)
-        if found is None:
-            found = self._parse(target, host)
-            if found is None:
+        parsed = self._parsed.get(key)
+        if parsed is None:
+            parsed = self._parse(target, host)
+            if parsed is None:
                 return None
-            if len(self._known) >= self._most:
-                self._known.clear()
+            if len(self._parsed) >= self._max_entries:
+                self._parsed.clear()
             if len(target) + len(host or b"") < 1024:
-                self._known[key] = found
-        return found
+                self._parsed[key] = parsed
+        return parsed
 
-    def _parse(self, target: bytes, host: bytes | None) -> Target | None:
+    def _parse(self, target: bytes, host: bytes | None) -> FunctionTarget | None:
         owner = self._own_host.fullmatch(host.lower()) if self._own_host is not None and host else None
         match = _SHARED.match(target) if owner is None else _OWN.match(target)
         if match is None:
@@ -79,13 +79,15 @@ class Targets:
         path, *org, name, rest, query = match.groups()
         origin: Origin = SharedOrigin(path.decode()) if owner is None else OwnOrigin(owner[1].decode())
         try:
-            return Target((org[0] if owner is None else owner[2]).decode(), name.decode(), rest, query or b"", origin)
+            return FunctionTarget(
+                (org[0] if owner is None else owner[2]).decode(), name.decode(), rest, query or b"", origin
+            )
         except ValueError:
             return None
 
 
-def params_of(request: Request, target: Target, headers: bytes, *, raw: bool) -> bytes:
-    """Return the params of a call as JSON text; raises Refused where the body is not what it claims to be."""
+def params_of(request: Request, target: FunctionTarget, headers: bytes, *, raw: bool) -> bytes:
+    """Return the params of a call as JSON text; raises Refused for a bad body."""
     method = _METHODS.get(request.method) or b'"__ow_method":%b' % _text(request.method.lower())
     if raw:
         return b'{%b%b,"__ow_headers":%b%b' % (_raw_body(request), method, headers, target.tail)
@@ -99,7 +101,7 @@ def params_of(request: Request, target: Target, headers: bytes, *, raw: bool) ->
 
 
 def headers_json(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Return the headers as a JSON object; one that comes several times is joined by commas, as HTTP has it."""
+    """Return the headers as a JSON object; duplicate headers are joined by commas."""
     seen: dict[str, str] = {}
     for name, value in headers:
         key, text = name.decode("latin-1"), value.decode("latin-1")
@@ -118,7 +120,7 @@ def _body(request: Request) -> bytes:
         try:
             return _json_body(request.body)
         except Refused:
-            pass  # Nobody said that it is JSON.
+            pass  # The client did not declare JSON.
     return _other_body(request.body, kind)
 
 
@@ -167,35 +169,35 @@ def _text(value: bytes) -> bytes:
     return encode(value.decode("utf-8", "replace"))
 
 
-# The other way: replies.
+# Replies.
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}\Z")
 _UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_OURS = frozenset(
+_EDGE_HEADERS = frozenset(
     ("content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "trailer", "te", "date")
 ) | {"x-openwhisk-activation-id", "x-request-id", "proxy-connection"}
 
 
 class BadReply(ValueError):
-    """A reply that cannot be sent; the message says why."""
+    """A reply that cannot be sent; the message is for the function's author."""
 
 
 class ReplyHead:
-    """The headers of a reply, as lines: the function's own, and the CORS headers that it leaves to us."""
+    """Header lines of a reply: the function's own, and default CORS headers."""
 
     __slots__ = ("cors", "declared", "lines")
 
     def __init__(self, lines: bytes = b"", cors: bytes = answers.CORS, declared: int = ABSENT) -> None:
         self.lines = lines
         self.cors = cors
-        self.declared = declared  # what the headers say about the type of the body
+        self.declared = declared  # ABSENT, INERT or DOCUMENT, by the Content-Type header
 
 
 NO_HEAD = ReplyHead()
 
 
 def reply_head(head: bytes, origin: Origin) -> ReplyHead:
-    """Return a function's headers as the origin lets them be sent; raises BadReply."""
+    """Filter a function's headers by the rules of the origin; raises BadReply."""
     try:
         pairs = msgspec.json.decode(head, type=list[tuple[str, str]])
     except msgspec.DecodeError:
@@ -203,7 +205,7 @@ def reply_head(head: bytes, origin: Origin) -> ReplyHead:
     lines, cors, declared = [], answers.CORS, ABSENT
     for name, value in pairs:
         lower = name.lower()
-        if lower in _OURS:
+        if lower in _EDGE_HEADERS:
             continue
         if not _TOKEN.match(name) or _UNSAFE.search(value):
             raise BadReply(f"the function returned a header that cannot be sent: {name[:80]!r}")
@@ -215,7 +217,7 @@ def reply_head(head: bytes, origin: Origin) -> ReplyHead:
         elif lower == "content-type":
             declared = declared_type(value) if declared == ABSENT else DOCUMENT
         elif lower == "content-security-policy":
-            # A policy without ours could replace the one of a document that a cache has.
+            # Treated as a document: a 304 with only the function's policy could replace ours in a cached document.
             declared = DOCUMENT
         elif lower == "access-control-allow-origin":
             cors = b""

@@ -1,4 +1,4 @@
-"""Converts the result of a Python function into bytes: JSON, or the HTTP response of a web call.
+"""Converts results of Python functions into JSON or HTTP responses.
 
 Part of the Python worker: it imports only the standard library and runs on Python 3.9 and later.
 """
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 def _encoder(*, ascii_only: bool) -> Callable[[Json], str]:
-    """Return a JSON encoder that is built once: `json.dumps` builds its C encoder for every value."""
+    """Return a JSON encoder; `json.dumps` would build one for every value."""
     plain = json.JSONEncoder(ensure_ascii=ascii_only, allow_nan=False, separators=(",", ":"))
     text = json_encoder.encode_basestring_ascii if ascii_only else json_encoder.encode_basestring
     markers: dict[int, Any] = {}
@@ -168,7 +168,7 @@ class Responses:
         return binascii.a2b_base64(text)
 
     def _head(self, headers: Json) -> tuple[bytes, str]:
-        """Return the headers encoded for the frame, and the content type without parameters."""
+        """Return the encoded headers, and the content type without parameters."""
         if not isinstance(headers, dict):
             raise Refused(f"headers is {kind_text(headers)}, not an object")
         key = tuple(headers.items())

@@ -21,7 +21,7 @@ _DESCRIPTORS = 4
 
 
 def high_journal() -> int:
-    """Move the journal to a high descriptor, away from the function's own; -1 without journal."""
+    """Move the journal to a high descriptor and return it; -1 without journal."""
     try:
         if not stat.S_ISREG(os.fstat(JOURNAL).st_mode):
             return -1
@@ -46,7 +46,7 @@ def can_fork(own: int) -> bool:
 
 
 def serve(channel: socket.socket, enter: Callable[[bool], None]) -> socket.socket:
-    """Fork for each FORK frame; returns in the forks only, with the socket of the fork."""
+    """Fork for each FORK frame; returns only in the forks, with their socket."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # All forks have the same user, and the kernel counts the processes per user.
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]

@@ -1,4 +1,4 @@
-"""Loads a Python function: its module, its libraries and the parameter count of its handler.
+"""Loads a Python function: module, libraries, parameters of the handler.
 
 Part of the Python worker: it imports only the standard library and runs on Python 3.9 and later.
 """
@@ -20,7 +20,7 @@ from moorage.runtime.workers.python.answers import Json, Refused
 def parameters_of(main: Callable[..., Json]) -> int:
     """Return how many of (params, context) a handler takes.
 
-    A second parameter with a default is not the context, unless it is named so.
+    An optional second parameter counts only if it is named `context`.
     """
     if type(main) is types.FunctionType and not hasattr(main, "__wrapped__"):
         return _plain_parameters(main)

@@ -1,4 +1,4 @@
-"""Captures the output of a Python function per call, including native code and child processes.
+"""Captures the output of a Python function per call, also of child processes.
 
 Part of the Python worker: it imports only the standard library and runs on Python 3.9 and later.
 """
@@ -180,7 +180,7 @@ class ByteStream(io.RawIOBase):
 
 
 class NativeOutput:
-    """Output written directly to descriptors 1 and 2 by child processes and native code."""
+    """Output of child processes and native code on descriptors 1 and 2."""
 
     def __init__(self, numbers: tuple[int, ...]) -> None:
         self._inodes = [0, 0, 0]
@@ -199,7 +199,7 @@ class NativeOutput:
             return True
 
     def move(self, logs: Logs) -> None:
-        """Move new output into the logs; mark the logs closed if a descriptor was replaced or closed."""
+        """Move output into the logs; note a closed or replaced descriptor there."""
         for number in (1, 2):
             try:
                 size = lseek(number, 0, SEEK_END)

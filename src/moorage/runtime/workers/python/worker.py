@@ -1,4 +1,4 @@
-"""The Python worker: loads one function in its sandbox and runs its calls, strictly one at a time.
+"""The Python worker: loads one function and runs its calls, one at a time.
 
 The modules of this package import only the standard library and run on Python 3.9 and later. The worker's loop is on
 the path of every call: features that a call does not use (logs, headers, an event loop) cost it nothing. `frames.py`
@@ -259,7 +259,7 @@ class Worker:
             _end_process(self._exit_code)
 
     def _finish(self, awaitable: Any) -> Json:
-        """Await an async handler. The loop is kept: leftover tasks continue during later calls."""
+        """Await an async handler; leftover tasks continue during later calls."""
         if self._loop is None or self._loop.is_closed():
             import asyncio  # Only async functions pay for the import.
 
@@ -290,7 +290,7 @@ class Worker:
     # Loading
 
     def take_process(self) -> None:
-        """Redirect the standard streams, `os._exit` and forks of this process to the worker."""
+        """Redirect standard streams, `os._exit` and forks to the worker."""
         self._pid = os.getpid()
         self._native = NativeOutput((1, 2))
         self.logs.journal = python_forks.high_journal()
@@ -303,7 +303,7 @@ class Worker:
         os.register_at_fork(after_in_child=self._detach_child)
 
     def _detach_child(self) -> None:
-        """In a child process that the function forked: close the socket, write logs to 1 and 2."""
+        """In a child that the function forked: close the socket, print to 1 and 2."""
         if self._is_forking:
             return
         self._channel.close()
@@ -390,7 +390,7 @@ class Worker:
 
 
 def show_error(logs: Logs, error: BaseException) -> str:
-    """Log the traceback without the worker's own frames; return the message for the caller."""
+    """Log the traceback without frames of the worker; return the message."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HIDDEN_FRAMES):
         frames = frames.tb_next
@@ -406,7 +406,7 @@ def show_error(logs: Logs, error: BaseException) -> str:
 
 
 def pretouch() -> None:
-    """Warm up: load a small module and run a few calls in memory before the first fork."""
+    """Warm up before the first fork: load a module, run a few calls in memory."""
     near, far = socket.socketpair()
     worker = Worker(far, "")
     answers = [
@@ -432,7 +432,7 @@ def pretouch() -> None:
 
 
 def run(sock_fd: int = 3, code: str = "/code") -> NoReturn:
-    """Serve calls from a socket, moved to a high descriptor away from the function's own."""
+    """Serve calls from a socket, which moves to a high descriptor first."""
     try:
         high = fcntl.fcntl(sock_fd, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
     except OSError:  # The limit of descriptors is lower.

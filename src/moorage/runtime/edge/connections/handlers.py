@@ -1,4 +1,4 @@
-"""The two ways in: the public address for everybody, and a socket of this machine for the platform itself."""
+"""Request handlers: of web calls, and of the control process on the unix socket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from moorage.runtime.edge import spool
-from moorage.runtime.edge.calls.call import LARGE_BYTES, DoorCall, LargeWebCall, WebCall, next_activation
+from moorage.runtime.edge.calls.call import LARGE_BYTES, LargeWebCall, PlatformCall, WebCall, next_activation
 from moorage.runtime.edge.calls.function import Function, Route
 from moorage.runtime.edge.calls.pool import Pool
 from moorage.runtime.edge.connections import answers, web
@@ -18,10 +18,10 @@ from moorage.runtime.edge.routes import Table
 
 STARTED = f"{time.time():.6f}"
 DONE = Answer(200, b"{}", ((b"content-type", answers.JSON),))
-TWICE = Failure(409, "conflict", "This call was made before")
-REMEMBERED = 20_000
-REMEMBERED_BYTES = 4096  # of a body; the connection remembers no longer request
-_DOORS = {"api": spool.API, "schedule": spool.SCHEDULE}
+DUPLICATE = Failure(409, "conflict", "This call was made before")
+MAX_REMEMBERED_CALLS = 20_000
+MAX_REMEMBERED_BYTES = 4096  # of a body; longer requests are not in the request cache
+_SOURCES = {"api": spool.API, "schedule": spool.SCHEDULE}
 
 
 class Invoke(msgspec.Struct):
@@ -41,73 +41,73 @@ class Changes(msgspec.Struct):
     drop: list[int] = []
 
 
-class PublicDoor:
-    """Calls from outside, at `/api/v1/web/…` or at the host of an organization."""
+class PublicHandler:
+    """Handles web calls at `/api/v1/web/…` and at the hosts of organizations."""
 
-    def __init__(self, table: Table, pool: Pool, targets: web.Targets) -> None:
+    def __init__(self, table: Table, pool: Pool, targets: web.TargetCache) -> None:
         self._table = table
         self._submit = pool.submit
         self._targets = targets
 
     def __call__(self, connection: Connection, request: Request) -> Answer | None:
-        known = request.known
-        if known is not None and known[0] == self._table.generation:
-            self._submit(WebCall(known[1], next_activation(), known[2], connection, request))
+        resolved = request.resolved
+        if resolved is not None and resolved[0] == self._table.generation:
+            self._submit(WebCall(resolved[1], next_activation(), resolved[2], connection, request))
             return None
         target, function = self._find(request)
         if function is None or target is None or _is_refused(request, target, function):
-            return self._without_function(request, target)
+            return self._answer_without_function(request, target)
         try:
             params = web.params_of(request, target, web.headers_json(request.headers), raw=function.raw_http)
         except Refused as refused:
             return refused.failure.answer(request.request_id or answers.fresh_id())
         request.origin = target.origin
-        if len(request.body) < REMEMBERED_BYTES:
-            request.known = (self._table.generation, function, params)
+        if len(request.body) < MAX_REMEMBERED_BYTES:
+            request.resolved = (self._table.generation, function, params)
         else:
-            request.body = b""  # It is in the params; twice, it would take twice the memory while the call waits.
+            request.body = b""  # The params contain it; a second copy would double the memory of a waiting call.
         kind = LargeWebCall if len(params) > LARGE_BYTES else WebCall
         self._submit(kind(function, next_activation(), params, connection, request))
         return None
 
-    def early(self, request: Request) -> Answer | None:
-        """Return the answer to a request whose body will not be looked at; None where there is a function to call."""
+    def answer_early(self, request: Request) -> Answer | None:
+        """Return the answer if it does not depend on the body, else None."""
         target, function = self._find(request)
         if function is None or target is None or _is_refused(request, target, function):
-            return self._without_function(request, target)
+            return self._answer_without_function(request, target)
         return None
 
-    def _find(self, request: Request) -> tuple[web.Target | None, Function | None]:
-        """Return what the address of a request says, and the function that is there."""
+    def _find(self, request: Request) -> tuple[web.FunctionTarget | None, Function | None]:
+        """Return the parsed target of a request, and its function."""
         target = self._targets.find(request.target, request.find_header(b"host"))
         return target, None if target is None else self._table.find(target.org, target.name)
 
-    def _without_function(self, request: Request, target: web.Target | None) -> Answer:
+    def _answer_without_function(self, request: Request, target: web.FunctionTarget | None) -> Answer:
         if request.method == b"OPTIONS":
             return answers.preflight(request)
-        # Also where the function is gone: its service worker may live on in browsers.
+        # Also for removed functions, whose service worker may still be in browsers.
         is_worker = target is not None and target.origin.is_shared and _is_service_worker(request)
         failure = answers.SERVICE_WORKER if is_worker else answers.NOT_FOUND
         return failure.answer(request.request_id or answers.fresh_id())
 
 
-def _is_refused(request: Request, target: web.Target, function: Function) -> bool:
-    """Tell whether a request is answered without its function: a preflight, or the script of a service worker."""
+def _is_refused(request: Request, target: web.FunctionTarget, function: Function) -> bool:
+    """Whether the edge answers itself: a preflight or a service worker script."""
     if request.method == b"OPTIONS":
         return not function.own_options
     return target.origin.is_shared and _is_service_worker(request)
 
 
 def _is_service_worker(request: Request) -> bool:
-    """Tell whether a browser asks for the script of a service worker. Pages cannot set either of these headers."""
+    """Whether a service worker script is requested; pages cannot set the headers."""
     return any(
         name == b"service-worker" or (name == b"sec-fetch-dest" and value == b"serviceworker")
         for name, value in request.headers
     )
 
 
-class LocalDoor:
-    """The platform's own calls, and what it says about routes."""
+class PlatformHandler:
+    """Handles calls and route updates of the control process."""
 
     def __init__(self, table: Table, pool: Pool, on_routes: Any) -> None:
         self._table = table
@@ -148,35 +148,35 @@ class LocalDoor:
         self._on_routes()
         return DONE
 
-    def _invoke(self, connection: Connection, asked: Invoke) -> Answer | None:
-        function = self._table.find_by_id(asked.function)
+    def _invoke(self, connection: Connection, invoke: Invoke) -> Answer | None:
+        function = self._table.find_by_id(invoke.function)
         if function is None:
             return answers.NOT_FOUND.answer(answers.fresh_id())
-        activation = asked.activation.encode()
-        if len(activation) != 32 or not activation.isalnum() or asked.door not in _DOORS:
+        activation = invoke.activation.encode()
+        if len(activation) != 32 or not activation.isalnum() or invoke.door not in _SOURCES:
             return answers.MALFORMED.answer(answers.fresh_id())
-        params = _params(bytes(asked.params))
-        door = _DOORS[asked.door]
-        if door == spool.SCHEDULE and not self._is_new(asked.activation):
-            return TWICE.answer(answers.fresh_id())
-        call = DoorCall(function, activation, params, connection, asked.schedule or 0, door=door)
-        call.on_refused = lambda: self._seen.pop(asked.activation, None)
+        params = _params(bytes(invoke.params))
+        source = _SOURCES[invoke.door]
+        if source == spool.SCHEDULE and not self._is_new(invoke.activation):
+            return DUPLICATE.answer(answers.fresh_id())
+        call = PlatformCall(function, activation, params, connection, invoke.schedule or 0, source)
+        call.on_refused = lambda: self._seen.pop(invoke.activation, None)
         self._pool.submit(call)
         return None
 
     def _is_new(self, activation: str) -> bool:
-        """Tell whether a scheduled call comes for the first time; one that comes again was cut off from its answer."""
+        """Whether a scheduled call is new; the platform repeats unanswered ones."""
         if activation in self._seen:
             return False
         self._seen[activation] = None
-        if len(self._seen) > REMEMBERED:
+        if len(self._seen) > MAX_REMEMBERED_CALLS:
             del self._seen[next(iter(self._seen))]
         return True
 
 
-def _params(given: bytes) -> bytes:
-    """Add what every call carries; a payload that is no object comes as the body."""
-    inner = given.strip()
+def _params(payload: bytes) -> bytes:
+    """Return the params of a platform call; a non-object becomes `__ow_body`."""
+    inner = payload.strip()
     if inner[:1] != b"{":
         return b'{"__ow_body":%b,"__ow_method":"post"}' % inner
     inner = inner[1:-1].strip()

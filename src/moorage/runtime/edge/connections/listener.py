@@ -1,4 +1,4 @@
-"""All connections of one listener: their limits, deadlines and end."""
+"""One listener of the edge: open connections, limits, deadlines, draining."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from moorage.runtime.edge.connections.heap import trim
 from moorage.runtime.edge.connections.limits import Limits
 from moorage.runtime.edge.connections.protocol import Connection, EarlyHandler, Handler
 
-_FORGET_S = 60
-_TRIM_AFTER = 200  # connections that are gone
+_CACHE_CLEAR_INTERVAL_S = 60
+_TRIM_AFTER_CLOSED = 200  # connections
 
 
-class Connections:
-    """Makes the protocol of each new connection, and knows all that are open."""
+class Listener:
+    """Protocol factory of `asyncio` servers; tracks the open connections."""
 
     def __init__(
         self,
@@ -31,22 +31,22 @@ class Connections:
         self.handler = handler
         self.early = early
         self.guard = guard
-        self.is_behind_gateway = is_behind_gateway  # whose clients are named in a header
+        self.is_behind_gateway = is_behind_gateway  # The gateway sends the client address in a header.
         self.limits = limits or Limits()
         self.open: set[Connection] = set()
-        self.usual: dict[bytes, Request] = {}  # requests as they came, and as understood: clients repeat themselves
-        self._look()
+        self.request_cache: dict[bytes, Request] = {}  # raw bytes -> parsed request
+        self._update_clock()
         self.is_draining = False
         self._most_open = 0
-        self._forget_at = self.now + _FORGET_S
+        self._clear_cache_at = self.now + _CACHE_CLEAR_INTERVAL_S
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
     def __call__(self) -> Connection:
         return Connection(self)
 
-    def _look(self) -> None:
-        """Note what time it is: deadlines and dates are seconds, not moments."""
+    def _update_clock(self) -> None:
+        """Update the cached time, which is precise to a second."""
         self.date = answers.http_date()
         self.plain_end = b"\r\ndate: %b\r\n\r\n" % self.date
         self.now = asyncio.get_running_loop().time()
@@ -63,24 +63,24 @@ class Connections:
         if not self.open:
             self._is_empty.set()
 
-    async def keep_watch(self, every_s: float = 1) -> None:
-        """End what is over its time, forever. One timer for all is cheaper than one per request."""
+    async def watch_deadlines(self, every_s: float = 1) -> None:
+        """Check all deadlines periodically: cheaper than a timer per request."""
         while True:
             await asyncio.sleep(every_s)
-            self._look()
-            if self.now > self._forget_at:
-                self.usual.clear()  # They hold what clients sent, and functions that may be gone.
-                self._forget_at = self.now + _FORGET_S
+            self._update_clock()
+            if self.now > self._clear_cache_at:
+                self.request_cache.clear()  # It holds data of clients and removed functions.
+                self._clear_cache_at = self.now + _CACHE_CLEAR_INTERVAL_S
             for connection in tuple(self.open):
                 connection.check_deadline()
             if self.guard is not None:
-                self.guard.budget.look()
-            if self._most_open - len(self.open) > _TRIM_AFTER:
+                self.guard.budget.check()
+            if self._most_open - len(self.open) > _TRIM_AFTER_CLOSED:
                 self._most_open = len(self.open)
                 trim()
 
     async def drain(self, within_s: float = 5) -> None:
-        """Let each request that has begun finish, take no other, and cut off what is left after the time."""
+        """Finish running requests, accept no others, abort the rest after the time."""
         self.is_draining = True
         for connection in tuple(self.open):
             connection.close_if_idle()
