@@ -1,4 +1,4 @@
-"""The function gateway as a process of its own, and plain sockets to talk to it."""
+"""The edge as a real process, and plain sockets to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def running_edge(port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def exchange(port: int, sent: bytes) -> bytes:
-    """Send bytes and return all that comes until the other side closes."""
+    """Send bytes and return the response until the other side closes."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(sent)
         return receive_all(client)

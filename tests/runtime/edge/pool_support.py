@@ -1,4 +1,4 @@
-"""The pool with a stand-in for the invoker: tests hand out cells and play the workers at the far end of the sockets."""
+"""The pool with a fake invoker: tests hand out sandboxes and act as their workers."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _numbers = count(1)
 
 
 class Invoker:
-    """Keeps what it was told and asked, and does nothing by itself."""
+    """Records requests and messages, without any action."""
 
     def __init__(self) -> None:
         self.is_memory_low = False
         self.sandbox: bool | None = True
         self.takes: list[dict[str, Any]] = []
-        self.told: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
 
     def take(self, request: dict[str, Any]) -> int:
         self.takes.append(request)
         return len(self.takes)
 
     def send(self, message: dict[str, Any]) -> None:
-        self.told.append(message)
+        self.messages.append(message)
 
-    def said(self, verb: str) -> list[Any]:
-        return [message[verb] for message in self.told if verb in message]
+    def sent(self, verb: str) -> list[Any]:
+        return [message[verb] for message in self.messages if verb in message]
 
 
 class PlainCall(Call):
-    """A call that notes how it came out, and how much was recorded by then."""
+    """A call that stores its outcome, and the number of records at that time."""
 
     def __init__(self, lab: Lab, function: Function, params: bytes = b"{}") -> None:
         super().__init__(function, b"%032x" % next(_numbers), params)
@@ -82,9 +82,9 @@ class PlainCall(Call):
 
 @dataclass
 class Worker:
-    """The far end of an instance's socket."""
+    """The worker's end of an instance's socket."""
 
-    cell: int
+    sandbox: int
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     load: dict[str, Any] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Worker:
         return activation
 
     async def is_quiet(self) -> bool:
-        """Tell whether nothing waits in the socket."""
+        """Whether the socket is empty."""
         try:
             async with asyncio.timeout(0.1):
                 await self.reader.readexactly(1)
@@ -143,7 +143,7 @@ class Lab:
         self.pool = Pool(self.invoker, self, caps, self.functions.get)
         self.is_disk_full = False
         self._given = 0
-        self._cells = count(1)
+        self._sandbox_ids = count(1)
         self._workers: list[Worker] = []
 
     def append(self, record: bytes) -> None:
@@ -175,14 +175,14 @@ class Lab:
         return call
 
     async def give(self) -> Worker:
-        """Hand out a cell for the oldest request that has none."""
+        """Hand out a sandbox for the oldest pending take."""
         await until(lambda: len(self.invoker.takes) > self._given)
         self._given += 1
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
-        cell = next(self._cells)
-        self.pool.sandbox_taken(self._given, cell, "waiting", theirs)
-        worker = Worker(cell, *await asyncio.open_unix_connection(sock=ours))
+        sandbox = next(self._sandbox_ids)
+        self.pool.sandbox_taken(self._given, sandbox, "waiting", theirs)
+        worker = Worker(sandbox, *await asyncio.open_unix_connection(sock=ours))
         kind, body = await worker.next_frame()
         assert kind == frames.LOAD
         worker.load = json.loads(body)
@@ -195,7 +195,7 @@ class Lab:
         return worker
 
     async def warm(self, function: Function, calls: int = 1) -> Worker:
-        """Return an instance that has answered some calls."""
+        """Return the worker of an instance that has answered some calls."""
         first = self.call(function)
         worker = await self.give_loaded()
         await worker.answer()
@@ -213,8 +213,8 @@ class Lab:
         return [spool.decode(record, 0, len(record)) for record in self.records]
 
     def ended(self, worker: Worker, **changed: Any) -> None:
-        told = {"cell": worker.cell, "code": 9, "oom": False, "out": "", "err": "", "memory_mb": 128}
-        self.pool.sandbox_ended({**told, **changed})
+        report = {"cell": worker.sandbox, "code": 9, "oom": False, "out": "", "err": "", "memory_mb": 128}
+        self.pool.sandbox_ended({**report, **changed})
 
     def close(self) -> None:
         for worker in self._workers:

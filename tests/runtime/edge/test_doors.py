@@ -1,4 +1,4 @@
-"""The two ways into the gateway, as a real process: what is malformed is refused, and a scheduled call comes once."""
+"""The edge's listeners: malformed requests are refused, scheduled calls run once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def raw(host: Host, body: bytes) -> int:
     return status
 
 
-# The platform's own door.
+# The platform's socket.
 
 
 def test_the_door_is_open_to_the_platform_s_own_user_only(host: Host) -> None:
@@ -219,7 +219,7 @@ def test_replacing_all_routes_drops_the_others() -> None:
         assert host.health()["routes"] == 1
 
 
-# The public door.
+# The public listener.
 
 
 def test_a_public_call_reaches_the_function(host: Host, echo: int) -> None:
@@ -271,7 +271,7 @@ def test_a_failing_function_is_a_bad_gateway_that_names_its_activation(host: Hos
 
 
 @pytest.mark.parametrize("is_own", [False, True])
-def test_preflights_are_answered_by_the_gateway_unless_the_function_wants_them(host: Host, is_own: bool) -> None:
+def test_preflights_are_answered_by_the_edge_unless_the_function_wants_them(host: Host, is_own: bool) -> None:
     number = host.put("def main(args): return {'statusCode': 418}", own_options=is_own)
 
     status, _ = public(host, "OPTIONS", f"/api/v1/web/org_1/default/f-{number}")

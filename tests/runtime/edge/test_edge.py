@@ -1,4 +1,4 @@
-"""The function gateway as its clients see it: a real process, or its protocol alone where limits are short."""
+"""HTTP clients of the edge: a real process, or the protocol alone for short limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of the function gateway: how it starts, what it is given, and how it stops."""
+"""Start, settings and stop of the edge process."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def wait_until_refused(port: int) -> None:
         except ConnectionRefusedError:
             return
         except ConnectionResetError:
-            pass  # The listener closed while this connection stood in its queue.
+            pass  # The listener closed while this connection was in its backlog.
         time.sleep(0.01)
 
 

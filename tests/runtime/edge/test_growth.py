@@ -1,4 +1,4 @@
-"""When a function gets another instance: because of its calls, not because the machine is busy."""
+"""Scaling of instances depends on the calls, not on a busy machine."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ async def test_calls_wait_for_a_new_function_until_one_takes_long(monkeypatch: p
         await until(lambda: len(lab.invoker.takes) > before)
 
     assert before == 1
-    assert len(lab.invoker.takes) == 3  # One for each call that waits: nobody knows yet how long they take.
+    assert len(lab.invoker.takes) == 3  # One for each waiting call: their run time is still unknown.
 
 
 async def test_a_call_that_hangs_does_not_hold_up_a_function_of_short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "SHORT_STUCK_AFTER_S", 3600)
-    monkeypatch.setattr(rules, "SCALE_UP_WAIT_S", 0)  # Whoever runs counts as held up at once.
+    monkeypatch.setattr(rules, "SCALE_UP_WAIT_S", 0)  # Any running call counts as blocking.
     async with opened() as lab:
         function = lab.function()
         await lab.warm(function, MIN_SAMPLES)

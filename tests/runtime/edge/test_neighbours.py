@@ -1,4 +1,4 @@
-"""One organization against the others: the memory of the queue, cells, and the invoker's attention are shared."""
+"""Fairness between organizations: queue memory, sandboxes, takes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_organization_that_fills_the_queue_leaves_room_for_another(host: Host
 
 
 def begin(port: int, path: str, size: int) -> socket.socket:
-    """Send a call and do not wait for its answer."""
+    """Send a call without waiting for its answer."""
     client = socket.create_connection(("127.0.0.1", port), timeout=60)
     head = (
         f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/octet-stream\r\nContent-Length: {size}\r\n\r\n"
@@ -111,7 +111,7 @@ async def test_takes_of_one_organization_do_not_keep_another_from_asking(lab: La
     assert [take["org"] for take in lab.invoker.takes[asked:]] == ["2"]
 
 
-async def test_an_organization_without_a_cell_gets_one_where_another_keeps_all_memory_busy(lab: Lab) -> None:
+async def test_an_organization_without_a_sandbox_gets_one_where_another_keeps_all_memory_busy(lab: Lab) -> None:
     for _ in range(10):
         lab.call(lab.function(org="1"))
         await (await lab.give_loaded()).next_call()
@@ -136,10 +136,10 @@ async def test_low_memory_evicts_from_the_organization_with_most(lab: Lab) -> No
     lab.invoker.is_memory_low = True
     lab.call(lab.function(org="3"))
 
-    assert lab.invoker.said("kill") == [first_of_many.cell]
+    assert lab.invoker.sent("kill") == [first_of_many.sandbox]
 
 
-# The division.
+# Shares.
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 40)), max_size=200))

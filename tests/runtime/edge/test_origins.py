@@ -1,4 +1,4 @@
-"""What a function's reply may do to a browser: at the address that all functions share, and at its own host."""
+"""Replies in browsers: at the shared address, and at the organization's host."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_address_is_remembered_with_its_host() -> None:
     assert [each.org for each in found if each is not None] == ["1", "2", "1"]
 
 
-# Headers that count for a whole origin.
+# Origin-wide headers.
 
 
 @pytest.mark.boundary("tenant-to-tenant", "A function cannot set headers that count for the origin of all functions.")
@@ -196,11 +196,11 @@ def test_a_type_without_scripts_stays_what_it_is(kind: str) -> None:
     [
         *([["content-type", kind]] for kind in ("text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "")),
         *([["content-type", kind]] for kind in ("application/xml", "a/b", "TEXT/HTML;a", "multipart/x-mixed-replace")),
-        # Browsers take the last type of several.
+        # Browsers use the last of several types.
         *([["content-type", kind]] for kind in ("text/plain, text/html", "text/plain;, text/html", "image/png,a/b")),
         [["content-type", "text/plain"], ["Content-Type", "text/html"]],
         [["content-type", "text/mar\u212adown"]],
-        # A policy in a `304` replaces the one of the document that the cache holds.
+        # A policy in a `304` replaces that of the cached document.
         [["content-type", "text/plain"], ["Content-Security-Policy", "default-src *"]],
         [["Content-Security-Policy", "sandbox allow-same-origin"], ["content-type", "text/plain"]],
     ],

@@ -1,4 +1,4 @@
-"""Replies that leave nothing to think about are settled together: callers and records must not tell the difference."""
+"""Plain replies are completed in batches, with the same answers and records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 class NotedCall(WebCall):
-    """A call that notes which ways it was answered, and how much was recorded of it before."""
+    """A call that stores how it was answered, and the number of its records before."""
 
     def __init__(self, lab: Lab, function: Function, connection: Connection, request: Request) -> None:
         super().__init__(function, next_activation(), b"{}", connection, request)
@@ -48,7 +48,7 @@ class NotedCall(WebCall):
 
 
 class Web:
-    """Clients, each with a connection of its own to a pool."""
+    """Clients with separate connections to a pool."""
 
     def __init__(self, lab: Lab) -> None:
         self.connections = Listener(self._take)
@@ -70,7 +70,7 @@ class Web:
         await self.connections.drain(within_s=1)
 
     async def ask(self, function: Function, *requests: bytes) -> list[NotedCall]:
-        """Send requests, each as a client of its own, and hand all of them to the pool in one turn of the loop."""
+        """Send requests of separate clients to the pool in one turn of the loop."""
         for request in requests:
             reader, writer = await asyncio.open_connection(*self._server.sockets[0].getsockname())
             self._writers.append(writer)
@@ -84,11 +84,11 @@ class Web:
         return calls
 
     async def answer(self, call: NotedCall) -> tuple[int, bytes]:
-        """Return the status and the body that a client got."""
+        """Return status and body of a client's answer."""
         return await read_answer(self._readers[call.connection])
 
     async def whole_answer(self, call: NotedCall) -> bytes:
-        """Return every byte that a client got, with a word in the place of the activation id."""
+        """Return all bytes of an answer, with a placeholder for the activation id."""
         await until(lambda: call.ways)
         call.connection.close_if_idle()
         async with asyncio.timeout(WAIT_S):
@@ -128,7 +128,7 @@ def frame(
 
 
 async def hold(lab: Lab, web: Web, count: int) -> tuple[Worker, list[NotedCall], list[int]]:
-    """Return an instance that has several web calls in its socket, and their numbers."""
+    """Return a worker with several web calls in its socket, and their numbers."""
     function = lab.function()
     worker = await lab.warm(function, calls=MIN_SAMPLES + 5)
     calls = await web.ask(function, *[GET] * count)
@@ -137,7 +137,7 @@ async def hold(lab: Lab, web: Web, count: int) -> tuple[Worker, list[NotedCall],
     return worker, calls, [number for number, _ in came]
 
 
-# Together.
+# Batches.
 
 
 async def test_calls_that_one_write_answers_are_recorded_once_each_and_then_answered(lab: Lab, web: Web) -> None:
@@ -162,7 +162,7 @@ async def test_calls_that_one_write_answers_are_recorded_once_each_and_then_answ
 
 
 BAD = "the function returned the status 600, which cannot be sent"
-# A reply, what the client gets, and what is recorded: of a plain one, and of those that come between.
+# A reply, its answer and its record: a plain one, and replies that interrupt a batch.
 Case = tuple[dict[str, Any], tuple[int, bytes], tuple[bool, str | None, bytes]]
 USUAL: Case = ({}, (200, b"1"), (True, None, b""))
 OTHERS: list[Case] = [
@@ -215,7 +215,7 @@ async def test_what_is_no_answer_after_plain_replies_fails_the_oldest_call_that_
     assert activation == calls[3].activation.decode()
     assert await web.answer(calls[3]) == (200, b"1")
     assert [len(lab.of(call)) for call in calls] == [1] * 4
-    assert lab.invoker.said("kill") == [worker.cell]
+    assert lab.invoker.sent("kill") == [worker.sandbox]
 
 
 @pytest.mark.parametrize("cut", [1, 4, 5, 24, 25, 26])
@@ -262,12 +262,12 @@ async def test_a_call_that_waits_comes_to_its_turn_after_plain_replies(lab: Lab,
 async def test_an_instance_of_a_function_that_was_replaced_ends_after_plain_replies(lab: Lab, web: Web) -> None:
     worker, calls, numbers = await hold(lab, web, 2)
     lab.replace(calls[0].function)
-    before = lab.invoker.said("kill")
+    before = lab.invoker.sent("kill")
 
     worker.writer.write(b"".join(map(frame, numbers)))
 
     assert [await web.answer(call) for call in calls] == [(200, b"1")] * 2
-    assert (before, lab.invoker.said("kill")) == ([], [worker.cell])
+    assert (before, lab.invoker.sent("kill")) == ([], [worker.sandbox])
 
 
 async def test_what_was_printed_while_loading_is_recorded_with_the_first_web_call(lab: Lab, web: Web) -> None:
@@ -284,7 +284,7 @@ async def test_what_was_printed_while_loading_is_recorded_with_the_first_web_cal
     assert [(record.cold, record.log) for record in lab.recorded()] == [(True, ENTRY), (False, b"")]
 
 
-# How long they took.
+# Run times.
 
 
 @pytest.mark.parametrize("log", [b"", ENTRY], ids=["plain", "with a log"])
@@ -292,7 +292,7 @@ async def test_calls_that_one_read_answers_took_as_long_as_the_worker_says(lab: 
     worker, calls, numbers = await hold(lab, web, 4)
     told = [3000, 1000, 4000, 2000]
 
-    await asyncio.sleep(0.02)  # They can have taken that long: all were handed over before.
+    await asyncio.sleep(0.02)  # Within the time since sending.
     worker.writer.write(
         b"".join(frame(number, run_us=run_us, log=log) for number, run_us in zip(numbers, told, strict=True))
     )
@@ -314,7 +314,7 @@ async def test_a_plain_reply_cannot_claim_more_time_than_the_call_was_given(lab:
     assert [call.ways for call in calls] == [["plainly"]] * 2
 
 
-# What callers see.
+# Answers.
 
 REPLIES = [
     (200, frames.JSON, b'{"a": 1}'),
@@ -348,7 +348,7 @@ async def test_a_plain_answer_has_the_bytes_of_any_other(
 
     for status, kind, body in REPLIES:
         answers = []
-        for log in (b"", ENTRY):  # With a log a reply is not plain; callers do not see it.
+        for log in (b"", ENTRY):  # A reply with a log is not plain; the answer is the same.
             web.connections.is_draining = False
             (call,) = await web.ask(function, request_)
             number, _ = await worker.next_call()
@@ -392,7 +392,7 @@ async def test_a_request_that_comes_again_is_understood_as_the_first_time(
 
     async with connected(send) as (connection, reader):
         for piece in pieces:
-            connection.data_received(piece)  # As the loop does, but never two pieces in one.
+            connection.data_received(piece)  # Like the loop, but never two chunks in one.
         answers = [await read_answer(reader) for _ in understood]
 
     assert [body.decode() if status == 200 else str(status) for status, body in answers] == understood
@@ -415,7 +415,7 @@ async def test_a_request_that_comes_again_before_its_answer_waits_for_its_turn()
 
 @asynccontextmanager
 async def connected(handler: Handler) -> AsyncIterator[tuple[Connection, asyncio.StreamReader]]:
-    """Connect a client to a handler; yield the connection's protocol, to be given what the client would send."""
+    """Connect a client to a handler; yield the protocol, for data of the client."""
     connections = Listener(handler)
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())

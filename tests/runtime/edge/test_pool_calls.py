@@ -1,4 +1,4 @@
-"""Calls in the pool: where each one goes, in which order, and what is recorded and answered of it."""
+"""Calls in the pool: dispatch, order, records and answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 # One call after the other.
 
 
-async def test_a_first_call_asks_for_a_cell_and_is_answered_after_it_is_recorded(lab: Lab) -> None:
+async def test_a_first_call_asks_for_a_sandbox_and_is_answered_after_it_is_recorded(lab: Lab) -> None:
     function = lab.function(memory_mb=512, network="none")
 
     call = lab.call(function)
@@ -93,7 +93,7 @@ async def test_an_instance_that_says_it_ends_gets_no_other_call(lab: Lab) -> Non
     other = await lab.give_loaded()
 
     assert await other.answer()
-    assert lab.invoker.said("kill") == [worker.cell]
+    assert lab.invoker.sent("kill") == [worker.sandbox]
 
 
 async def test_a_call_is_told_when_its_time_is_up(lab: Lab) -> None:
@@ -200,7 +200,7 @@ async def test_many_calls_of_many_functions_each_come_out_exactly_once(lab: Lab)
     assert lab.pool.in_flight == 0
 
 
-# What is recorded.
+# Records.
 
 
 async def test_what_is_printed_late_is_recorded_with_its_call(lab: Lab) -> None:

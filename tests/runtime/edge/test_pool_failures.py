@@ -1,4 +1,4 @@
-"""Failures in the pool: a call that cannot be answered fails alone, with a reason, and the others run elsewhere."""
+"""Failures in the pool: only the running call fails, the others are requeued."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def hold(lab: Lab, calls: int) -> tuple[Worker, list[PlainCall]]:
-    """Return an instance that has several calls in its socket, the first of them running."""
+    """Return a worker with several calls in its socket, the first of them running."""
     function = lab.function()
     worker = await lab.warm(function, calls=MIN_SAMPLES + 5)
     held = [lab.call(function) for _ in range(calls)]
@@ -27,7 +27,7 @@ async def hold(lab: Lab, calls: int) -> tuple[Worker, list[PlainCall]]:
 
 
 async def finish_elsewhere(lab: Lab, calls: list[PlainCall]) -> list[str]:
-    """Answer all calls in another instance; return which came, in order."""
+    """Answer all calls in another instance; return their ids in order."""
     other = await lab.give_loaded()
     came = [await other.answer() for _ in calls]
     assert [await call.done() for call in calls] == ["1"] * len(calls)
@@ -150,7 +150,7 @@ async def test_garbage_fails_the_call_that_runs_and_moves_the_others(lab: Lab, s
     await finish_elsewhere(lab, calls[1:])
 
     assert calls[0].outcome == "failed: the function's process sent an invalid frame"
-    assert lab.invoker.said("kill") == [worker.cell]
+    assert lab.invoker.sent("kill") == [worker.sandbox]
 
 
 # Loading.
@@ -165,10 +165,10 @@ async def test_a_load_that_fails_fails_everything_that_waits(lab: Lab) -> None:
 
     assert [await call.done() for call in calls] == ["failed: SyntaxError: no"] * 3
     assert lab.of(calls[0])[0].log == ENTRY
-    assert lab.invoker.said("kill") == [worker.cell]
+    assert lab.invoker.sent("kill") == [worker.sandbox]
 
 
-async def test_a_cell_that_dies_while_loading_fails_everything_that_waits(lab: Lab) -> None:
+async def test_a_sandbox_that_dies_while_loading_fails_everything_that_waits(lab: Lab) -> None:
     calls = [lab.call(lab.function())]
     worker = await lab.give()
 
@@ -185,7 +185,7 @@ async def test_a_load_that_does_not_end_is_cut_off(lab: Lab) -> None:
     told = await call.done()
 
     assert told == "failed: the function ran past its 200 ms timeout while its code was loaded"
-    await until(lambda: lab.invoker.said("kill") == [worker.cell])
+    await until(lambda: lab.invoker.sent("kill") == [worker.sandbox])
 
 
 async def test_a_refusal_of_the_invoker_is_told_to_who_waits(lab: Lab) -> None:
@@ -212,7 +212,7 @@ async def test_a_call_past_its_timeout_fails_with_its_instance_and_the_next_runs
 
         assert failed == "failed: the function ran past its 300 ms timeout"
         assert came == calls[1].activation.decode()
-        assert lab.invoker.said("kill") == [worker.cell]
+        assert lab.invoker.sent("kill") == [worker.sandbox]
 
 
 async def test_a_call_that_waits_longer_than_its_timeout_fails(lab: Lab) -> None:

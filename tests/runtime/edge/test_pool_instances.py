@@ -1,4 +1,4 @@
-"""Instances in the pool: when there are more of them, when fewer, and what happens at the bounds."""
+"""Instances in the pool: scaling up, scaling down, and limits."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ async def test_a_slow_load_brings_no_more_instances_than_calls_wait(lab: Lab) ->
     assert [await call.done() for call in (slow, waiting)] == ["1", "1"]
 
 
-async def test_a_slow_load_asks_for_a_template_once(lab: Lab) -> None:
+async def test_a_slow_load_asks_for_a_snapshot_once(lab: Lab) -> None:
     python, node = lab.function(), lab.function(runtime="nodejs:24")
     for function in (python, node):
         lab.call(function)
         (await lab.give()).loaded(load_us=60_000)
-    await until(lambda: lab.invoker.said("template"))
+    await until(lambda: lab.invoker.sent("template"))
 
     lab.pool.retire(python, None)
 
-    assert [asked["function"] for asked in lab.invoker.said("template")] == [python.id]
-    assert lab.invoker.said("retire") == [[python.id, 1]]
+    assert [asked["function"] for asked in lab.invoker.sent("template")] == [python.id]
+    assert lab.invoker.sent("retire") == [[python.id, 1]]
 
 
-async def test_a_cell_that_nobody_asked_for_is_sent_back(lab: Lab) -> None:
+async def test_a_sandbox_that_nobody_asked_for_is_sent_back(lab: Lab) -> None:
     ours, theirs = socket.socketpair()
 
     lab.pool.sandbox_taken(99, 5, "waiting", theirs)
 
-    assert lab.invoker.said("kill") == [5]
+    assert lab.invoker.sent("kill") == [5]
     assert ours.recv(1) == b""
     ours.close()
 
@@ -65,42 +65,42 @@ async def test_a_long_call_is_watched_until_it_ends(lab: Lab) -> None:
     worker = await lab.give_loaded()
     number, _ = await worker.next_call()
 
-    await until(lambda: lab.invoker.said("watch"))
+    await until(lambda: lab.invoker.sent("watch"))
     worker.reply(number)
     await call.done()
 
-    assert lab.invoker.said("watch") == lab.invoker.said("unwatch") == [worker.cell]
+    assert lab.invoker.sent("watch") == lab.invoker.sent("unwatch") == [worker.sandbox]
 
 
-async def test_cells_that_worked_are_told_only_where_organizations_compete(lab: Lab) -> None:
+async def test_sandboxes_that_worked_are_told_only_where_organizations_compete(lab: Lab) -> None:
     one = lab.function(org="1")
     first = await lab.warm(one)
     await asyncio.sleep(0.6)
-    alone = list(lab.invoker.said("busy"))
+    alone = list(lab.invoker.sent("busy"))
     second = await lab.warm(lab.function(org="2"))
     lab.call(one)
     await first.answer()
 
-    await until(lambda: lab.invoker.said("busy"))
+    await until(lambda: lab.invoker.sent("busy"))
     assert alone == []
-    assert set(lab.invoker.said("busy")[0]) <= {first.cell, second.cell}
+    assert set(lab.invoker.sent("busy")[0]) <= {first.sandbox, second.sandbox}
 
 
 async def test_an_idle_instance_is_frozen_thawed_by_the_next_call_and_reaped() -> None:
     async with opened(freeze_s=0.01, reap_s=1.5) as lab:
         function = lab.function()
         worker = await lab.warm(function)
-        await until(lambda: lab.invoker.said("freeze"))
+        await until(lambda: lab.invoker.sent("freeze"))
 
         call = lab.call(function)
-        thawed = list(lab.invoker.said("thaw"))
+        thawed = list(lab.invoker.sent("thaw"))
         await worker.answer()
         await call.done()
-        await until(lambda: lab.invoker.said("kill"))
+        await until(lambda: lab.invoker.sent("kill"))
 
-        assert lab.invoker.said("freeze")[0] == worker.cell
-        assert thawed == [worker.cell]
-        assert lab.invoker.said("kill") == [worker.cell]
+        assert lab.invoker.sent("freeze")[0] == worker.sandbox
+        assert thawed == [worker.sandbox]
+        assert lab.invoker.sent("kill") == [worker.sandbox]
         assert lab.pool.instances == 0
 
 
@@ -122,8 +122,8 @@ async def test_another_revision_takes_what_waits_and_lets_finish_what_runs(lab: 
     assert [await running.done(), await waiting.done()] == ["1", "2"]
     assert came == waiting.activation.decode()
     assert [lab.of(call)[0].version for call in (running, waiting)] == [1, 2]
-    assert worker.cell in lab.invoker.said("kill")
-    assert new.instances[0].sandbox_id == other.cell
+    assert worker.sandbox in lab.invoker.sent("kill")
+    assert new.instances[0].sandbox_id == other.sandbox
 
 
 async def test_idle_instances_end_with_their_revision(lab: Lab) -> None:
@@ -132,7 +132,7 @@ async def test_idle_instances_end_with_their_revision(lab: Lab) -> None:
 
     lab.replace(old)
 
-    assert lab.invoker.said("kill") == [worker.cell]
+    assert lab.invoker.sent("kill") == [worker.sandbox]
     assert lab.pool.instances == 0
 
 
@@ -152,7 +152,7 @@ async def test_a_function_that_is_gone_refuses_what_waits_and_finishes_what_runs
     await until(lambda: lab.pool.instances == 0)
 
 
-async def test_a_cell_that_comes_for_an_old_revision_is_not_used(lab: Lab) -> None:
+async def test_a_sandbox_that_comes_for_an_old_revision_is_not_used(lab: Lab) -> None:
     old = lab.function()
     call = lab.call(old)
     lab.replace(old)
@@ -163,7 +163,7 @@ async def test_a_cell_that_comes_for_an_old_revision_is_not_used(lab: Lab) -> No
 
     assert await call.done() == "1"
     stale.loaded()
-    await until(lambda: stale.cell in lab.invoker.said("kill"))
+    await until(lambda: stale.sandbox in lab.invoker.sent("kill"))
 
 
 # Bounds.
@@ -206,7 +206,7 @@ async def test_an_organization_s_queue_is_its_own() -> None:
 
 
 async def slow_calls(lab: Lab, count: int, **changed: object) -> list[PlainCall]:
-    """Make calls of a function that is known to be slow, so that each wants an instance."""
+    """Make calls of a function known to be slow, so that each needs an instance."""
     function = lab.function(**changed)
     worker = await lab.warm(function)
     calls = [lab.call(function)]
@@ -234,8 +234,8 @@ async def test_an_organization_at_its_cap_gives_up_its_own_idle_instance_for_ano
         await (await lab.give_loaded()).answer()
 
         assert await call.done() == "1"
-        assert lab.invoker.said("kill") == [idle.cell]
-        assert others.cell not in lab.invoker.said("kill")
+        assert lab.invoker.sent("kill") == [idle.sandbox]
+        assert others.sandbox not in lab.invoker.sent("kill")
 
 
 async def test_an_organization_at_its_cap_waits_for_its_busy_instance() -> None:
@@ -263,7 +263,7 @@ async def test_low_memory_evicts_the_oldest_idle_instance_of_anybody(lab: Lab) -
     lab.invoker.is_memory_low = True
     call = lab.call(lab.function(org="3"))
 
-    assert lab.invoker.said("kill") == [oldest.cell]
+    assert lab.invoker.sent("kill") == [oldest.sandbox]
     await (await lab.give_loaded()).answer()
     assert await call.done() == "1"
 

@@ -1,4 +1,4 @@
-"""The spool's format: what is written is what is read, and what cannot be a record is told from one."""
+"""The spool's format: round trips, and rejection of invalid records."""
 
 from __future__ import annotations
 

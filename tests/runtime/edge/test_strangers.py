@@ -1,4 +1,4 @@
-"""Memory of the function gateway against clients that send requests and never finish them."""
+"""Memory of the edge with clients that never finish their requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def path(host: Host) -> str:
 
 
 @pytest.mark.boundary(
-    "stranger-to-platform", "Unfinished requests take a bounded part of the function gateway's memory, and return it."
+    "stranger-to-platform", "Unfinished requests take a bounded part of the edge's memory, and return it."
 )
 @pytest.mark.parametrize("addresses", [1, 30])
 def test_unfinished_bodies_take_bounded_memory_and_others_are_served(host: Host, path: str, addresses: int) -> None:

@@ -1,4 +1,4 @@
-"""The routes: what is in force, in which order changes count, and what is known after a restart."""
+"""Routes: current revisions, order of changes, and restarts from the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OLD, NEW = "aa" * 32, "bb" * 32
 
 
 class Retired(list[tuple[Function, Function | None]]):
-    """What the table says is over, and what takes its place."""
+    """Retired functions and their replacements."""
 
     def __call__(self, old: Function, new: Function | None) -> None:
         self.append((old, new))
@@ -35,7 +35,7 @@ def table(tmp_path: Path, retired: Retired) -> Table:
 
 
 def loaded(path: Path, keys: str = OLD) -> Table:
-    """Return a table as a gateway that has just started has it."""
+    """Return the table of an edge that has just started."""
     table = Table("http://api", Retired(), RouteFile(path, keys))
     table.load()
     return table
@@ -180,7 +180,7 @@ def test_nothing_is_written_where_nothing_changed(tmp_path: Path, table: Table) 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.boundary("tenant-to-tenant", "The function gateway's file of routes shows no value of a variable.")
+@pytest.mark.boundary("tenant-to-tenant", "The edge's route file shows no value of a variable.")
 def test_variables_are_encrypted_in_the_file(tmp_path: Path, table: Table) -> None:
     table.put(route(1, name="one", env=[("KEY", "of-the-harbor")]))
     table.put(route(2, name="two"))
@@ -212,10 +212,10 @@ def test_variables_under_an_old_key_are_written_under_the_new_one(tmp_path: Path
     loaded(path, f"{NEW},{OLD}").save()
 
     assert loaded(path, NEW).find_by_id(7).route.env == [("KEY", "secret")]  # type: ignore[union-attr]
-    assert len(loaded(path, OLD)) == 0  # Never without its variables: the control process sends it whole.
+    assert len(loaded(path, OLD)) == 0  # Never without its variables: the control process sends the complete route.
 
 
-def test_the_file_of_a_gateway_that_does_not_run_is_brought_to_the_new_key(tmp_path: Path, table: Table) -> None:
+def test_the_file_of_a_stopped_edge_is_brought_to_the_new_key(tmp_path: Path, table: Table) -> None:
     path = tmp_path / "routes.json"
     table.put(route(env=[("KEY", "secret")]))
     table.save()

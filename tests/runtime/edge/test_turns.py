@@ -1,4 +1,4 @@
-"""Turns: organizations share fairly, whatever each of them asks for, and nothing that waits is lost."""
+"""Turns: organizations share fairly, and no waiting function is lost."""
 
 from __future__ import annotations
 

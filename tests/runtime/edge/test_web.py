@@ -1,4 +1,4 @@
-"""What a request's body, query and headers become for a function, and what a function's headers become on the wire."""
+"""Params from requests, and HTTP headers from replies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def params(
 
 
 def own(made: dict[str, Any]) -> dict[str, Any]:
-    """Return what comes from the request's body and query."""
+    """Return the params from the request's body and query."""
     given_always = {"__ow_method", "__ow_headers", "__ow_path", "__ow_query"}
     return {name: value for name, value in made.items() if name not in given_always}
 
@@ -147,7 +147,7 @@ def test_a_raw_function_gets_the_body_as_it_came_and_no_params(
     assert made["__ow_query"] == "x=1"
 
 
-def test_the_body_counts_more_than_the_query_and_neither_can_forge_what_the_gateway_says() -> None:
+def test_the_body_counts_more_than_the_query_and_neither_can_forge_the_members_of_the_edge() -> None:
     forged = b'{"a": "body", "__ow_method": "evil", "__ow_headers": {}, "__ow_path": "evil", "__ow_query": "evil"}'
 
     made = params(forged, JSON, target=BASE + b"/p?a=query&b=query&__ow_method=evil")
@@ -226,7 +226,7 @@ def test_a_function_that_answers_for_itself_who_may_read_it_is_left_to_it() -> N
 @pytest.mark.parametrize(
     "name", ["Content-Length", "transfer-encoding", "Connection", "upgrade", "Date", "X-Request-Id", "trailer"]
 )
-def test_headers_that_are_the_gateway_s_are_left_out(name: str) -> None:
+def test_headers_of_the_edge_are_left_out(name: str) -> None:
     lines = web.reply_head(json.dumps([[name, "1"], ["x-a", "b"]]).encode(), OWN).lines
 
     assert lines == b"x-a: b\r\n"

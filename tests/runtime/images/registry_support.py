@@ -1,4 +1,4 @@
-"""A real registry on loopback, images to fill it with, and a server in front of it that can be told to misbehave."""
+"""A real registry on loopback, test images, and a misbehaving server in front of it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def descriptor(body: bytes, media_type: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RegistryServer:
-    """Speaks to the registry as `docker push` does."""
+    """Pushes to the registry like `docker push`."""
 
     port: int
 
@@ -194,12 +194,12 @@ Change = Callable[[web.Request, bytes], bytes]
 
 @dataclass
 class Front:
-    """A server before a registry: it notes what is asked, may answer itself, and may change what the registry says."""
+    """A proxy of a registry that records requests, and may answer itself or change answers."""
 
     upstream: int
     before: Before | None = None
     change: Change | None = None
-    drops: frozenset[str] = frozenset()  # request headers that do not reach the registry
+    drops: frozenset[str] = frozenset()  # request headers that are not forwarded
     port: int = 0
     requests: list[web.Request] = field(default_factory=list)
 

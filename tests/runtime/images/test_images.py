@@ -1,4 +1,4 @@
-"""Pulling images into the store: from a real registry, once for all who want them, and gone when nobody does."""
+"""Pulls into the image store from a real registry: shared, and removed when unused."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def make_images(folder: Path, clock: ManualClock | None = None, **changes: Any) 
 
 
 def unheard(line: str) -> None:
-    """Nobody listens."""
+    """Discard progress."""
 
 
 def is_clean(folder: Path) -> bool:
-    """Nothing of a pull is left but the images themselves."""
+    """Checks that the store has only complete images."""
     incoming = folder / "images" / "incoming"
     return not incoming.exists() or os.listdir(incoming) == []
 

@@ -1,4 +1,4 @@
-"""Unpacking layers: what a layer may do to those below it, and what it may not do at all."""
+"""Unpacking of layers: effects on lower layers, and forbidden entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MB = 2**20
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The folder of an image, beside a file that nothing in an image may reach."""
+    """The folder of an image, beside a file that no layer may reach."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_text("untouched")
     (tmp_path / "root").mkdir()
@@ -38,7 +38,7 @@ def apply(root: Path, *layers: bytes, unpacker: Unpacker | None = None) -> Unpac
 
 
 def shown(root: Path) -> dict[str, str]:
-    """What an image has: the content of files, where links lead, and folders by a slash."""
+    """Contents of an image: file contents, link targets, and "/" for folders."""
     found = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
@@ -253,7 +253,7 @@ def test_too_many_files_are_refused(root: Path) -> None:
 
 
 def broken_header(size: bytes, kind: bytes) -> bytes:
-    """A header by hand, with a size that no tool writes."""
+    """A hand-made header with an invalid size."""
     header = bytearray(Entry("file", kind=kind).header().tobuf(tarfile.USTAR_FORMAT))
     header[124:136] = size
     header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))

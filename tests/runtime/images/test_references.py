@@ -1,4 +1,4 @@
-"""The names of images."""
+"""Image references."""
 
 from __future__ import annotations
 

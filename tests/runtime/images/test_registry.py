@@ -1,4 +1,4 @@
-"""Speaking to a registry: a real one, and one behind a server that signs in, redirects, fails and lies."""
+"""The registry client, with a real registry and one that redirects, fails and lies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room for images: a pull leaves the reserve of the disk, and an organization has a budget of bytes and files."""
+"""Disk space of images: the reserve of the disk, and budgets of organizations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServe
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    """Give a folder, and the reserve that leaves 64 MB of its disk; root mounts a disk of 96 MB for it."""
+    """Return a folder, and a reserve that leaves 64 MB; root mounts a disk of 96 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     if os.getuid() != 0:
@@ -53,11 +53,11 @@ def make_images(folder: Path, clock: ManualClock | None = None, **limits: int) -
 
 
 def unheard(line: str) -> None:
-    """Nobody listens."""
+    """Discard progress."""
 
 
 def left_in(folder: Path) -> list[str]:
-    """Return what is in the store: images, and parts of them."""
+    """Return the contents of the store, incomplete images included."""
     images = folder / "images"
     return [name for name in os.listdir(images) if name != "incoming"] + os.listdir(images / "incoming")
 
@@ -100,7 +100,7 @@ async def test_an_organization_has_a_budget_and_an_image_counts_for_each_that_us
     await images.pull(one, unheard, 1)
     await images.pull(two, unheard, 2)
 
-    with pytest.raises(PullFailed, match="this organization"):  # It is here already.
+    with pytest.raises(PullFailed, match="this organization"):  # The image is stored already.
         await images.pull(two, unheard, 1)
     await images.pull(one, unheard, 1)
     clock.advance(DAY_MS + 1)

@@ -1,4 +1,4 @@
-"""Each language of a worker, and a host with functions that run what a test sends them."""
+"""Fixtures: worker languages, and hosts with functions that run code of tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def node(host: Host) -> Lab:
 
 @pytest.fixture
 def is_healthy(host: Host, lab: Lab) -> Iterator[None]:
-    """Whatever a test does, both processes live on and the next call is answered."""
+    """Checks after each test that both processes run and answer the next call."""
     yield
     assert (host.invoker.poll(), host.edge.poll()) == (None, None)
     assert lab.run("answer = 'fine'") == "fine"
@@ -47,13 +47,13 @@ def index() -> Iterator[Index]:
 
 @pytest.fixture(params=MODES)
 def deployment(request: pytest.FixtureRequest, index: Index) -> Iterator[Deployment]:
-    """As root and as an ordinary user."""
+    """Hosts as root and as an ordinary user."""
     with deploying(request.param, index) as made:
         yield made
 
 
 @pytest.fixture
 def own_deployment(index: Index) -> Iterator[Deployment]:
-    """As the user who runs the tests: for what is the same for all."""
+    """Host of the user that runs the tests, for behaviour that all users share."""
     with deploying(MODES[0], index) as made:
         yield made

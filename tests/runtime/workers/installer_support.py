@@ -1,4 +1,4 @@
-"""A package index of this machine for pip and npm, and installs that run as the control process runs them."""
+"""Local package index for pip and npm, and installs like those of the control process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from typing import Any
 from tests.runtime.sandbox.sandbox_support import outside_address
 from tests.runtime.workers.invoker_support import CANARY, give, path_of, python_of, user_of
 
-# Installs as the control process does, as whatever user this runs, and prints what came of it.
+# Installs like the control process, as the current user, and prints the result.
 DRIVER = """
 import asyncio, json, sys
 from pathlib import Path
@@ -52,7 +52,7 @@ print(json.dumps(asyncio.run(install())))
 
 @dataclass
 class Index:
-    """A package index for both languages, on an address that sandboxes may reach when the operator allows it."""
+    """Package index for both languages; sandboxes reach it if the operator allows its address."""
 
     address: str
     port: int = 0
@@ -146,7 +146,7 @@ def serving_index() -> Iterator[Index]:
             self.send_header("Content-Type", kind or "text/plain")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            with contextlib.suppress(OSError):  # Some have lost patience by then.
+            with contextlib.suppress(OSError):  # Some clients have disconnected by then.
                 self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
@@ -169,7 +169,7 @@ def serving_index() -> Iterator[Index]:
 
 @dataclass
 class Deployment:
-    """A platform's data folder, and packages that are deployed to it by one user."""
+    """A data folder, and packages that one user deploys to it."""
 
     mode: str
     index: Index
@@ -179,7 +179,7 @@ class Deployment:
     def install(
         self, files: dict[str, Any], language: str, *, org_id: int = 1, **limits: float
     ) -> tuple[Path, str | None]:
-        """Install into a fresh package; return it, and why that failed."""
+        """Install into a new package; return it and the failure."""
         self.count += 1
         folder = self.data / f"package-{self.count}"
         folder.mkdir()

@@ -1,7 +1,7 @@
-"""A real invoker and a real function gateway, without the control process: functions are put there by hand.
+"""Real invoker and edge processes without the control process; tests send the routes.
 
-Everything runs as root and as an ordinary user where the tests are root, and as the one user there is where they are
-not. Names and numbers of functions are never used twice, so that tests can share the two processes.
+Tests run as root and as an ordinary user if started by root, else only as the current user. Function names and ids are
+never reused, so that tests can share the two processes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WAIT_S = 90.0
 SOURCE = Path(moorage.__file__).parents[1]
 CANARY = "a-secret-of-the-platform"
 
-# Runs what it is sent: a test says what is done inside, and `answer` is what comes back.
+# Runs the code of a test and returns its variable `answer`.
 LAB = """
 def main(args):
     scope = {"args": args}
@@ -55,7 +55,7 @@ NODE_LAB = """
 const AsyncFunction = Object.getPrototypeOf(async () => {}).constructor
 exports.main = args => new AsyncFunction('require', 'args', args.code)(require, args)
 """
-# What code in a lab may use, besides the standard library.
+# Helpers for the code of tests, besides the standard library.
 PRELUDE = """
 import ctypes, errno, json, os, signal, socket, subprocess, sys, threading, time
 
@@ -101,7 +101,7 @@ class Answer:
 
 @dataclass
 class Host:
-    """One machine's invoker and gateway."""
+    """Invoker and edge of one machine."""
 
     mode: str
     data: Path
@@ -151,13 +151,13 @@ class Host:
     # Functions.
 
     def put(self, code: str | dict[str, str], *, language: str = "python", **changed: Any) -> int:
-        """Put a function in place and return its number."""
+        """Create a function and return its id."""
         number = next(_numbers)
         self.deploy(number, code, language=language, **changed)
         return number
 
     def deploy(self, number: int, code: str | dict[str, str], *, language: str = "python", **changed: Any) -> None:
-        """Put a function, or another revision of it, in force."""
+        """Set the route of a function, or another revision of it."""
         main = MAIN_FILES[language]
         digest = f"code-{next(_numbers)}"
         self._write_code(digest, {main: code} if isinstance(code, str) else code)
@@ -192,7 +192,7 @@ class Host:
     # Calls.
 
     def call(self, number: int, params: Any = None, **changed: Any) -> dict[str, Any]:
-        """Call a function through the platform's own door."""
+        """Call a function through the unix socket of the platform."""
         activation = f"{next(_numbers):032x}"
         asked = {"function": number, "activation": activation, "params": {} if params is None else params}
         answer = self.door("POST", "/invoke", {**asked, **changed})
@@ -235,7 +235,7 @@ class Host:
         return health
 
     def records(self) -> list[spool.Record]:
-        """Return everything that was recorded; what cannot be read fails."""
+        """Return all records; fails on an invalid one."""
         found = []
         for path in sorted((self.data / "spool").glob("*.spool")):
             data, at = path.read_bytes(), 0
@@ -244,14 +244,14 @@ class Host:
                 at += spool.LENGTH_SIZE + length
         return found
 
-    # What the machine shows of it.
+    # Processes and cgroups.
 
-    def cells(self) -> list[int]:
-        """Return the processes that the invoker has made, waiting cells and those of functions alike."""
+    def sandboxes(self) -> list[int]:
+        """Return the PIDs of all sandboxes, waiting ones included."""
         return sorted(pid for pid in pids() if is_cell(pid) and self.invoker.pid in ancestors_of(pid))
 
     def groups(self) -> list[str]:
-        """Return the control groups that stand for this host's cells."""
+        """Return the cgroups of this host's sandboxes."""
         prefix = f"moorage-{token_of(self.data)}-cell"
         found: list[str] = []
         for folder, names, _ in os.walk("/sys/fs/cgroup"):
@@ -283,7 +283,7 @@ def ancestors_of(pid: int) -> list[int]:
 
 
 def is_cell(pid: int) -> bool:
-    """Tell whether a process lives in a process namespace of its own, below ours, and has not ended."""
+    """Whether a process runs in a PID namespace below ours."""
     status = _status(pid)
     found = re.search(r"^NSpid:\t(.*)$", status, re.MULTILINE)
     own = re.search(r"^NSpid:\t(.*)$", _status(os.getpid()), re.MULTILINE)
@@ -292,7 +292,7 @@ def is_cell(pid: int) -> bool:
 
 
 def until(condition: Callable[[], T], what: str = "it") -> T:
-    """Wait for something to be true, and return it."""
+    """Wait until the condition is true, and return its value."""
     deadline = time.monotonic() + WAIT_S
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} has not come true"
@@ -302,18 +302,18 @@ def until(condition: Callable[[], T], what: str = "it") -> T:
 
 @dataclass
 class Lab:
-    """A function that runs what a test sends it."""
+    """A function that runs code of a test."""
 
     host: Host
     number: int
     prelude: str = PRELUDE
 
     def run(self, code: str, **params: Any) -> Any:
-        """Run code inside; return what it left in `answer`."""
+        """Run code in the sandbox; return its `answer`."""
         return self.host.result(self.number, self._params(code, params))
 
     def error(self, code: str, **params: Any) -> str:
-        """Run code that ends the call; return what the caller is told."""
+        """Run code that fails the call; return the error message."""
         return self.host.error(self.number, self._params(code, params))
 
     def params(self, code: str, **params: Any) -> dict[str, Any]:
@@ -333,7 +333,7 @@ def node_lab_on(host: Host, **changed: Any) -> Lab:
 
 @contextlib.contextmanager
 def running(mode: str, **env: str) -> Iterator[Host]:
-    """Start both processes; at the end both are stopped and nothing of them is left."""
+    """Start both processes; at the end stop them and check for leftovers."""
     data = Path(tempfile.mkdtemp(prefix="cells-"))
     host = Host(mode, data, _environment(mode, data) | env)
     host.port = int(host.env.setdefault("MOORAGE_EDGE_PORT", str(free_port())))
@@ -363,7 +363,7 @@ def _environment(mode: str, data: Path) -> dict[str, str]:
 
 
 def path_of(mode: str) -> dict[str, str]:
-    """Return what the interpreter has to know to find the platform's modules."""
+    """Return the PYTHONPATH of the platform's modules."""
     if is_another(mode):
         return {"PYTHONPATH": f"{in_reach(Path(SOURCE))}:{in_reach(Path(site_packages()))}"}
     return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
@@ -371,7 +371,7 @@ def path_of(mode: str) -> dict[str, str]:
 
 @functools.cache
 def in_reach(folder: Path) -> Path:
-    """Return a folder, or the same files in another place where this one lies in a folder that others cannot enter."""
+    """Return a folder, or a copy of it if other users cannot enter its parents."""
     if _is_open(folder / "any"):
         return folder
     place = Path(tempfile.mkdtemp(prefix="moorage-reach-"))
@@ -379,13 +379,13 @@ def in_reach(folder: Path) -> Path:
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     try:
         shutil.copytree(folder, place / folder.name, copy_function=os.link)
-    except (OSError, shutil.Error):  # It is on another disk.
+    except (OSError, shutil.Error):  # The folder is on another disk.
         shutil.copytree(folder, place / folder.name, dirs_exist_ok=True)
     return place / folder.name
 
 
 def give(folder: Path, mode: str) -> None:
-    """Make a folder, and what is in it, the user's own."""
+    """Change the owner of a folder and its contents."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, *((ORDINARY_USER, ORDINARY_USER) if is_another(mode) else (os.getuid(), os.getgid())))
 
@@ -399,7 +399,7 @@ def user_of(mode: str) -> dict[str, Any]:
 
 
 def python_of(mode: str) -> str:
-    """Return an interpreter that the user can reach: ours may lie under a private home."""
+    """Return an interpreter that the user can run: ours may be in a private home."""
     if not is_another(mode):
         return sys.executable
     same = f"python{sys.version_info[0]}.{sys.version_info[1]}"

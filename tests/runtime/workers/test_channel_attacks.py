@@ -1,4 +1,4 @@
-"""Code of a function that misuses the channels of its sandbox: invoker and gateway go on, the sandbox ends."""
+"""Functions that misuse their channels: the sandbox ends, invoker and edge continue."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.runtime.workers.invoker_support import MODES, Host, Lab, lab_on, runn
 pytestmark = pytest.mark.xdist_group("cells-channels")
 
 BOUNDARY = pytest.mark.boundary(
-    "code-to-host", "Code that misuses the channels of its sandbox is killed and holds up neither invoker nor gateway."
+    "code-to-host", "Code that misuses the channels of its sandbox is killed and blocks neither invoker nor edge."
 )
 QUICK = "def main(args):\n    return 'fine'\n"
-# Attacks only where it is loaded as a template: the worker's own frame says so.
+# Attacks only as a snapshot, which a local variable of the worker shows.
 HOSTILE = """
 import os, signal, socket, sys, time
 time.sleep(0.2)
@@ -63,13 +63,13 @@ def is_killed(host: Host, number: int) -> bool:
 
 @BOUNDARY
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_template_that_breaks_the_protocol_is_killed_and_others_are_served(
+def test_a_snapshot_that_breaks_the_protocol_is_killed_and_others_are_served(
     host: Host, quick: int, attack: str
 ) -> None:
     number = host.put(HOSTILE.format(attack=ATTACKS[attack]), timeout_ms=5000)
 
     first = host.call(number)
-    until(lambda: is_killed(host, number), "the end of the template")
+    until(lambda: is_killed(host, number), "the end of the snapshot")
     others = host.result(quick)
     again = host.call(number)
     host.drop(number)
@@ -79,7 +79,7 @@ def test_a_template_that_breaks_the_protocol_is_killed_and_others_are_served(
 
 
 @BOUNDARY
-def test_a_template_that_does_not_fork_is_killed_and_its_calls_run_elsewhere(host: Host, quick: int) -> None:
+def test_a_snapshot_that_does_not_fork_is_killed_and_its_calls_run_elsewhere(host: Host, quick: int) -> None:
     number = host.put(HOSTILE.format(attack=f"{LOADED}\n    time.sleep(3600)"), timeout_ms=60_000)
 
     host.call(number)
@@ -124,7 +124,7 @@ def test_a_function_that_prints_all_it_may_and_dies_leaves_a_log_and_others_are_
     told = lab.error("print('x' * 9_000_000, flush=True)\nctypes.CDLL(None)._exit(3)")
     others = host.result(quick)
 
-    # On a busy machine the gateway learns of the end before the invoker has told it the code.
+    # On a busy machine the edge sees the socket close before the invoker reports the exit code.
     assert re.fullmatch(r"the function's process ended( \(exit code 3\))? before it answered", told)
     assert others == "fine"
 

@@ -1,4 +1,4 @@
-"""Ways out of a cell to the host and to others: files, processes, rights, kernel calls and signals.
+"""Escapes from a sandbox: files, processes, privileges, system calls and signals.
 
 Tried from inside a function, as root and as an ordinary user.
 """
@@ -90,14 +90,14 @@ def test_processes_of_others_are_not_in_sight(host: Host, lab: Lab, node: Lab) -
     seen = lab.run("answer = [name for name in os.listdir('/proc') if name.isdigit()]")
 
     assert seen == ["1"]
-    assert len(host.cells()) > 2
+    assert len(host.sandboxes()) > 2
 
 
 def test_two_functions_never_are_the_same_user_where_the_platform_is_root(host: Host, lab: Lab) -> None:
     other = lab_on(host, org="2")
     inside = [each.run("answer = [os.getuid(), os.getgid(), os.getgroups()]") for each in (lab, other)]
 
-    users = [os.stat(f"/proc/{pid}").st_uid for pid in host.cells()]
+    users = [os.stat(f"/proc/{pid}").st_uid for pid in host.sandboxes()]
 
     if host.mode == "root":
         assert len(set(users)) == len(users)

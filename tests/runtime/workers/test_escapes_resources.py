@@ -1,4 +1,4 @@
-"""Ways to use up what everybody needs: processes, disk, memory, time, descriptors and logs.
+"""Exhaustion of shared resources: processes, disk, memory, time, descriptors, logs.
 
 Tried from inside a function, as root and as an ordinary user.
 """
@@ -22,7 +22,7 @@ MB = 2**20
 
 
 @pytest.mark.usefixtures("is_healthy")
-def test_a_fork_bomb_is_bounded_and_goes_with_its_cell(host: Host, lab: Lab) -> None:
+def test_a_fork_bomb_is_bounded_and_goes_with_its_sandbox(host: Host, lab: Lab) -> None:
     bomb = lab_on(host)
     code = """
     started = 0
@@ -36,14 +36,14 @@ def test_a_fork_bomb_is_bounded_and_goes_with_its_cell(host: Host, lab: Lab) -> 
             break
     """
 
-    before = len(host.cells())
+    before = len(host.sandboxes())
     started, why = bomb.run(code)
 
     assert why == "EAGAIN"
     assert 8 <= started < 150
     assert lab.run("answer = 'fine'") == "fine"
     host.drop(bomb.number)
-    until(lambda: len(host.cells()) <= before + 8, "the bomb's end")
+    until(lambda: len(host.sandboxes()) <= before + 8, "the bomb's end")
 
 
 @pytest.mark.usefixtures("is_healthy")
@@ -171,7 +171,7 @@ def test_memory_that_is_not_mapped_is_refused_or_counted(host: Host, how: str) -
     error = lab.error(HELD[how] + "time.sleep(5)\n")
 
     refused = ["[Errno 38]", "[Errno 28]", "128 MB of memory", "ended before it answered"]
-    if host.mode == "root":  # A memory controller gives it no more pages, and its call may time out while it waits.
+    if host.mode == "root":  # The cgroup gets no more pages, and the call may time out while it waits.
         refused.append("ran past its 20000 ms timeout")
     assert any(each in error for each in refused), error
     assert lab.run("answer = 'fine'") == "fine"
@@ -204,7 +204,7 @@ def test_one_organization_s_endless_loops_do_not_keep_another_from_its_answers(h
 
 
 @pytest.mark.usefixtures("is_healthy")
-def test_descriptors_on_their_way_to_nowhere_do_not_keep_others_from_a_cell(host: Host) -> None:
+def test_descriptors_on_their_way_to_nowhere_do_not_keep_others_from_a_sandbox(host: Host) -> None:
     lab, other = lab_on(host), lab_on(host, org="2")
     code = """
     pairs, null = [], os.open("/dev/null", os.O_RDONLY)

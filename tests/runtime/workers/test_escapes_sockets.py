@@ -1,4 +1,4 @@
-"""Ways out of a cell through sockets: into the network, and by misuse of the one that leads to the gateway.
+"""Escapes from a sandbox through sockets: the network, and the socket to the edge.
 
 Tried from inside a function, as root and as an ordinary user.
 """
@@ -19,7 +19,7 @@ from tests.runtime.workers.invoker_support import MODES, Host, Lab, lab_on, node
 pytestmark = [
     pytest.mark.xdist_group("cells-escapes"),
     pytest.mark.boundary(
-        "code-to-host", "A function reaches neither services of the host nor the gateway except by its own answers."
+        "code-to-host", "A function reaches neither services of the host nor the edge except by its own answers."
     ),
 ]
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 @contextmanager
 def listening_everywhere(host_name: str) -> Iterator[tuple[int, str, list[Any]]]:
-    """Listen on all addresses of the host, and on an abstract socket, and count who comes."""
+    """Listen on all addresses of the host and on an abstract socket, and count connects."""
     visits: list[Any] = []
     name = f"\0moorage-test-{host_name}-{os.getpid()}"
     with (
@@ -111,7 +111,7 @@ def test_datagrams_reach_nobody(host: Host, lab: Lab) -> None:
             receiver.recv(1)
 
 
-# The socket to the gateway.
+# The socket to the edge.
 
 
 GARBAGE = {
@@ -130,7 +130,7 @@ GARBAGE = {
 
 @pytest.mark.usefixtures("is_healthy")
 @pytest.mark.parametrize("sent", GARBAGE)
-def test_garbage_for_the_gateway_fails_that_call_alone(host: Host, lab: Lab, sent: str) -> None:
+def test_garbage_for_the_edge_fails_that_call_alone(host: Host, lab: Lab, sent: str) -> None:
     bad = lab_on(host, timeout_ms=5000)
     others_before = lab.run("answer = os.getpid()")
 
@@ -183,7 +183,7 @@ def test_a_function_that_closes_every_descriptor_fails_alone(host: Host) -> None
 
 
 @pytest.mark.usefixtures("is_healthy")
-def test_descriptors_sent_to_the_gateway_stay_nobody_s(host: Host) -> None:
+def test_descriptors_sent_to_the_edge_are_closed(host: Host) -> None:
     lab = lab_on(host, timeout_ms=5000)
     count = len(os.listdir(f"/proc/{host.edge.pid}/fd"))
     code = "socket.send_fds(edge_socket(), [bytes(64)], [os.open('/dev/null', 0) for _ in range(50)]); time.sleep(60)"

@@ -1,4 +1,4 @@
-"""Who computes first: real processes in real groups, judged by what they use."""
+"""CPU fairness with real processes in real cgroups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("cells-fairness")
 BURN = "while True: pass"
 WAITING = "waits"
 WAIT = f"import time; open('/proc/self/comm', 'w').write({WAITING!r}); time.sleep(1000)"
-# Where a group can be made to step back and to come forward again, with control groups and without.
+# Hosts that support the idle class, with and without cgroups.
 KINDS = [
     kind
     for kind, can in (("found", "idle" in cgroups.look()[1]), ("none", "idle" in NoCgroups().controllers))
@@ -45,7 +45,7 @@ def groups(request: pytest.FixtureRequest) -> Iterator[Cgroups]:
 
 @pytest.fixture
 def make_sandbox(groups: Cgroups) -> Iterator[MakeSandbox]:
-    """Make cells with a process that runs some code; all of it is gone afterwards."""
+    """Make sandboxes with a process that runs some code, and remove them at the end."""
     with ExitStack() as stack:
 
         def make(code: str, org: str = "1") -> FunctionSandbox:
@@ -54,39 +54,40 @@ def make_sandbox(groups: Cgroups) -> Iterator[MakeSandbox]:
             ours, theirs = socket.socketpair()
             for each in (ours, theirs):
                 stack.callback(each.close)
-            cell = FunctionSandbox(process.pid, "python:3", 0, ours, (-1, -1), org=org, pid=process.pid)
-            cell.group = groups.create(f"cell-{process.pid}")
-            stack.callback(cell.group.remove)
-            stack.callback(cell.group.kill)
-            cell.group.limit(memory_mb=128, pids=64, weight=100)
-            cell.group.attach(process.pid)
-            return cell
+            sandbox = FunctionSandbox(process.pid, "python:3", 0, ours, (-1, -1), org=org, pid=process.pid)
+            sandbox.group = groups.create(f"cell-{process.pid}")
+            stack.callback(sandbox.group.remove)
+            stack.callback(sandbox.group.kill)
+            sandbox.group.limit(memory_mb=128, pids=64, weight=100)
+            sandbox.group.attach(process.pid)
+            return sandbox
 
         yield make
 
 
 def sleeps(pid: int) -> bool:
-    """Return whether a process that runs `WAIT` has arrived at its sleep."""
+    """Whether a process that runs `WAIT` has reached its sleep."""
     _, name, state, *_ = Path(f"/proc/{pid}/stat").read_text().split()
     return (name, state) == (f"({WAITING})", "S")
 
 
-def steps_back(cell: FunctionSandbox) -> bool:
-    """Tell what the kernel says: whether a cell runs only when nobody else wants to."""
-    if os.sched_getscheduler(cell.pid) == os.SCHED_IDLE:
+def is_scheduled_idle(sandbox: FunctionSandbox) -> bool:
+    """Whether the kernel has the sandbox in the idle class."""
+    if os.sched_getscheduler(sandbox.pid) == os.SCHED_IDLE:
         return True
     folders = [
         Path(where, name)
         for where, names, _ in os.walk("/sys/fs/cgroup")
         for name in names
-        if name.endswith(f"-cell-{cell.pid}") and str(cell.pid) in Path(where, name, "cgroup.procs").read_text().split()
+        if name.endswith(f"-cell-{sandbox.pid}")
+        and str(sandbox.pid) in Path(where, name, "cgroup.procs").read_text().split()
     ]
     verdicts = [path / "cpu.idle" for folder in folders for path in (folder, folder.parent)]
     return any(path.exists() and path.read_text().strip() == "1" for path in verdicts)
 
 
-def look_until(fairness: Fairness, condition: Callable[[], bool], *busy: FunctionSandbox) -> None:
-    """Look again and again, as the invoker does, telling which cells work."""
+def check_until(fairness: Fairness, condition: Callable[[], bool], *busy: FunctionSandbox) -> None:
+    """Check repeatedly, like the invoker, with these sandboxes busy."""
 
     def is_true() -> bool:
         fairness.count(busy)
@@ -97,38 +98,38 @@ def look_until(fairness: Fairness, condition: Callable[[], bool], *busy: Functio
 
 
 def test_a_long_computation_steps_back_until_its_call_ends(groups: Cgroups, make_sandbox: MakeSandbox) -> None:
-    fairness, cell = Fairness(), make_sandbox(BURN)
+    fairness, sandbox = Fairness(), make_sandbox(BURN)
 
-    fairness.watch(cell)
-    look_until(fairness, lambda: cell.is_idle_class)
-    behind = steps_back(cell)
-    fairness.unwatch(cell)
+    fairness.watch(sandbox)
+    check_until(fairness, lambda: sandbox.is_idle_class)
+    behind = is_scheduled_idle(sandbox)
+    fairness.unwatch(sandbox)
 
     assert behind is ("idle" in groups.controllers)
-    assert not cell.is_idle_class
-    assert not steps_back(cell)
+    assert not sandbox.is_idle_class
+    assert not is_scheduled_idle(sandbox)
 
 
 def test_a_call_that_waits_does_not_step_back(make_sandbox: MakeSandbox) -> None:
-    fairness, cell = Fairness(), make_sandbox(WAIT)
-    until(lambda: sleeps(cell.pid), "a process that waits")  # Starting the interpreter is a computation too.
+    fairness, sandbox = Fairness(), make_sandbox(WAIT)
+    until(lambda: sleeps(sandbox.pid), "a process that waits")  # The start of the interpreter is CPU-bound too.
 
-    fairness.watch(cell)
+    fairness.watch(sandbox)
     for _ in range(8):
         time.sleep(0.1)
         fairness.check()
 
-    assert not cell.is_idle_class
+    assert not sandbox.is_idle_class
 
 
 def test_a_computation_that_nobody_watches_is_left_alone(make_sandbox: MakeSandbox) -> None:
-    fairness, cell = Fairness(), make_sandbox(BURN)
+    fairness, sandbox = Fairness(), make_sandbox(BURN)
 
     for _ in range(4):
         time.sleep(0.1)
         fairness.check()
 
-    assert not cell.is_idle_class
+    assert not sandbox.is_idle_class
 
 
 def test_an_organization_over_its_share_steps_back_and_comes_forward_once_it_has_paid(
@@ -136,61 +137,61 @@ def test_an_organization_over_its_share_steps_back_and_comes_forward_once_it_has
 ) -> None:
     fairness = Fairness()
     greedy = [make_sandbox(BURN, org="greedy") for _ in range(2)]
-    # With many others about, a fair share is small.
+    # With many organizations the fair share is small.
     modest = [make_sandbox(WAIT, org=f"modest-{number}") for number in range(12)]
 
-    look_until(fairness, lambda: all(cell.is_idle_class for cell in greedy), *greedy, *modest)
-    others = [cell.is_idle_class for cell in modest]
-    for cell in greedy:
-        cell.group.freeze()
-    look_until(fairness, lambda: not any(cell.is_idle_class for cell in greedy), *greedy, *modest)
-    for cell in greedy:
-        cell.group.thaw()
+    check_until(fairness, lambda: all(sandbox.is_idle_class for sandbox in greedy), *greedy, *modest)
+    others = [sandbox.is_idle_class for sandbox in modest]
+    for sandbox in greedy:
+        sandbox.group.freeze()
+    check_until(fairness, lambda: not any(sandbox.is_idle_class for sandbox in greedy), *greedy, *modest)
+    for sandbox in greedy:
+        sandbox.group.thaw()
 
     assert others == [False] * len(modest)
-    assert not any(steps_back(cell) for cell in greedy)
+    assert not any(is_scheduled_idle(sandbox) for sandbox in greedy)
 
 
 def test_one_organization_alone_has_the_machine_to_itself(make_sandbox: MakeSandbox) -> None:
-    fairness, cell = Fairness(), make_sandbox(BURN)
-    fairness.cores = 0  # so that whatever it uses is more than its share
+    fairness, sandbox = Fairness(), make_sandbox(BURN)
+    fairness.cores = 0  # Any CPU use is above the share then.
 
-    look_until(fairness, lambda: cell.group.cpu_us() > 1_500_000, cell)
+    check_until(fairness, lambda: sandbox.group.cpu_us() > 1_500_000, sandbox)
 
-    assert not cell.is_idle_class
+    assert not sandbox.is_idle_class
 
 
 def test_the_end_of_a_call_does_not_pay_an_organization_s_debt(make_sandbox: MakeSandbox) -> None:
-    fairness, cell, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
+    fairness, sandbox, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
     fairness.cores = 0
-    look_until(fairness, lambda: cell.is_idle_class, cell, other)
+    check_until(fairness, lambda: sandbox.is_idle_class, sandbox, other)
 
-    fairness.watch(cell)
-    fairness.unwatch(cell)
+    fairness.watch(sandbox)
+    fairness.unwatch(sandbox)
 
-    assert cell.is_idle_class
+    assert sandbox.is_idle_class
 
 
-def test_a_cell_that_has_ended_is_forgotten(make_sandbox: MakeSandbox) -> None:
-    fairness, cell, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
-    fairness.watch(cell)
-    fairness.count([cell, other])
+def test_a_sandbox_that_has_ended_is_forgotten(make_sandbox: MakeSandbox) -> None:
+    fairness, sandbox, other = Fairness(), make_sandbox(BURN), make_sandbox(WAIT, org="2")
+    fairness.watch(sandbox)
+    fairness.count([sandbox, other])
 
-    fairness.forget(cell)
-    cell.group.kill()
+    fairness.forget(sandbox)
+    sandbox.group.kill()
     for _ in range(3):
         time.sleep(0.06)
         fairness.check()
 
-    assert not cell.is_idle_class
+    assert not sandbox.is_idle_class
 
 
 def idle_states(host: Host) -> set[str]:
-    """Return what the groups of a host's cells say about the idle class."""
+    """Return the values of `cpu.idle` of a host's cgroups."""
     found = set()
     for group in host.groups():
-        for folder in (group, os.path.dirname(group)):  # Those that make way are together in a group that does.
-            with suppress(OSError):  # A cell may have gone meanwhile, and not every hierarchy has the file.
+        for folder in (group, os.path.dirname(group)):  # Idle-class cgroups have a common parent.
+            with suppress(OSError):  # The sandbox may have ended, and not every hierarchy has the file.
                 found.add(Path(folder, "cpu.idle").read_text().strip())
     return found
 
@@ -206,7 +207,7 @@ def test_a_function_makes_way_while_it_computes_and_no_longer(mode: str) -> None
             while not call.done():
                 during |= idle_states(host)
                 time.sleep(0.02)
-        until(lambda: "1" not in idle_states(host), "the end of making way")
+        until(lambda: "1" not in idle_states(host), "the end of the idle class")
 
         can = bool(idle_states(host))
 

@@ -1,4 +1,4 @@
-"""Hulls: sandboxes without a runtime, for calls that find no waiting cell."""
+"""Empty sandboxes, for calls that find no waiting sandbox of their runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("cells-hulls")
 
 @pytest.fixture(scope="module", params=MODES)
 def shared(request: pytest.FixtureRequest) -> Iterator[Host]:
-    """A host that keeps no cells waiting."""
+    """A host without waiting sandboxes."""
     with running(request.param, MOORAGE_FUNCTION_POOL="0") as running_host:
         yield running_host
 
@@ -31,8 +31,12 @@ def host(shared: Host) -> Iterator[Host]:
 
 
 def kept(host: Host) -> set[int]:
-    """Return the hulls of a host on which no function has an instance, when all are there."""
-    return set(until(lambda: cells if len(cells := host.cells()) == empty_sandboxes.POOL_SIZE else [], "empty hulls"))
+    """Return the empty sandboxes of a host without instances, once the pool is full."""
+    return set(
+        until(
+            lambda: sandboxes if len(sandboxes := host.sandboxes()) == empty_sandboxes.POOL_SIZE else [], "a full pool"
+        )
+    )
 
 
 def is_node(pid: int) -> bool:
@@ -40,7 +44,7 @@ def is_node(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(("lab_of", "ran"), [(lab_on, "answer = 1"), (node_lab_on, "return 1")])
-def test_a_hull_takes_whatever_runtime_is_asked_for_and_is_replaced(
+def test_an_empty_sandbox_takes_whatever_runtime_is_asked_for_and_is_replaced(
     host: Host, lab_of: Callable[[Host], Lab], ran: str
 ) -> None:
     lab = lab_of(host)
@@ -49,15 +53,16 @@ def test_a_hull_takes_whatever_runtime_is_asked_for_and_is_replaced(
     answer = lab.run(ran)
 
     assert answer == 1
-    cells = until(
-        lambda: now if len(now := set(host.cells())) == empty_sandboxes.POOL_SIZE + 1 else set(), "another hull"
+    sandboxes = until(
+        lambda: now if len(now := set(host.sandboxes())) == empty_sandboxes.POOL_SIZE + 1 else set(),
+        "another empty sandbox",
     )
-    assert empty < cells
+    assert empty < sandboxes
     assert [is_node(pid) for pid in empty].count(True) == (lab_of is node_lab_on)
-    assert not any(is_node(pid) for pid in cells - empty)
+    assert not any(is_node(pid) for pid in sandboxes - empty)
 
 
-def test_more_calls_than_hulls_are_answered_all_the_same(host: Host) -> None:
+def test_more_calls_than_empty_sandboxes_are_answered_all_the_same(host: Host) -> None:
     labs = [lab_on(host) for _ in range(empty_sandboxes.POOL_SIZE * 2)]
     nodes = [node_lab_on(host) for _ in range(empty_sandboxes.POOL_SIZE * 2)]
     kept(host)
@@ -68,19 +73,19 @@ def test_more_calls_than_hulls_are_answered_all_the_same(host: Host) -> None:
     assert answers == [1] * len(labs) * 2
 
 
-def test_hulls_that_were_killed_are_missed_by_nobody(host: Host) -> None:
+def test_empty_sandboxes_that_were_killed_are_replaced_without_failed_calls(host: Host) -> None:
     first, second = lab_on(host), lab_on(host)
     dead = kept(host)
 
     for pid in dead:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not host.cells(), "their end")
+    until(lambda: not host.sandboxes(), "their end")
 
     assert [first.run("answer = 1"), second.run("answer = 2")] == [1, 2]
-    until(lambda: len(host.cells()) == empty_sandboxes.POOL_SIZE + 2, "new ones")
+    until(lambda: len(host.sandboxes()) == empty_sandboxes.POOL_SIZE + 2, "new ones")
 
 
-def test_a_call_that_meets_a_hull_that_just_died_is_answered(host: Host) -> None:
+def test_a_call_that_meets_an_empty_sandbox_that_just_died_is_answered(host: Host) -> None:
     labs = [lab_on(host), node_lab_on(host)]
     dead = kept(host)
 
@@ -89,14 +94,14 @@ def test_a_call_that_meets_a_hull_that_just_died_is_answered(host: Host) -> None
         for pid in dead:
             os.kill(pid, signal.SIGKILL)
         calls = [threads.submit(lab.run, ran) for lab, ran in zip(labs, ("answer = 1", "return 1"), strict=True)]
-        until(lambda: host.health()["inFlight"] == len(labs), "calls that wait for a cell")
+        until(lambda: host.health()["inFlight"] == len(labs), "calls that wait for a sandbox")
         os.kill(host.invoker.pid, signal.SIGCONT)
         answers = [call.result() for call in calls]
 
     assert answers == [1, 1]
 
 
-def test_a_hull_has_no_more_rights_than_a_cell(host: Host) -> None:
+def test_an_empty_sandbox_has_no_more_rights_than_a_full_one(host: Host) -> None:
     def status(pid: int) -> dict[str, str]:
         return dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
 
@@ -109,7 +114,7 @@ def test_a_hull_has_no_more_rights_than_a_cell(host: Host) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_hull_ends_with_its_invoker(mode: str) -> None:
+def test_an_empty_sandbox_ends_with_its_invoker(mode: str) -> None:
     with running(mode, MOORAGE_FUNCTION_POOL="0") as own:
         empty = kept(own)
 

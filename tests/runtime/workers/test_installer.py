@@ -1,4 +1,4 @@
-"""Installing what functions depend on: real pip and npm in the sandbox, and small package indexes of this machine."""
+"""Installs of dependencies: real pip and npm in the sandbox, with local package indexes."""
 
 from __future__ import annotations
 

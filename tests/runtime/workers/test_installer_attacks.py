@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("cells-installer")
 
 ATTACKER, VICTIM = 7, 8
 REQUIREMENTS = "harbor==1.0\n"
-# Installs a module of the same name that is not the one of the index, and ends well.
+# Installs another module of the same name than the index has, and succeeds.
 EVIL = """
 import os, sys
 at = sys.argv[sys.argv.index("--target") + 1] if "--target" in sys.argv else "/work/packages"
@@ -61,7 +61,7 @@ def test_an_upload_with_its_own_pip_runs_in_no_other_organization(deployment: De
 
     assert failure is None
     assert import_of(deployment, victim) == "a boat"
-    assert import_of(deployment, attack) == "a boat"  # Nothing of the upload takes part in its own install either.
+    assert import_of(deployment, attack) == "a boat"  # The install uses no file of the upload either.
 
 
 @pytest.mark.boundary("tenant-to-tenant", "An install script of one organization changes no other's node_modules.")
@@ -136,7 +136,7 @@ def test_modules_that_became_a_link_to_the_host_are_not_read(deployment: Deploym
 
     folders = [deployment.install(node_files(index, scripts={"postinstall": leave}), "nodejs")[0] for _ in range(2)]
 
-    assert all((folder / "node_modules").is_symlink() for folder in folders)  # Packing removes links.
+    assert all((folder / "node_modules").is_symlink() for folder in folders)  # The archive has no links.
     assert cached(deployment) == []
 
 

@@ -1,4 +1,4 @@
-"""The invoker: cells are there in time, belong to one function only, and leave nothing behind when they go."""
+"""The invoker: pooled sandboxes, one function per sandbox, no leftovers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from moorage.runtime.workers.zygotes import Setup
 pytestmark = pytest.mark.xdist_group("cells-invoker")
 
 POOL = 2
-WAITING = POOL + empty_sandboxes.POOL_SIZE  # cells, with a runtime and without
+WAITING = POOL + empty_sandboxes.POOL_SIZE  # sandboxes, with and without a runtime
 WHO = """
 import sys
 def main(args):
@@ -55,13 +55,13 @@ def host(request: pytest.FixtureRequest) -> Iterator[Host]:
 
 @pytest.fixture(params=MODES)
 def own_host(request: pytest.FixtureRequest) -> Iterator[Host]:
-    """One that a test may do anything to."""
+    """A host of its own for tests that stop processes."""
     with running(request.param, MOORAGE_FUNCTION_POOL=str(POOL)) as running_host:
         yield running_host
 
 
 def family(host: Host) -> list[int]:
-    """Return everything that the invoker has started, and what that has."""
+    """Return all descendants of the invoker."""
     return [pid for pid in pids() if host.invoker.pid in ancestors_of(pid)]
 
 
@@ -85,18 +85,18 @@ def is_alive(pid: int) -> bool:
 # Supply.
 
 
-def test_a_cell_that_was_taken_is_replaced(own_host: Host) -> None:
+def test_a_sandbox_that_was_taken_is_replaced(own_host: Host) -> None:
     numbers = [own_host.put(LAB) for _ in range(3)]
-    until(lambda: len(own_host.cells()) == WAITING, "cells that wait")
+    until(lambda: len(own_host.sandboxes()) == WAITING, "waiting sandboxes")
 
     for count, number in enumerate(numbers, 1):
         own_host.result(number, {"code": ""})
-        until(lambda: len(own_host.cells()) == WAITING + count, "another cell")  # noqa: B023 - done within the turn
+        until(lambda: len(own_host.sandboxes()) == WAITING + count, "another sandbox")  # noqa: B023 - done within the turn
 
     assert own_host.health()["instances"] == 3
 
 
-def test_more_functions_than_cells_that_wait_are_served_at_once(host: Host) -> None:
+def test_more_functions_than_sandboxes_that_wait_are_served_at_once(host: Host) -> None:
     numbers = [host.put(WHO) for _ in range(8)]
 
     with ThreadPoolExecutor(8) as threads:
@@ -105,7 +105,7 @@ def test_more_functions_than_cells_that_wait_are_served_at_once(host: Host) -> N
     assert befores == [None] * 8
 
 
-def test_a_cell_is_never_used_for_another_function_or_revision(host: Host) -> None:
+def test_a_sandbox_is_never_used_for_another_function_or_revision(host: Host) -> None:
     first, second = host.put(WHO), host.put(WHO)
 
     told = [host.result(number, {"me": number}) for number in (first, second, first, second)]
@@ -138,7 +138,7 @@ def test_code_that_cannot_be_read_is_told_and_hurts_nobody_else(host: Host) -> N
         ("ctypes.string_at(8)", "the function's process was ended by signal 11 before it answered"),
     ],
 )
-def test_a_cell_s_end_is_told_with_its_reason(host: Host, code: str, told: str) -> None:
+def test_a_sandbox_s_end_is_told_with_its_reason(host: Host, code: str, told: str) -> None:
     lab = lab_on(host)
 
     assert lab.error(code) == told
@@ -163,39 +163,39 @@ def test_node_s_end_is_told_as_well(host: Host) -> None:
     assert node.run("return 'fine'") == "fine"
 
 
-def test_a_call_past_its_time_ends_with_its_cell(own_host: Host) -> None:
-    # Long enough for a cell to start on a busy machine.
+def test_a_call_past_its_time_ends_with_its_sandbox(own_host: Host) -> None:
+    # Long enough for a sandbox to start on a busy machine.
     lab = lab_on(own_host, timeout_ms=2000)
 
     told = lab.error("if os.fork(): time.sleep(60)\ntime.sleep(60)")
 
     assert told == "the function ran past its 2000 ms timeout"
-    until(lambda: len(own_host.cells()) == WAITING, "the end of its processes")
+    until(lambda: len(own_host.sandboxes()) == WAITING, "the end of its processes")
 
 
-def test_a_function_that_is_dropped_leaves_no_cell(own_host: Host) -> None:
+def test_a_function_that_is_dropped_leaves_no_sandbox(own_host: Host) -> None:
     lab = lab_on(own_host)
     lab.run("answer = 1")
-    until(lambda: len(own_host.cells()) == WAITING + 1, "a full pool")
+    until(lambda: len(own_host.sandboxes()) == WAITING + 1, "a full pool")
 
     own_host.drop(lab.number)
 
-    until(lambda: len(own_host.cells()) == WAITING, "its end")
+    until(lambda: len(own_host.sandboxes()) == WAITING, "its end")
     assert own_host.health()["instances"] == 0
 
 
 @pytest.mark.anyio
-async def test_a_process_that_got_the_number_of_an_ended_cell_is_left_alone(tmp_path: Path) -> None:
+async def test_a_process_that_got_the_number_of_an_ended_sandbox_is_left_alone(tmp_path: Path) -> None:
     setup = Setup(sandbox=False, notify=False, own_users=False, root="", runtimes={})
     invoker = Invoker(setup, NoCgroups(), None, tmp_path, None)
-    cell, theirs = invoker.new_sandbox("python:3", 0)
+    sandbox, theirs = invoker.new_sandbox("python:3", 0)
     theirs.close()
-    cell.state = SandboxState.TAKEN
+    sandbox.state = SandboxState.TAKEN
     with subprocess.Popen(["sleep", "60"]) as other:
-        cell.pid = other.pid
-        invoker.ended(cell, 0)
+        sandbox.pid = other.pid
+        invoker.ended(sandbox, 0)
 
-        cell.kill()
+        sandbox.kill()
         await asyncio.sleep(0.05)
 
         assert other.poll() is None
@@ -235,7 +235,7 @@ def test_after_an_invoker_s_death_the_next_one_clears_up_and_serves(own_host: Ho
 
 def test_a_zygote_that_is_killed_is_replaced(own_host: Host) -> None:
     lab_on(own_host).run("answer = 1")
-    until(lambda: len(own_host.cells()) == WAITING + 1, "a full pool")
+    until(lambda: len(own_host.sandboxes()) == WAITING + 1, "a full pool")
     old = zygotes(own_host)
 
     for pid in old:
@@ -256,16 +256,16 @@ def test_a_zygote_that_dies_at_work_keeps_nobody_waiting_for_long(own_host: Host
 
     with ThreadPoolExecutor(len(labs)) as threads:
         calls = [threads.submit(own_host.call, lab.number, lab.params("answer = 1")) for lab in labs]
-        until(lambda: own_host.health()["inFlight"] >= 3, "calls that wait for a cell")
+        until(lambda: own_host.health()["inFlight"] >= 3, "calls that wait for a sandbox")
         os.kill(zygote, signal.SIGKILL)
         told = [call.result() for call in calls]
 
     assert [each["status"] for each in told] == ["success"] * len(labs)
 
 
-def test_a_busy_function_finishes_after_the_gateway_s_death_and_the_next_gateway_knows_its_routes() -> None:
+def test_a_busy_function_finishes_after_the_edge_s_death_and_the_next_edge_knows_its_routes() -> None:
     address = outside_address()
-    # It goes on until somebody takes its call, which nobody does while the gateway lives.
+    # It runs until its call is read, which does not happen while the edge runs.
     code = """
     while True:
         try:
@@ -285,7 +285,7 @@ def test_a_busy_function_finishes_after_the_gateway_s_death_and_the_next_gateway
                 port = door.getsockname()[1]
                 cut = thread.submit(host.call, lab.number, lab.params(code, address=address, port=port))
                 until(lambda: host.health()["inFlight"] == 1, "the call")
-                busy = set(host.cells())
+                busy = set(host.sandboxes())
                 host.stop("moorage.runtime.edge.main", signal.SIGKILL)
                 assert cut.exception() is not None
             door.listen()
@@ -298,13 +298,13 @@ def test_a_busy_function_finishes_after_the_gateway_s_death_and_the_next_gateway
         assert answer == 2
 
 
-def test_idle_cells_end_with_the_gateway_that_had_them(own_host: Host) -> None:
+def test_idle_sandboxes_end_with_the_edge_that_had_them(own_host: Host) -> None:
     lab_on(own_host).run("answer = 1")
-    until(lambda: len(own_host.cells()) == WAITING + 1, "a full pool")
+    until(lambda: len(own_host.sandboxes()) == WAITING + 1, "a full pool")
 
     own_host.stop("moorage.runtime.edge.main", signal.SIGKILL)
 
-    until(lambda: len(own_host.cells()) == WAITING, "its end")
+    until(lambda: len(own_host.sandboxes()) == WAITING, "its end")
     assert own_host.invoker.poll() is None
 
 
@@ -331,19 +331,19 @@ def test_a_stop_leaves_no_process_no_group_and_no_mount(mode: str) -> None:
     assert "Traceback" not in "".join(path.read_text() for path in host.data.glob("*.log"))
 
 
-def test_many_cells_later_no_descriptor_is_left_over(own_host: Host) -> None:
+def test_many_sandboxes_later_no_descriptor_is_left_over(own_host: Host) -> None:
     lab = lab_on(own_host)
     for _ in range(5):
         lab.run("answer = 1")
     settled = WAITING + 1
-    until(lambda: len(own_host.cells()) == settled, "a full pool")
+    until(lambda: len(own_host.sandboxes()) == settled, "a full pool")
     processes = (own_host.invoker.pid, own_host.edge.pid)
     before = [len(os.listdir(f"/proc/{pid}/fd")) for pid in processes]
 
-    for _ in range(40):  # Many more than descriptors are forgiven below.
+    for _ in range(40):  # Many more than the tolerated number of descriptors below.
         own_host.deploy(lab.number, LAB)
         lab.run("answer = 1")
-    until(lambda: len(own_host.cells()) == settled, "the end of the old cells")
+    until(lambda: len(own_host.sandboxes()) == settled, "the end of the old sandboxes")
 
     def now() -> list[int]:
         return [len(os.listdir(f"/proc/{pid}/fd")) for pid in processes]

@@ -1,4 +1,4 @@
-"""The channel between invoker and gateway: long messages cost time in proportion to their length."""
+"""The channel between invoker and edge: long messages take linear time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Node function writes past its streams shows in the call that wrote it, also among calls that come together."""
+"""Native output of Node functions is logged with its call, also in batches of calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAYS = {
     "fs": "exports.main = (p) => { require('fs').writeSync(1, `line ${p.n}\\n`); };",
     "node:fs": "const { writeSync } = require('node:fs');\nexports.main = (p) => { writeSync(2, `line ${p.n}\\n`); };",
     "a file of its own": "const { say } = require('./say');\nexports.main = (p) => say(`line ${p.n}\\n`);",
-    # Node 20 has it since 20.16; before, a function has to require the module.
+    # Since Node 20.16; before, a function has to require the module.
     "getBuiltinModule": (
         "const get = process.getBuiltinModule || require;\n"
         "exports.main = (p) => { get('fs').writeSync(1, `line ${p.n}\\n`); };"
@@ -60,7 +60,7 @@ def running(node: Path, folder: Path, source: str, main: str = "index.js") -> It
 
 
 def call_together(worker: Worker) -> list[Reply]:
-    """Send several calls in one write; return their replies, between which nothing else may come."""
+    """Send several calls in one write; return their replies, without frames in between."""
     worker.send(b"".join(call_frame({"n": str(number)}, ident=number) for number in range(COUNT)))
     replies = [worker.next_reply() for _ in range(COUNT)]
     assert [(reply.id, reply.outcome) for reply in replies] == [(number, DONE) for number in range(COUNT)]

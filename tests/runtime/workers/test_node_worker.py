@@ -1,4 +1,4 @@
-"""What only the Node worker does: its ways to export, promises, and errors that nobody catches."""
+"""Node worker only: exports, promises and uncaught errors."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def test_code_that_appears_in_a_waiting_worker_is_what_it_is(tmp_path: Path, nam
         "own.js": "exports.name = 'own';",
     }
     with started("nodejs", tmp_path, runtimes.installed()[name].executable) as worker:
-        time.sleep(0.2)  # It has looked at its folder by now, and found nothing.
+        time.sleep(0.2)  # By now it has read its folder, which is empty.
         write_code(tmp_path, files)
         assert worker.load("index.js").ok
         answer = worker.call().json
@@ -359,7 +359,7 @@ def test_a_function_that_never_prints_loads_no_streams_for_it(tmp_path: Path) ->
         const has = () => process.moduleLoadList.includes('NativeModule stream');
         exports.main = (p) => (p.print ? (console.log(1), has()) : has());
     """
-    # Without time for a rehearsal, as in a cell that a call waits for.
+    # Without time for the warm-up, as in a sandbox that starts for a waiting call.
     early = load_frame("index.js") + call_frame({}) + call_frame({"print": True}, ident=2)
 
     with started("nodejs", write_code(tmp_path, {"index.js": source}), early=early) as worker:

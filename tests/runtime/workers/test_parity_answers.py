@@ -1,4 +1,4 @@
-"""What a function is given and may return, in both languages alike: every case runs in a real worker of each."""
+"""Params and results are the same in both languages; each case runs in real workers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n\x00\xff").decode()
 EMPTY, HTML, JSON, DECLARED = 0, 1, 2, 3
 
 
-# What is returned.
+# Results.
 
-# The samples of OpenWhisk's documentation among them: a page, JSON, a redirect, an image, cookies, an error.
+# Includes the samples of OpenWhisk's documentation: page, JSON, redirect, image, cookies, error.
 ANSWERS: list[tuple[str, Any, int, int, list[list[str]], bytes]] = [
     ("a text is a page", {"statusCode": 200, "body": "<h1>hé</h1>"}, 200, HTML, [], "<h1>hé</h1>".encode()),
     (
@@ -151,7 +151,7 @@ VALUE = {
 
 def test_a_response_object_becomes_an_answer(language: str, tmp_path: Path) -> None:
     with running(language, tmp_path, VALUE) as worker:
-        for name, value, *expected in ANSWERS * 2:  # The second time, headers are known.
+        for name, value, *expected in ANSWERS * 2:  # The second time, headers are cached.
             reply = worker.call({"value": value}, web=True)
 
             assert (name, reply.outcome) == (name, DONE)
@@ -214,7 +214,7 @@ def test_a_result_may_be_as_large_as_the_limit_and_no_larger(language: str, tmp_
         assert worker.call({"n": 1, "web": False}).json == "x"
 
 
-# What is given.
+# Params.
 
 
 def test_parameters_are_the_request_then_the_environment_then_the_special_ones(language: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How calls fail, code does not load and workers end, in both languages alike: each case in a real worker of each."""
+"""Failures of calls, loading and workers are the same in both languages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.runtime.workers.worker_driver import (
     write_code,
 )
 
-# Failures that the instance survives.
+# Failures that keep the instance.
 
 
 def test_an_exception_fails_the_call_with_its_text_and_its_trace_goes_to_the_logs(

@@ -1,4 +1,4 @@
-"""What a function prints, and in which call it shows, in both languages alike: each case in a real worker of each."""
+"""Logs per call are the same in both languages; each case runs in real workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the Python worker does: its handlers, paths, streams and threads, and what it is made of."""
+"""Python worker only: handlers, paths, streams, threads and imported modules."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.runtime.workers.worker_driver import ACTIVATION, CELLS, Reply, call_frame, started, write_code
+from tests.runtime.workers.worker_driver import ACTIVATION, WORKERS, Reply, call_frame, started, write_code
 
 DONE, FAILED, ENDED = 0, 1, 2
-PARTS = sorted(path.name for path in (CELLS / "python").glob("*.py"))
+PARTS = sorted(path.name for path in (WORKERS / "python").glob("*.py"))
 
 
 def answer(folder: Path, source: str, **files: str) -> Reply:
@@ -23,7 +23,7 @@ def answer(folder: Path, source: str, **files: str) -> Reply:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_worker_is_written_for_the_oldest_python_with_nothing_but_the_standard_library(part: str) -> None:
-    tree = ast.parse((CELLS / "python" / part).read_text(), feature_version=(3, 9))
+    tree = ast.parse((WORKERS / "python" / part).read_text(), feature_version=(3, 9))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
 

@@ -1,4 +1,4 @@
-"""Which runtimes there are, and what somebody means who asks for one."""
+"""Installed runtimes, and the resolution of requested names."""
 
 from __future__ import annotations
 

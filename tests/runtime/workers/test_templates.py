@@ -1,4 +1,4 @@
-"""Templates: a function that takes long to load is loaded once, and its further instances are forked."""
+"""Snapshots: a slow function is loaded once, and further instances are forked."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from moorage.runtime.workers import empty_sandboxes
 pytestmark = pytest.mark.xdist_group("cells-templates")
 
 POOL = 2
-WAITING = POOL + empty_sandboxes.POOL_SIZE  # cells, with a runtime and without
-# Each load draws its own number; calls count up, and hold their instance for as long as the test wants.
+WAITING = POOL + empty_sandboxes.POOL_SIZE  # sandboxes, with and without a runtime
+# Each load has a random number; calls count up and hold their instance for a requested time.
 HEAVY = """
 import ctypes, os, random, socket, sys, threading, time
 {extra}
@@ -48,13 +48,13 @@ def put(host: Host, extra: str = "", **changed: Any) -> int:
 
 
 def at_once(host: Host, number: int, *params: dict[str, Any]) -> list[dict[str, Any]]:
-    """Make calls side by side, so that each needs an instance of its own."""
+    """Make concurrent calls, so that each needs its own instance."""
     with ThreadPoolExecutor(len(params)) as threads:
         return list(threads.map(lambda each: host.call(number, each), params))
 
 
 def with_forks(host: Host, number: int) -> list[dict[str, Any]]:
-    """Call until some instance is a fork; return what the last calls told."""
+    """Call until an instance is a fork; return the last results."""
     host.result(number)
     for count in range(2, 12):
         told = [each["result"] for each in at_once(host, number, *[{"hold": 0.3}] * count)]
@@ -107,7 +107,7 @@ def test_a_function_that_has_something_forks_cannot_share_gets_none(host: Host, 
     host.drop(number)
 
 
-def test_a_quick_load_gets_no_template(host: Host) -> None:
+def test_a_quick_load_gets_no_snapshot(host: Host) -> None:
     number = host.put("import os, time\ndef main(args):\n    time.sleep(args['hold'])\n    return os.getpid()")
 
     told = [each["result"] for count in (2, 4) for each in at_once(host, number, *[{"hold": 0.3}] * count)]
@@ -124,7 +124,7 @@ def test_a_fork_s_crash_ends_no_other(host: Host) -> None:
 
     assert [each["status"] for each in told] == ["success"] * 5 + ["error"] * 5
     assert {each["error"] for each in told[5:]} <= {
-        "the function's process ended before it answered",  # a fork, whose exit code nobody but its template knows
+        "the function's process ended before it answered",  # a fork, whose exit code only its snapshot knows
         "the function's process ended (exit code 9) before it answered",
     }
     assert host.result(number)["calls"] >= 1
@@ -144,7 +144,7 @@ def test_each_fork_has_the_memory_limit_to_itself(host: Host) -> None:
     host.drop(number)
 
 
-def test_a_fork_is_ended_at_its_deadline_and_the_template_lives_on(host: Host) -> None:
+def test_a_fork_is_ended_at_its_deadline_and_the_snapshot_lives_on(host: Host) -> None:
     number = put(host, timeout_ms=1000)
     with_forks(host, number)
 
@@ -156,7 +156,7 @@ def test_a_fork_is_ended_at_its_deadline_and_the_template_lives_on(host: Host) -
     host.drop(number)
 
 
-def test_template_and_forks_end_with_their_revision(host: Host) -> None:
+def test_snapshot_and_forks_end_with_their_revision(host: Host) -> None:
     number = put(host)
     before = {each["load"] for each in with_forks(host, number) if each["pid"] > 1}
 
@@ -166,7 +166,7 @@ def test_template_and_forks_end_with_their_revision(host: Host) -> None:
 
     assert before
     assert not before & after
-    until(lambda: len(host.cells()) == WAITING, "the end of templates and forks")
+    until(lambda: len(host.sandboxes()) == WAITING, "the end of snapshots and forks")
 
 
 def test_forks_are_in_groups_of_their_own_and_nobody_else_s(host: Host) -> None:
@@ -174,10 +174,10 @@ def test_forks_are_in_groups_of_their_own_and_nobody_else_s(host: Host) -> None:
 
     with_forks(host, number)
 
-    users = [os.stat(f"/proc/{pid}").st_uid for pid in host.cells()]
+    users = [os.stat(f"/proc/{pid}").st_uid for pid in host.sandboxes()]
     if host.mode == "root":
         members = [Path(name, "cgroup.procs").read_text().split() for name in host.groups()]
-        assert len(set(users)) < len(users)  # A template and its forks are one user.
+        assert len(set(users)) < len(users)  # A snapshot and its forks have the same user.
         assert max(len(pids) for pids in members) == 1
     else:
         assert len(set(users)) == 1

@@ -1,4 +1,4 @@
-"""Drives a real worker process over a socketpair, the way the edge does."""
+"""Drives a real worker process over a socketpair, like the edge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from moorage.runtime.workers import runtimes
 
-CELLS = Path(runtimes.__file__).parent
+WORKERS = Path(runtimes.__file__).parent
 WAIT_S = 60.0
 ACTIVATION = "0123456789abcdef0123456789abcdef"
 LANGUAGES = ("python", "nodejs")
@@ -90,7 +90,7 @@ def lines_of(block: bytes) -> list[Line]:
         stream, size = block[at], int.from_bytes(block[at + 9 : at + 13], "little")
         text = block[at + 13 : at + 13 + size].decode()
         at_ms = int.from_bytes(block[at + 1 : at + 9], "little")
-        # Lines of one moment share an entry.
+        # Lines of the same millisecond share an entry.
         lines += [Line(("", "stdout", "stderr")[stream], at_ms, line) for line in text.splitlines(keepends=True)]
         at += 13 + size
     assert at == len(block)
@@ -142,7 +142,7 @@ def call_frame(
 
 
 def output_file(name: str) -> int:
-    """Return a descriptor of what a cell's output is: an append-only file in memory."""
+    """Return the descriptor of an append-only memory file, as for a sandbox's output."""
     descriptor = os.memfd_create(name)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
     return descriptor
@@ -151,8 +151,8 @@ def output_file(name: str) -> int:
 def argv_of(language: str, code: Path, executable: Path | None = None) -> list[str]:
     chosen = executable or runtimes.installed()[runtimes.resolve(language) or ""].executable
     if language == "python":
-        return [str(chosen), "-I", "-S", str(CELLS / "python" / "worker.py"), str(code)]
-    return [str(chosen), str(CELLS / "node_worker.js"), str(code)]
+        return [str(chosen), "-I", "-S", str(WORKERS / "python" / "worker.py"), str(code)]
+    return [str(chosen), str(WORKERS / "node_worker.js"), str(code)]
 
 
 @dataclass
@@ -199,7 +199,7 @@ class Worker:
         return self.next_reply()
 
     def ended(self) -> int:
-        """Return the exit code, once the socket is closed and the process has gone."""
+        """Return the exit code, once the socket is closed and the process has ended."""
         with contextlib.suppress(Gone, ConnectionResetError):
             raise AssertionError(f"the worker sent another frame: {self.next_frame()}")
         return self.process.wait(WAIT_S)
@@ -213,7 +213,7 @@ def started(
     env: dict[str, str] | None = None,
     early: bytes = b"",
 ) -> Iterator[Worker]:
-    """Start a worker and wait until it is ready for its code, or for what comes after `early`."""
+    """Start a worker and wait until it is ready for LOAD, or for the frames after `early`."""
     ours, theirs = socket.socketpair()
     ours.sendall(early)
     outputs = [output_file("stdout"), output_file("stderr")]
@@ -253,7 +253,7 @@ def write_code(folder: Path, files: dict[str, str]) -> Path:
 
 @contextlib.contextmanager
 def running(language: str, folder: Path, sources: dict[str, str], **load: Any) -> Iterator[Worker]:
-    """Start a worker with the code of its language, and wait until that is loaded."""
+    """Start a worker and load the code of its language."""
     with started(language, write_code(folder, {MAIN[language]: sources[language]})) as worker:
         loaded = worker.load(MAIN[language], **load)
         assert loaded.ok, loaded
