@@ -101,7 +101,7 @@ class Fleet:
         await asyncio.to_thread(self.servers.make_folder, found, software, server.folder)
         await self.servers.start(found, server)
         access, names = await self.servers.access(found, server), (await self.servers.secrets(found)).names
-        await asyncio.to_thread(kind.take_over, software, access)
+        await asyncio.to_thread(kind.set_admin_password, software, access)
         await asyncio.to_thread(kind.provision, access, names, None)
         return found
 

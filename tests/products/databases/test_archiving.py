@@ -60,7 +60,7 @@ async def archived(yard: Yard) -> Database:
 
 
 def waiting(yard: Yard, found: Database) -> list[str]:
-    return postgres_physical.finished_pieces(yard.servers.place(found.id, "s1") / "archive")
+    return postgres_physical.archived_files(yard.servers.place(found.id, "s1") / "archive")
 
 
 @ON_SQLITE
@@ -74,7 +74,7 @@ async def test_everything_that_was_acknowledged_is_stored_once_asked_for(
     await archiver.settle(found, await yard.primary())
 
     stored = await pieces(db, found)
-    last = await asyncio.to_thread(postgres_physical.end_piece, access)
+    last = await asyncio.to_thread(postgres_physical.switch_wal, access)
     (tmp_path / "wal").mkdir()
     fetched = await archiver.fetch(found, "s1/000000010000000000000000", tmp_path / "wal")
     assert stored
@@ -94,7 +94,7 @@ async def test_what_waits_is_taken_again_and_again(
     access = await yard.servers.access(found, await yard.primary())
     running = asyncio.create_task(archiver.run())
 
-    name = await asyncio.to_thread(postgres_physical.end_piece, access)
+    name = await asyncio.to_thread(postgres_physical.switch_wal, access)
     while f"s1/{name}" not in {piece.name for piece in await pieces(db, found)}:
         await asyncio.sleep(0.01)
 

@@ -203,7 +203,7 @@ async def make_world(db: Store, servers: Servers, replicator: Replicator, type_:
     await asyncio.to_thread(servers.make_folder, found, software, "s1")
     await servers.start(found, primary)
     secrets, access = await servers.secrets(found), await servers.access(found, primary)
-    servers.kind(found).take_over(software, access)
+    servers.kind(found).set_admin_password(software, access)
     servers.kind(found).provision(access, secrets.names, secrets.replica)
     await replicator.seed(found)
     await db.write(lambda tx: set_running(tx, org.id, found))

@@ -40,7 +40,7 @@ class ServerContract:
     def test_providing_again_leaves_data_and_password_as_they_are(self, server: Server) -> None:
         server.ask("CREATE TABLE provided (n int)", "INSERT INTO provided VALUES (1)")
 
-        server.kind.take_over(server.software, server.access)
+        server.kind.set_admin_password(server.software, server.access)
         server.kind.provision(server.access, server.names, None)
 
         assert server.ask("SELECT n FROM provided") == [(1,)]
@@ -147,7 +147,7 @@ class ServerContract:
 
         assert scratch.kind.version(scratch.access)
         with socket.socket() as probe:
-            assert probe.connect_ex(("127.0.0.1", scratch.shape.port)) == errno.ECONNREFUSED
+            assert probe.connect_ex(("127.0.0.1", scratch.options.port)) == errno.ECONNREFUSED
         scratch.stop()
 
     def test_it_offers_tls_where_it_has_a_certificate(self, lab: Lab, server: Server) -> None:

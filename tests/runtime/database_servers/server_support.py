@@ -27,7 +27,15 @@ from tests.ports import free_port
 
 from moorage.core.kit import folders
 from moorage.runtime.database_servers.kinds import kind_of
-from moorage.runtime.database_servers.ports import SCRATCH_PORT, Access, Kind, Names, Recovery, Shape, Software
+from moorage.runtime.database_servers.ports import (
+    SCRATCH_PORT,
+    Access,
+    Credentials,
+    Recovery,
+    ServerKind,
+    ServerOptions,
+    Software,
+)
 from moorage.runtime.database_servers.postgres import dumps as postgres_dumps
 from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
 from moorage.runtime.engines.local import LocalReplicas
@@ -65,26 +73,26 @@ class Server:
     lab: Lab
     software: Software
     folder: Path
-    shape: Shape
+    options: ServerOptions
     is_boxed: bool = True
     uid: int = 0
     key: str = field(default_factory=lambda: f"d{next(_numbers)}")
     admin: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    names: Names = field(default_factory=lambda: Names("keeper_1", secrets.token_urlsafe(24), "har_bour"))
+    names: Credentials = field(default_factory=lambda: Credentials("keeper_1", secrets.token_urlsafe(24), "har_bour"))
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ServerKind:
         return kind_of(self.software.type)
 
     @property
     def access(self) -> Access:
-        return Access(str(self.folder), self.shape.port, self.admin)
+        return Access(str(self.folder), self.options.port, self.admin)
 
     @property
     def paths(self) -> dict[str, str]:
         """Return where software and folder are for the server."""
-        outside = {"home": self.software.home, "place": str(self.folder)}
-        return {"home": "/work", "place": "/data"} if self.is_boxed else outside
+        outside = {"home": self.software.home, "inside": str(self.folder)}
+        return {"home": "/work", "inside": "/data"} if self.is_boxed else outside
 
     def fill(self) -> None:
         self.folder.mkdir(parents=True, mode=0o700)
@@ -102,7 +110,7 @@ class Server:
         self.own()
 
     def be(self, **changed: Any) -> None:
-        self.shape = dataclasses.replace(self.shape, **changed)
+        self.options = dataclasses.replace(self.options, **changed)
 
     def recover(self, pieces: Path, moment_ms: int) -> None:
         """Be told to replay pieces of a log when it starts next, up to a moment."""
@@ -112,14 +120,14 @@ class Server:
 
     def start(self) -> ReplicaState:
         """Write its configuration, start it, and wait until it lets the platform in."""
-        self.kind.configure(self.software, self.folder, self.shape, **self.paths)
+        self.kind.configure(self.software, self.folder, self.options, **self.paths)
         state = self.lab.run(self.lab.engine.start(self._spec()))
         until(lambda: self.kind.ping(self.access), f"{self.software.name}: {self.log()}")
         return state
 
     def settle(self, replica_password: str | None = None) -> None:
         """Make it the platform's own, with a user and a database."""
-        self.kind.take_over(self.software, self.access)
+        self.kind.set_admin_password(self.software, self.access)
         self.kind.provision(self.access, self.names, replica_password)
 
     def stop(self, grace_s: float = 30.0) -> None:
@@ -141,18 +149,18 @@ class Server:
             token=f"token-of-{self.key}",
             release=self.software.home,
             base="",
-            argv=self.kind.argv(self.software, self.shape, **self.paths),
+            argv=self.kind.argv(self.software, self.options, **self.paths),
             env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", **env},
             binds=self.software.binds,
             hidden=[],
             log_folder=str(self.lab.home / "logs" / self.key),
             volume=str(self.folder),
-            disk_mb=self.shape.disk_mb,
+            disk_mb=self.options.disk_mb,
             cpu=2.0,
-            memory_mb=max(512, self.shape.memory_mb),
+            memory_mb=max(512, self.options.memory_mb),
             uid=self.uid,
-            doors=[f"127.0.0.1:{self.shape.primary.port}"] if self.shape.primary else [],
-            port=self.shape.port,
+            doors=[f"127.0.0.1:{self.options.primary.port}"] if self.options.primary else [],
+            port=self.options.port,
             stop_signal=self.kind.stop_signal,
             is_server=True,
             is_boxed=self.is_boxed,
@@ -181,11 +189,11 @@ class Server:
         database = database or self.names.database
         if self.software.type == "postgresql":
             return psycopg.connect(
-                host="127.0.0.1", port=self.shape.port, user=user, password=password, dbname=database, autocommit=True
+                host="127.0.0.1", port=self.options.port, user=user, password=password, dbname=database, autocommit=True
             )
         return pymysql.connect(
             host="127.0.0.1",
-            port=self.shape.port,
+            port=self.options.port,
             user=user,
             password=password,
             database=database,
@@ -219,7 +227,7 @@ class Server:
 
     def ask_over_tls(self) -> str:
         """Return the protocol that a session over TLS has."""
-        whom: dict[str, Any] = {"host": "127.0.0.1", "port": self.shape.port, "user": self.names.username}
+        whom: dict[str, Any] = {"host": "127.0.0.1", "port": self.options.port, "user": self.names.username}
         if self.software.type == "postgresql":
             where: dict[str, Any] = {"dbname": self.names.database, "sslmode": "require"}
             with psycopg.connect(**whom, **where, password=self.names.password) as connection:
@@ -249,11 +257,11 @@ class Lab:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
 
-    def new(self, software: Software, *, is_boxed: bool = True, folder: str = "", **shape: Any) -> Server:
+    def new(self, software: Software, *, is_boxed: bool = True, folder: str = "", **options: Any) -> Server:
         """Describe a server that nothing has been made of yet."""
         usual = {"memory_mb": MEMORY_MB, "cpu": 1.0}
-        port = shape.pop("port", 0) or (free_port() if shape.get("is_open", True) else SCRATCH_PORT)
-        made = Server(self, software, self.home, Shape(port=port, **{**usual, **shape}), is_boxed)
+        port = options.pop("port", 0) or (free_port() if options.get("is_open", True) else SCRATCH_PORT)
+        made = Server(self, software, self.home, ServerOptions(port=port, **{**usual, **options}), is_boxed)
         made.folder = self.home / "databases" / (folder or made.key)
         made.uid = FIRST_UID + int(made.key[1:]) if os.getuid() == 0 else 0
         return made

@@ -15,10 +15,10 @@ from tests.runtime.database_servers.server_support import MARIADB, POSTGRESQL, P
 from moorage.runtime.database_servers import copying
 from moorage.runtime.database_servers.kinds import kind_of
 from moorage.runtime.database_servers.mariadb import configuration as mariadb_conf
-from moorage.runtime.database_servers.ports import CONF, DATA, RUN, Primary, Recovery, Shape, Software
+from moorage.runtime.database_servers.ports import CONF, DATA, RUN, Primary, Recovery, ServerOptions, Software
 from moorage.runtime.database_servers.postgres import configuration as postgres_conf
 
-SHAPE = Shape(port=21_000, memory_mb=256, cpu=0.25)
+SHAPE = ServerOptions(port=21_000, memory_mb=256, cpu=0.25)
 REPLICA = replace(SHAPE, primary=Primary(21_001, "se:cret\\"), is_replicated=True, number=2)
 
 
@@ -31,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def configured(software: Software, folder: Path, shape: Shape) -> None:
-    kind_of(software.type).configure(software, folder, shape, home=software.home, place=str(folder))
+def configured(software: Software, folder: Path, options: ServerOptions) -> None:
+    kind_of(software.type).configure(software, folder, options, home=software.home, inside=str(folder))
 
 
 def asked_of_postgres(software: Software, folder: Path, name: str) -> str:
@@ -46,7 +46,7 @@ def asked_of_postgres(software: Software, folder: Path, name: str) -> str:
 
 @pytest.mark.parametrize("name", [POSTGRESQL, POSTGRESQL_14])
 @pytest.mark.parametrize(
-    "shape",
+    "options",
     [
         SHAPE,
         REPLICA,
@@ -55,14 +55,14 @@ def asked_of_postgres(software: Software, folder: Path, name: str) -> str:
         replace(SHAPE, is_open=False, recovery=Recovery(None)),
     ],
 )
-def test_postgresql_takes_every_setting(name: str, shape: Shape, folder: Path) -> None:
+def test_postgresql_takes_every_setting(name: str, options: ServerOptions, folder: Path) -> None:
     software = find_software(name)
 
-    configured(software, folder, shape)
+    configured(software, folder, options)
 
     assert asked_of_postgres(software, folder, "data_directory") == f"{folder}/data"
     assert asked_of_postgres(software, folder, "max_connections") == str(
-        postgres_conf.usable_connections(shape.memory_mb) + postgres_conf.RESERVED
+        postgres_conf.usable_connections(options.memory_mb) + postgres_conf.RESERVED
     )
 
 
@@ -141,20 +141,20 @@ def asked_of_mariadb(software: Software, folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "shape",
+    "options",
     [SHAPE, REPLICA, replace(SHAPE, is_open=False), replace(SHAPE, memory_mb=16_384, is_replicated=True)],
 )
-def test_mariadb_takes_every_setting(shape: Shape, tmp_path: Path) -> None:
+def test_mariadb_takes_every_setting(options: ServerOptions, tmp_path: Path) -> None:
     software, folder = find_software(MARIADB), tmp_path / "it's 100% a folder"
     for name in (DATA, RUN, CONF):
         (folder / name).mkdir(parents=True)
 
-    configured(software, folder, shape)
+    configured(software, folder, options)
 
     told = asked_of_mariadb(software, folder)
     assert told["datadir"] == f"{folder}/data/"
-    assert told["max-user-connections"] == str(mariadb_conf.usable_connections(shape.memory_mb))
-    assert told["read-only"] == str(shape.primary is not None).upper()
+    assert told["max-user-connections"] == str(mariadb_conf.usable_connections(options.memory_mb))
+    assert told["read-only"] == str(options.primary is not None).upper()
     assert told["innodb-flush-log-at-trx-commit"] == "1"
 
 
@@ -162,7 +162,7 @@ def test_a_log_of_mariadb_is_never_made_smaller(tmp_path: Path) -> None:
     (tmp_path / DATA).mkdir()
     os.truncate(os.open(tmp_path / DATA / "ib_logfile0", os.O_CREAT | os.O_RDWR), 96 << 20)
 
-    told = mariadb_conf.settings(find_software(MARIADB), tmp_path, SHAPE, home="/work", place="/data")
+    told = mariadb_conf.settings(find_software(MARIADB), tmp_path, SHAPE, home="/work", inside="/data")
 
     assert told["innodb_log_file_size"] == 96 << 20
 
@@ -170,8 +170,8 @@ def test_a_log_of_mariadb_is_never_made_smaller(tmp_path: Path) -> None:
 def test_mysql_is_not_told_what_only_mariadb_knows(tmp_path: Path) -> None:
     mysql = replace(find_software(MARIADB), product="MySQL", version="8.4.2")
 
-    plain = mariadb_conf.settings(mysql, tmp_path, SHAPE, home="/work", place="/data")
-    told = mariadb_conf.settings(mysql, tmp_path, REPLICA, home="/work", place="/data")
+    plain = mariadb_conf.settings(mysql, tmp_path, SHAPE, home="/work", inside="/data")
+    told = mariadb_conf.settings(mysql, tmp_path, REPLICA, home="/work", inside="/data")
 
     assert not {"userstat", "gtid_strict_mode", "aria_pagecache_buffer_size", "log_warnings"} & told.keys()
     assert told["gtid_mode"] == "ON"

@@ -93,7 +93,7 @@ def test_a_dump_comes_back_whole_in_another_server(server: Server, tmp_path: Pat
     dump = dumped(server, tmp_path)
 
     with loaded(server, dump) as other:
-        contents = other.kind.contents(other.access, other.names)
+        contents = other.kind.count_rows(other.access, other.names)
         moored = other.ask("SELECT name FROM moored")
         ships = other.ask("SELECT id, name FROM ships ORDER BY id")
         other.ask("DROP TABLE berths CASCADE")
@@ -159,7 +159,7 @@ def test_rows_that_a_policy_hides_are_in_the_dump(harbour: Server, tmp_path: Pat
     )
 
     with loaded(harbour, dumped(harbour, tmp_path)) as other:
-        contents = other.kind.contents(other.access, other.names)
+        contents = other.kind.count_rows(other.access, other.names)
 
     assert contents["public.hidden"] == 2
 
@@ -177,10 +177,10 @@ def test_extensions_own_schemas_and_partitions_come_back(harbour: Server, tmp_pa
     dump = dumped(harbour, tmp_path)
 
     with loaded(harbour, dump) as other:
-        contents = other.kind.contents(other.access, other.names)
+        contents = other.kind.count_rows(other.access, other.names)
 
     assert contents["DATA.parts"] == 1
-    assert contents == harbour.kind.contents(harbour.access, harbour.names)
+    assert contents == harbour.kind.count_rows(harbour.access, harbour.names)
     assert len(contents) == tables_in(harbour, dump)
 
 
@@ -189,7 +189,7 @@ def test_a_schema_that_its_user_made_anew_comes_back(lab: Lab, harbour: Server, 
     server.ask("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "CREATE TABLE t (n int)")
 
     with loaded(server, dumped(server, tmp_path)) as other:
-        contents = other.kind.contents(other.access, other.names)
+        contents = other.kind.count_rows(other.access, other.names)
 
     server.stop()
     assert contents == {"public.t": 0}
@@ -207,7 +207,7 @@ def test_names_that_look_like_options_are_names(lab: Lab, harbour: Server, tmp_p
 
     server.kind.load(server.software, server.access, server.names, dump)
 
-    assert server.kind.contents(server.access, server.names) == {"public.t": 1}
+    assert server.kind.count_rows(server.access, server.names) == {"public.t": 1}
     server.stop()
 
 
@@ -236,7 +236,7 @@ def test_a_very_long_row_does_not_hide_the_end_of_a_dump(quay: Server, tmp_path:
 
     dump = dumped(quay, tmp_path)
 
-    assert tables_in(quay, dump) == len(quay.kind.contents(quay.access, quay.names))
+    assert tables_in(quay, dump) == len(quay.kind.count_rows(quay.access, quay.names))
 
 
 def test_a_dump_without_its_last_line_is_refused(quay: Server, tmp_path: Path) -> None:

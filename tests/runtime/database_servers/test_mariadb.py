@@ -100,7 +100,7 @@ def test_saying_read_only_again_ends_nobodys_session_and_providing_again_lifts_n
 
 def test_users_cannot_take_the_last_connections(server: Server) -> None:
     with contextlib.ExitStack() as opened:
-        for _ in range(usable_connections(server.shape.memory_mb)):
+        for _ in range(usable_connections(server.options.memory_mb)):
             opened.enter_context(server.connect())
 
         with pytest.raises(pymysql.OperationalError, match="max_user_connections"):

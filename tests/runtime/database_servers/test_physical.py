@@ -68,16 +68,16 @@ def recovered(server: Server, copy: Copy, pieces: list[Path], target_ms: int | N
 
 def archived(server: Server) -> list[Path]:
     """End the current piece of the log, and return all that there are."""
-    physical.wait_for_piece(server.access, physical.end_piece(server.access))
+    physical.wait_until_archived(server.access, physical.switch_wal(server.access))
     archive = server.folder / ARCHIVE
-    return [archive / name for name in physical.finished_pieces(archive)]
+    return [archive / name for name in physical.archived_files(archive)]
 
 
 def test_a_copy_comes_back_as_it_was_when_it_was_made(server: Server, copy: Copy) -> None:
     server.ask("CREATE TABLE later (n int)")
 
     other = recovered(server, copy, [], None)
-    contents = other.kind.contents(other.access, other.names)
+    contents = other.kind.count_rows(other.access, other.names)
     is_recovering = physical.is_recovering(other.access)
     other.stop()
 
@@ -94,7 +94,7 @@ def test_the_log_leads_to_the_moment_before_a_table_was_dropped(server: Server, 
 
     pieces = [path for path in archived(server) if physical.is_needed(path.name, copy.first)]
     other = recovered(server, copy, pieces, moment)
-    contents = other.kind.contents(other.access, other.names)
+    contents = other.kind.count_rows(other.access, other.names)
     other.stop()
 
     assert contents["public.cargo"] == 5000
@@ -164,28 +164,28 @@ def test_a_piece_comes_back_as_it_was(tmp_path: Path) -> None:
     name = "000000010000000000000002"
     (tmp_path / name).write_bytes(b"log" * 5000)
 
-    physical.pack_piece(tmp_path, name, tmp_path / "packed")
-    physical.unpack_piece(tmp_path / "packed", tmp_path / "again")
-    physical.drop_piece(tmp_path, name)
-    physical.drop_piece(tmp_path, name)
+    physical.compress_wal(tmp_path, name, tmp_path / "packed")
+    physical.decompress_wal(tmp_path / "packed", tmp_path / "again")
+    physical.drop_wal(tmp_path, name)
+    physical.drop_wal(tmp_path, name)
 
     assert (tmp_path / "again").read_bytes() == b"log" * 5000
-    assert physical.finished_pieces(tmp_path) == []
+    assert physical.archived_files(tmp_path) == []
 
 
 def test_a_broken_piece_is_refused(tmp_path: Path) -> None:
     (tmp_path / "packed").write_bytes(b"nothing of the kind")
 
     with pytest.raises(ServerFailed, match="broken"):
-        physical.unpack_piece(tmp_path / "packed", tmp_path / "again")
+        physical.decompress_wal(tmp_path / "packed", tmp_path / "again")
 
 
 def test_only_finished_pieces_are_taken_from_an_archive(tmp_path: Path) -> None:
     for name in ("000000010000000000000002", "00000002.history", "archtemp.1", ".000000010000000000000003.part"):
         (tmp_path / name).write_bytes(b"")
 
-    assert physical.finished_pieces(tmp_path) == ["000000010000000000000002", "00000002.history"]
-    assert physical.finished_pieces(tmp_path / "missing") == []
+    assert physical.archived_files(tmp_path) == ["000000010000000000000002", "00000002.history"]
+    assert physical.archived_files(tmp_path / "missing") == []
 
 
 def test_a_link_in_an_archive_leads_nowhere(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_link_in_an_archive_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / name).symlink_to(tmp_path / "secret")
 
     with pytest.raises(OSError, match="symbolic links"):
-        physical.pack_piece(tmp_path, name, tmp_path / "packed")
+        physical.compress_wal(tmp_path, name, tmp_path / "packed")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_the_database_is_not_known_to_have_been_a_template(server: Server) -> No
 
 def test_a_database_is_made_also_where_the_one_to_rename_is_gone(server: Server) -> None:
     with contextlib.closing(server.connect()):
-        other = Server(server.lab, server.software, server.folder, server.shape, admin=server.admin)
+        other = Server(server.lab, server.software, server.folder, server.options, admin=server.admin)
         other.names = type(server.names)("second", "second-password", "second db")
 
         server.kind.provision(server.access, other.names, None)
@@ -130,7 +130,7 @@ def test_no_password_and_no_statement_is_in_the_log(server: Server) -> None:
 def test_a_replica_follows_and_then_goes_on_by_itself(lab: Lab, server: Server) -> None:
     server.kind.provision(server.access, server.names, "secret:of\\replicas")
     server.stop()
-    copy = lab.new(server.software, primary=Primary(server.shape.port, "secret:of\\replicas"), number=2)
+    copy = lab.new(server.software, primary=Primary(server.options.port, "secret:of\\replicas"), number=2)
     copy.copy_of(server)
     server.start()
 
@@ -173,6 +173,6 @@ def test_pieces_of_the_log_are_archived_and_replayed(lab: Lab, server: Server) -
     later.recover(first.folder / "archive", moment_ms)
     later.start()
 
-    assert later.kind.contents(later.access, first.names)["public.archived"] == 1
+    assert later.kind.count_rows(later.access, first.names)["public.archived"] == 1
     first.stop()
     later.stop()

@@ -41,7 +41,7 @@ class Pair:
 
     @property
     def number(self) -> int:
-        return self.replica.shape.number
+        return self.replica.options.number
 
     def make(self) -> None:
         """Copy the primary and start the replica on the copy."""
@@ -56,10 +56,10 @@ class Pair:
         until(self.is_following, "the replica to follow")
 
     def _load(self) -> None:
-        target = self.replica.shape.primary
-        scratch = replace(self.replica, shape=replace(self.replica.shape, primary=None, is_open=False))
+        target = self.replica.options.primary
+        scratch = replace(self.replica, options=replace(self.replica.options, primary=None, is_open=False))
         scratch.start()
-        scratch.kind.take_over(scratch.software, scratch.access)
+        scratch.kind.set_admin_password(scratch.software, scratch.access)
         assert target is not None
         self.replication.load(scratch.software, scratch.access, target)
         scratch.stop()
@@ -103,7 +103,7 @@ def pair(lab: Lab, software: Software) -> Pair:
     primary.start()
     primary.settle(PASSWORD)
     primary.ask("CREATE TABLE t (n int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    follows = Primary(primary.shape.port, PASSWORD)
+    follows = Primary(primary.options.port, PASSWORD)
     replica = lab.new(software, is_replicated=True, number=12, primary=follows)
     replica.uid, replica.admin, replica.names = primary.uid, primary.admin, primary.names
     return Pair(primary, replica)

@@ -14,14 +14,14 @@ from moorage.runtime.database_servers.ports import NotInstalled, ServerFailed, S
 from moorage.runtime.database_servers.software import system
 from moorage.runtime.database_servers.software.catalog import Shelf
 from moorage.runtime.database_servers.software.releases import MARIADB, MYSQL, POSTGRESQL, Release
-from moorage.runtime.database_servers.software.system import Found
+from moorage.runtime.database_servers.software.system import SystemSoftware
 
 pytestmark = pytest.mark.anyio
 
 
-def software_of_system(product: str, version: str) -> Found:
+def software_of_system(product: str, version: str) -> SystemSoftware:
     kind = "postgresql" if product == POSTGRESQL else "mysql"
-    return Found(Software(kind, product, version, "/usr/share", "/usr/sbin/server", "/usr/bin", ""))
+    return SystemSoftware(Software(kind, product, version, "/usr/share", "/usr/sbin/server", "/usr/bin", ""))
 
 
 def put_postgresql(folder: Path, version: str, *, machine: str = platform.machine()) -> Path:
@@ -38,9 +38,9 @@ def put_postgresql(folder: Path, version: str, *, machine: str = platform.machin
     return place
 
 
-def shelf_with(folder: Path, *found: Found) -> Shelf:
+def shelf_with(folder: Path, *found: SystemSoftware) -> Shelf:
     """A shelf on a machine whose system has just this."""
-    return Shelf([folder], folder, look=lambda: list(found))
+    return Shelf([folder], folder, detect=lambda: list(found))
 
 
 # Getting software.
@@ -48,7 +48,7 @@ def shelf_with(folder: Path, *found: Found) -> Shelf:
 
 async def test_of_several_who_need_software_at_once_one_fetches_it_and_all_get_it(tmp_path: Path) -> None:
     said: list[str] = []
-    shelves = [Shelf([], tmp_path / "engines", say=said.append, look=list) for _ in range(3)]
+    shelves = [Shelf([], tmp_path / "engines", say=said.append, detect=list) for _ in range(3)]
     choice = shelves[0].choose("postgresql", "14.8.0", "minor")
 
     found = await asyncio.gather(*(shelf.ensure(choice) for shelf in shelves))
@@ -140,7 +140,7 @@ def test_the_first_folder_that_has_a_software_is_used(tmp_path: Path) -> None:
     put_postgresql(tmp_path / "shared", "16.4")
     own = put_postgresql(tmp_path / "own", "16.4")
 
-    found = Shelf([tmp_path / "own", tmp_path / "shared"], tmp_path / "own", look=list).installed()
+    found = Shelf([tmp_path / "own", tmp_path / "shared"], tmp_path / "own", detect=list).installed()
 
     assert [software.home for software in found] == [str(own / "server")]
 
@@ -152,7 +152,7 @@ def test_software_of_the_system_uses_a_template_from_whichever_folder_has_one(tm
     folders = [tmp_path / "own", tmp_path / "shared"]
     found = [software_of_system(MARIADB, "10.11.18"), software_of_system(POSTGRESQL, "16.9")]
 
-    installed = Shelf(folders, folders[0], look=lambda: found).installed()
+    installed = Shelf(folders, folders[0], detect=lambda: found).installed()
 
     assert {software.name: software.template for software in installed} == {
         "mariadb-10.11.18": str(made),
@@ -211,7 +211,7 @@ MYSQL_8_4_7 = software_of_system(MYSQL, "8.4.7")
     ],
 )
 def test_the_nearest_software_that_the_rule_allows_is_chosen(
-    tmp_path: Path, asked: str, rule: str, kept: list[str], found: list[Found], chosen: str | None
+    tmp_path: Path, asked: str, rule: str, kept: list[str], found: list[SystemSoftware], chosen: str | None
 ) -> None:
     for each in kept:
         put_postgresql(tmp_path, each)
@@ -249,13 +249,13 @@ def test_users_are_told_what_runs_in_place_of_what_they_asked_for(tmp_path: Path
     [
         ("mysql 8.4.2", "any", [], "installed: nothing; on Debian and Ubuntu: apt install mariadb-server-core"),
         ("mysql 8.4.2", "minor", [MARIA], "installed: MariaDB 10.11.18; MariaDB 10.11.18 may serve in its place with"),
-        ("mysql 8.4.2", "any", [Found(MARIA.software, "mariadb-dump (apt install it)")], "but lacks mariadb-dump"),
+        ("mysql 8.4.2", "any", [SystemSoftware(MARIA.software, "mariadb-dump (install it)")], "but lacks mariadb-dump"),
         ("postgresql 14.8.0", "off", [], "14.23 may serve in its place with MOORAGE_ENGINE_SUBSTITUTION=minor"),
         ("postgresql 15.1", "any", [], "there are PostgreSQL 16.4, PostgreSQL 14.8, MySQL 8.4.2 and MySQL 5.7.44"),
     ],
 )  # fmt: skip
 def test_a_refusal_names_what_is_installed_and_what_to_do(
-    tmp_path: Path, asked: str, rule: str, found: list[Found], told: str
+    tmp_path: Path, asked: str, rule: str, found: list[SystemSoftware], told: str
 ) -> None:
     engine, version = asked.split()
 
@@ -282,7 +282,7 @@ def test_the_version_is_read_from_what_a_program_says(said: str, version: str | 
 
 
 def test_mariadb_is_not_taken_for_mysql_because_of_the_name_of_its_program() -> None:
-    found = {each.software.product: each for each in system.look()}
+    found = {each.software.product: each for each in system.detect()}
 
     assert MYSQL not in found
     assert found[MARIADB].software.program.endswith("/mariadbd")
@@ -293,12 +293,12 @@ def test_a_program_is_asked_again_after_it_was_replaced(tmp_path: Path) -> None:
     program = tmp_path / "postgres"
     program.write_text("#!/bin/sh\necho 'postgres (PostgreSQL) 16.4'\n")
     program.chmod(0o755)
-    before = system.ask(str(program))
+    before = system.version_output(str(program))
 
     program.unlink()
     program.write_text("#!/bin/sh\necho 'postgres (PostgreSQL) 16.5'\n")
     program.chmod(0o755)
 
     assert system.version_of(before) == "16.4"
-    assert system.version_of(system.ask(str(program))) == "16.5"
-    assert system.ask(str(tmp_path / "missing")) == ""
+    assert system.version_of(system.version_output(str(program))) == "16.5"
+    assert system.version_output(str(tmp_path / "missing")) == ""

@@ -144,7 +144,7 @@ def test_what_the_programs_said_is_told_when_a_template_cannot_be_made(tmp_path:
     with pytest.raises(ServerFailed, match=r"cannot prepare postgresql-16\.4: initdb said: no space left"):
         templates.make(broken, tmp_path / "template")
 
-    assert not templates.is_made(tmp_path / "template")
+    assert not templates.is_complete(tmp_path / "template")
 
 
 @contextlib.contextmanager

@@ -190,7 +190,7 @@ def with_tls(lab: Lab, name: str) -> Server:
 
 def test_a_postgresql_client_that_verifies_everything_gets_in(lab: Lab) -> None:
     server = with_tls(lab, POSTGRESQL)
-    told: dict[str, Any] = {"host": "127.0.0.1", "port": server.shape.port, "user": server.names.username}
+    told: dict[str, Any] = {"host": "127.0.0.1", "port": server.options.port, "user": server.names.username}
     secret: dict[str, Any] = {
         "password": server.names.password,
         "dbname": server.names.database,
@@ -211,7 +211,7 @@ def test_a_mysql_client_that_verifies_everything_gets_in(lab: Lab) -> None:
 
     connection = pymysql.connect(
         host="127.0.0.1",
-        port=server.shape.port,
+        port=server.options.port,
         user=server.names.username,
         password=server.names.password,
         ssl={"ca": str(tls.ensure_ca(lab.home / "keys")), "check_hostname": True},

@@ -31,7 +31,7 @@ from moorage.products.databases.service import (
 )
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
-from moorage.runtime.database_servers.ports import CARD, Names, NotInstalled, ServerFailed
+from moorage.runtime.database_servers.ports import IDENTITY_FILE, Credentials, NotInstalled, ServerFailed
 from moorage.runtime.database_servers.software.catalog import Choice
 from moorage.runtime.engines.ports import CannotStart
 
@@ -69,7 +69,7 @@ class Lifecycle:
             await run.write(lambda tx: set_software(tx, found.org_id))
             found = await self._read(run, found)
         primary = await run.write(partial(_ensure_primary, org_id=found.org_id, found=found))
-        if not (self._servers.place(found.id, primary.folder) / CARD).exists():
+        if not (self._servers.place(found.id, primary.folder) / IDENTITY_FILE).exists():
             await asyncio.to_thread(self._servers.make_folder, found, software, primary.folder)
         await self._servers.start(found, primary, is_new=True)
         version = await self._provision(found, primary)
@@ -91,7 +91,7 @@ class Lifecycle:
         replica = secrets.replica if found.is_replicated else None
 
         def provision() -> str:
-            kind.take_over(software, access)
+            kind.set_admin_password(software, access)
             kind.provision(access, secrets.names, replica)
             return kind.version(access)
 
@@ -171,7 +171,7 @@ class Lifecycle:
         if primary is None or new is None:
             return
         access = await self._servers.access(found, primary)
-        names = Names(found.username, new, found.db_name)
+        names = Credentials(found.username, new, found.db_name)
         await asyncio.to_thread(self._servers.kind(found).set_password, access, names)
 
     # Ending one.

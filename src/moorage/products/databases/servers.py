@@ -26,7 +26,15 @@ from moorage.products.databases import tables, urls
 from moorage.products.databases.tables import Database, Server
 from moorage.runtime.database_servers import tls
 from moorage.runtime.database_servers.kinds import kind_of
-from moorage.runtime.database_servers.ports import CARD, Access, Kind, Names, Primary, Shape, Software
+from moorage.runtime.database_servers.ports import (
+    IDENTITY_FILE,
+    Access,
+    Credentials,
+    Primary,
+    ServerKind,
+    ServerOptions,
+    Software,
+)
 from moorage.runtime.database_servers.software.catalog import Shelf
 from moorage.runtime.engines.ports import CannotStart, Replicas, ReplicaSpec, ReplicaState
 
@@ -45,7 +53,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - for who asked for a public database
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    names: Names
+    names: Credentials
     admin: str
     replica: str
 
@@ -53,7 +61,7 @@ class Secrets:
 def read_secrets(tx: Tx, org_id: int, found: Database) -> Secrets:
     """Read the passwords of a database; raises CannotDecrypt."""
     values = vault.values(tx, org_id, found.resource)
-    names = Names(found.username, values[PASSWORD], found.db_name)
+    names = Credentials(found.username, values[PASSWORD], found.db_name)
     return Secrets(names, values[ADMIN_PASSWORD], values[REPLICA_PASSWORD])
 
 
@@ -69,7 +77,7 @@ class Servers:
 
     # What there is.
 
-    def kind(self, found: Database) -> Kind:
+    def kind(self, found: Database) -> ServerKind:
         return kind_of(found.engine)
 
     def software(self, found: Database) -> Software:
@@ -104,12 +112,12 @@ class Servers:
         admin = (await self.secrets(found)).admin
         return Access(str(self.place(found.id, server.folder)), server.port, admin)
 
-    async def shape(self, found: Database, server: Server) -> Shape:
+    async def shape(self, found: Database, server: Server) -> ServerOptions:
         """Return how a server of a database is configured now."""
         primary = None
         if server.role == "replica":
             primary = Primary(found.port, (await self.secrets(found)).replica)
-        return Shape(
+        return ServerOptions(
             port=server.port,
             memory_mb=int(found.tier.memory * MB_OF_GB),
             cpu=found.tier.cpu,
@@ -146,14 +154,14 @@ class Servers:
 
     def seal(self, database_id: int, folder: Path) -> None:
         """Say in a folder that it is whole, and whose it is: nothing is started on one that does not say so."""
-        (folder / CARD).write_text(json.dumps({"database": database_id}))
+        (folder / IDENTITY_FILE).write_text(json.dumps({"database": database_id}))
         self.own(database_id, folder)
 
     def check_folder(self, found: Database, folder: str) -> None:
         """Raise CannotStart where the files of a server are not all there: it must never come up empty instead."""
         place = self.place(found.id, folder)
         try:
-            card = json.loads((place / CARD).read_bytes())
+            card = json.loads((place / IDENTITY_FILE).read_bytes())
         except (OSError, ValueError):
             card = {}
         if card.get("database") != found.id or not self.kind(found).is_filled(place):
@@ -190,7 +198,7 @@ class Servers:
         await self.engine.stop(server.key, grace_s)
 
     @asynccontextmanager
-    async def scratch(self, found: Database, folder: Path, shape: Shape) -> AsyncIterator[Access]:
+    async def scratch(self, found: Database, folder: Path, shape: ServerOptions) -> AsyncIterator[Access]:
         """Run a server that nobody but us can reach on a prepared folder, for as long as the block takes.
 
         No row knows it, so what is left of it after a crash is ended when the next control process looks around.
@@ -210,21 +218,21 @@ class Servers:
         """Wait for the end of what an attempt before has left running on a folder, which then can be made anew."""
         await self.engine.stop(_scratch_key(found, folder), 0.0)
 
-    def _specify(self, found: Database, place: Path, shape: Shape, key: str, token: str) -> ReplicaSpec:
+    def _specify(self, found: Database, place: Path, shape: ServerOptions, key: str, token: str) -> ReplicaSpec:
         """Write down how the server is to run, and return how it is started; in a thread."""
         kind, software = self.kind(found), self.software(found)
         home, inside = ("/work", "/data") if self.is_sandboxed else (software.home, str(place))
         if shape.has_tls:
             hosts = [urls.host_of(self._settings, found)]
             tls.ensure_certificate(self._settings.folder("keys"), place, hosts, self._db.env.clock.now())
-        kind.configure(software, place, shape, home=home, place=inside)
+        kind.configure(software, place, shape, home=home, inside=inside)
         self.own(found.id, place)
         return ReplicaSpec(
             key=key,
             token=token,
             release=software.home,
             base="",
-            argv=kind.argv(software, shape, home=home, place=inside),
+            argv=kind.argv(software, shape, home=home, inside=inside),
             env={name: value.replace("{home}", home) for name, value in software.env.items()},
             binds=dict(software.binds),
             hidden=[],
@@ -247,7 +255,7 @@ class Servers:
             is_server=True,
         )
 
-    def _is_reached_by_others(self, found: Database, shape: Shape) -> bool:
+    def _is_reached_by_others(self, found: Database, shape: ServerOptions) -> bool:
         """Tell whether other machines connect to a server: a replica and a scratch server are never public."""
         return shape.is_open and shape.primary is None and urls.is_public(self._settings, found)
 

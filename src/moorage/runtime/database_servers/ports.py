@@ -1,16 +1,16 @@
-"""What the platform asks of database software: which there is, how a server is started, and how it is spoken to.
+"""Protocols and data types of database servers: software, configuration, connections, dumps.
 
-Everything here is about one server and its folder. Which servers there should be is decided elsewhere. Functions that
-speak to a server wait for it; callers run them in threads.
+The types describe one server and its folder; the product decides which servers exist. Functions that connect to a
+server block, so callers run them in threads.
 
-The folder of a server is found at /data in its sandbox:
+Layout of a server's folder, mounted at /data in its sandbox:
 
-    data/      the server's own files
-    run/       the socket through which the platform comes in
-    conf/      configuration, written anew before each start
-    tls/       server.crt, server.key and ca.crt, where it offers TLS
-    archive/   finished pieces of its log, until they are stored elsewhere
-    moorage.json  says whose folder it is; a folder without it is never started
+    data/      data directory of the server
+    run/       Unix socket for the platform's connections
+    conf/      configuration, rewritten before each start
+    tls/       server.crt, server.key and ca.crt, if the server offers TLS
+    archive/   finished WAL segments until they are uploaded
+    moorage.json  identity file with the database id; no server starts on a folder without it
 """
 
 from __future__ import annotations
@@ -20,45 +20,47 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-ADMIN = "moorage"  # the platform's own user, who can only come through the socket
-REPLICATOR = "moorage_replica"  # the user as which a replica follows its primary
-SCRATCH_PORT = 5432  # names the socket of a server that nobody reaches from outside
+ADMIN = "moorage"  # the platform's superuser; it can log in through the Unix socket only
+REPLICATOR = "moorage_replica"  # the role that a replica uses to connect to its primary
+SCRATCH_PORT = 5432  # part of the socket's name; a scratch server does not listen on TCP
 
-DATA, RUN, CONF, TLS, ARCHIVE, CARD = "data", "run", "conf", "tls", "archive", "moorage.json"
+DATA, RUN, CONF, TLS, ARCHIVE, IDENTITY_FILE = "data", "run", "conf", "tls", "archive", "moorage.json"
 
 
 class ServerFailed(Exception):
-    """Something asked of a server or of its tools did not work; the text is a sentence for whoever asked."""
+    """An operation of a server or of its tools failed; the message is a sentence for the user."""
 
 
 class NotInstalled(Exception):
-    """No software that may be used is installed; the text names what is."""
+    """No permitted software is installed; the message lists the installed software."""
 
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """Database software of this machine, proved to run."""
+    """Installed database software that is known to run on this machine."""
 
-    type: str  # `postgresql` or `mysql`, as users ask for it
+    type: str  # `postgresql` or `mysql`, the `type` of the API
     product: str  # PostgreSQL, MySQL or MariaDB
-    version: str  # as the program itself says, such as 16.4 or 10.11.18
-    home: str  # the folder with its files; a sandbox has it at /work
-    program: str  # of the server, below `home`, or from the root of the file system where it starts with a slash
-    tools: str  # the folder with the programs that dump and load
-    template: str  # a folder that was initialised once; new servers begin with a copy of its `data`
-    binds: Mapping[str, str] = field(default_factory=dict)  # what else it needs to see: path inside -> path outside
-    env: Mapping[str, str] = field(default_factory=dict)  # for the server; `{home}` stands for where that is
+    version: str  # reported by the program, such as 16.4 or 10.11.18
+    home: str  # folder with its files, mounted at /work in a sandbox
+    program: str  # server executable: relative to `home`, or absolute
+    tools: str  # folder of the dump and restore programs
+    template: str  # initialised once; a new server starts with a copy of its `data` folder
+    binds: Mapping[str, str] = field(
+        default_factory=dict
+    )  # further bind mounts: path in the sandbox -> path on the host
+    env: Mapping[str, str] = field(default_factory=dict)  # of the server; `{home}` is replaced by the path of `home`
     tools_env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """Return what is stored with a database and its backups, such as `postgresql-16.4` or `mariadb-10.11.18`."""
+        """Return the name stored with databases and backups, such as `postgresql-16.4`."""
         return f"{self.product.lower()}-{self.version}"
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """What a user of a database connects with."""
+class Credentials:
+    """Login of the tenant's user, and the name of its database."""
 
     username: str
     password: str
@@ -67,16 +69,16 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the platform comes into a server."""
+    """Connection parameters of the platform's superuser (ADMIN)."""
 
     folder: str  # of the server
-    port: int  # which names the socket
+    port: int  # part of the socket's name
     password: str  # of ADMIN
 
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """Which server a replica follows."""
+    """Connection parameters of the primary that a replica streams from."""
 
     port: int  # at 127.0.0.1
     password: str  # of REPLICATOR
@@ -84,51 +86,54 @@ class Primary:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How far the log is replayed when a server starts on a copy of its files; None for all there is."""
+    """Point-in-time recovery on a restored base backup."""
 
-    target_ms: int | None
+    target_ms: int | None  # None replays all of the WAL
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Everything that decides how a server is configured."""
+class ServerOptions:
+    """Inputs of a server's configuration."""
 
     port: int
     memory_mb: int
     cpu: float
-    disk_mb: int = 0  # the disk of its tier, which bounds the temporary files of one session; 0 for no bound
-    is_open: bool = True  # False for a scratch server: it can be reached through its socket only
+    disk_mb: int = 0  # disk size of the tier, the limit for temporary files of one session; 0 for no limit
+    is_open: bool = True  # listens on TCP; False for a scratch server, which has its Unix socket only
     has_tls: bool = False
-    archives: bool = False  # finished pieces of the log are put into `archive`
-    is_replicated: bool = False  # it is one of two, and commits wait for the other where `waits` is set
-    primary: Primary | None = None  # of a replica
+    archives: bool = False  # copies finished WAL segments to `archive`
+    is_replicated: bool = False  # is one of a primary and its replica
+    primary: Primary | None = None  # set on a replica
     recovery: Recovery | None = None
-    number: int = 1  # tells the two apart
+    number: int = 1  # server id, unique within the pair
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a server says of itself at one moment. Those that only grow are None where it cannot say."""
+    """Statistics of a server at one moment; cumulative counters are None if unsupported."""
 
-    connections: int  # without the platform's own
+    connections: int  # without those of the platform
     max_connections: int
     queries: int | None
     cache_hits: int | None
-    cache_reads: int | None  # what was not found in the cache
+    cache_reads: int | None  # cache misses
 
 
-class Session(Protocol):
-    """A connection that is kept for asking for counters."""
+class StatisticsSession(Protocol):
+    """Persistent connection for reading counters."""
 
     def counters(self) -> Counters:
-        """Ask; raises ServerFailed when the connection has broken."""
+        """Read the counters; raises ServerFailed when the connection is broken."""
         ...
 
     def close(self) -> None: ...
 
 
-class Kind(Protocol):
-    """One kind of server. `home` and `place` are where software and folder are for the server: in a sandbox or not."""
+class ServerKind(Protocol):
+    """Operations of one kind of server, PostgreSQL or MariaDB/MySQL.
+
+    `home` and `inside` are the paths of the software and of the server's folder as the server process sees them.
+    """
 
     type: Literal["postgresql", "mysql"]
     stop_signal: int
@@ -137,67 +142,67 @@ class Kind(Protocol):
     # Files.
 
     def fill(self, software: Software, folder: Path) -> None:
-        """Make an empty folder one that a server can start on, from the template. Its owner is set by the caller."""
+        """Initialise an empty folder from the template. The caller sets its owner."""
         ...
 
-    def configure(self, software: Software, folder: Path, shape: Shape, *, home: str, place: str) -> None:
-        """Write `conf` for the next start, and what else a replica or a recovery needs."""
+    def configure(self, software: Software, folder: Path, options: ServerOptions, *, home: str, inside: str) -> None:
+        """Write `conf` for the next start, and the files that start a replica or a recovery."""
         ...
 
-    def argv(self, software: Software, shape: Shape, *, home: str, place: str) -> list[str]: ...
+    def argv(self, software: Software, options: ServerOptions, *, home: str, inside: str) -> list[str]: ...
 
-    def usable_connections(self, shape: Shape) -> int:
-        """Return how many connections users have."""
+    def usable_connections(self, options: ServerOptions) -> int:
+        """Return the number of connections available to users."""
         ...
 
     def is_filled(self, folder: Path) -> bool:
-        """Tell whether the server's own files are there: nothing is started on an empty folder."""
+        """Tell whether the data directory is initialised; no server starts without one."""
         ...
 
-    # Speaking to a server that runs.
+    # Connections to a running server.
 
     def ping(self, access: Access) -> bool:
-        """Tell whether it takes the platform in; False while it starts or recovers. Any password will do."""
+        """Tell whether the server accepts connections; does not log in. False during recovery."""
         ...
 
-    def take_over(self, software: Software, access: Access) -> None:
-        """Give ADMIN its own password in place of the template's. Safe to repeat."""
+    def set_admin_password(self, software: Software, access: Access) -> None:
+        """Replace the template's ADMIN password. Safe to repeat."""
         ...
 
-    def provision(self, access: Access, names: Names, replica_password: str | None) -> None:
-        """Make the user and the database, and REPLICATOR where a password is given. Safe to repeat."""
+    def provision(self, access: Access, credentials: Credentials, replica_password: str | None) -> None:
+        """Create the user and the database, and REPLICATOR if a password is given. Safe to repeat."""
         ...
 
-    def set_password(self, access: Access, names: Names) -> None: ...
+    def set_password(self, access: Access, credentials: Credentials) -> None: ...
 
-    def set_read_only(self, access: Access, names: Names, on: bool) -> None:
-        """Keep the user from adding data, or allow it again; deleting stays possible. Safe to repeat."""
+    def set_read_only(self, access: Access, credentials: Credentials, on: bool) -> None:
+        """Forbid the user to add data, or allow it again; deletes stay possible. Safe to repeat."""
         ...
 
     def end_sessions(self, access: Access) -> None:
-        """End every connection but the platform's own."""
+        """Terminate all connections except those of the platform."""
         ...
 
     def version(self, access: Access) -> str:
-        """Return the server's own version string."""
+        """Return the version string that the server reports."""
         ...
 
-    def session(self, access: Access) -> Session: ...
+    def session(self, access: Access) -> StatisticsSession: ...
 
-    # Dumps. Tools run as the server's user where the platform is root.
+    # Dumps. The tools run as the server's user if the platform is root.
 
-    def dump(self, software: Software, access: Access, names: Names, target: Path) -> None:
-        """Write a logical dump; raises ServerFailed unless every part of it ended well."""
+    def dump(self, software: Software, access: Access, credentials: Credentials, target: Path) -> None:
+        """Write a complete logical dump, or raise ServerFailed."""
         ...
 
     def check(self, software: Software, dump: Path) -> int:
-        """Read a dump's table of contents; return how many entries it has, and raise ServerFailed for a broken one."""
+        """Read a whole dump; return its number of tables, and raise ServerFailed if it is broken."""
         ...
 
-    def load(self, software: Software, access: Access, names: Names, dump: Path) -> None:
-        """Load a dump into the (empty) database, with the rights of the user."""
+    def load(self, software: Software, access: Access, credentials: Credentials, dump: Path) -> None:
+        """Load a dump into the empty database with the privileges of its user."""
         ...
 
-    def contents(self, access: Access, names: Names) -> dict[str, int]:
-        """Return every table of the database with how many rows it has, for comparing."""
+    def count_rows(self, access: Access, credentials: Credentials) -> dict[str, int]:
+        """Return the row count of each table, to compare two databases."""
         ...

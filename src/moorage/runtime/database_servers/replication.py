@@ -1,7 +1,7 @@
-"""What the platform asks of a pair of servers, one of which follows the other. Which server is which is decided above.
+"""Protocol for synchronous replication between a primary and its replica.
 
-A transaction that was acknowledged is on both servers for as long as the primary waits for its replica. Everything here
-that changes whether it waits returns only when that is so for every commit from then on.
+While the primary waits for its replica, every acknowledged transaction is on both servers. Calls that turn this waiting
+on or off return only once the change applies to every later commit. The product decides which server is the primary.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from moorage.runtime.database_servers.postgres.replication import PostgreSQLRepl
 
 
 class Replication(Protocol):
-    """One kind of pair. `number` is the replica's, by which its primary knows it. All of this can be repeated."""
+    """Replication of one kind of server. `number` is the replica's id. All calls are safe to repeat."""
 
-    needs_loading: bool  # A copy is only complete when it was loaded into a server that runs on it.
+    needs_loading: bool  # `load` must complete the copy on a running server
 
     def copy(self, software: Software, primary: Access, folder: Path, number: int) -> None:
-        """Fill an empty folder with what a primary has now; its log is kept for the replica from there on."""
+        """Copy the primary into an empty folder; the primary retains its log for the replica from there on."""
         ...
 
     def load(self, software: Software, access: Access, primary: Primary) -> None:
-        """Complete a copy, through a server that runs on it and that nobody else reaches."""
+        """Complete a copy through a scratch server that runs on it."""
         ...
 
     def follow(self, replica: Access) -> None:
-        """Let a replica go on following where it does not; raises ServerFailed where it never will again."""
+        """Resume replication if it is stopped; raises ServerFailed if the replica must be rebuilt."""
         ...
 
     def is_following(self, primary: Access, replica: Access, number: int) -> bool: ...
@@ -38,19 +38,19 @@ class Replication(Protocol):
         ...
 
     def await_replica(self, primary: Access, replica: Access, number: int) -> None:
-        """Let commits wait for a replica, and return when it has everything; raises ServerFailed if it does not."""
+        """Make commits wait for a replica and return when it is in sync; else raises ServerFailed."""
         ...
 
     def go_alone(self, primary: Access) -> None:
-        """Let commits wait for nobody, those as well that wait already."""
+        """Stop commits from waiting for a replica; releases commits that already wait."""
         ...
 
     def promote(self, replica: Access) -> None:
-        """Make a replica apply all it has received and take changes of its own; its primary must be gone."""
+        """Apply all received changes and make the replica writable; its primary must be gone."""
         ...
 
     def trim(self, primary: Access, replica: Access) -> None:
-        """Remove what a primary has kept of its log, and its replica has."""
+        """Delete the part of the primary's log that the replica has received."""
         ...
 
 
@@ -58,5 +58,4 @@ _KINDS: dict[str, Replication] = {"postgresql": PostgreSQLReplication(), "mysql"
 
 
 def replication_of(type_: str) -> Replication:
-    """Return how servers of a type follow each other."""
     return _KINDS[type_]

@@ -1,7 +1,7 @@
-"""The platform's own certificates for database servers: one authority, and a certificate for each server.
+"""TLS certificates of database servers: one certificate authority, and one certificate per server.
 
-Clients that want to know whom they talk to are given the authority's certificate. It is made once and kept for good;
-those of servers are made before a start, as often as that takes.
+Clients verify a server with the CA certificate, which is created once and kept. Server certificates are created before
+a start and renewed when needed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from moorage.runtime.database_servers import copying
 from moorage.runtime.database_servers.ports import TLS
 
 CA, CA_KEY = "database-ca.crt", "database-ca.key"
-SERVER, SERVER_KEY, ITS_CA = "server.crt", "server.key", "ca.crt"
-ALWAYS = ("127.0.0.1", "localhost")
+SERVER, SERVER_KEY, SERVER_CA = "server.crt", "server.key", "ca.crt"
+LOCAL_HOSTS = ("127.0.0.1", "localhost")
 CA_DAYS = 3650
 SERVER_DAYS = 365
-RENEWED_DAYS = 30  # before it ends
-SKEW = timedelta(days=1)  # A client's clock may be behind ours.
-LONGEST_NAME = 64  # of a common name
+RENEW_BEFORE_DAYS = 30  # before expiry
+CLOCK_SKEW = timedelta(days=1)  # A client's clock may be behind.
+MAX_COMMON_NAME_LENGTH = 64
 
 
 def ensure_ca(keys: Path) -> Path:
-    """Return the authority's certificate, which is made with its key where there is none. Safe to call at once."""
+    """Return the path of the CA certificate; creates certificate and key once. Safe to run concurrently."""
     keys.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(keys):
         if not (keys / CA_KEY).exists():
@@ -44,7 +44,7 @@ def ensure_ca(keys: Path) -> Path:
 
 
 def read_ca(keys: Path) -> str | None:
-    """Return the authority's certificate for clients; None while no server needed it."""
+    """Return the CA certificate for clients; None until the first server with TLS."""
     try:
         return (keys / CA).read_text()
     except FileNotFoundError:
@@ -52,36 +52,37 @@ def read_ca(keys: Path) -> str | None:
 
 
 def ensure_certificate(keys: Path, folder: Path, hosts: Sequence[str], now_ms: int) -> None:
-    """See to it that a server's folder has a certificate for these hosts that is good for a while.
+    """Create or renew the certificate in a server's folder for these hosts.
 
     All files belong to the folder's owner, and only the owner can read them.
     """
     ca = x509.load_pem_x509_certificate(ensure_ca(keys).read_bytes())
-    now, names = datetime.fromtimestamp(now_ms / 1000, UTC), [*dict.fromkeys([*hosts, *ALWAYS])]
+    now, names = datetime.fromtimestamp(now_ms / 1000, UTC), [*dict.fromkeys([*hosts, *LOCAL_HOSTS])]
     copying.ensure_folder(folder, TLS)
-    place = folder / TLS
-    if _is_good(place, ca, names, now):
+    tls_folder = folder / TLS
+    if _is_valid(tls_folder, ca, names, now):
         return
     key = ec.generate_private_key(ec.SECP256R1())
-    made = _sign_server(key, names, now, ca, _read_key(keys / CA_KEY))
-    # A key without its certificate is made anew; a certificate without its key would be believed.
-    copying.drop(place, SERVER)
-    copying.put(place, SERVER_KEY, _pem(key), is_kept=True)
-    copying.put(place, ITS_CA, _text(ca), is_kept=True)
-    copying.put(place, SERVER, _text(made), is_kept=True)
+    certificate = _sign_server(key, names, now, ca, _read_key(keys / CA_KEY))
+    # After a crash in between, a key without a certificate is replaced at the next start.
+    copying.drop(tls_folder, SERVER)
+    copying.put(tls_folder, SERVER_KEY, _pem(key), is_kept=True)
+    copying.put(tls_folder, SERVER_CA, _text(ca), is_kept=True)
+    copying.put(tls_folder, SERVER, _text(certificate), is_kept=True)
 
 
-def _is_good(place: Path, ca: x509.Certificate, names: list[str], now: datetime) -> bool:
+def _is_valid(tls_folder: Path, ca: x509.Certificate, names: list[str], now: datetime) -> bool:
     try:
-        found = x509.load_pem_x509_certificate(_read(place / SERVER))
-        key = serialization.load_pem_private_key(_read(place / SERVER_KEY), None)
-        has_ca = _read(place / ITS_CA) == _text(ca).encode()
-        alternatives = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        certificate = x509.load_pem_x509_certificate(_read(tls_folder / SERVER))
+        key = serialization.load_pem_private_key(_read(tls_folder / SERVER_KEY), None)
+        has_ca = _read(tls_folder / SERVER_CA) == _text(ca).encode()
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (OSError, ValueError, x509.ExtensionNotFound):
         return False
-    is_pair = key.public_key() == found.public_key()
-    lasts = found.not_valid_before_utc <= now <= found.not_valid_after_utc - timedelta(days=RENEWED_DAYS)
-    return has_ca and is_pair and lasts and list(alternatives) == _alternatives(names)
+    is_pair = key.public_key() == certificate.public_key()
+    renew_at = certificate.not_valid_after_utc - timedelta(days=RENEW_BEFORE_DAYS)
+    is_current = certificate.not_valid_before_utc <= now <= renew_at
+    return has_ca and is_pair and is_current and list(alternatives) == _alternatives(names)
 
 
 def _sign_ca(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
@@ -98,7 +99,7 @@ def _sign_server(
     ca: x509.Certificate,
     ca_key: ec.EllipticCurvePrivateKey,
 ) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:LONGEST_NAME])])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:MAX_COMMON_NAME_LENGTH])])
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
     builder = _builder(subject, ca.subject, key, now, SERVER_DAYS)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -113,7 +114,7 @@ def _builder(
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
     builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(now - SKEW).not_valid_after(now + timedelta(days=days))
+    builder = builder.not_valid_before(now - CLOCK_SKEW).not_valid_after(now + timedelta(days=days))
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
 
 
@@ -158,7 +159,7 @@ def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def _read(path: Path) -> bytes:
-    """Read a file of a folder whose owner could have put a link in its place."""
+    """Read a file without following a symlink that the folder's owner may have planted."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         return file.read()
 

@@ -1,7 +1,7 @@
-"""Runs the tools of database software: each as the user of its database, and no longer than whoever asked wants it.
+"""Runs dump and restore tools as the Unix user of the database; cancellation kills them.
 
-That user cannot pass through the folders above its own, nor through those above the tools. So a tool is handed open
-folders, and finds everything below `/proc/self/fd`; this also keeps the paths of sockets short enough.
+That user cannot traverse the parents of its own folder nor those of the tools. So a tool inherits open folder
+descriptors and uses paths below `/proc/self/fd`, which also keeps socket addresses short enough.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from moorage.runtime.database_servers.ports import ServerFailed, Software
 P = ParamSpec("P")
 T = TypeVar("T")
 
-NOBODY = 65534  # reads what belongs to nobody in particular
-LAST_LINES = 4
-LAST_CHARS = 600
-LIBRARIES = "LD_LIBRARY_PATH"
+NOBODY = 65534  # runs tools on files that belong to root
+STDERR_LINES = 4  # of an error message
+STDERR_CHARS = 600
+LIBRARY_PATH = "LD_LIBRARY_PATH"
 CHUNK = 1024 * 1024
 
 
-class Leash:
-    """What runs for somebody, so that it ends when that one gives up."""
+class RunningTools:
+    """Subprocesses of one `in_thread` call; `cancel` kills them."""
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._is_cut = False
+        self._is_cancelled = False
         self._lock = threading.Lock()
 
-    def cut(self) -> None:
+    def cancel(self) -> None:
         with self._lock:
-            self._is_cut = True
+            self._is_cancelled = True
             for process in self._running:
                 process.kill()
 
     def check(self) -> None:
-        if self._is_cut:
-            raise ServerFailed("it was given up before its end")
+        if self._is_cancelled:
+            raise ServerFailed("it was cancelled")
 
     @contextlib.contextmanager
-    def holding(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+    def tracking(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
         with self._lock:
             self._running.add(process)
-            if self._is_cut:
+            if self._is_cancelled:
                 process.kill()
         try:
             yield
@@ -64,33 +64,33 @@ class Leash:
                 self._running.discard(process)
 
 
-_leash: ContextVar[Leash] = ContextVar("leash")
+_running_tools: ContextVar[RunningTools] = ContextVar("running_tools")
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run something that waits for tools in a thread. Where the caller is cancelled its tools are ended at once."""
-    leash, context = Leash(), copy_context()
-    context.run(_leash.set, leash)
+    """Run a function in a thread; kills the tools that it started when the caller is cancelled."""
+    tools, context = RunningTools(), copy_context()
+    context.run(_running_tools.set, tools)
     running = asyncio.get_running_loop().run_in_executor(None, partial(context.run, partial(work, *args, **kwargs)))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        leash.cut()
+        tools.cancel()
         with contextlib.suppress(ServerFailed, OSError):
             await running
         raise
 
 
-def check_wanted() -> None:
-    """Raise ServerFailed where whoever asked for this has given up; for loops that may take long."""
-    if (leash := _leash.get(None)) is not None:
-        leash.check()
+def raise_if_cancelled() -> None:
+    """Raise ServerFailed if the caller of `in_thread` was cancelled; for long loops."""
+    if (tools := _running_tools.get(None)) is not None:
+        tools.check()
 
 
 class Toolbox:
-    """The tools of some software, used by the owner of a file or folder. The folders handed on are closed at the end.
+    """Runs the tools of a software as the owner of a file or folder.
 
-    Where the platform is not root it is the only user there is.
+    If the platform is not root, tools run as the platform's user. Closes the inherited descriptors on exit.
     """
 
     def __init__(self, software: Software, owned: Path) -> None:
@@ -109,16 +109,16 @@ class Toolbox:
             os.close(handle)
 
     def reach(self, folder: Path | str) -> str:
-        """Return a path of a folder that a tool can use, wherever it lies."""
-        return self._hand_on(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        """Return a path of a folder that tools can open, also below folders closed to their user."""
+        return self._inherit(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def reach_file(self, handle: int) -> str:
-        """Return a path of an open file that a tool can use."""
-        return self._hand_on(os.dup(handle))
+        """Return a path of an open file that tools can open."""
+        return self._inherit(os.dup(handle))
 
     @contextlib.contextmanager
     def lent(self, file: IO[bytes]) -> Iterator[str]:
-        """Let a tool write to a file of ours by a path; at the end nobody but us can change it any more."""
+        """Yield a path where a tool can write to a file; takes the ownership back on exit."""
         if self._uid is not None:
             os.fchown(file.fileno(), self._uid, -1)
         try:
@@ -127,7 +127,7 @@ class Toolbox:
             if self._uid is not None:
                 os.fchown(file.fileno(), os.getuid(), -1)
 
-    def _hand_on(self, handle: int) -> str:
+    def _inherit(self, handle: int) -> str:
         self._handles.append(handle)
         return f"/proc/self/fd/{handle}"
 
@@ -139,28 +139,28 @@ class Toolbox:
         *,
         reads: IO[bytes] | None = None,
     ) -> None:
-        """Run a tool to its end; raises ServerFailed with what it said last."""
+        """Run a tool to its end; raises ServerFailed with the last lines of its stderr."""
         with self._started(program, args, env, stdin=reads):
             pass
 
     def read(self, program: str, args: Sequence[str], env: Mapping[str, str], take: Callable[[bytes], object]) -> None:
-        """Run a tool and hand on what it writes; raises ServerFailed with what it said last."""
+        """Run a tool and pass its stdout to `take`; raises ServerFailed like `run`."""
         with self._started(program, args, env, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             while chunk := process.stdout.read(CHUNK):
                 take(chunk)
 
     def lines(self, program: str, args: Sequence[str], env: Mapping[str, str], reads: IO[bytes]) -> list[str]:
-        """Run a tool on a file and return the lines that it writes."""
+        """Run a tool with a file as its stdin, and return the lines of its stdout."""
         with self._started(program, args, env, stdin=reads, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             return process.stdout.read().decode(errors="replace").splitlines()
 
     def feed(self, program: str, args: Sequence[str], env: Mapping[str, str], chunks: Iterator[bytes]) -> None:
-        """Run a tool on what is handed to it; raises ServerFailed with what it said last."""
+        """Run a tool with `chunks` as its stdin; raises ServerFailed like `run`."""
         with self._started(program, args, env, stdin=subprocess.PIPE) as process:
             assert process.stdin is not None
-            # A tool that ends early says why at its end.
+            # A tool that exits early reports the reason on stderr.
             with contextlib.suppress(BrokenPipeError):
                 for chunk in chunks:
                     process.stdin.write(chunk)
@@ -176,7 +176,7 @@ class Toolbox:
         stdin: IO[bytes] | int | None = None,
         stdout: IO[bytes] | int | None = None,
     ) -> Iterator[subprocess.Popen[bytes]]:
-        check_wanted()
+        raise_if_cancelled()
         argv = [f"{self.reach(self._software.tools)}/{program}", *args]
         process = subprocess.Popen(
             argv,
@@ -192,64 +192,64 @@ class Toolbox:
             group=self._uid,
             extra_groups=None if self._uid is None else [],
         )
-        said: deque[bytes] = deque(maxlen=LAST_LINES)
-        listener = threading.Thread(target=_listen, args=(process.stderr, said), daemon=True)
-        listener.start()
+        stderr_lines: deque[bytes] = deque(maxlen=STDERR_LINES)
+        stderr_reader = threading.Thread(target=_collect, args=(process.stderr, stderr_lines), daemon=True)
+        stderr_reader.start()
         try:
-            with _leash.get(Leash()).holding(process):
+            with _running_tools.get(RunningTools()).tracking(process):
                 yield process
                 code = process.wait()
         finally:
-            _end(process, listener)
+            _end(process, stderr_reader)
         if code:
-            raise ServerFailed(_reason(program, code, said))
+            raise ServerFailed(_reason(program, code, stderr_lines))
 
     def _environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        usual = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/"}
-        made = {**usual, **self._software.tools_env, **env}
-        libraries = [Path(each) for each in made.get(LIBRARIES, "").split(":") if each]
+        defaults = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/"}
+        environment = {**defaults, **self._software.tools_env, **env}
+        libraries = [Path(each) for each in environment.get(LIBRARY_PATH, "").split(":") if each]
         if self._uid is not None:
-            libraries += _libraries_near(Path(self._software.tools))
+            libraries += _rpath_folders(Path(self._software.tools))
         if libraries:
-            made[LIBRARIES] = ":".join(self.reach(each) for each in libraries if each.is_dir())
-        return made
+            environment[LIBRARY_PATH] = ":".join(self.reach(each) for each in libraries if each.is_dir())
+        return environment
 
 
-def _libraries_near(tools: Path) -> list[Path]:
-    """Return where a program looks beside itself, which it cannot do by path where its folder is closed to others."""
+def _rpath_folders(tools: Path) -> list[Path]:
+    """Return the library folders next to the tools: their user cannot open these through the rpath."""
     if tools.is_relative_to("/usr"):
         return []
-    wheels = [found for above in list(tools.parents)[:3] for found in sorted(above.glob("*.libs"))]
-    return [found for found in (tools.parent / "lib", *wheels) if found.is_dir()]
+    wheels = [path for above in list(tools.parents)[:3] for path in sorted(above.glob("*.libs"))]
+    return [path for path in (tools.parent / "lib", *wheels) if path.is_dir()]
 
 
-def _listen(stderr: IO[bytes], said: deque[bytes]) -> None:
+def _collect(stderr: IO[bytes], lines: deque[bytes]) -> None:
     for line in stderr:
         if line.strip():
-            said.append(line.strip())
+            lines.append(line.strip())
 
 
-def _end(process: subprocess.Popen[bytes], listener: threading.Thread) -> None:
+def _end(process: subprocess.Popen[bytes], stderr_reader: threading.Thread) -> None:
     if process.poll() is None:
         process.kill()
         process.wait()
-    listener.join(5)
+    stderr_reader.join(5)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             with contextlib.suppress(OSError):
                 stream.close()
 
 
-def _reason(program: str, code: int, said: Sequence[bytes]) -> str:
+def _reason(program: str, code: int, stderr_lines: Sequence[bytes]) -> str:
     if code < 0:
         return f"{program} was ended by {signal.Signals(-code).name}"
-    words = "; ".join(line.decode(errors="replace") for line in said)[-LAST_CHARS:]
-    return words or f"{program} ended with code {code}"
+    message = "; ".join(line.decode(errors="replace") for line in stderr_lines)[-STDERR_CHARS:]
+    return message or f"{program} ended with code {code}"
 
 
 @contextlib.contextmanager
-def disk_errors_told() -> Iterator[None]:
-    """Turn what a disk refuses into a sentence."""
+def wrap_disk_errors() -> Iterator[None]:
+    """Turn ENOSPC, EDQUOT and EFBIG into ServerFailed."""
     try:
         yield
     except OSError as error:

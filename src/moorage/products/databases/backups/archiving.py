@@ -66,7 +66,7 @@ class Archiver:
         """Store what waits in the archive of one folder. Safe to repeat, and to be stopped anywhere."""
         archive = self._servers.place(found.id, folder) / ARCHIVE
         async with self._turns.setdefault(found.id, asyncio.Lock()):
-            pieces = await asyncio.to_thread(postgres_physical.finished_pieces, archive)
+            pieces = await asyncio.to_thread(postgres_physical.archived_files, archive)
             for name in pieces:
                 await self._store(found, folder, name)
         return len(pieces)
@@ -74,8 +74,8 @@ class Archiver:
     async def settle(self, found: Database, server: Server) -> None:
         """Return once everything that the server has acknowledged is stored; raises ServerFailed."""
         access = await self._servers.access(found, server)
-        name = await asyncio.to_thread(postgres_physical.end_piece, access)
-        await asyncio.to_thread(postgres_physical.wait_for_piece, access, name)
+        name = await asyncio.to_thread(postgres_physical.switch_wal, access)
+        await asyncio.to_thread(postgres_physical.wait_until_archived, access, name)
         await self.empty_folder(found, server.folder)
 
     async def fetch(self, found: Database, first: str, target: Path) -> int:
@@ -86,7 +86,7 @@ class Archiver:
         for piece in wanted:
             packed = target / f".{piece.file}.gz"
             await self._artifacts.fetch(found.org_id, piece.digest, packed)
-            await asyncio.to_thread(postgres_physical.unpack_piece, packed, target / piece.file)
+            await asyncio.to_thread(postgres_physical.decompress_wal, packed, target / piece.file)
             packed.unlink()
         return len(wanted)
 
@@ -96,11 +96,11 @@ class Archiver:
         packed = work / f"{folder}-{file}.gz"
         await asyncio.to_thread(work.mkdir, mode=0o700, exist_ok=True)
         try:
-            await asyncio.to_thread(postgres_physical.pack_piece, archive, file, packed)
+            await asyncio.to_thread(postgres_physical.compress_wal, archive, file, packed)
             owner = backups.piece_owner(found, name)
             stored = await self._artifacts.put_file(found.org_id, packed, owner=owner)
             await self._db.write(partial(_add_piece, org_id=found.org_id, found=found, name=name, stored=stored))
-            await asyncio.to_thread(postgres_physical.drop_piece, archive, file)
+            await asyncio.to_thread(postgres_physical.drop_wal, archive, file)
         finally:
             await asyncio.to_thread(packed.unlink, missing_ok=True)
 
@@ -124,8 +124,8 @@ class Archiver:
     async def _forget_waiting(self, found: Database, primary: Server) -> None:
         """Let go of what waits to be stored: without a policy nobody asks for it."""
         archive = self._servers.place(found.id, primary.folder) / ARCHIVE
-        for name in await asyncio.to_thread(postgres_physical.finished_pieces, archive):
-            await asyncio.to_thread(postgres_physical.drop_piece, archive, name)
+        for name in await asyncio.to_thread(postgres_physical.archived_files, archive):
+            await asyncio.to_thread(postgres_physical.drop_wal, archive, name)
 
 
 @across_organizations("one machine archives the logs of everybody's servers")

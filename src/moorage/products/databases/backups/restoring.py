@@ -34,7 +34,15 @@ from moorage.products.databases.servers import MB_OF_GB, Servers, next_folder, p
 from moorage.products.databases.states import DATABASE, BackupStatus, DatabaseStatus
 from moorage.products.databases.tables import Backup, Database, Server
 from moorage.runtime.database_servers import copying, tools
-from moorage.runtime.database_servers.ports import DATA, SCRATCH_PORT, Access, Recovery, ServerFailed, Shape, Software
+from moorage.runtime.database_servers.ports import (
+    DATA,
+    SCRATCH_PORT,
+    Access,
+    Recovery,
+    ServerFailed,
+    ServerOptions,
+    Software,
+)
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 from moorage.runtime.engines.ports import CannotStart
 
@@ -86,11 +94,11 @@ class Rebuilder:
             raise ServerFailed(f"it should have {backup.entries} tables, and has {tables}")
         await asyncio.to_thread(self._servers.make_folder, found, software, folder)
         place = self._servers.place(found.id, folder)
-        async with self._servers.scratch(found, place, scratch_shape(found)) as access:
+        async with self._servers.scratch(found, place, scratch_options(found)) as access:
             await self._settle_in(found, software, access)
             names = (await self._servers.secrets(found)).names
             await tools.in_thread(kind.load, software, access, names, dump)
-            loaded = await tools.in_thread(kind.contents, access, names)
+            loaded = await tools.in_thread(kind.count_rows, access, names)
             if len(loaded) != tables:
                 raise ServerFailed(f"of {tables} tables {len(loaded)} are there after loading it")
 
@@ -107,18 +115,18 @@ class Rebuilder:
         await asyncio.to_thread(self._servers.seal, found.id, half)
         await tools.in_thread(postgres_physical.verify, software, half / DATA)
         await asyncio.to_thread(_put_in_place, half, place)
-        shape = replace(scratch_shape(found), recovery=Recovery(target_ms))
+        shape = replace(scratch_options(found), recovery=Recovery(target_ms))
         async with self._servers.scratch(found, place, shape) as access:
             await self._settle_in(found, software, access)
             names = (await self._servers.secrets(found)).names
             await asyncio.to_thread(kind.set_read_only, access, names, False)
-            await tools.in_thread(kind.contents, access, names)
+            await tools.in_thread(kind.count_rows, access, names)
         await asyncio.to_thread(folders.remove, place / postgres_physical.WAL)
 
     async def _settle_in(self, found: Database, software: Software, access: Access) -> None:
         """Let the passwords count that count now."""
         kind, secrets = self._servers.kind(found), await self._servers.secrets(found)
-        await asyncio.to_thread(kind.take_over, software, access)
+        await asyncio.to_thread(kind.set_admin_password, software, access)
         replica = secrets.replica if found.is_replicated else None
         await asyncio.to_thread(kind.provision, access, secrets.names, replica)
 
@@ -138,12 +146,12 @@ def _half(place: Path) -> Path:
     return place.with_name(f".{place.name}.new")
 
 
-def scratch_shape(found: Database) -> Shape:
+def scratch_options(found: Database) -> ServerOptions:
     """Return how a server is configured that only the platform reaches.
 
     It has the memory of the database's tier: a recovery wants at least the settings under which the log was written.
     """
-    return Shape(
+    return ServerOptions(
         port=SCRATCH_PORT,
         memory_mb=int(found.tier.memory * MB_OF_GB),
         cpu=max(found.tier.cpu, LEAST_CPU),

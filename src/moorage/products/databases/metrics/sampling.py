@@ -20,7 +20,7 @@ from moorage.products.databases.metrics.service import Sample, ServerLook, Visit
 from moorage.products.databases.servers import Servers
 from moorage.products.databases.tables import Database, Server
 from moorage.products.databases.threads import Aside
-from moorage.runtime.database_servers.ports import Access, Counters, Kind, ServerFailed, Session
+from moorage.runtime.database_servers.ports import Access, Counters, ServerFailed, ServerKind, StatisticsSession
 from moorage.runtime.engines.ports import ReplicaState
 from moorage.runtime.sandbox.usage import process_tree
 
@@ -47,11 +47,11 @@ class Line:
     """The connection to one server that is kept for asking."""
 
     def __init__(self) -> None:
-        self._session: Session | None = None
+        self._session: StatisticsSession | None = None
         self._before: Reading | None = None
         self._aside = Aside()
 
-    async def ask(self, kind: Kind, access: Access, at: int) -> Sample:
+    async def ask(self, kind: ServerKind, access: Access, at: int) -> Sample:
         """Return what a server says, without an answer where it says nothing in time."""
         try:
             return await self._aside.run(partial(self._ask, kind, access, at), ANSWER_S)
@@ -67,7 +67,7 @@ class Line:
         if session is not None:
             session.close()
 
-    def _ask(self, kind: Kind, access: Access, at: int) -> Sample:
+    def _ask(self, kind: ServerKind, access: Access, at: int) -> Sample:
         if self._session is not None:
             try:
                 return self._read(self._session, at)
@@ -83,7 +83,7 @@ class Line:
         self._session = session
         return sample
 
-    def _read(self, session: Session, at: int) -> Sample:
+    def _read(self, session: StatisticsSession, at: int) -> Sample:
         begun = time.monotonic()
         counters = session.counters()
         before, self._before = self._before, Reading(counters, (begun + time.monotonic()) / 2)

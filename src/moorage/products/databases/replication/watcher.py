@@ -356,7 +356,7 @@ class Replicator:
         primary = Primary(found.port, (await self._servers.secrets(found)).replica)
         software = self._servers.software(found)
         async with self._servers.scratch(found, half, shape) as access:
-            await in_thread(self._servers.kind(found).take_over, software, access)
+            await in_thread(self._servers.kind(found).set_admin_password, software, access)
             await in_thread(self._replication(found).load, software, access, primary)
 
     def _clear(self, found: Database, kept: set[str], half: Path) -> None:

@@ -1,6 +1,6 @@
-"""Dumps of MariaDB and MySQL: a text of statements, compressed, that ends with a line which says that it is whole.
+"""MariaDB and MySQL dumps: gzip-compressed SQL whose last line proves that it is complete.
 
-It is written by the platform's user, who sees all, and loaded with the rights of the database's own.
+The superuser writes a dump; loading it uses the privileges of the database's user.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moorage.runtime.database_servers.ports import ADMIN, RUN, Access, Names, ServerFailed, Software
-from moorage.runtime.database_servers.tools import CHUNK, Toolbox, check_wanted, disk_errors_told
+from moorage.runtime.database_servers.ports import ADMIN, RUN, Access, Credentials, ServerFailed, Software
+from moorage.runtime.database_servers.tools import CHUNK, Toolbox, raise_if_cancelled, wrap_disk_errors
 
 if TYPE_CHECKING:
     import pymysql
 
 SOCKET = "mysqld.sock"
-LEVEL = 3
+COMPRESSION_LEVEL = 3
 END = b"-- Dump completed"
 _TABLE = b"CREATE TABLE `"
-_CODE, _CODE_ENDS = b"DELIMITER ;;", b"DELIMITER ;"
+_ROUTINE_START, _DELIMITER = b"DELIMITER ;;", b"DELIMITER ;"
 _TABLES = """
 SELECT table_name FROM information_schema.tables
 WHERE table_schema = %s AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1
@@ -32,13 +32,13 @@ WHERE table_schema = %s AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORD
 
 @contextmanager
 def connected(access: Access, database: str) -> Iterator[pymysql.Connection]:
-    """Come into a server as the platform; raises ServerFailed for whatever goes wrong there."""
+    """Connect to a server as ADMIN; all database errors become ServerFailed."""
     import pymysql
 
     try:
         handle = os.open(Path(access.folder) / RUN, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise ServerFailed("its server is not there") from None
+        raise ServerFailed("the server has no run folder") from None
     try:
         connection = pymysql.connect(
             unix_socket=f"/proc/self/fd/{handle}/{SOCKET}",
@@ -47,7 +47,7 @@ def connected(access: Access, database: str) -> Iterator[pymysql.Connection]:
             database=database,
             charset="utf8mb4",
             connect_timeout=20,
-            ssl_disabled=True,  # It is a socket of this machine; to prepare TLS would take longer than all else.
+            ssl_disabled=True,  # A Unix socket needs no TLS, and setting it up would take the longest.
             autocommit=True,
         )
         with connection:
@@ -59,12 +59,12 @@ def connected(access: Access, database: str) -> Iterator[pymysql.Connection]:
 
 
 class MariaDBDumps:
-    """What a server of MariaDB or MySQL is backed up and restored with."""
+    """Dump and restore operations of MariaDB and MySQL."""
 
-    def dump(self, software: Software, access: Access, names: Names, target: Path) -> None:
-        with disk_errors_told(), Toolbox(software, Path(access.folder)) as box, target.open("xb") as file:
+    def dump(self, software: Software, access: Access, credentials: Credentials, target: Path) -> None:
+        with wrap_disk_errors(), Toolbox(software, Path(access.folder)) as box, target.open("xb") as file:
             args = [
-                *_entrance(box, access, ADMIN),
+                *connection_options(box, access, ADMIN),
                 "--single-transaction",
                 "--quick",
                 "--routines",
@@ -75,60 +75,61 @@ class MariaDBDumps:
                 "--max-allowed-packet=1G",
                 *(["--set-gtid-purged=OFF", "--column-statistics=0"] if software.product == "MySQL" else []),
                 "--",
-                names.database,
+                credentials.database,
             ]
-            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=LEVEL, mtime=0, filename="") as packed:
+            with gzip.GzipFile(
+                fileobj=file, mode="wb", compresslevel=COMPRESSION_LEVEL, mtime=0, filename=""
+            ) as packed:
                 box.read(_program(software, "dump"), args, {"MYSQL_PWD": access.password}, packed.write)
             file.flush()
             os.fsync(file.fileno())
 
     def check(self, software: Software, dump: Path) -> int:
-        """Read a whole dump; return how many tables it makes, and raise ServerFailed for one that is cut or broken."""
-        tables, is_code, last = 0, False, b""
+        tables, is_routine, last = 0, False, b""
         for line in _lines(dump):
-            if line.startswith(_TABLE) and not is_code:
+            if line.startswith(_TABLE) and not is_routine:
                 tables += 1
-            elif line.startswith(_CODE_ENDS):
-                is_code = line.startswith(_CODE)
+            elif line.startswith(_DELIMITER):
+                is_routine = line.startswith(_ROUTINE_START)
             if not line.isspace():
                 last = line
         if not last.startswith(END):
             raise ServerFailed("the dump is incomplete: its last line is missing")
         return tables
 
-    def load(self, software: Software, access: Access, names: Names, dump: Path) -> None:
+    def load(self, software: Software, access: Access, credentials: Credentials, dump: Path) -> None:
         self.check(software, dump)
         with Toolbox(software, Path(access.folder)) as box:
-            args = [*_entrance(box, access, names.username), "--binary-mode", "--max-allowed-packet=1G"]
-            args += ["--", names.database]
-            box.feed(_program(software, ""), args, {"MYSQL_PWD": names.password}, _chunks(dump))
+            args = [*connection_options(box, access, credentials.username), "--binary-mode", "--max-allowed-packet=1G"]
+            args += ["--", credentials.database]
+            box.feed(_program(software, ""), args, {"MYSQL_PWD": credentials.password}, _chunks(dump))
 
-    def contents(self, access: Access, names: Names) -> dict[str, int]:
-        """Return every table of the database with how many rows it has. Every row is read for it."""
-        counted = {}
-        with connected(access, names.database) as connection, connection.cursor() as cursor:
-            cursor.execute(_TABLES, (names.database,))
+    def count_rows(self, access: Access, credentials: Credentials) -> dict[str, int]:
+        row_counts = {}
+        with connected(access, credentials.database) as connection, connection.cursor() as cursor:
+            cursor.execute(_TABLES, (credentials.database,))
             for (table,) in cursor.fetchall():
-                check_wanted()
+                raise_if_cancelled()
                 cursor.execute(f"SELECT count(*) FROM `{table.replace('`', '``')}`")  # noqa: S608 - it is quoted
                 row = cursor.fetchone()
-                counted[str(table)] = int(row[0]) if row else 0
-        return counted
+                row_counts[str(table)] = int(row[0]) if row else 0
+        return row_counts
 
 
-def _entrance(box: Toolbox, access: Access, user: str) -> list[str]:
+def connection_options(box: Toolbox, access: Access, user: str) -> list[str]:
+    """Return the arguments with which a tool connects to a server."""
     socket = f"{box.reach(Path(access.folder) / RUN)}/{SOCKET}"
     return ["--no-defaults", f"--socket={socket}", f"--user={user}", "--default-character-set=utf8mb4"]
 
 
-def _program(software: Software, what: str) -> str:
-    """Return the name of a tool; MySQL has only the older ones."""
-    new, old = (f"mariadb-{what}", f"mysql{what}") if what else ("mariadb", "mysql")
+def _program(software: Software, suffix: str) -> str:
+    """Return the program name of a tool; MySQL has only the `mysql` credentials."""
+    new, old = (f"mariadb-{suffix}", f"mysql{suffix}") if suffix else ("mariadb", "mysql")
     return new if (Path(software.tools) / new).exists() else old
 
 
 def _lines(dump: Path) -> Iterator[bytes]:
-    """Yield the lines of a dump, of very long ones only the beginning."""
+    """Yield the lines of a dump; very long lines are truncated."""
     rest, is_cut = b"", False
     for chunk in _chunks(dump):
         *whole, rest = (rest + chunk).split(b"\n")
@@ -148,7 +149,7 @@ def _chunks(dump: Path) -> Iterator[bytes]:
     try:
         with gzip.open(dump, "rb") as packed:
             while chunk := packed.read(CHUNK):
-                check_wanted()
+                raise_if_cancelled()
                 yield chunk
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ServerFailed(f"the dump is broken: {error}") from error

@@ -1,8 +1,8 @@
-"""Two servers of MariaDB: the second has every transaction in its relay log before the first acknowledges a commit.
+"""MariaDB semi-synchronous replication: a commit waits until it is in the replica's relay log.
 
-A replica is told to follow by us and not by its configuration: when it starts to follow it throws away its relay log
-and asks its primary again. If that one has just died, what it acknowledged last would be lost with it. So whatever a
-replica has received is applied before anything else happens to it.
+The platform starts replication (`skip_slave_start`), because a replica that starts it by itself deletes its relay log
+and requests the log from its primary again. If the primary has just failed, its last acknowledged transactions would be
+lost. So a replica applies its whole relay log before replication starts or the replica is promoted.
 """
 
 from __future__ import annotations
@@ -16,37 +16,36 @@ from typing import TYPE_CHECKING, Any
 
 from moorage.runtime.database_servers import copying
 from moorage.runtime.database_servers.mariadb.configuration import MARIADB, REPLICATION_FILE
-from moorage.runtime.database_servers.mariadb.dumps import END, SOCKET, connected
+from moorage.runtime.database_servers.mariadb.dumps import END, connected, connection_options
 from moorage.runtime.database_servers.ports import (
     ADMIN,
     CONF,
     DATA,
     REPLICATOR,
-    RUN,
     Access,
     Primary,
     ServerFailed,
     Software,
 )
-from moorage.runtime.database_servers.tools import CHUNK, Toolbox, check_wanted, disk_errors_told
+from moorage.runtime.database_servers.tools import CHUNK, Toolbox, raise_if_cancelled, wrap_disk_errors
 
 if TYPE_CHECKING:
     from pymysql.cursors import DictCursor
 
 OWN_DATABASE = "mysql"
 SEED = "seed.sql"
-FOREVER_MS = 30 * 86_400_000  # How long a commit waits is decided by whoever watches over both, not by the server.
-SILENT_S = 10
-CATCH_UP_S = 10
-APPLY_S = 600.0  # It may have received much more than it has applied.
-LOOK_S = 0.02
+NEVER_MS = 30 * 86_400_000  # The replicator decides when commits stop waiting, not a timeout of the server.
+STREAM_TIMEOUT_S = 10
+CATCH_UP_TIMEOUT_S = 10
+APPLY_TIMEOUT_S = 600.0  # The relay log may be far ahead of the applied position.
+POLL_INTERVAL_S = 0.02
 RELAY_INDEX = "relay.index"
 _MAGIC = b"\xfebin"
-_HEADER = struct.Struct("<4xB4xI6x")  # of an event: its kind and its length
-_GTID = struct.Struct("<QI")  # number and domain of a transaction
+_HEADER = struct.Struct("<4xB4xI6x")  # type and length of an event
+_GTID = struct.Struct("<QI")  # sequence number and domain of a transaction
 _GTID_EVENT = 162
 _ALL_APPLIED = "Slave has read all relay log"
-_CUT_SHORT = 1594  # The relay log ends within an event: it was not whole when the server died, so not acknowledged.
+_RELAY_LOG_TRUNCATED = 1594  # The crash cut off the last event, so its transaction was not acknowledged.
 
 
 class MariaDBReplication:
@@ -54,25 +53,24 @@ class MariaDBReplication:
 
     def copy(self, software: Software, primary: Access, folder: Path, number: int) -> None:
         if software.product != MARIADB:
-            raise ServerFailed(f"two servers of {software.product} cannot follow each other here; MariaDB's can")
+            raise ServerFailed(f"replication is supported with MariaDB only, not with {software.product}")
         self._set_awaited(primary, is_awaited=False)
         copying.fill(Path(software.template), folder)
         copying.put(folder / CONF, REPLICATION_FILE, configuration(is_awaited=False))
         everything = ["--all-databases", "--routines", "--triggers", "--events", "--hex-blob", "--flush-privileges"]
         position = ["--single-transaction", "--quick", "--master-data=1", "--gtid", "--max-allowed-packet=1G"]
-        with disk_errors_told(), Toolbox(software, Path(primary.folder)) as box, (folder / SEED).open("xb") as file:
-            args = [*_entrance(box, primary), *everything, *position]
+        with wrap_disk_errors(), Toolbox(software, Path(primary.folder)) as box, (folder / SEED).open("xb") as file:
+            args = [*connection_options(box, primary, ADMIN), *everything, *position]
             box.read("mariadb-dump", args, {"MYSQL_PWD": primary.password}, file.write)
 
     def load(self, software: Software, access: Access, primary: Primary) -> None:
         seed = Path(access.folder) / SEED
         with _opened(access) as cursor:
-            cursor.execute("RESET MASTER")  # What made this server ours is no part of its history.
+            cursor.execute("RESET MASTER")  # removes the platform's own setup statements from the binlog
         with Toolbox(software, Path(access.folder)) as box:
-            args = [*_entrance(box, access), "--binary-mode", "--max-allowed-packet=1G"]
-            box.feed(
-                "mariadb", [*args, "--init-command=SET sql_log_bin=0"], {"MYSQL_PWD": access.password}, _read(seed)
-            )
+            args = [*connection_options(box, access, ADMIN), "--binary-mode", "--max-allowed-packet=1G"]
+            args.append("--init-command=SET sql_log_bin=0")
+            box.feed("mariadb", args, {"MYSQL_PWD": access.password}, _read(seed))
         with _opened(access) as cursor:
             cursor.execute(
                 "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=%s, MASTER_USER=%s, MASTER_PASSWORD=%s,"
@@ -101,14 +99,14 @@ class MariaDBReplication:
             return _figure(cursor, "Rpl_semi_sync_master_status") == "ON"
 
     def await_replica(self, primary: Access, replica: Access, number: int) -> None:
-        _catch_up(primary, replica)  # Nobody should have to wait for a replica that is far behind.
+        _catch_up(primary, replica)  # before commits wait, so that they do not wait for a long catch-up
         self._set_awaited(primary, is_awaited=True)
-        _catch_up(primary, replica)  # What was acknowledged without waiting was so before this.
-        with _opened(primary) as ours, _opened(replica) as theirs:
-            is_on = _figure(ours, "Rpl_semi_sync_master_status") == "ON"
-            answers = _figure(theirs, "Rpl_semi_sync_slave_status") == "ON"
-        if not (is_on and answers and self.is_following(primary, replica, number)):
-            raise ServerFailed("the replica does not answer its primary")
+        _catch_up(primary, replica)  # covers commits that were acknowledged without waiting
+        with _opened(primary) as on_primary, _opened(replica) as on_replica:
+            is_on = _figure(on_primary, "Rpl_semi_sync_master_status") == "ON"
+            acknowledges = _figure(on_replica, "Rpl_semi_sync_slave_status") == "ON"
+        if not (is_on and acknowledges and self.is_following(primary, replica, number)):
+            raise ServerFailed("the replica does not acknowledge the commits of its primary")
 
     def go_alone(self, primary: Access) -> None:
         self._set_awaited(primary, is_awaited=False)
@@ -130,43 +128,43 @@ class MariaDBReplication:
                 cursor.execute("PURGE BINARY LOGS TO %s", (needed,))
 
     def _set_awaited(self, primary: Access, *, is_awaited: bool) -> None:
-        """Say whether a primary waits, for good and for the server that runs."""
-        told = configuration(is_awaited=is_awaited)
-        copying.put(Path(primary.folder) / CONF, REPLICATION_FILE, told, is_kept=True)
+        """Turn waiting on or off, in the configuration file and in the running server."""
+        text = configuration(is_awaited=is_awaited)
+        copying.put(Path(primary.folder) / CONF, REPLICATION_FILE, text, is_kept=True)
         with _opened(primary) as cursor:
-            cursor.execute("SET GLOBAL rpl_semi_sync_master_timeout = %s", (FOREVER_MS,))
+            cursor.execute("SET GLOBAL rpl_semi_sync_master_timeout = %s", (NEVER_MS,))
             cursor.execute("SET GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC'")
             cursor.execute("SET GLOBAL rpl_semi_sync_master_enabled = %s", (int(is_awaited),))
 
 
 def configuration(*, is_awaited: bool) -> str:
-    """Return the part of a server's configuration that is about the other one."""
-    told = {
+    """Return the replication settings of a server."""
+    values = {
         "rpl_semi_sync_master_enabled": int(is_awaited),
-        "rpl_semi_sync_master_timeout": FOREVER_MS,
+        "rpl_semi_sync_master_timeout": NEVER_MS,
         "rpl_semi_sync_master_wait_point": "AFTER_SYNC",
         "rpl_semi_sync_master_wait_no_slave": 1,
         "rpl_semi_sync_slave_enabled": 1,
         "skip_slave_start": 1,
-        "slave_net_timeout": SILENT_S,
+        "slave_net_timeout": STREAM_TIMEOUT_S,
     }
-    return "".join(["[mysqld]\n", *(f"{name} = {value}\n" for name, value in told.items())])
+    return "".join(["[mysqld]\n", *(f"{name} = {value}\n" for name, value in values.items())])
 
 
-# What a replica has received.
+# Applying the relay log.
 
 
 def _catch_up(primary: Access, replica: Access) -> None:
-    """Wait until a replica has applied what its primary has now."""
+    """Wait until a replica has applied the current position of its primary."""
     with _opened(primary) as cursor:
-        reached = _one(cursor, "SELECT @@gtid_binlog_pos")
+        position = _one(cursor, "SELECT @@gtid_binlog_pos")
     with _opened(replica) as cursor:
-        if _one(cursor, "SELECT MASTER_GTID_WAIT(%s, %s)", reached, CATCH_UP_S) != 0:
+        if _one(cursor, "SELECT MASTER_GTID_WAIT(%s, %s)", position, CATCH_UP_TIMEOUT_S) != 0:
             raise ServerFailed("the replica does not catch up with its primary")
 
 
 def _apply_all(cursor: DictCursor, folder: Path) -> None:
-    """Apply everything that a replica has received; nothing more comes in meanwhile."""
+    """Apply the whole relay log of a replica; it receives nothing meanwhile."""
     status = _status(cursor)
     if status["Slave_SQL_Running"] == "Yes":
         _wait_until_applied(cursor)
@@ -176,35 +174,38 @@ def _apply_all(cursor: DictCursor, folder: Path) -> None:
     missing = find_missing(folder / DATA, str(_one(cursor, "SELECT @@gtid_slave_pos")))
     if missing is None:
         return
-    # Only like this does a server that was started anew read its relay log on, and not throw it away.
+    # Only with a file position does a restarted server keep its relay log.
     cursor.execute("CHANGE MASTER TO RELAY_LOG_FILE=%s, RELAY_LOG_POS=%s, MASTER_USE_GTID=no", missing)
     cursor.execute("START SLAVE SQL_THREAD")
     if not _wait_until_applied(cursor, may_fail=True):
-        # A change to the schema that was made when the server died, and not noted yet, is met again as the first.
+        # DDL that was applied before a crash, but not recorded as applied, comes first again and fails.
         cursor.execute("SET GLOBAL sql_slave_skip_counter = 1")
         cursor.execute("START SLAVE SQL_THREAD")
         _wait_until_applied(cursor)
 
 
 def _wait_until_applied(cursor: DictCursor, *, may_fail: bool = False) -> bool:
-    deadline = time.monotonic() + APPLY_S
+    deadline = time.monotonic() + APPLY_TIMEOUT_S
     while time.monotonic() < deadline:
         status = _status(cursor)
-        if status["Slave_SQL_Running_State"].startswith(_ALL_APPLIED) or status["Last_SQL_Errno"] == _CUT_SHORT:
+        if (
+            status["Slave_SQL_Running_State"].startswith(_ALL_APPLIED)
+            or status["Last_SQL_Errno"] == _RELAY_LOG_TRUNCATED
+        ):
             return True
         if status["Slave_SQL_Running"] == "No":
             if may_fail:
                 return False
             raise ServerFailed(f"the replica cannot apply a change: {status['Last_SQL_Error']}")
-        check_wanted()
-        time.sleep(LOOK_S)
+        raise_if_cancelled()
+        time.sleep(POLL_INTERVAL_S)
     raise ServerFailed("the replica has not applied everything yet")
 
 
 def find_missing(data: Path, applied: str) -> tuple[str, int] | None:
-    """Return where in the relay log of a server that does not run on the first transaction is that it has not applied.
+    """Return file and position of the first transaction in the relay log that is not applied.
 
-    The server's own note of how far it came is written seldom; what it has applied it knows exactly.
+    The SQL thread must be stopped. Uses the exact GTID position, because relay-log.info is written rarely.
     """
     done = {int(domain): int(number) for domain, _, number in (each.split("-") for each in applied.split(",") if each)}
     index = data / RELAY_INDEX
@@ -217,7 +218,7 @@ def find_missing(data: Path, applied: str) -> tuple[str, int] | None:
 
 
 def _transactions(log: Path) -> Iterator[tuple[int, int, int]]:
-    """Yield where each transaction of a log begins, with its domain and number. The last event may be cut short."""
+    """Yield position, GTID domain and number of each transaction; ignores a truncated last event."""
     with log.open("rb") as file:
         size, position = log.stat().st_size, len(_MAGIC)
         while position + _HEADER.size + _GTID.size <= size:
@@ -231,9 +232,6 @@ def _transactions(log: Path) -> Iterator[tuple[int, int, int]]:
             position += length
 
 
-# Speaking to a server.
-
-
 @contextmanager
 def _opened(access: Access) -> Iterator[DictCursor]:
     from pymysql.cursors import DictCursor
@@ -244,15 +242,15 @@ def _opened(access: Access) -> Iterator[DictCursor]:
 
 def _find_status(cursor: DictCursor) -> dict[str, Any] | None:
     cursor.execute("SHOW SLAVE STATUS")
-    found: dict[str, Any] | None = cursor.fetchone()
-    return found
+    status: dict[str, Any] | None = cursor.fetchone()
+    return status
 
 
 def _status(cursor: DictCursor) -> dict[str, Any]:
-    found = _find_status(cursor)
-    if found is None:
-        raise ServerFailed("the server follows nobody")
-    return found
+    status = _find_status(cursor)
+    if status is None:
+        raise ServerFailed("the server is not a replica")
+    return status
 
 
 def _one(cursor: DictCursor, query: str, *values: Any) -> Any:
@@ -267,17 +265,12 @@ def _figure(cursor: DictCursor, name: str) -> str:
     return str(row["Value"]) if row else ""
 
 
-def _entrance(box: Toolbox, access: Access) -> list[str]:
-    socket = f"{box.reach(Path(access.folder) / RUN)}/{SOCKET}"
-    return ["--no-defaults", f"--socket={socket}", f"--user={ADMIN}", "--default-character-set=utf8mb4"]
-
-
 def _read(seed: Path) -> Iterator[bytes]:
-    """Yield a copy's statements; raises ServerFailed where it ends too early."""
+    """Yield the SQL of a copy; raises ServerFailed if it is truncated."""
     last = b""
     with seed.open("rb") as file:
         while chunk := file.read(CHUNK):
-            check_wanted()
+            raise_if_cancelled()
             last = (last + chunk)[-CHUNK:]
             yield chunk
     if not last.rstrip().rpartition(b"\n")[2].startswith(END):

@@ -1,4 +1,4 @@
-"""MariaDB, and MySQL where it is installed: how a server of it is filled, started and spoken to."""
+"""MariaDB and MySQL servers: files, configuration, and administration of a running server."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ from moorage.runtime.database_servers.ports import (
     RUN,
     Access,
     Counters,
-    Names,
+    Credentials,
     ServerFailed,
-    Session,
-    Shape,
+    ServerOptions,
     Software,
+    StatisticsSession,
 )
 from moorage.runtime.database_servers.software import templates
 
 if TYPE_CHECKING:
     from pymysql.cursors import Cursor
 
-OWN_DATABASE = "mysql"  # where the platform looks around; users cannot enter it
+OWN_DATABASE = "mysql"  # for the platform's connections; users cannot connect to it
 ADMIN_HOST, USER_HOST, REPLICATOR_HOST = "localhost", "%", "127.0.0.1"
-PING_S = 5.0
+PING_TIMEOUT_S = 5.0
 _OWN = (ADMIN, REPLICATOR)
 _NO_SUCH_THREAD = 1094
-# What a user loses who must not add data; reading stays, and everything that makes the database smaller.
+# Privileges revoked from a user whose database is full. SELECT, DELETE and DROP stay.
 _ADDING = """
 INSERT, UPDATE, CREATE, CREATE TEMPORARY TABLES, CREATE VIEW, CREATE ROUTINE, ALTER, INDEX, REFERENCES, EVENT, TRIGGER
 """
 _FIGURES = "'threads_connected', 'questions', 'innodb_buffer_pool_reads', 'innodb_buffer_pool_read_requests'"
-_OTHERS = "('system user', 'event_scheduler', 'unauthenticated user')"  # what is no session of anybody
+_OTHERS = "('system user', 'event_scheduler', 'unauthenticated user')"  # not sessions of users
 _SESSIONS = f"""
 SELECT id FROM information_schema.processlist WHERE user NOT IN (%s, %s) AND user NOT IN {_OTHERS}
 """  # noqa: S608 - constants
 _OWN_SESSIONS = "SELECT 'own_sessions', count(*) FROM information_schema.processlist WHERE user IN (%s, %s)"
-_MOST = "SELECT 'max_connections', @@max_connections"
-# MariaDB counts what every user asks, except by SHOW: so the platform asks without it, and knows its share. What is
-# being asked right now is not in there yet.
-_ASK_MARIADB = f"""
+_MAX_CONNECTIONS = "SELECT 'max_connections', @@max_connections"
+# MariaDB counts the statements per user, except SHOW, so the platform uses SELECT to know its own share. The statement
+# itself is not counted yet, hence 1 more.
+_MARIADB_COUNTERS = f"""
 SELECT lower(variable_name), variable_value FROM information_schema.global_status WHERE variable_name IN ({_FIGURES})
 UNION ALL
 SELECT 'own_questions', 1 + coalesce(sum(select_commands + update_commands + other_commands), 0)
 FROM information_schema.user_statistics WHERE user IN (%s, %s)
-UNION ALL {_OWN_SESSIONS} UNION ALL {_MOST}
+UNION ALL {_OWN_SESSIONS} UNION ALL {_MAX_CONNECTIONS}
 """  # noqa: S608 - constants
-# Of MySQL only what this very session has asked is known.
-_ASK_MYSQL = (
+# MySQL only counts the statements of this session.
+_MYSQL_COUNTERS = (
     "SHOW SESSION STATUS LIKE 'Questions'",
     f"SHOW GLOBAL STATUS WHERE Variable_name IN ({_FIGURES})",
-    f"{_OWN_SESSIONS} UNION ALL {_MOST}",
+    f"{_OWN_SESSIONS} UNION ALL {_MAX_CONNECTIONS}",
 )
 _INSERTS = "SELECT insert_priv = 'Y' FROM mysql.db WHERE db = %s AND user = %s AND host = %s"
 
@@ -76,70 +76,71 @@ class MariaDB(MariaDBDumps):
     def fill(self, software: Software, folder: Path) -> None:
         copying.fill(Path(software.template), folder)
 
-    def configure(self, software: Software, folder: Path, shape: Shape, *, home: str, place: str) -> None:
+    def configure(self, software: Software, folder: Path, options: ServerOptions, *, home: str, inside: str) -> None:
         for name in (mariadb_conf.FILES, mariadb_conf.TEMPORARY):
             copying.ensure_folder(folder / RUN, name)
-        told = mariadb_conf.settings(software, folder, shape, home=home, place=place)
-        copying.put(folder / CONF, mariadb_conf.MAIN_FILE, mariadb_conf.render(told, place))
+        settings = mariadb_conf.settings(software, folder, options, home=home, inside=inside)
+        copying.put(folder / CONF, mariadb_conf.MAIN_FILE, mariadb_conf.render(settings, inside))
         copying.ensure_file(folder / CONF, mariadb_conf.REPLICATION_FILE)
 
-    def argv(self, software: Software, shape: Shape, *, home: str, place: str) -> list[str]:
+    def argv(self, software: Software, options: ServerOptions, *, home: str, inside: str) -> list[str]:
         program = software.program if software.program.startswith("/") else f"{home}/{software.program}"
-        return [program, f"--defaults-file={place}/{CONF}/{mariadb_conf.MAIN_FILE}"]
+        return [program, f"--defaults-file={inside}/{CONF}/{mariadb_conf.MAIN_FILE}"]
 
-    def usable_connections(self, shape: Shape) -> int:
-        return mariadb_conf.usable_connections(shape.memory_mb)
+    def usable_connections(self, options: ServerOptions) -> int:
+        return mariadb_conf.usable_connections(options.memory_mb)
 
     def is_filled(self, folder: Path) -> bool:
         return (folder / DATA / "ibdata1").is_file() and (folder / DATA / OWN_DATABASE).exists()
 
-    # Speaking to a server that runs.
+    # Connections to a running server.
 
     def ping(self, access: Access) -> bool:
-        """Tell whether it greets, which it does only when it is ready, or says that it has too many guests."""
+        """Tell whether the server sends its handshake or "too many connections"; it does so once ready."""
         try:
             with copying.short_path(Path(access.folder) / RUN) as run, socket.socket(socket.AF_UNIX) as sock:
-                sock.settimeout(PING_S)
+                sock.settimeout(PING_TIMEOUT_S)
                 sock.connect(f"{run}/{mariadb_conf.SOCKET}")
                 return len(sock.recv(64)) > 4
         except OSError:
             return False
 
-    def take_over(self, software: Software, access: Access) -> None:
+    def set_admin_password(self, software: Software, access: Access) -> None:
         first = replace(access, password=templates.password_of(software.template))
         try:
             with connected(first, OWN_DATABASE) as server, server.cursor() as cursor:
                 _set_password(cursor, ADMIN, ADMIN_HOST, access.password)
         except ServerFailed:
             with connected(access, OWN_DATABASE):
-                pass  # It has been taken over before.
+                pass  # The password was already replaced.
 
-    def provision(self, access: Access, names: Names, replica_password: str | None) -> None:
-        """Make what is missing. A user who must not add data right now stays so."""
+    def provision(self, access: Access, credentials: Credentials, replica_password: str | None) -> None:
+        """Create missing users and databases; keeps the privileges of a user whose database is full."""
         with connected(access, OWN_DATABASE) as server, server.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE IF NOT EXISTS {_quoted(names.database)} CHARACTER SET utf8mb4")
-            _ensure_user(cursor, names.username, USER_HOST, names.password)
-            if _may_insert(cursor, names) is None:
-                whom = (names.username, USER_HOST)
-                cursor.execute(f"GRANT ALL PRIVILEGES ON {_pattern(names)}.* TO %s@%s", whom)
+            cursor.execute(f"CREATE DATABASE IF NOT EXISTS {_quoted(credentials.database)} CHARACTER SET utf8mb4")
+            _ensure_user(cursor, credentials.username, USER_HOST, credentials.password)
+            if _may_insert(cursor, credentials) is None:
+                cursor.execute(
+                    f"GRANT ALL PRIVILEGES ON {_pattern(credentials)}.* TO %s@%s", (credentials.username, USER_HOST)
+                )
             if replica_password is not None:
                 _ensure_user(cursor, REPLICATOR, REPLICATOR_HOST, replica_password)
                 cursor.execute("GRANT REPLICATION SLAVE ON *.* TO %s@%s", (REPLICATOR, REPLICATOR_HOST))
 
-    def set_password(self, access: Access, names: Names) -> None:
+    def set_password(self, access: Access, credentials: Credentials) -> None:
         with connected(access, OWN_DATABASE) as server, server.cursor() as cursor:
-            _set_password(cursor, names.username, USER_HOST, names.password)
+            _set_password(cursor, credentials.username, USER_HOST, credentials.password)
 
-    def set_read_only(self, access: Access, names: Names, on: bool) -> None:
-        """Take the rights that add data, or give them back. Sessions end: they keep the rights they came with."""
+    def set_read_only(self, access: Access, credentials: Credentials, on: bool) -> None:
+        """Revoke or grant privileges, and kill sessions, because they keep their privileges."""
         with connected(access, OWN_DATABASE) as server, server.cursor() as cursor:
-            if _may_insert(cursor, names) is (not on):
+            if _may_insert(cursor, credentials) is (not on):
                 return
-            whom = (names.username, USER_HOST)
+            account = (credentials.username, USER_HOST)
             if on:
-                cursor.execute(f"REVOKE {_ADDING} ON {_pattern(names)}.* FROM %s@%s", whom)
+                cursor.execute(f"REVOKE {_ADDING} ON {_pattern(credentials)}.* FROM %s@%s", account)
             else:
-                cursor.execute(f"GRANT ALL PRIVILEGES ON {_pattern(names)}.* TO %s@%s", whom)
+                cursor.execute(f"GRANT ALL PRIVILEGES ON {_pattern(credentials)}.* TO %s@%s", account)
             _end_sessions(cursor)
 
     def end_sessions(self, access: Access) -> None:
@@ -150,17 +151,15 @@ class MariaDB(MariaDBDumps):
         with connected(access, OWN_DATABASE) as server, server.cursor() as cursor:
             return str(_row(cursor, "SELECT version()")[0])
 
-    def session(self, access: Access) -> Session:
+    def session(self, access: Access) -> StatisticsSession:
         return _Session(access)
 
 
 class _Session:
-    """A connection of the platform that is kept."""
-
     def __init__(self, access: Access) -> None:
-        self._kept = ExitStack()
-        server = self._kept.enter_context(connected(access, OWN_DATABASE))
-        self._cursor = self._kept.enter_context(server.cursor())
+        self._exit_stack = ExitStack()
+        server = self._exit_stack.enter_context(connected(access, OWN_DATABASE))
+        self._cursor = self._exit_stack.enter_context(server.cursor())
         self._cursor.execute("SHOW VARIABLES LIKE 'userstat'")
         self._counts_users = self._cursor.fetchone() is not None
 
@@ -170,7 +169,7 @@ class _Session:
         try:
             return self._counters()
         except (pymysql.MySQLError, OSError) as error:
-            raise ServerFailed(f"the server does not say how it is: {error}") from error
+            raise ServerFailed(f"cannot read the server's statistics: {error}") from error
 
     def _counters(self) -> Counters:
         figures = self._of_mariadb() if self._counts_users else self._of_mysql()
@@ -184,11 +183,11 @@ class _Session:
         )
 
     def _of_mariadb(self) -> dict[str, int]:
-        return _figures(self._cursor, _ASK_MARIADB, (*_OWN, *_OWN))
+        return _figures(self._cursor, _MARIADB_COUNTERS, (*_OWN, *_OWN))
 
     def _of_mysql(self) -> dict[str, int]:
-        own, status, sessions = _ASK_MYSQL
-        # Its own question is in there already, the next one is not.
+        own, status, sessions = _MYSQL_COUNTERS
+        # The count includes this statement, but not the next one.
         own_questions = _figures(self._cursor, own)["questions"] + 1
         return {
             "own_questions": own_questions,
@@ -197,7 +196,7 @@ class _Session:
         }
 
     def close(self) -> None:
-        self._kept.close()
+        self._exit_stack.close()
 
 
 def _figures(cursor: Cursor, query: str, values: tuple[str, ...] | None = None) -> dict[str, int]:
@@ -207,16 +206,16 @@ def _figures(cursor: Cursor, query: str, values: tuple[str, ...] | None = None) 
 
 def _row(cursor: Cursor, query: str, values: tuple[str, ...] | None = None) -> tuple[Any, ...]:
     cursor.execute(query, values)
-    found = cursor.fetchone()
-    assert found is not None
-    return tuple(found)
+    row = cursor.fetchone()
+    assert row is not None
+    return tuple(row)
 
 
-def _may_insert(cursor: Cursor, names: Names) -> bool | None:
-    """Tell whether a user may add data to the database; None for one who has no rights in it yet."""
-    cursor.execute(_INSERTS, (_escaped(names.database), names.username, USER_HOST))
-    found = cursor.fetchone()
-    return None if found is None else bool(found[0])
+def _may_insert(cursor: Cursor, credentials: Credentials) -> bool | None:
+    """Tell whether the user has the INSERT privilege; None without any privileges yet."""
+    cursor.execute(_INSERTS, (_escaped(credentials.database), credentials.username, USER_HOST))
+    row = cursor.fetchone()
+    return None if row is None else bool(row[0])
 
 
 def _ensure_user(cursor: Cursor, name: str, host: str, password: str) -> None:
@@ -225,7 +224,7 @@ def _ensure_user(cursor: Cursor, name: str, host: str, password: str) -> None:
 
 
 def _set_password(cursor: Cursor, name: str, host: str, password: str) -> None:
-    """Set a password without saying it: what a server is told can be seen in more than one place."""
+    """Set a password by its hash: statements may appear in logs and statistics."""
     statement = "ALTER USER %s@%s IDENTIFIED WITH mysql_native_password AS %s"
     cursor.execute(statement, (name, host, _verifier(password)))
 
@@ -252,10 +251,10 @@ def _quoted(name: str) -> str:
 
 
 def _escaped(name: str) -> str:
-    """Return a pattern that only this very name matches."""
+    """Return a LIKE pattern that matches only this name."""
     return name.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%")
 
 
-def _pattern(names: Names) -> str:
-    """Return the name of a database as rights are given to it; %% because values are filled in afterwards."""
-    return _quoted(_escaped(names.database)).replace("%", "%%")
+def _pattern(credentials: Credentials) -> str:
+    """Return the database pattern for GRANT and REVOKE, with %% for the parameter formatting."""
+    return _quoted(_escaped(credentials.database)).replace("%", "%%")

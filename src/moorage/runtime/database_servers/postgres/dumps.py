@@ -1,7 +1,7 @@
-"""Dumps of PostgreSQL: written by the platform's user, who sees all, and loaded with the rights of the database's own.
+"""PostgreSQL dumps: written by the superuser, loaded with the privileges of the database's user.
 
-A dump holds code that users wrote, and some of it runs while it is loaded: in checks, defaults and indexes. Whoever
-loads it is therefore the one who wrote it.
+A dump contains code of the tenant that runs during a load, in checks, defaults and indexes, so it must not run with
+more privileges than the tenant has.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moorage.runtime.database_servers import copying
-from moorage.runtime.database_servers.ports import ADMIN, CONF, RUN, Access, Names, ServerFailed, Software
+from moorage.runtime.database_servers.ports import ADMIN, CONF, RUN, Access, Credentials, ServerFailed, Software
 from moorage.runtime.database_servers.postgres import configuration as postgres_conf
-from moorage.runtime.database_servers.tools import Toolbox, check_wanted, disk_errors_told
+from moorage.runtime.database_servers.tools import Toolbox, raise_if_cancelled, wrap_disk_errors
 
 if TYPE_CHECKING:
     import psycopg
 
-LOCK_WAIT = "120s"  # how long somebody may keep a dump from reading a table
-LET_IN_S = 10.0
-LOOK_S = 0.02
-LEVEL = "3"  # of compression; higher ones take far longer for little
-_EVERYBODY = "local all all scram-sha-256\n"
+LOCK_TIMEOUT = "120s"  # for the read lock on a table
+RELOAD_TIMEOUT_S = 10.0
+LOGIN_POLL_INTERVAL_S = 0.02
+COMPRESSION_LEVEL = "3"  # Higher levels take much longer and save little.
+_ALLOW_ALL_LOCAL = "local all all scram-sha-256\n"
 _TABLE = re.compile(r"\d+; 1259 \d+ TABLE ")
 _EXTENSION = re.compile(r"\d+; (?:3079 \d+ EXTENSION|0 0 COMMENT) - (?:EXTENSION )?(?P<name>.*?) *$")
 _PUBLIC = re.compile(r"\d+; 2615 \d+ SCHEMA - public ")
-# Tables of the database itself: neither the server's, nor part of an extension, nor of a session.
+# Tables of the tenant: no system tables, tables of extensions or temporary tables.
 _TABLES = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
@@ -42,7 +42,7 @@ ORDER BY 1, 2
 
 
 def environment(box: Toolbox, access: Access, user: str, password: str, database: str) -> dict[str, str]:
-    """Return what leads a tool into a server."""
+    """Return the libpq environment with which a tool connects to a server."""
     return {
         "PGHOST": box.reach(Path(access.folder) / RUN),
         "PGPORT": str(access.port),
@@ -59,13 +59,13 @@ def environment(box: Toolbox, access: Access, user: str, password: str, database
 def connected(
     access: Access, database: str, *, user: str = ADMIN, password: str | None = None
 ) -> Iterator[psycopg.Connection[Any]]:
-    """Come into a server, as the platform unless another is named; raises ServerFailed for whatever goes wrong."""
+    """Connect to a server, as ADMIN by default; all database errors become ServerFailed."""
     import psycopg
 
     try:
         handle = os.open(Path(access.folder) / RUN, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise ServerFailed("its server is not there") from None
+        raise ServerFailed("the server has no run folder") from None
     try:
         with psycopg.connect(
             host=f"/proc/self/fd/{handle}",
@@ -84,103 +84,103 @@ def connected(
 
 
 class PostgreSQLDumps:
-    """What a server of PostgreSQL is backed up and restored with."""
+    """Dump and restore operations of PostgreSQL."""
 
-    def dump(self, software: Software, access: Access, names: Names, target: Path) -> None:
-        args = ["--format=custom", f"--compress={LEVEL}", f"--lock-wait-timeout={LOCK_WAIT}", "--no-password"]
-        with disk_errors_told(), Toolbox(software, Path(access.folder)) as box, target.open("xb") as file:
-            env = environment(box, access, ADMIN, access.password, names.database)
-            # To standard output some versions write the table of contents twice, and the second one where none is read.
+    def dump(self, software: Software, access: Access, credentials: Credentials, target: Path) -> None:
+        compress, lock_timeout = f"--compress={COMPRESSION_LEVEL}", f"--lock-wait-timeout={LOCK_TIMEOUT}"
+        args = ["--format=custom", compress, lock_timeout, "--no-password"]
+        with wrap_disk_errors(), Toolbox(software, Path(access.folder)) as box, target.open("xb") as file:
+            env = environment(box, access, ADMIN, access.password, credentials.database)
+            # Some versions write a second table of contents at the end when the output is a pipe.
             with box.lent(file) as path:
                 box.run("pg_dump", [*args, "--no-sync", f"--file={path}"], env)
             os.fsync(file.fileno())
 
     def check(self, software: Software, dump: Path) -> int:
-        """Read a whole dump; return how many tables it has, and raise ServerFailed for one that is cut or broken."""
         with Toolbox(software, dump) as box, dump.open("rb") as file:
-            # The contents alone stand at the beginning, and can be read of a dump that was cut short behind them.
+            # The table of contents is at the start and readable in a truncated dump, so restore to /dev/null first.
             box.run("pg_restore", ["--file=/dev/null"], {}, reads=file)
-        return sum(_TABLE.match(line) is not None for line in _contents_of(software, dump))
+        return sum(_TABLE.match(line) is not None for line in _list_entries(software, dump))
 
-    def load(self, software: Software, access: Access, names: Names, dump: Path) -> None:
-        wanted = self._prepare(software, access, names, dump)
-        _let_users_in(access, names)
-        args = ["--exit-on-error", "--no-owner", "--no-password", f"--dbname={_escaped(names.database)}"]
-        with Toolbox(software, Path(access.folder)) as box, dump.open("rb") as file, _memory(wanted) as chosen:
-            env = environment(box, access, names.username, names.password, names.database)
-            args.append(f"--use-list={box.reach_file(chosen)}")
+    def load(self, software: Software, access: Access, credentials: Credentials, dump: Path) -> None:
+        entries = self._prepare(software, access, credentials, dump)
+        _allow_local_logins(access, credentials)
+        args = ["--exit-on-error", "--no-owner", "--no-password", f"--dbname={_escaped(credentials.database)}"]
+        with Toolbox(software, Path(access.folder)) as box, dump.open("rb") as file, _memory_file(entries) as listed:
+            env = environment(box, access, credentials.username, credentials.password, credentials.database)
+            args.append(f"--use-list={box.reach_file(listed)}")
             box.run("pg_restore", args, env, reads=file)
 
-    def contents(self, access: Access, names: Names) -> dict[str, int]:
-        """Return every table of the database with how many rows it has. Every row is read for it."""
+    def count_rows(self, access: Access, credentials: Credentials) -> dict[str, int]:
         from psycopg import sql
 
-        counted = {}
-        with connected(access, names.database) as connection:
+        row_counts = {}
+        with connected(access, credentials.database) as connection:
             connection.execute("SET row_security = off")
             for schema, table in connection.execute(_TABLES).fetchall():
-                check_wanted()
+                raise_if_cancelled()
                 count = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, table))
                 row = connection.execute(count).fetchone()
-                counted[f"{schema}.{table}"] = int(row[0]) if row else 0
-        return counted
+                row_counts[f"{schema}.{table}"] = int(row[0]) if row else 0
+        return row_counts
 
-    def _prepare(self, software: Software, access: Access, names: Names, dump: Path) -> str:
-        """Return the entries of a dump that its user can load; what only the platform can do is done here."""
+    def _prepare(self, software: Software, access: Access, credentials: Credentials, dump: Path) -> str:
+        """Return the list of entries that the user can load; does the superuser's part itself."""
         from psycopg import sql
 
-        listed = _contents_of(software, dump)
-        with connected(access, names.database) as connection:
-            there = {name for (name,) in connection.execute("SELECT extname FROM pg_extension").fetchall()}
-            if any(_PUBLIC.match(line) for line in listed):
-                owner = sql.SQL("ALTER SCHEMA public OWNER TO {}").format(sql.Identifier(names.username))
+        lines = _list_entries(software, dump)
+        with connected(access, credentials.database) as connection:
+            extensions = {name for (name,) in connection.execute("SELECT extname FROM pg_extension").fetchall()}
+            if any(_PUBLIC.match(line) for line in lines):
+                owner = sql.SQL("ALTER SCHEMA public OWNER TO {}").format(sql.Identifier(credentials.username))
                 connection.execute(owner)
-        return "".join(f"{line}\n" for line in listed if not _is_there(line, there))
+        return "".join(f"{line}\n" for line in lines if not _exists(line, extensions))
 
 
-def _contents_of(software: Software, dump: Path) -> list[str]:
+def _list_entries(software: Software, dump: Path) -> list[str]:
     with Toolbox(software, dump) as box, dump.open("rb") as file:
-        listed = box.lines("pg_restore", ["--list"], {}, file)
-    return [line for line in listed if line and not line.startswith(";")]
+        lines = box.lines("pg_restore", ["--list"], {}, file)
+    return [line for line in lines if line and not line.startswith(";")]
 
 
-def _is_there(line: str, extensions: set[str]) -> bool:
-    found = _EXTENSION.match(line)
-    return _PUBLIC.match(line) is not None or (found is not None and found["name"] in extensions)
+def _exists(line: str, extensions: set[str]) -> bool:
+    match = _EXTENSION.match(line)
+    return _PUBLIC.match(line) is not None or (match is not None and match["name"] in extensions)
 
 
 def _escaped(name: str) -> str:
-    """Keep a name that looks like a connection string from being read as one."""
+    """Return a conninfo with this name, so that a name with `=` is not parsed as a conninfo."""
     quoted = name.replace("\\", "\\\\").replace("'", "\\'")
     return f"dbname='{quoted}'"
 
 
-def _let_users_in(access: Access, names: Names) -> None:
-    """Let the user come through the socket, until the server is started again: its rules are written anew then.
+def _allow_local_logins(access: Access, credentials: Credentials) -> None:
+    """Allow the user to log in through the Unix socket until the next start rewrites pg_hba.conf.
 
     Only the platform can reach that socket.
     """
-    copying.put(Path(access.folder) / CONF, postgres_conf.RULES_FILE, _EVERYBODY + postgres_conf.rules(has_tls=False))
-    with connected(access, names.database) as connection:
+    rules = _ALLOW_ALL_LOCAL + postgres_conf.rules(has_tls=False)
+    copying.put(Path(access.folder) / CONF, postgres_conf.RULES_FILE, rules)
+    with connected(access, credentials.database) as connection:
         connection.execute("SELECT pg_reload_conf()")
-    deadline = time.monotonic() + LET_IN_S
-    while not _is_let_in(access, names):
+    deadline = time.monotonic() + RELOAD_TIMEOUT_S
+    while not _can_log_in(access, credentials):
         if time.monotonic() > deadline:
-            raise ServerFailed("the server does not let its user in")
-        time.sleep(LOOK_S)
+            raise ServerFailed("the server does not accept its user's login")
+        time.sleep(LOGIN_POLL_INTERVAL_S)
 
 
-def _is_let_in(access: Access, names: Names) -> bool:
+def _can_log_in(access: Access, credentials: Credentials) -> bool:
     try:
-        with connected(access, names.database, user=names.username, password=names.password):
+        with connected(access, credentials.database, user=credentials.username, password=credentials.password):
             return True
     except ServerFailed:
         return False
 
 
 @contextmanager
-def _memory(text: str) -> Iterator[int]:
-    """Hold a text where a tool can read it as a file."""
+def _memory_file(text: str) -> Iterator[int]:
+    """Yield a descriptor of an in-memory file with this text."""
     handle = os.memfd_create("list", os.MFD_CLOEXEC)
     try:
         os.fchmod(handle, 0o644)

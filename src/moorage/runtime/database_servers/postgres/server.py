@@ -1,4 +1,4 @@
-"""PostgreSQL: how a server of it is filled, started and spoken to."""
+"""PostgreSQL servers: files, configuration, and administration of a running server."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from moorage.runtime.database_servers.ports import (
     RUN,
     Access,
     Counters,
-    Names,
+    Credentials,
     ServerFailed,
-    Session,
-    Shape,
+    ServerOptions,
     Software,
+    StatisticsSession,
 )
 from moorage.runtime.database_servers.postgres import configuration as postgres_conf
 from moorage.runtime.database_servers.postgres.dumps import PostgreSQLDumps, connected
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.sql import Composed
 
-OWN_DATABASE = "postgres"  # where the platform looks around; users cannot enter it
+OWN_DATABASE = "postgres"  # for the platform's connections; users cannot connect to it
 STANDBY_FILE, RECOVERY_FILE = "standby.signal", "recovery.signal"
-PING_S = 5.0
-ASK_MS = 10_000
+PING_TIMEOUT_S = 5.0
+COUNTERS_TIMEOUT_MS = 10_000
 _PROTOCOL = 3 << 16
-_NOT_YET = b"57P03"  # It starts, recovers, or is about to end.
+_CANNOT_CONNECT_NOW = b"57P03"  # SQLSTATE while the server starts, recovers or shuts down
 
 _LACKS = """
 SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = %(user)s),
@@ -46,14 +46,14 @@ SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = %(user)s),
        NOT EXISTS (SELECT FROM pg_database WHERE datname = %(database)s),
        EXISTS (SELECT FROM pg_database WHERE datname = 'template1')
 """
-# Renaming a database that is there and empty takes a moment, where making one takes the most of making a server. Nobody
-# misses it: nothing but the platform makes databases here.
-_BECOME = """
+# Renaming the empty template1 is instant, while CREATE DATABASE takes most of the time of provisioning a server.
+# template1 is not needed: only the platform creates databases here.
+_RENAME_TEMPLATE1 = """
 ALTER DATABASE template1 IS_TEMPLATE false;
 ALTER DATABASE template1 RENAME TO {0};
 COMMENT ON DATABASE {0} IS NULL;
 """
-_MAKE = "CREATE DATABASE {0} TEMPLATE template0 ENCODING 'UTF8'"
+_CREATE = "CREATE DATABASE {0} TEMPLATE template0 ENCODING 'UTF8'"
 _OWNS_PUBLIC = """
 SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'public' AND pg_get_userbyid(nspowner) = %s)
 """
@@ -63,7 +63,7 @@ SELECT EXISTS (SELECT FROM pg_db_role_setting
                  AND setrole = (SELECT oid FROM pg_roles WHERE rolname = %s)
                  AND 'default_transaction_read_only=on' = ANY (setconfig))
 """
-_END = """
+_TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND usename NOT IN (%s, %s)
 """
@@ -74,7 +74,7 @@ SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backe
        {queries}, sum(blks_hit), sum(blks_read)
 FROM pg_stat_database WHERE datname NOT IN ('postgres', 'template0', 'template1')
 """
-# What the platform itself asks does not count.
+# Without the statements of the platform.
 _STATEMENTS = f"""
 (SELECT coalesce(sum(calls), 0) FROM pg_stat_statements(false)
  WHERE userid <> (SELECT oid FROM pg_roles WHERE rolname = '{ADMIN}'))
@@ -84,7 +84,7 @@ _TRANSACTIONS = "sum(xact_commit + xact_rollback)"
 
 class PostgreSQL(PostgreSQLDumps):
     type: Literal["postgresql", "mysql"] = "postgresql"
-    stop_signal: int = signal.SIGINT  # Ends sessions, writes everything down, and ends.
+    stop_signal: int = signal.SIGINT  # fast shutdown: terminates sessions and writes a checkpoint
     scheme: str = "postgresql"
 
     # Files.
@@ -92,102 +92,100 @@ class PostgreSQL(PostgreSQLDumps):
     def fill(self, software: Software, folder: Path) -> None:
         copying.fill(Path(software.template), folder)
 
-    def configure(self, software: Software, folder: Path, shape: Shape, *, home: str, place: str) -> None:
+    def configure(self, software: Software, folder: Path, options: ServerOptions, *, home: str, inside: str) -> None:
         conf = folder / CONF
-        told = postgres_conf.settings(software, shape, place)
-        copying.put(conf, postgres_conf.MAIN_FILE, postgres_conf.render(told))
-        copying.put(conf, postgres_conf.RULES_FILE, postgres_conf.rules(has_tls=shape.has_tls))
+        settings = postgres_conf.settings(software, options, inside)
+        copying.put(conf, postgres_conf.MAIN_FILE, postgres_conf.render(settings))
+        copying.put(conf, postgres_conf.RULES_FILE, postgres_conf.rules(has_tls=options.has_tls))
         copying.put(conf, postgres_conf.NAMES_FILE, "")
         copying.ensure_file(conf, postgres_conf.REPLICATION_FILE)
-        if shape.primary is not None:
-            copying.put(conf, postgres_conf.SECRET_FILE, postgres_conf.password_line(shape))
-        _say_how_to_begin(folder / DATA, shape)
+        if options.primary is not None:
+            copying.put(conf, postgres_conf.SECRET_FILE, postgres_conf.password_line(options))
+        _write_signal_files(folder / DATA, options)
 
-    def argv(self, software: Software, shape: Shape, *, home: str, place: str) -> list[str]:
+    def argv(self, software: Software, options: ServerOptions, *, home: str, inside: str) -> list[str]:
         program = software.program if software.program.startswith("/") else f"{home}/{software.program}"
-        return [program, "-c", f"config_file={place}/{CONF}/{postgres_conf.MAIN_FILE}"]
+        return [program, "-c", f"config_file={inside}/{CONF}/{postgres_conf.MAIN_FILE}"]
 
-    def usable_connections(self, shape: Shape) -> int:
-        return postgres_conf.usable_connections(shape.memory_mb)
+    def usable_connections(self, options: ServerOptions) -> int:
+        return postgres_conf.usable_connections(options.memory_mb)
 
     def is_filled(self, folder: Path) -> bool:
         return (folder / DATA / "PG_VERSION").is_file() and (folder / DATA / "global" / "pg_control").is_file()
 
-    # Speaking to a server that runs.
+    # Connections to a running server.
 
     def ping(self, access: Access) -> bool:
-        """Tell whether it would ask for a password: that takes no time, and nothing of it is logged."""
+        """Tell whether the server requests a password; this is fast and not logged."""
         try:
             with copying.short_path(Path(access.folder) / RUN) as run, socket.socket(socket.AF_UNIX) as sock:
-                sock.settimeout(PING_S)
+                sock.settimeout(PING_TIMEOUT_S)
                 sock.connect(f"{run}/.s.PGSQL.{access.port}")
                 sock.sendall(_startup(user=ADMIN, database=OWN_DATABASE))
-                answer = sock.recv(4096)
+                response = sock.recv(4096)
         except OSError:
             return False
-        return answer.startswith(b"R") or (answer.startswith(b"E") and _NOT_YET not in answer)
+        return response.startswith(b"R") or (response.startswith(b"E") and _CANNOT_CONNECT_NOW not in response)
 
-    def take_over(self, software: Software, access: Access) -> None:
+    def set_admin_password(self, software: Software, access: Access) -> None:
         first = replace(access, password=templates.password_of(software.template))
         try:
             with connected(first, OWN_DATABASE) as server:
                 server.execute(_set_password(server, ADMIN, access.password))
         except ServerFailed:
             with connected(access, OWN_DATABASE):
-                pass  # It has been taken over before.
+                pass  # The password was already replaced.
 
-    def provision(self, access: Access, names: Names, replica_password: str | None) -> None:
-        asked = {"user": names.username, "replicator": REPLICATOR, "database": names.database}
+    def provision(self, access: Access, credentials: Credentials, replica_password: str | None) -> None:
+        parameters = {"user": credentials.username, "replicator": REPLICATOR, "database": credentials.database}
         with connected(access, OWN_DATABASE) as server:
-            lacks_user, lacks_replicator, lacks_database, has_blank = _row(server, _LACKS, asked)
-            _ensure_role(server, names.username, names.password, is_new=lacks_user)
+            lacks_user, lacks_replicator, lacks_database, has_template1 = _row(server, _LACKS, parameters)
+            _ensure_role(server, credentials.username, credentials.password, is_new=lacks_user)
             if replica_password is not None:
                 _ensure_role(server, REPLICATOR, replica_password, is_new=lacks_replicator, replicates=True)
             if lacks_database:
-                server.execute(_sql(_BECOME if has_blank else _MAKE, names))
-            server.execute(_sql("ALTER DATABASE {0} OWNER TO {1}; REVOKE ALL ON DATABASE {0} FROM PUBLIC", names))
+                server.execute(_sql(_RENAME_TEMPLATE1 if has_template1 else _CREATE, credentials))
+            server.execute(_sql("ALTER DATABASE {0} OWNER TO {1}; REVOKE ALL ON DATABASE {0} FROM PUBLIC", credentials))
             server.execute("REVOKE ALL ON DATABASE postgres FROM PUBLIC")
-        with connected(access, names.database) as server:
+        with connected(access, credentials.database) as server:
             server.execute("DROP EXTENSION IF EXISTS pg_stat_statements")
-            if _row(server, _OWNS_PUBLIC, (ADMIN,))[0]:  # Since 15 it is whoever owns the database.
-                server.execute(_sql("ALTER SCHEMA public OWNER TO {1}", names))
+            if _row(server, _OWNS_PUBLIC, (ADMIN,))[0]:  # Since 15 the database's owner owns it.
+                server.execute(_sql("ALTER SCHEMA public OWNER TO {1}", credentials))
 
-    def set_password(self, access: Access, names: Names) -> None:
+    def set_password(self, access: Access, credentials: Credentials) -> None:
         with connected(access, OWN_DATABASE) as server:
-            server.execute(_set_password(server, names.username, names.password))
+            server.execute(_set_password(server, credentials.username, credentials.password))
 
-    def set_read_only(self, access: Access, names: Names, on: bool) -> None:
-        """Let the user's transactions be read-only unless they say otherwise, from now on and for every session.
+    def set_read_only(self, access: Access, credentials: Credentials, on: bool) -> None:
+        """Set the default of the user's transactions, and terminate the user's sessions.
 
-        A user can begin one that writes, `BEGIN READ WRITE`: this is how data is deleted. Who writes on regardless is
-        stopped by nothing here, so whoever watches the size has to look again.
+        A user can still delete data with `BEGIN READ WRITE`, and could add data with it, so the caller has to measure
+        the size again.
         """
         with connected(access, OWN_DATABASE) as server:
-            if _row(server, _IS_READ_ONLY, (names.database, names.username))[0] == on:
+            if _row(server, _IS_READ_ONLY, (credentials.database, credentials.username))[0] == on:
                 return
-            how = "SET default_transaction_read_only = on" if on else "RESET default_transaction_read_only"
-            server.execute(_sql("ALTER ROLE {1} IN DATABASE {0} " + how, names))
-            server.execute(_END, (ADMIN, REPLICATOR))
+            change = "SET default_transaction_read_only = on" if on else "RESET default_transaction_read_only"
+            server.execute(_sql("ALTER ROLE {1} IN DATABASE {0} " + change, credentials))
+            server.execute(_TERMINATE, (ADMIN, REPLICATOR))
 
     def end_sessions(self, access: Access) -> None:
         with connected(access, OWN_DATABASE) as server:
-            server.execute(_END, (ADMIN, REPLICATOR))
+            server.execute(_TERMINATE, (ADMIN, REPLICATOR))
 
     def version(self, access: Access) -> str:
         with connected(access, OWN_DATABASE) as server:
             return str(_row(server, "SELECT version()")[0])
 
-    def session(self, access: Access) -> Session:
+    def session(self, access: Access) -> StatisticsSession:
         return _Session(access)
 
 
 class _Session:
-    """A connection of the platform that is kept."""
-
     def __init__(self, access: Access) -> None:
-        self._kept = ExitStack()
-        self._server = self._kept.enter_context(connected(access, OWN_DATABASE))
-        self._server.execute(f"SET statement_timeout = {ASK_MS}")
+        self._exit_stack = ExitStack()
+        self._server = self._exit_stack.enter_context(connected(access, OWN_DATABASE))
+        self._server.execute(f"SET statement_timeout = {COUNTERS_TIMEOUT_MS}")
         has_statements = _row(self._server, "SELECT to_regproc('pg_stat_statements') IS NOT NULL")[0]
         self._query = _COUNTERS.format(queries=_STATEMENTS if has_statements else _TRANSACTIONS)
 
@@ -197,46 +195,46 @@ class _Session:
         try:
             row = _row(self._server, self._query, (ADMIN, REPLICATOR))
         except psycopg.Error as error:
-            raise ServerFailed(f"the server does not say how it is: {' '.join(str(error).split())}") from error
-        connections, most, *growing = (None if value is None else int(value) for value in row)
-        return Counters(connections or 0, most or 0, *growing)
+            raise ServerFailed(f"cannot read the server's statistics: {' '.join(str(error).split())}") from error
+        connections, max_connections, *cumulative = (None if value is None else int(value) for value in row)
+        return Counters(connections or 0, max_connections or 0, *cumulative)
 
     def close(self) -> None:
-        self._kept.close()
+        self._exit_stack.close()
 
 
-def _say_how_to_begin(data: Path, shape: Shape) -> None:
-    """Tell by files whether a server follows another one, replays a log, or just begins.
+def _write_signal_files(data: Path, options: ServerOptions) -> None:
+    """Write standby.signal for a replica, recovery.signal for a recovery, or neither.
 
-    A replica that is to follow nobody any more replays what it has, and then begins a history of its own: on the old
-    one nobody could tell its changes from those that its primary still made.
+    A former replica recovers with its WAL and starts a new timeline: on the old timeline its changes would collide with
+    those that its primary still made.
     """
     was_replica = (data / STANDBY_FILE).exists()
-    replays = shape.recovery is not None or (was_replica and shape.primary is None)
-    wanted = STANDBY_FILE if shape.primary is not None else RECOVERY_FILE if replays else None
-    if wanted is not None:
-        copying.put(data, wanted, "", is_kept=True)
-    for name in {STANDBY_FILE, RECOVERY_FILE} - {wanted}:
+    replays = options.recovery is not None or (was_replica and options.primary is None)
+    signal_file = STANDBY_FILE if options.primary is not None else RECOVERY_FILE if replays else None
+    if signal_file is not None:
+        copying.put(data, signal_file, "", is_kept=True)
+    for name in {STANDBY_FILE, RECOVERY_FILE} - {signal_file}:
         copying.drop(data, name)
 
 
-def _startup(**said: str) -> bytes:
-    """Return what a client says first."""
-    words = b"".join(f"{name}\0{value}\0".encode() for name, value in said.items()) + b"\0"
-    return struct.pack("!ii", len(words) + 8, _PROTOCOL) + words
+def _startup(**parameters: str) -> bytes:
+    """Return the startup message of the PostgreSQL protocol."""
+    body = b"".join(f"{name}\0{value}\0".encode() for name, value in parameters.items()) + b"\0"
+    return struct.pack("!ii", len(body) + 8, _PROTOCOL) + body
 
 
 def _row(server: Connection[Any], query: str, values: Any = None) -> tuple[Any, ...]:
-    found = server.execute(query, values).fetchone()
-    assert found is not None
-    return tuple(found)
+    row = server.execute(query, values).fetchone()
+    assert row is not None
+    return tuple(row)
 
 
-def _sql(statement: str, names: Names) -> Composed:
-    """Return a statement with the names of a database (0) and its user (1) in it."""
+def _sql(statement: str, credentials: Credentials) -> Composed:
+    """Insert the identifiers of the database ({0}) and its user ({1}) into a statement."""
     from psycopg import sql
 
-    return sql.SQL(statement).format(sql.Identifier(names.database), sql.Identifier(names.username))
+    return sql.SQL(statement).format(sql.Identifier(credentials.database), sql.Identifier(credentials.username))
 
 
 def _ensure_role(server: Connection[Any], name: str, password: str, *, is_new: bool, replicates: bool = False) -> None:
@@ -251,7 +249,7 @@ def _ensure_role(server: Connection[Any], name: str, password: str, *, is_new: b
 
 
 def _set_password(server: Connection[Any], role: str, password: str) -> Composed:
-    """Return a statement without the password itself: what a server is told can be seen in more than one place."""
+    """Return a statement with a SCRAM verifier: statements may appear in logs and statistics."""
     from psycopg import sql
 
     verifier = server.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()

