@@ -32,7 +32,7 @@ from moorage.products.cronjobs import service as cronjobs
 from moorage.products.cronjobs import tables as cronjob_tables
 from moorage.products.databases import service as databases
 from moorage.products.databases.backups import service as backups
-from moorage.products.databases.backups.service import Made
+from moorage.products.databases.backups.service import StoredBackup
 from moorage.products.databases.servers import add_server
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.projects import previews
@@ -168,7 +168,7 @@ async def database_of(api: Client, db: Database, victim: Victim) -> dict[str, An
         move(tx, DATABASE, found, to=DatabaseStatus.RUNNING, running_since=tx.now)
         add_server(tx, org_id, found.id, "primary", "s1", found.port)
         made = backups.add(tx, org_id, found, backups.BY_USER, backups.LOGICAL, MARK)
-        backups.complete(tx, org_id, made.id, Made("0" * 64, 1, 1, None))
+        backups.complete(tx, org_id, made.id, StoredBackup("0" * 64, 1, 1, None))
 
     await db.write(finish)
     return {"name": "orders"}

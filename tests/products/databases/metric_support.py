@@ -100,7 +100,7 @@ class Fleet:
         software, kind = self.servers.software(found), self.servers.kind(found)
         await asyncio.to_thread(self.servers.make_folder, found, software, server.folder)
         await self.servers.start(found, server)
-        access, names = await self.servers.access(found, server), (await self.servers.secrets(found)).names
+        access, names = await self.servers.access(found, server), (await self.servers.secrets(found)).credentials
         await asyncio.to_thread(kind.set_admin_password, software, access)
         await asyncio.to_thread(kind.provision, access, names, None)
         return found

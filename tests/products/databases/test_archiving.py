@@ -24,8 +24,8 @@ from moorage.products.databases.backups import archiving
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups import tables as backup_tables
 from moorage.products.databases.backups.archiving import Archiver
-from moorage.products.databases.backups.service import FollowPolicy, Made
-from moorage.products.databases.backups.tables import Piece
+from moorage.products.databases.backups.service import FollowPolicy, StoredBackup
+from moorage.products.databases.backups.tables import WalFile
 from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 
@@ -45,8 +45,8 @@ def archiver(app: App) -> Archiver:
     return app.products.databases.archiver
 
 
-async def pieces(db: Store, found: Database) -> list[Piece]:
-    return await db.read(lambda tx: backups.pieces_of(tx, found.org_id, found))
+async def pieces(db: Store, found: Database) -> list[WalFile]:
+    return await db.read(lambda tx: backups.wal_files_of(tx, found.org_id, found))
 
 
 async def archived(yard: Yard) -> Database:
@@ -60,7 +60,7 @@ async def archived(yard: Yard) -> Database:
 
 
 def waiting(yard: Yard, found: Database) -> list[str]:
-    return postgres_physical.archived_files(yard.servers.place(found.id, "s1") / "archive")
+    return postgres_physical.archived_files(yard.servers.folder(found.id, "s1") / "archive")
 
 
 @ON_SQLITE
@@ -71,7 +71,7 @@ async def test_everything_that_was_acknowledged_is_stored_once_asked_for(
     await yard.ask("CREATE TABLE ships (n int)")
     access = await yard.servers.access(found, await yard.primary())
 
-    await archiver.settle(found, await yard.primary())
+    await archiver.flush(found, await yard.primary())
 
     stored = await pieces(db, found)
     last = await asyncio.to_thread(postgres_physical.switch_wal, access)
@@ -89,7 +89,7 @@ async def test_everything_that_was_acknowledged_is_stored_once_asked_for(
 async def test_what_waits_is_taken_again_and_again(
     yard: Yard, archiver: Archiver, db: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archiving, "ROUND_S", 0.01)
+    monkeypatch.setattr(archiving, "ROUND_INTERVAL_S", 0.01)
     found = await archived(yard)
     access = await yard.servers.access(found, await yard.primary())
     running = asyncio.create_task(archiver.run())
@@ -120,7 +120,7 @@ async def test_a_piece_that_was_stored_before_a_crash_is_stored_once(
 ) -> None:
     await team.create()
     found = await team.set_running()
-    archive = app.products.databases.servers.place(found.id, "s1") / "archive"
+    archive = app.products.databases.servers.folder(found.id, "s1") / "archive"
     archive.mkdir(parents=True)
     for _ in range(2):
         (archive / "000000010000000000000001").write_bytes(b"log")
@@ -134,11 +134,11 @@ async def test_a_piece_that_was_stored_before_a_crash_is_stored_once(
 
 async def add_piece(team: Team, app: App, found: Database, name: str, folder: Path) -> str:
     (folder / "piece").write_text(name)
-    stored = await app.artifacts.put_file(team.org_id, folder / "piece", owner=backups.piece_owner(found, name))
+    stored = await app.artifacts.put_file(team.org_id, folder / "piece", owner=backups.wal_owner(found, name))
 
     def unit(tx: Tx) -> None:
         values = {"org_id": team.org_id, "database_id": found.id, "name": name, "digest": stored.digest}
-        tx.find(backup_tables.ADD_PIECE, size=1, stored_at=tx.now, **values)
+        tx.find(backup_tables.ADD_WAL_FILE, size=1, stored_at=tx.now, **values)
 
     await team.db.write(unit)
     return stored.digest
@@ -158,7 +158,7 @@ async def test_pieces_go_that_no_backup_needs(
     def unit(tx: Tx) -> None:
         for first in ("s1/000000010000000000000004", "s1/000000010000000000000005"):
             made = backups.add(tx, team.org_id, found, "schedule", "physical")
-            backups.complete(tx, team.org_id, made.id, Made("0" * 64, 5, 1, first))
+            backups.complete(tx, team.org_id, made.id, StoredBackup("0" * 64, 5, 1, first))
         service.set_column(tx, team.org_id, found, "backups_to_keep", 1)
 
     await db.write(unit)
@@ -196,4 +196,4 @@ async def test_a_server_that_could_not_be_started_again_for_its_policy_leaves_a_
     await db.write(lambda tx: archiving.give_up(tx, FollowPolicy(team.org_id, found.id)))
 
     read = await team.read()
-    assert (read["status"], read["statusReason"]) == ("running", backups.GAVE_UP)
+    assert (read["status"], read["statusReason"]) == ("running", backups.PLATFORM_ERROR)

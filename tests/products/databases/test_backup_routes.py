@@ -18,7 +18,7 @@ from moorage.core.jobs import timetable
 from moorage.core.kit.clock import DAY_MS, ManualClock, to_wire
 from moorage.products.databases import service
 from moorage.products.databases.backups import service as backups
-from moorage.products.databases.backups.service import Made
+from moorage.products.databases.backups.service import StoredBackup
 from moorage.products.databases.tables import Backup
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ async def add_backup(team: Team, *, method: str = "logical", is_done: bool = Tru
         made = backups.add(tx, team.org_id, found, cause, method)
         if is_done:
             first = "s1/000000010000000000000002" if method == "physical" else None
-            backups.complete(tx, team.org_id, made.id, Made("0" * 64, 5, 1, first))
+            backups.complete(tx, team.org_id, made.id, StoredBackup("0" * 64, 5, 1, first))
         return backups.get(tx, team.org_id, made.id)
 
     return await team.db.write(unit)

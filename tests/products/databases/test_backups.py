@@ -31,7 +31,7 @@ from moorage.errors import NotFound
 from moorage.products.databases import service
 from moorage.products.databases.backups import jobs as backup_jobs
 from moorage.products.databases.backups import service as backups
-from moorage.products.databases.backups.service import Made, MakeBackup
+from moorage.products.databases.backups.service import MakeBackup, StoredBackup
 from moorage.products.databases.tables import Backup, Database
 
 pytestmark = pytest.mark.anyio
@@ -216,7 +216,7 @@ async def test_a_backup_that_was_tried_too_often_is_failed(team: Team, orders: D
     await run_jobs()
 
     row = await team.db.read(lambda tx: backups.get(tx, team.org_id, made.id))
-    assert (row.status, row.reason) == ("failed", backups.GAVE_UP)
+    assert (row.status, row.reason) == ("failed", backups.PLATFORM_ERROR)
 
 
 async def test_a_backup_waits_for_a_database_that_is_being_changed(
@@ -285,7 +285,7 @@ async def add(team: Team, found: Database, cause: str = "schedule", *, fails: bo
         if fails:
             backups.fail(tx, team.org_id, made.id, "it rained")
         else:
-            backups.complete(tx, team.org_id, made.id, Made("0" * 64, 5, 1, None))
+            backups.complete(tx, team.org_id, made.id, StoredBackup("0" * 64, 5, 1, None))
         return backups.get(tx, team.org_id, made.id)
 
     made = await team.db.write(begin)
@@ -354,7 +354,7 @@ async def test_a_backup_whose_database_has_gone_meanwhile_leaves_nothing(team: T
     made = await team.db.write(lambda tx: backups.request(tx, team.org_id, orders, "user"))
     await team.db.write(lambda tx: backups.remove_all(tx, team.org_id, orders.id))
 
-    await team.db.write(lambda tx: backups.complete(tx, team.org_id, made.id, Made("0" * 64, 5, 1, None)))
+    await team.db.write(lambda tx: backups.complete(tx, team.org_id, made.id, StoredBackup("0" * 64, 5, 1, None)))
 
     assert await names(team, orders) == []
 
@@ -375,6 +375,6 @@ def test_a_note_in_the_folder_of_a_server_is_read_with_suspicion(tmp_path: Path)
     (tmp_path / "half.json").write_text('{"at": ')
     os.mkfifo(tmp_path / "pipe.json")
 
-    read = [backup_jobs.read_note(tmp_path, f"{name}.json") for name in ("secret", "link", "half", "pipe", "none")]
+    read = [backup_jobs.read_marker(tmp_path, f"{name}.json") for name in ("secret", "link", "half", "pipe", "none")]
 
     assert read == [{"at": 1}, None, None, None, None]

@@ -29,7 +29,7 @@ from moorage.core.telemetry import Telemetry
 from moorage.products.databases import disk, service
 from moorage.products.databases.disk import DiskWatch, is_full, reason_of
 from moorage.products.databases.metrics import service as metrics
-from moorage.products.databases.metrics.service import Visit
+from moorage.products.databases.metrics.service import Measurement
 from moorage.products.databases.tables import Database
 
 pytestmark = pytest.mark.anyio
@@ -48,21 +48,21 @@ ADD = "INSERT INTO heap VALUES ('one more')"
 DELETE = {"postgresql": "BEGIN READ WRITE; DELETE FROM heap; COMMIT", "mysql": "DELETE FROM heap"}
 
 
-class Watched:
+class DiskState:
     """A database, and what watches over its disk. Every look counts as if a minute had gone by."""
 
     def __init__(self, fleet: Fleet, found: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self._fleet, self.found = fleet, found
         self.watch = DiskWatch(fleet.db, fleet.servers, Telemetry(quiet=True))
-        monkeypatch.setattr(disk, "EVERY_S", 0.0)
+        monkeypatch.setattr(disk, "MEASURE_INTERVAL_S", 0.0)
 
     async def look(self) -> Database:
         """Look, write down what was found, and return the row."""
         db = self._fleet.db
         found, [server] = await read_again(db, self.found), await read_servers(db, self.found)
-        seen = await self.watch.look(found, server)
+        seen = await self.watch.measure(found, server)
         assert seen is not None
-        await db.write(lambda tx: metrics.record(tx, [Visit(found, disk=seen)]))
+        await db.write(lambda tx: metrics.record(tx, [Measurement(found, disk=seen)]))
         return await read_again(db, self.found)
 
     async def run(self, statement: str) -> None:
@@ -103,7 +103,7 @@ def test_the_reason_says_how_much_there_is_and_what_can_be_done() -> None:
 async def test_a_full_database_can_be_read_and_emptied_but_not_added_to_until_it_has_room_again(
     fleet: Fleet, db: Store, type_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    its = Watched(fleet, await fleet.start(type_, tier="free"), monkeypatch)
+    its = DiskState(fleet, await fleet.start(type_, tier="free"), monkeypatch)
     await its.run(MAKE[type_])
     small = await its.look()
     monkeypatch.setattr(disk, "GB", small.disk_bytes + 4 * MB)
@@ -129,7 +129,7 @@ async def test_a_full_database_can_be_read_and_emptied_but_not_added_to_until_it
 async def test_a_full_database_is_told_again_what_its_user_took_back_and_its_reason_comes_back(
     fleet: Fleet, db: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    its = Watched(fleet, await fleet.start("postgresql"), monkeypatch)
+    its = DiskState(fleet, await fleet.start("postgresql"), monkeypatch)
     await its.run(MAKE["postgresql"])
     monkeypatch.setattr(disk, "GB", MB)
     await its.look()
@@ -151,13 +151,13 @@ async def test_pieces_of_the_log_count_and_one_look_a_minute_is_enough(fleet: Fl
     found = await fleet.start("postgresql", tier="free")
     [server] = await read_servers(db, found)
     watch = DiskWatch(db, fleet.servers, Telemetry(quiet=True))
-    before = await watch.look(found, server)
-    place = fleet.servers.place(found.id, server.folder)
+    before = await watch.measure(found, server)
+    place = fleet.servers.folder(found.id, server.folder)
     (place / "archive").mkdir(exist_ok=True)
     (place / "archive" / "000000010000000000000001").write_bytes(b"x" * 8 * MB)
 
-    soon = await watch.look(found, server)
-    other_tier = await watch.look(replace(found, instance_type="micro"), server)
+    soon = await watch.measure(found, server)
+    other_tier = await watch.measure(replace(found, instance_type="micro"), server)
 
     assert before is not None
     assert soon is None
@@ -171,14 +171,14 @@ async def test_a_server_that_cannot_be_told_is_tried_again(db: Store, monkeypatc
     fleet = Fleet.make(db)
     found = await make_database(db)
     server = await make_server(db, found)
-    place = fleet.servers.place(found.id, server.folder)
+    place = fleet.servers.folder(found.id, server.folder)
     place.mkdir(parents=True)
     (place / "file").write_bytes(b"x" * 10_000)
     monkeypatch.setattr(disk, "GB", 1000)
     watch = DiskWatch(db, fleet.servers, Telemetry(quiet=True))
 
-    looks = [await watch.look(found, server) for _ in range(2)]
-    await db.write(lambda tx: metrics.record(tx, [Visit(found, disk=look) for look in looks]))
+    looks = [await watch.measure(found, server) for _ in range(2)]
+    await db.write(lambda tx: metrics.record(tx, [Measurement(found, disk=look) for look in looks]))
 
     assert looks == [None, None]
     assert not (await read_again(db, found)).is_full
@@ -189,7 +189,7 @@ async def test_a_server_that_cannot_be_told_is_tried_again(db: Store, monkeypatc
 async def test_the_files_of_a_sort_count_although_they_have_no_name(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    its = Watched(fleet, await fleet.start("mysql"), monkeypatch)
+    its = DiskState(fleet, await fleet.start("mysql"), monkeypatch)
     small = await its.look()
     sort = "SELECT repeat(md5(seq), 30) AS filling FROM seq_1_to_100000 ORDER BY filling LIMIT 99999, 1"
 
@@ -207,7 +207,7 @@ async def test_the_files_of_a_sort_count_although_they_have_no_name(
 async def test_a_database_that_grows_on_a_machine_without_room_takes_no_more_data_until_there_is_some(
     fleet: Fleet, db: Store, env: Env, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    its = Watched(fleet, await fleet.start("postgresql"), monkeypatch)
+    its = DiskState(fleet, await fleet.start("postgresql"), monkeypatch)
     monkeypatch.setattr(disk, "GROWTH", 4 * MB)
     await its.run(MAKE["postgresql"])
     narrow = env.settings.model_copy(update={"disk_reserve_mb": 2**40})

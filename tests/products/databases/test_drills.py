@@ -22,7 +22,7 @@ from moorage.core.jobs.timetable import Tick
 from moorage.core.kit.clock import MINUTE_MS, ManualClock, to_wire
 from moorage.products.databases.backups import jobs as backup_jobs
 from moorage.products.databases.backups import service as backups
-from moorage.products.databases.backups.service import Made
+from moorage.products.databases.backups.service import StoredBackup
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,9 @@ async def yard(team: Team, app: App, clock: ManualClock, run_jobs: RunJobs) -> A
 
 async def drill(app: App, db: Store, run_jobs: RunJobs) -> None:
     """Let the hour come at which drills are held."""
-    await db.write(lambda tx: app.handlers.ticks[backup_jobs.DRILLS](tx, Tick(backup_jobs.DRILLS, 0, "", 0)))
+    await db.write(
+        lambda tx: app.handlers.ticks[backup_jobs.RESTORE_TESTS](tx, Tick(backup_jobs.RESTORE_TESTS, 0, "", 0))
+    )
     await run_jobs()
 
 
@@ -80,7 +82,7 @@ async def test_a_backup_that_cannot_be_restored_is_told_of(yard: Yard, app: App,
     (tmp_path / "dump").write_bytes(b"nothing of the kind")
     made = await db.write(lambda tx: backups.add(tx, found.org_id, found, "user", "logical"))
     stored = await app.artifacts.put_file(found.org_id, tmp_path / "dump", owner=backups.owner_of(made))
-    done = Made(stored.digest, stored.size, 1, None)
+    done = StoredBackup(stored.digest, stored.size, 1, None)
     await db.write(lambda tx: backups.complete(tx, found.org_id, made.id, done))
 
     await drill(app, db, yard.run_jobs)
@@ -102,9 +104,9 @@ async def test_what_was_verified_is_not_restored_again(team: Team, app: App, db:
 
     def unit(tx: Tx) -> None:
         made = backups.add(tx, team.org_id, found, "user", "logical")
-        backups.complete(tx, team.org_id, made.id, Made("0" * 64, 5, 1, None))
+        backups.complete(tx, team.org_id, made.id, StoredBackup("0" * 64, 5, 1, None))
         backups.set_verified(tx, team.org_id, made)
-        backup_jobs.plan_drills(tx, backup_jobs.RunDrills())
+        backup_jobs.plan_restore_tests(tx, backup_jobs.PlanRestoreTests())
 
     await db.write(unit)
 
@@ -119,8 +121,8 @@ async def test_every_database_that_runs_has_its_newest_backup_restored(team: Tea
     def unit(tx: Tx) -> None:
         for _ in range(2):
             made = backups.add(tx, team.org_id, found, "user", "logical")
-            backups.complete(tx, team.org_id, made.id, Made("0" * 64, 5, 1, None))
-        backup_jobs.plan_drills(tx, backup_jobs.RunDrills())
+            backups.complete(tx, team.org_id, made.id, StoredBackup("0" * 64, 5, 1, None))
+        backup_jobs.plan_restore_tests(tx, backup_jobs.PlanRestoreTests())
 
     await db.write(unit)
 
@@ -136,7 +138,7 @@ async def test_the_chores_are_in_the_timetable(app: App, db: Store) -> None:
     await app.handlers.ensure_maintenance(db, 0)
 
     found = await db.read(
-        lambda tx: [timetable.find(tx, 0, kind, "") for kind in (backup_jobs.DRILLS, backup_jobs.SWEEP)]
+        lambda tx: [timetable.find(tx, 0, kind, "") for kind in (backup_jobs.RESTORE_TESTS, backup_jobs.SWEEP)]
     )
 
     assert [entry.expression if entry else None for entry in found] == ["23 4 * * *", "51 * * * *"]

@@ -273,7 +273,7 @@ async def test_a_tier_with_which_a_server_does_not_start_is_taken_back(
 async def test_a_server_that_starts_with_no_tier_fails_until_the_operator_has_seen_to_it(yard: Yard) -> None:
     found = await yard.make()
     await yard.ask(*TABLES)
-    broken = yard.servers.place(found.id, "s1") / "data" / "postgresql.auto.conf"
+    broken = yard.servers.folder(found.id, "s1") / "data" / "postgresql.auto.conf"
     whole = broken.read_text()
     broken.write_text("max_connections = many\n")
     await yard.team.post("/orders/change-tier", json={"instanceType": "mini"})
@@ -325,7 +325,7 @@ async def test_a_database_that_is_not_paid_for_is_down_until_it_is(yard: Yard) -
 
 async def pay(yard: Yard, plan: Plan) -> None:
     await yard.team.db.write(lambda tx: orgs.set_plan(tx, yard.team.org_id, THE_PLATFORM, plan))
-    await yard.team.db.write(keeper.level_with_plans)
+    await yard.team.db.write(keeper.enforce_plans)
     await yard.settle()
 
 
@@ -336,7 +336,7 @@ async def make_deleted(team: Team, app: App, run_jobs: RunJobs) -> tuple[Databas
     """Return a database in the trash, and the folder that waits there."""
     await team.create()
     found = await team.set_running()
-    app.products.databases.servers.place(found.id, "s1").mkdir(parents=True)
+    app.products.databases.servers.folder(found.id, "s1").mkdir(parents=True)
     await delete(team)
     await run_jobs()
     return found, team.db.env.settings.folder("trash") / f"database-{found.id}"
@@ -382,7 +382,7 @@ async def test_a_database_does_not_come_back_while_another_one_has_its_name(
     await run_jobs()
 
     assert ((await team.row()).id, (await team.read())["status"]) == (found.id, "running")
-    assert (folder.exists(), app.products.databases.servers.place(found.id, "s1").is_dir()) == (False, True)
+    assert (folder.exists(), app.products.databases.servers.folder(found.id, "s1").is_dir()) == (False, True)
 
 
 async def test_an_address_that_a_user_has_put_in_place_of_ours_stays(team: Team, db: Store, run_jobs: RunJobs) -> None:

@@ -35,7 +35,7 @@ async def rotate(team: Team, db: Store, password: str) -> None:
 
     def unit(tx: Tx) -> None:
         vault.put(tx, team.org_id, row.resource, PASSWORD, password)
-        linking.tell(tx, team.org_id, row)
+        linking.update_secret(tx, team.org_id, row)
 
     await db.write(unit)
 
@@ -82,7 +82,7 @@ async def test_a_link_that_was_removed_is_made_again_as_a_linked_secret(team: Te
 
     await db.write(lambda tx: linking.unlink(tx, team.org_id, row))
     removed = await db.read(lambda tx: vault.names(tx, team.org_id, resource))
-    await db.write(lambda tx: linking.tell(tx, team.org_id, row))
+    await db.write(lambda tx: linking.update_secret(tx, team.org_id, row))
 
     assert removed == []
     assert (await reveal(team, Role.MEMBER)).status == 403

@@ -20,7 +20,7 @@ from moorage.core.kit.clock import HOUR_MS, MINUTE_MS, SECOND_MS, ManualClock, t
 from moorage.core.telemetry import Telemetry
 from moorage.products.databases.metrics import service as metrics
 from moorage.products.databases.metrics.routes import make_router
-from moorage.products.databases.metrics.service import Sample, ServerLook, Visit
+from moorage.products.databases.metrics.service import Measurement, Sample, ServerUsage
 from moorage.products.databases.states import DatabaseStatus
 
 pytestmark = pytest.mark.anyio
@@ -56,9 +56,9 @@ async def measure(db: Store, **options: Any) -> None:
     """Let a database run and be looked at once."""
     found = await make_database(db, **options)
     server = await make_server(db, found)
-    look = ServerLook(server, NOON, 2, NOON - HOUR_MS, 7, 33_700_000)
+    look = ServerUsage(server, NOON, 2, NOON - HOUR_MS, 7, 33_700_000)
     sample = Sample(NOON, True, 4, 97, queries=100, queries_ms=15_000, cache_hits=2, cache_reads=1)
-    await db.write(lambda tx: metrics.record(tx, [Visit(found, [look], sample)]))
+    await db.write(lambda tx: metrics.record(tx, [Measurement(found, [look], sample)]))
 
 
 async def test_what_a_database_uses_now_is_shown_for_every_tier(client: Client, db: Store) -> None:

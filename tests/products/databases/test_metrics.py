@@ -18,14 +18,14 @@ from moorage.core.worker.scheduler import Scheduler
 from moorage.products.databases.metrics import retention
 from moorage.products.databases.metrics import service as metrics
 from moorage.products.databases.metrics.service import (
-    DiskLook,
+    DiskUsage,
     Figures,
+    Measurement,
     RangeName,
     Sample,
-    ServerLook,
+    ServerUsage,
     Snapshot,
     Summary,
-    Visit,
 )
 from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server
@@ -62,12 +62,12 @@ async def snapshot(db: Store, found: Database) -> Snapshot:
     return await db.read(lambda tx: metrics.snapshot(tx, found.org_id, found.name))
 
 
-def seen(server: Server, at: int, **changed: Any) -> ServerLook:
-    usual = ServerLook(server, at, 0, at - HOUR_MS, cpu_milli=40, memory_bytes=30 * 2**20)
+def seen(server: Server, at: int, **changed: Any) -> ServerUsage:
+    usual = ServerUsage(server, at, 0, at - HOUR_MS, cpu_milli=40, memory_bytes=30 * 2**20)
     return replace(usual, **changed)
 
 
-async def record(db: Store, *visits: Visit) -> None:
+async def record(db: Store, *visits: Measurement) -> None:
     await db.write(lambda tx: metrics.record(tx, visits))
 
 
@@ -189,8 +189,8 @@ async def test_databases_are_kept_apart(db: Store) -> None:
 async def test_a_round_is_written_whole(db: Store) -> None:
     found, other = await make_database(db), await make_database(db, name="other", tier="free")
     mine, theirs = await make_server(db, found), await make_server(db, other)
-    first = Visit(found, [seen(mine, NOON, restarts=2)], answer(NOON), DiskLook(77, False))
-    second = Visit(other, [seen(theirs, NOON, cpu_milli=None)])
+    first = Measurement(found, [seen(mine, NOON, restarts=2)], answer(NOON), DiskUsage(77, False))
+    second = Measurement(other, [seen(theirs, NOON, cpu_milli=None)])
 
     await record(db, first, second)
 
@@ -208,7 +208,7 @@ async def test_what_is_gone_by_the_time_a_round_is_written_stays_gone(db: Store)
     found, other = await make_database(db), await make_database(db, name="other")
     await db.write(lambda tx: tx.run(tables.DELETE, org_id=found.org_id, id=found.id))
 
-    await record(db, Visit(found, [], answer(NOON)), Visit(other, [], answer(NOON)))
+    await record(db, Measurement(found, [], answer(NOON)), Measurement(other, [], answer(NOON)))
 
     assert (await summary(db, found)).up is None
     assert (await summary(db, other)).up is True
@@ -218,7 +218,7 @@ async def test_what_was_seen_of_a_server_that_has_been_replaced_is_not_taken_for
     found = await make_database(db)
     server = await make_server(db, found)
 
-    await record(db, Visit(found, [seen(replace(server, token="older"), NOON)]))
+    await record(db, Measurement(found, [seen(replace(server, token="older"), NOON)]))
 
     assert [each.seen_at for each in await read_servers(db, found)] == [None]
 
@@ -235,7 +235,7 @@ async def test_rounds_and_removals_at_the_same_time_leave_nothing_of_what_was_re
 
         await db.write(unit)
 
-    rounds = [record(db, *(Visit(each, [], answer(NOON + number)) for each in found)) for number in range(8)]
+    rounds = [record(db, *(Measurement(each, [], answer(NOON + number)) for each in found)) for number in range(8)]
     await asyncio.gather(*rounds, *(remove(each) for each in found[:3]))
 
     assert [(await summary(db, each)).up for each in found] == [None, None, None, True]
@@ -251,7 +251,7 @@ async def test_only_databases_that_run_are_looked_at_and_new_ones_are_known(db: 
 
     watched = await db.read(metrics.running)
     new = await db.read(metrics.never_seen)
-    await record(db, Visit(found, [seen(server, NOON)]))
+    await record(db, Measurement(found, [seen(server, NOON)]))
 
     assert [(each.id, [its.id for its in servers]) for each, servers in watched] == [(found.id, [server.id])]
     assert (new, await db.read(metrics.never_seen)) == ({found.id}, set())
@@ -260,7 +260,8 @@ async def test_only_databases_that_run_are_looked_at_and_new_ones_are_known(db: 
 async def test_a_snapshot_adds_up_what_all_servers_use(db: Store) -> None:
     found = await make_database(db, architecture="replicaset")
     primary, replica = await make_server(db, found), await make_server(db, found, "replica", "s2")
-    await record(db, Visit(found, [seen(primary, NOON, restarts=1), seen(replica, NOON, cpu_milli=2, restarts=3)]))
+    usages = [seen(primary, NOON, restarts=1), seen(replica, NOON, cpu_milli=2, restarts=3)]
+    await record(db, Measurement(found, usages))
 
     its = await snapshot(db, found)
 
@@ -272,7 +273,7 @@ async def test_a_snapshot_adds_up_what_all_servers_use(db: Store) -> None:
 async def test_a_snapshot_shows_no_figures_that_are_older_than_a_minute(db: Store, clock: ManualClock) -> None:
     found = await make_database(db)
     server = await make_server(db, found)
-    await record(db, Visit(found, [seen(server, NOON)]))
+    await record(db, Measurement(found, [seen(server, NOON)]))
     clock.now_ms = NOON + MINUTE_MS
     fresh = await snapshot(db, found)
 
@@ -287,7 +288,7 @@ async def test_a_snapshot_shows_no_figures_that_are_older_than_a_minute(db: Stor
 async def test_a_server_that_is_not_there_right_now_is_pending(db: Store) -> None:
     found = await make_database(db)
     server = await make_server(db, found)
-    await record(db, Visit(found, [seen(server, NOON, cpu_milli=None, memory_bytes=None, restarts=5)]))
+    await record(db, Measurement(found, [seen(server, NOON, cpu_milli=None, memory_bytes=None, restarts=5)]))
 
     its = await snapshot(db, found)
 
@@ -317,17 +318,17 @@ async def test_a_database_that_has_just_come_up_is_ready_before_it_has_figures(d
 async def test_a_database_that_does_not_run_has_no_figures(db: Store, status: DatabaseStatus, phase: str) -> None:
     found = await make_database(db, status=status)
     server = await make_server(db, found)
-    await record(db, Visit(found, [seen(server, NOON)]))
+    await record(db, Measurement(found, [seen(server, NOON)]))
 
     assert await snapshot(db, found) == Snapshot(False, phase, False, 0, None, None, None, [])
 
 
 async def test_the_disk_of_a_database_is_noted_only_while_it_runs(db: Store) -> None:
-    full = DiskLook(5 * 2**30, True, "its disk is full (5.00 of 1 GB)")
+    full = DiskUsage(5 * 2**30, True, "its disk is full (5.00 of 1 GB)")
     found = await make_database(db)
     busy = await make_database(db, name="busy", status=DatabaseStatus.UPDATING)
 
-    await record(db, Visit(found, disk=full), Visit(busy, disk=full))
+    await record(db, Measurement(found, disk=full), Measurement(busy, disk=full))
 
     stored, untouched = await read_again(db, found), await read_again(db, busy)
     assert (stored.is_full, stored.disk_bytes, stored.status_reason) == (True, full.used, full.reason)
@@ -340,7 +341,7 @@ async def test_the_disk_of_a_database_is_noted_only_while_it_runs(db: Store) -> 
 async def test_with_room_again_only_the_reason_that_was_about_it_goes(db: Store, reason: str, left: str | None) -> None:
     found = await make_database(db, is_full=True, status_reason=reason)
 
-    await record(db, Visit(found, disk=DiskLook(10, False)))
+    await record(db, Measurement(found, disk=DiskUsage(10, False)))
 
     stored = await read_again(db, found)
     assert (stored.is_full, stored.disk_bytes, stored.status_reason) == (False, 10, left)
@@ -349,7 +350,7 @@ async def test_with_room_again_only_the_reason_that_was_about_it_goes(db: Store,
 async def test_what_stays_full_keeps_its_reason(db: Store) -> None:
     found = await make_database(db, is_full=True, status_reason="its disk is full (1.2 of 1 GB)")
 
-    await record(db, Visit(found, disk=DiskLook(2**31, True)))
+    await record(db, Measurement(found, disk=DiskUsage(2**31, True)))
 
     stored = await read_again(db, found)
     assert (stored.is_full, stored.status_reason) == (True, "its disk is full (1.2 of 1 GB)")
@@ -368,7 +369,7 @@ async def test_the_figures_of_a_database_go_with_it(db: Store) -> None:
 async def test_the_timetable_has_fine_rows_forgotten_before_coarse_ones(
     db: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "AT_ONCE", 2)
+    monkeypatch.setattr(metrics, "MAX_DELETED_ROWS", 2)
     found = await make_database(db)
     now = NOON + HOUR_MS
     for ago in (2 * HOUR_MS, 8 * DAY_MS, 31 * DAY_MS):

@@ -75,7 +75,7 @@ class World:
         deadline = time.monotonic() + WAIT_S
         while not is_so(pair := await self.pair()):
             assert time.monotonic() < deadline, pair
-            await self.replicator.look(self.found)
+            await self.replicator.check(self.found)
             await asyncio.sleep(0.2)
         return pair
 
@@ -89,7 +89,7 @@ class World:
         return await self.until(is_whole)
 
     def place(self, server: Server) -> Path:
-        return self.servers.place(self.found.id, server.folder)
+        return self.servers.folder(self.found.id, server.folder)
 
     def kill(self, server: Server) -> None:
         """End a server and what watches over it, at once."""
@@ -157,7 +157,7 @@ class Writer:
         wanted, deadline = len(self.acknowledged) + more, time.monotonic() + WAIT_S
         while len(self.acknowledged) < wanted:
             assert time.monotonic() < deadline, "nothing can be written"
-            await self._world.replicator.look(self._world.found)
+            await self._world.replicator.check(self._world.found)
             await asyncio.sleep(0.05)
 
     def lost(self) -> list[int]:
@@ -204,11 +204,11 @@ async def make_world(db: Store, servers: Servers, replicator: Replicator, type_:
     await servers.start(found, primary)
     secrets, access = await servers.secrets(found), await servers.access(found, primary)
     servers.kind(found).set_admin_password(software, access)
-    servers.kind(found).provision(access, secrets.names, secrets.replica)
+    servers.kind(found).provision(access, secrets.credentials, secrets.replica)
     await replicator.seed(found)
     await db.write(lambda tx: set_running(tx, org.id, found))
     found = await db.read(lambda tx: service.get_by_id(tx, org.id, found.id))
-    world = World(db, servers, replicator, found, secrets.names.password)
+    world = World(db, servers, replicator, found, secrets.credentials.password)
     await asyncio.to_thread(world.ask, "CREATE TABLE t (n int PRIMARY KEY)")
     return world
 
@@ -323,10 +323,10 @@ async def test_a_replica_that_lags_is_never_promoted(world: World) -> None:
     world.kill(old)
     world.lose(old)
 
-    await world.until(lambda pair: pair.found.status == DatabaseStatus.FAILED)
+    await world.until(lambda pair: pair.database.status == DatabaseStatus.FAILED)
 
     assert (await world.primary()).id == old.id
-    assert "lacks some of the last changes" in str((await world.pair()).found.status_reason)
+    assert "lacks some of the last changes" in str((await world.pair()).database.status_reason)
 
 
 @pytest.mark.parametrize("world", ["postgresql"], indirect=True)
@@ -337,7 +337,7 @@ async def test_nothing_is_done_while_a_job_has_the_database(world: World) -> Non
     world.lose(old)
     before = await world.pair()
 
-    await world.replicator.look(world.found)
+    await world.replicator.check(world.found)
 
     assert await world.pair() == before
 

@@ -25,7 +25,7 @@ from moorage.products.databases.backups import jobs as backup_jobs
 from moorage.products.databases.backups import restoring
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups.restoring import Restorer
-from moorage.products.databases.backups.service import Made, RestoreDatabase
+from moorage.products.databases.backups.service import RestoreDatabase, StoredBackup
 from moorage.products.databases.tables import Backup, Database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("db", ["sqlite"], indirect=True)]
@@ -61,7 +61,7 @@ async def put_backup(yard: Yard, found: Database, content: bytes, folder: Path, 
     stored = await yard.app.artifacts.put_file(found.org_id, folder / "content", owner=backups.owner_of(made))
 
     def complete(tx: Tx) -> Backup:
-        backups.complete(tx, found.org_id, made.id, Made(stored.digest, stored.size, entries, None))
+        backups.complete(tx, found.org_id, made.id, StoredBackup(stored.digest, stored.size, entries, None))
         return backups.get(tx, found.org_id, made.id)
 
     return await yard.team.db.write(complete)
@@ -198,7 +198,7 @@ async def test_a_server_that_does_not_start_on_what_was_restored_goes_back(yard:
     yard.clock.advance(MINUTE_MS)
 
     async def break_it(_: Database) -> None:
-        (yard.servers.place(found.id, "s2") / "data" / "global" / "pg_control").unlink()
+        (yard.servers.folder(found.id, "s2") / "data" / "global" / "pg_control").unlink()
 
     restorer_of(app).before_switch.append(break_it)
     await yard.restore(backup["name"])
@@ -303,7 +303,7 @@ async def test_a_restore_that_was_tried_too_often_leaves_a_running_database(team
 
     def unit(tx: Tx) -> None:
         made = backups.add(tx, team.org_id, found, "user", "logical")
-        backups.complete(tx, team.org_id, made.id, Made("0" * 64, 5, 1, None))
+        backups.complete(tx, team.org_id, made.id, StoredBackup("0" * 64, 5, 1, None))
         backups.add(tx, team.org_id, found, backups.FOR_SAFETY, "logical")
         service.begin_update(tx, team.org_id, found)
         restoring.give_up(tx, RestoreDatabase(team.org_id, found.id, made.id, None))
@@ -364,4 +364,4 @@ async def test_a_physical_backup_brings_the_state_of_its_end_back(yard: Yard) ->
     read = await yard.team.read()
     assert (read["status"], read["statusReason"]) == ("running", None)
     assert await yard.ask(SHIPS) == [(1,), (2,), (3,)]
-    assert os.listdir(yard.servers.place((await yard.team.row()).id, "s2") / "data" / "pg_wal") != []
+    assert os.listdir(yard.servers.folder((await yard.team.row()).id, "s2") / "data" / "pg_wal") != []

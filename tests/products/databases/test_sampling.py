@@ -38,11 +38,11 @@ from moorage.products.databases.metrics import sampling
 from moorage.products.databases.metrics import service as metrics
 from moorage.products.databases.metrics.sampling import Reading, Sampler, difference
 from moorage.products.databases.metrics.service import Sample, Summary
-from moorage.products.databases.metrics.tables import Sums
+from moorage.products.databases.metrics.tables import SampleSums
 from moorage.products.databases.servers import Servers
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database
-from moorage.products.databases.threads import Aside
+from moorage.products.databases.threads import SingleCallThread
 from moorage.runtime.database_servers.ports import Counters
 from moorage.runtime.database_servers.software.catalog import Shelf
 from moorage.runtime.engines.ports import ReplicaState
@@ -71,7 +71,7 @@ async def summary(db: Store, found: Database) -> Summary:
     return await db.read(lambda tx: metrics.summary(tx, found.org_id, found.id, "1h"))
 
 
-async def total(db: Store, found: Database) -> Sums:
+async def total(db: Store, found: Database) -> SampleSums:
     """Return what was ever counted of a database."""
     return await db.read(lambda tx: metrics._sums(tx, found.org_id, found.id, 3600, 0, 4 * 10**12, 4 * 10**12)[0])
 
@@ -109,7 +109,7 @@ def test_a_counter_that_went_back_or_is_not_there_says_nothing() -> None:
 
 
 async def test_a_call_that_takes_too_long_is_not_waited_for_and_not_made_twice() -> None:
-    aside, go, calls = Aside(), threading.Event(), list[int]()
+    aside, go, calls = SingleCallThread(), threading.Event(), list[int]()
 
     def call() -> str:
         calls.append(1)
@@ -131,7 +131,7 @@ async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await Aside().run(fail, 10)
+        await SingleCallThread().run(fail, 10)
 
 
 @KINDS
@@ -247,7 +247,7 @@ async def test_a_server_that_crashed_is_asked_again_and_nothing_is_made_up_for_t
 async def test_a_server_that_hangs_has_no_figures_and_holds_up_nobody(
     fleet: Fleet, sampler: Sampler, db: Store, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
-    monkeypatch.setattr(sampling, "ANSWER_S", 2.0)
+    monkeypatch.setattr(sampling, "STATISTICS_TIMEOUT_S", 2.0)
     hung, other = await fleet.start("postgresql"), await fleet.start("mysql", "other")
     await sampler.round()
     stopped = await fleet.processes(hung)
@@ -291,9 +291,9 @@ async def test_of_the_free_tier_only_what_it_uses_is_measured(fleet: Fleet, samp
 async def test_a_database_that_has_just_come_up_is_welcomed_once(fleet: Fleet, sampler: Sampler, db: Store) -> None:
     found = await fleet.start("postgresql")
 
-    await sampler.welcome()
+    await sampler.measure_new()
     [first] = await read_servers(db, found)
-    await sampler.welcome()
+    await sampler.measure_new()
 
     assert (first.memory_bytes or 0) > 0
     assert (await total(db, found)).looks == 1
@@ -333,7 +333,7 @@ async def test_the_loop_looks_by_itself_and_lets_go_when_it_ends(fleet: Fleet, s
     await asyncio.wait({running})
 
     assert running.cancelled()
-    assert sampler._lines == {}
+    assert sampler._readers == {}
 
 
 @dataclass
@@ -373,7 +373,7 @@ async def test_a_round_looks_at_few_at_a_time_and_what_one_meets_costs_no_other(
     await Sampler(db, servers, Telemetry(quiet=True)).round()
 
     rows = [server for each in made for server in await read_servers(db, each)]
-    assert engine.most == sampling.AT_ONCE
+    assert engine.most == sampling.MAX_CONCURRENT_MEASUREMENTS
     assert [row.key for row in rows if row.seen_at is None] == ["d3"]
     assert {row.seen_restarts for row in rows if row.seen_at is not None} == {4}
 
@@ -403,8 +403,8 @@ async def test_what_was_seen_to_restart_stays_counted_when_what_counts_begins_an
     servers = make_servers(db, MemoryReplicas())
     found = await make_database(db, tier="free")
     server = await make_server(db, found)
-    look = metrics.ServerLook(server, db.env.clock.now(), 6, None, 1, 2**20)
-    await db.write(lambda tx: metrics.record(tx, [metrics.Visit(found, [look])]))
+    look = metrics.ServerUsage(server, db.env.clock.now(), 6, None, 1, 2**20)
+    await db.write(lambda tx: metrics.record(tx, [metrics.Measurement(found, [look])]))
 
     await Sampler(db, servers, Telemetry(quiet=True)).round()
 

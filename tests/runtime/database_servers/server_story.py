@@ -34,11 +34,12 @@ def story_of_an_ordinary_user(software: Software, *, is_boxed: bool) -> Any:
     try:
         own = home / ("long-" * 20)
         shutil.copytree(software.template, own / "template", symlinks=True)
-        place = own / "story" / "tests" / "servers"
-        place.mkdir(parents=True)
+        tests = own / "story" / "tests"
+        package = tests / "runtime" / "database_servers"
+        package.mkdir(parents=True)
         for file in (__file__, server_support.__file__):
-            shutil.copy(file, place)
-        shutil.copy(ports.__file__, place.parent)
+            shutil.copy(file, package)
+        shutil.copy(ports.__file__, tests)
         give(own, "user")
         software = dataclasses.replace(
             software, home=str(in_reach(Path(software.home))), template=str(own / "template")

@@ -1,7 +1,7 @@
-"""Keeping databases within the disk of their tier.
+"""Enforces the disk size of a database's tier.
 
-One that has used it up takes no more data but can be read and emptied, and says so. Its log counts as well: it is on
-the same disk.
+A database that exceeds it becomes read-only except for deletes, and shows the reason in its status. The size includes
+the WAL or binlog, which is on the same disk.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from functools import partial
 from moorage.core.db.store import Database as Store
 from moorage.core.kit import folders
 from moorage.core.telemetry import Telemetry
-from moorage.products.databases.metrics.service import DiskLook
+from moorage.products.databases.metrics.service import DiskUsage
 from moorage.products.databases.metrics.tables import REASON
 from moorage.products.databases.servers import Servers
 from moorage.products.databases.tables import Database, Server
-from moorage.products.databases.threads import Aside
+from moorage.products.databases.threads import SingleCallThread
 from moorage.runtime.database_servers.ports import ServerFailed
 from moorage.runtime.sandbox.usage import process_tree
 from moorage.runtime.sandbox.usage.open_files import UnnamedFiles
 
-EVERY_S = 60.0  # To walk through a folder of many tables takes a while.
-WALK_S = 60.0
-TELL_S = 10.0
-WARN_S = 600.0
-ROOMY = 0.95  # One that was full takes data again below this part of its disk, and not at every byte that goes.
+MEASURE_INTERVAL_S = 60.0  # Walking a folder with many tables takes a while.
+WALK_TIMEOUT_S = 60.0
+READ_ONLY_TIMEOUT_S = 10.0
+WARN_INTERVAL_S = 600.0
+WRITABLE_RATIO = 0.95  # A full database becomes writable below this part of its disk, so that it does not flap.
 GB, MB = 2**30, 2**20
-GROWTH = 16 * MB  # between two looks: so much while the disk of the machine is nearly full, and it may not grow on
+GROWTH = 16 * MB  # A database that grows so much between two measurements becomes full on an almost full machine.
 NO_ROOM = f"{REASON}: this machine has almost no disk space left, so no more data can be added until there is some"
 
 
 def is_full(used: int, disk_gb: int, was_full: bool) -> bool:
-    """Tell whether a database may not grow any more."""
+    """Tell whether a database has to be read-only."""
     limit = disk_gb * GB
-    return used >= limit * ROOMY if was_full else used > limit
+    return used >= limit * WRITABLE_RATIO if was_full else used > limit
 
 
 def reason_of(used: int, disk_gb: int) -> str:
@@ -45,15 +45,15 @@ def reason_of(used: int, disk_gb: int) -> str:
 
 
 @dataclass
-class Watched:
-    """What is remembered of one database between two looks."""
+class DiskState:
+    """Last measurement of a database."""
 
-    looked_at: float = 0.0
+    measured_at: float = 0.0
     tier: str | None = None
     folder: str | None = None
     used: int | None = None
     unnamed: UnnamedFiles | None = None
-    aside: Aside = field(default_factory=Aside)
+    thread: SingleCallThread = field(default_factory=SingleCallThread)
 
 
 class DiskWatch:
@@ -61,62 +61,66 @@ class DiskWatch:
         self._settings = db.env.settings
         self._servers = servers
         self._telemetry = telemetry
-        self._watched: dict[int, Watched] = {}
+        self._states: dict[int, DiskState] = {}  # by database id
         self._warned_at: float | None = None
 
-    async def look(self, found: Database, primary: Server) -> DiskLook | None:
-        """Measure a database and stop it from growing, or let it grow again; None where it is not time for that."""
-        its = self._watched.setdefault(found.id, Watched())
-        is_same = (its.tier, its.folder) == (found.instance_type, primary.folder)
-        if is_same and time.monotonic() - its.looked_at < EVERY_S:
+    async def measure(self, database: Database, primary: Server) -> DiskUsage | None:
+        """Measure a database and make it read-only or writable; None if no measurement is due."""
+        state = self._states.setdefault(database.id, DiskState())
+        is_same = (state.tier, state.folder) == (database.instance_type, primary.folder)
+        if is_same and time.monotonic() - state.measured_at < MEASURE_INTERVAL_S:
             return None
         try:
-            used = await its.aside.run(partial(self._used_bytes, its, found, primary), WALK_S)
-            has_grown, its.used = its.used is not None and used - its.used >= GROWTH, used
-            is_starved = (has_grown or found.is_full) and not self.has_room()
-            full = is_starved or is_full(used, found.tier.disk, found.is_full)
-            # Users can take back what was said to some servers, and a restore brings a folder with an older say: so
-            # it is said again. That does nothing to a server which knows.
-            if full or found.is_full or its.folder != primary.folder:
-                await self._tell(its, found, primary, full)
+            used = await state.thread.run(partial(self._used_bytes, state, database, primary), WALK_TIMEOUT_S)
+            has_grown, state.used = state.used is not None and used - state.used >= GROWTH, used
+            is_starved = (has_grown or database.is_full) and not self.has_room()
+            full = is_starved or is_full(used, database.tier.disk, database.is_full)
+            # Apply the mode again: users can undo it on some servers, and a restore may have undone it. A server that
+            # has the mode already is not changed.
+            if full or database.is_full or state.folder != primary.folder:
+                await self._set_read_only(state, database, primary, full)
         except (ServerFailed, TimeoutError) as error:
-            self._telemetry.log.warning("a database is not kept within its disk", database=found.id, why=str(error))
+            self._telemetry.log.warning(
+                "cannot enforce the disk limit of a database", database=database.id, why=str(error)
+            )
             return None
-        its.looked_at, its.tier, its.folder = time.monotonic(), found.instance_type, primary.folder
-        has_reason = found.is_full and found.status_reason is not None
-        reason = NO_ROOM if is_starved else reason_of(used, found.tier.disk)
-        return DiskLook(used, full, reason if full and not has_reason else None)
+        state.measured_at, state.tier, state.folder = time.monotonic(), database.instance_type, primary.folder
+        has_reason = database.is_full and database.status_reason is not None
+        reason = NO_ROOM if is_starved else reason_of(used, database.tier.disk)
+        return DiskUsage(used, full, reason if full and not has_reason else None)
 
-    def _used_bytes(self, its: Watched, found: Database, primary: Server) -> int:
-        """Return what the files of a server take, and those that it has deleted and holds open; in a thread."""
-        place = str(self._servers.place(found.id, primary.folder))
-        state = self._servers.engine.states().get(primary.key)
-        if its.unnamed is None or its.folder != primary.folder:
-            its.unnamed = UnnamedFiles({self._servers.inside(place): place}, is_boxed=self._servers.is_sandboxed)
-        pids = process_tree.with_descendants([state.app_pid] if state and state.app_pid else [])
-        return its.unnamed.used_bytes(pids) + folders.used_bytes(place, its.unnamed.note)
+    def _used_bytes(self, state: DiskState, database: Database, primary: Server) -> int:
+        """Return the size of a server's files, including deleted files that it holds open. Blocks."""
+        folder = str(self._servers.folder(database.id, primary.folder))
+        replica = self._servers.engine.states().get(primary.key)
+        if state.unnamed is None or state.folder != primary.folder:
+            state.unnamed = UnnamedFiles({self._servers.inside(folder): folder}, is_boxed=self._servers.is_sandboxed)
+        pids = process_tree.with_descendants([replica.app_pid] if replica and replica.app_pid else [])
+        return state.unnamed.used_bytes(pids) + folders.used_bytes(folder, state.unnamed.note)
 
-    async def _tell(self, its: Watched, found: Database, primary: Server, full: bool) -> None:
-        """Say to a server what it may take. The row follows, so that this happens again after a crash in between."""
-        access = await self._servers.access(found, primary)
-        names = (await self._servers.secrets(found)).names
-        kind = self._servers.kind(found)
-        await its.aside.run(partial(kind.set_read_only, access, names, full), TELL_S)
-        if full != found.is_full:
-            self._telemetry.log.info("a database is full" if full else "a database has room again", database=found.id)
+    async def _set_read_only(self, state: DiskState, database: Database, primary: Server, full: bool) -> None:
+        """Change the server before the row, so that a crash in between repeats the change."""
+        access = await self._servers.access(database, primary)
+        credentials = (await self._servers.secrets(database)).credentials
+        kind = self._servers.kind(database)
+        await state.thread.run(partial(kind.set_read_only, access, credentials, full), READ_ONLY_TIMEOUT_S)
+        if full != database.is_full:
+            self._telemetry.log.info(
+                "a database is full" if full else "a database has room again", database=database.id
+            )
 
     def keep_only(self, database_ids: Collection[int]) -> None:
         """Forget all other databases."""
-        for gone in [each for each in self._watched if each not in database_ids]:
-            del self._watched[gone]
+        for gone in [each for each in self._states if each not in database_ids]:
+            del self._states[gone]
 
     def check_machine(self) -> bool:
-        """Tell whether there is room on this machine, and warn every now and then where there is not."""
+        """Tell whether this machine has free disk space; logs a warning every 10 minutes if not."""
         if self.has_room():
             return True
         now, reserve_mb = time.monotonic(), self._settings.disk_reserve_mb
         free = shutil.disk_usage(self._settings.data).free
-        if self._warned_at is None or now - self._warned_at >= WARN_S:
+        if self._warned_at is None or now - self._warned_at >= WARN_INTERVAL_S:
             self._warned_at = now
             self._telemetry.log.warning(
                 "the disk of the databases is almost full", free_mb=free // MB, reserve_mb=reserve_mb

@@ -1,4 +1,4 @@
-"""What the operator does to databases of any organization, by their numbers."""
+"""Operator commands on databases of all organizations."""
 
 from __future__ import annotations
 
@@ -19,56 +19,56 @@ BY_OPERATOR = "the operator has stopped it"
 def list_all(tx: Tx) -> list[dict[str, Any]]:
     return [
         {
-            "id": found.id,
-            "organization": str(found.org_id),
-            "name": found.name,
-            "software": found.software,
-            "status": "deleted" if found.deleted_at else found.status,
-            "reason": found.status_reason,
-            "port": found.port,
-            "diskBytes": found.disk_bytes,
-            "deletedAt": to_wire_or_none(found.deleted_at),
+            "id": database.id,
+            "organization": str(database.org_id),
+            "name": database.name,
+            "software": database.software,
+            "status": "deleted" if database.deleted_at else database.status,
+            "reason": database.status_reason,
+            "port": database.port,
+            "diskBytes": database.disk_bytes,
+            "deletedAt": to_wire_or_none(database.deleted_at),
         }
-        for found in tx.all(tables.EVERY)
+        for database in tx.all(tables.EVERY)
     ]
 
 
 @across_organizations("the operator names a database by its number")
 def stop(tx: Tx, database_id: int) -> str:
-    found = _get(tx, database_id)
-    if found.status != DatabaseStatus.RUNNING:
-        raise Conflict(f"The database is {found.status}; only one that is running can be stopped")
-    move(tx, DATABASE, found, to=DatabaseStatus.STOPPED, status_reason=BY_OPERATOR)
-    return found.name
+    database = _get(tx, database_id)
+    if database.status != DatabaseStatus.RUNNING:
+        raise Conflict(f"The database is {database.status}; only one that is running can be stopped")
+    move(tx, DATABASE, database, to=DatabaseStatus.STOPPED, status_reason=BY_OPERATOR)
+    return database.name
 
 
 @across_organizations("the operator names a database by its number")
 def start(tx: Tx, database_id: int) -> str:
-    """Let a database run again: one that was stopped, or that failed and has been seen to."""
-    found = _get(tx, database_id)
-    if found.status not in (DatabaseStatus.STOPPED, DatabaseStatus.FAILED) or found.running_since is None:
-        raise Conflict(f"The database is {found.status}; only one that has run and is down can be started")
-    move(tx, DATABASE, found, to=DatabaseStatus.RUNNING, status_reason=None)
-    return found.name
+    """Start a stopped or failed database."""
+    database = _get(tx, database_id)
+    if database.status not in (DatabaseStatus.STOPPED, DatabaseStatus.FAILED) or database.running_since is None:
+        raise Conflict(f"The database is {database.status}; only one that has run and is down can be started")
+    move(tx, DATABASE, database, to=DatabaseStatus.RUNNING, status_reason=None)
+    return database.name
 
 
 @across_organizations("the operator names a database by its number")
 def undelete(tx: Tx, database_id: int) -> str:
-    found = _find(tx, database_id)
-    return trash.undelete(tx, found.org_id, found.id).name
+    database = _find(tx, database_id)
+    return trash.undelete(tx, database.org_id, database.id).name
 
 
 @across_organizations("the operator names a database by its number")
 def _get(tx: Tx, database_id: int) -> Database:
-    found = _find(tx, database_id)
-    if found.deleted_at is not None:
+    database = _find(tx, database_id)
+    if database.deleted_at is not None:
         raise Conflict("The database is in the trash")
-    return found
+    return database
 
 
 @across_organizations("the operator names a database by its number")
 def _find(tx: Tx, database_id: int) -> Database:
-    found = next((each for each in tx.all(tables.EVERY) if each.id == database_id), None)
-    if found is None:
+    database = next((each for each in tx.all(tables.EVERY) if each.id == database_id), None)
+    if database is None:
         raise service.no_database()
-    return found
+    return database

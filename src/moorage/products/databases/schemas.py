@@ -1,4 +1,4 @@
-"""What the routes of databases take and give, by its names on the wire."""
+"""Request and response models of the database routes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moorage.settings import Settings
 
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 VERSIONS = {"postgresql": ("16.4.0", "14.8.0"), "mysql": ("8.4.2", "5.7.44")}
-# Names that belong to the servers themselves.
+# Names that the servers use themselves.
 RESERVED_USERS = frozenset((ADMIN, REPLICATOR, "postgres", "root", "mysql", "mariadb.sys", "public", "none"))
 RESERVED_DATABASES = frozenset(
     ("postgres", "template0", "template1", "mysql", "information_schema", "performance_schema", "sys")
@@ -79,11 +79,11 @@ class CreateDatabaseInput(Input):
         return version
 
     def new(self) -> NewDatabase:
-        taken = (
+        fields = (
             "name", "type", "version", "instance_type", "visibility", "username", "db_name", "password", "region",
             "architecture", "project_id",
         )  # fmt: skip
-        return NewDatabase(**{name: getattr(self, name) for name in taken}, backup=self.backup == "enabled")
+        return NewDatabase(**{name: getattr(self, name) for name in fields}, backup=self.backup == "enabled")
 
 
 class ChangeTierInput(Input):
@@ -98,8 +98,8 @@ class ServerDetails(Output, frozen=True):
     disk: int
 
     @classmethod
-    def of(cls, found: Database) -> ServerDetails:
-        return cls(found.tier.cpu, found.tier.memory, found.tier.disk)
+    def of(cls, database: Database) -> ServerDetails:
+        return cls(database.tier.cpu, database.tier.memory, database.tier.disk)
 
 
 class ConnectionDetails(Output, frozen=True):
@@ -122,17 +122,17 @@ class DatabaseListItem(Output, frozen=True):
     created_at: str | None
 
     @classmethod
-    def of(cls, found: Database) -> DatabaseListItem:
+    def of(cls, database: Database) -> DatabaseListItem:
         return cls(
-            id=found.id,
-            name=found.name,
-            type=found.engine,
-            version=found.version,
-            status=found.status,
-            visibility=found.visibility,
-            instance_type=found.instance_type,
-            server_details=ServerDetails.of(found),
-            created_at=to_wire(found.created_at),
+            id=database.id,
+            name=database.name,
+            type=database.engine,
+            version=database.version,
+            status=database.status,
+            visibility=database.visibility,
+            instance_type=database.instance_type,
+            server_details=ServerDetails.of(database),
+            created_at=to_wire(database.created_at),
         )
 
 
@@ -164,41 +164,41 @@ class DatabaseDetail(Output, frozen=True):
     updated_at: str | None
 
     @classmethod
-    def of(cls, found: Database, settings: Settings) -> DatabaseDetail:
-        address = urls.urls_of(settings, found)
-        has_run = found.running_since is not None
+    def of(cls, database: Database, settings: Settings) -> DatabaseDetail:
+        address = urls.urls_of(settings, database)
+        has_run = database.running_since is not None
         return cls(
-            id=found.id,
-            name=found.name,
-            type=found.engine,
-            version=found.version,
-            engine_version=found.engine_version,
-            engine_exact=found.engine_exact,
-            engine_note=found.engine_note,
-            status=found.status,
-            status_reason=found.status_reason,
-            visibility=found.visibility,
-            instance_type=found.instance_type,
-            organization_id=str(found.org_id),
-            project_id=found.project_id,
-            region=found.region,
-            backup="enabled" if found.backup else "disabled",
-            backups_to_keep=found.backups_to_keep,
-            architecture=found.architecture,
-            server_details=ServerDetails.of(found),
-            disk_used_bytes=found.disk_bytes,
+            id=database.id,
+            name=database.name,
+            type=database.engine,
+            version=database.version,
+            engine_version=database.engine_version,
+            engine_exact=database.engine_exact,
+            engine_note=database.engine_note,
+            status=database.status,
+            status_reason=database.status_reason,
+            visibility=database.visibility,
+            instance_type=database.instance_type,
+            organization_id=str(database.org_id),
+            project_id=database.project_id,
+            region=database.region,
+            backup="enabled" if database.backup else "disabled",
+            backups_to_keep=database.backups_to_keep,
+            architecture=database.architecture,
+            server_details=ServerDetails.of(database),
+            disk_used_bytes=database.disk_bytes,
             public_url=address.public,
             private_url=address.private,
             connection_details=ConnectionDetails(
-                host=urls.host_of(settings, found) if has_run else None,
-                port=found.port if has_run else None,
-                username=found.username,
-                database=found.db_name,
+                host=urls.host_of(settings, database) if has_run else None,
+                port=database.port if has_run else None,
+                username=database.username,
+                database=database.db_name,
                 password_available=has_run,
             ),
-            last_verified_restore=to_wire(found.verified_at) if found.verified_at else None,
-            created_at=to_wire(found.created_at),
-            updated_at=to_wire(found.updated_at),
+            last_verified_restore=to_wire(database.verified_at) if database.verified_at else None,
+            created_at=to_wire(database.created_at),
+            updated_at=to_wire(database.updated_at),
         )
 
 

@@ -1,7 +1,6 @@
-"""From the row of a server to a process that runs, and the way into it.
+"""Starts and stops the server process of a database_server row, and gives access to it.
 
-Whoever has a database and one of its servers can start it here, stop it, and speak to it. When that is to happen is
-decided by the jobs of a database and, for as long as it runs, by its keeper.
+The jobs of a database and the reconciler decide when a server starts and stops.
 """
 
 from __future__ import annotations
@@ -36,33 +35,32 @@ from moorage.runtime.database_servers.ports import (
     Software,
 )
 from moorage.runtime.database_servers.software.catalog import Shelf
-from moorage.runtime.engines.ports import CannotStart, Replicas, ReplicaSpec, ReplicaState
+from moorage.runtime.engines.ports import CannotStart, Replicas, ReplicaSpec
 
-FIRST_UID = 600_000_000  # of the users that servers run as, where we are root: one for each database
-PIDS = 1024
+FIRST_UID = 600_000_000  # Unix users of servers if the platform is root: one per database
+MAX_PIDS = 1024
 MB_OF_GB = 1024
 MB = 2**20
-START_S = 60.0  # for a server to take connections; one that recovers from a crash may need it
-REPLAY_S = 3600.0  # for one that replays the log of a whole day, and that nobody waits for
-LOOK_S = (0.01, 0.01, 0.02, 0.03, 0.05)
-GRACE_S = 60.0  # to write down what is only in memory
-SCRATCH_MB = 512
+START_TIMEOUT_S = 60.0  # includes crash recovery
+REPLAY_TIMEOUT_S = 3600.0  # for a scratch server that replays the WAL of a whole day
+READY_POLL_INTERVALS_S = (0.01, 0.01, 0.02, 0.03, 0.05)
+STOP_GRACE_S = 60.0  # to flush memory to disk
 PASSWORD, ADMIN_PASSWORD, REPLICA_PASSWORD = "password", "admin", "replica"
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - for who asked for a public database
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - for public databases
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    names: Credentials
+    credentials: Credentials
     admin: str
     replica: str
 
 
-def read_secrets(tx: Tx, org_id: int, found: Database) -> Secrets:
+def read_secrets(tx: Tx, org_id: int, database: Database) -> Secrets:
     """Read the passwords of a database; raises CannotDecrypt."""
-    values = vault.values(tx, org_id, found.resource)
-    names = Credentials(found.username, values[PASSWORD], found.db_name)
-    return Secrets(names, values[ADMIN_PASSWORD], values[REPLICA_PASSWORD])
+    values = vault.values(tx, org_id, database.resource)
+    credentials = Credentials(database.username, values[PASSWORD], database.db_name)
+    return Secrets(credentials, values[ADMIN_PASSWORD], values[REPLICA_PASSWORD])
 
 
 class Servers:
@@ -73,229 +71,223 @@ class Servers:
         self.engine = engine
         self.shelf = shelf
         self.substitution = db.env.settings.substitution
-        self._limited: dict[str, tuple[int, int, float]] = {}  # by server: which process, and to how many processors
+        self._limited: dict[str, tuple[int, int, float]] = {}  # by server: pid and start time of the shim, CPU limit
 
-    # What there is.
+    def kind(self, database: Database) -> ServerKind:
+        return kind_of(database.engine)
 
-    def kind(self, found: Database) -> ServerKind:
-        return kind_of(found.engine)
-
-    def software(self, found: Database) -> Software:
-        software = self.shelf.find(found.software or "")
+    def software(self, database: Database) -> Software:
+        software = self.shelf.find(database.software or "")
         if software is None:
-            raise CannotStart(f"{found.software} is not installed on this machine any more")
+            raise CannotStart(f"{database.software} is not installed on this machine any more")
         return software
 
     def root(self, database_id: int) -> Path:
         return self._settings.folder("databases") / str(database_id)
 
-    def place(self, database_id: int, folder: str) -> Path:
-        return self.root(database_id) / folder
+    def folder(self, database_id: int, name: str) -> Path:
+        return self.root(database_id) / name
 
     def inside(self, folder: str) -> str:
-        """Return where a server finds its folder."""
+        """Return the path of a folder as its server sees it."""
         return "/data" if self.is_sandboxed else folder
 
     def uid(self, database_id: int) -> int:
-        """Return the user that the servers of a database run as; 0 for our own."""
+        """Return the Unix user of a database's servers; 0 for the user of the platform."""
         return FIRST_UID + database_id if os.getuid() == 0 else 0
 
     def own(self, database_id: int, folder: Path) -> None:
-        """Give files to the user of a database."""
+        """Change the owner of files to the Unix user of a database."""
         if uid := self.uid(database_id):
             folders.give(folder, uid)
 
-    async def secrets(self, found: Database) -> Secrets:
-        return await self._db.read(lambda tx: read_secrets(tx, found.org_id, found))
+    async def secrets(self, database: Database) -> Secrets:
+        return await self._db.read(lambda tx: read_secrets(tx, database.org_id, database))
 
-    async def access(self, found: Database, server: Server) -> Access:
-        admin = (await self.secrets(found)).admin
-        return Access(str(self.place(found.id, server.folder)), server.port, admin)
+    async def access(self, database: Database, server: Server) -> Access:
+        admin = (await self.secrets(database)).admin
+        return Access(str(self.folder(database.id, server.folder)), server.port, admin)
 
-    async def shape(self, found: Database, server: Server) -> ServerOptions:
-        """Return how a server of a database is configured now."""
+    async def options(self, database: Database, server: Server) -> ServerOptions:
         primary = None
         if server.role == "replica":
-            primary = Primary(found.port, (await self.secrets(found)).replica)
+            primary = Primary(database.port, (await self.secrets(database)).replica)
         return ServerOptions(
             port=server.port,
-            memory_mb=int(found.tier.memory * MB_OF_GB),
-            cpu=found.tier.cpu,
-            disk_mb=found.tier.disk * MB_OF_GB,
-            has_tls=found.visibility == "public",
-            archives=found.backup and found.backup_method == "physical" and server.role == "primary",
-            is_replicated=found.is_replicated,
+            memory_mb=int(database.tier.memory * MB_OF_GB),
+            cpu=database.tier.cpu,
+            disk_mb=database.tier.disk * MB_OF_GB,
+            has_tls=database.visibility == "public",
+            archives=database.backup and database.backup_method == "physical" and server.role == "primary",
+            is_replicated=database.is_replicated,
             primary=primary,
             number=server.id,
         )
 
     # Starting and stopping.
 
-    def make_folder(self, found: Database, software: Software, folder: str) -> None:
-        """Make the folder of a new server from the template. What an attempt before left behind goes. In a thread."""
-        place = self.place(found.id, folder)
-        self.own_root(found.id)
-        half = place.with_name(f".{folder}.new")
-        folders.remove(half)
-        half.mkdir(mode=0o700)
-        kind_of(found.engine).fill(software, half)
-        self.seal(found.id, half)
-        folders.remove(place)
-        half.rename(place)
+    def make_folder(self, database: Database, software: Software, folder: str) -> None:
+        """Create the folder of a new server from the template, replacing a previous attempt. Blocks."""
+        target = self.folder(database.id, folder)
+        self._make_root(database.id)
+        temporary = target.with_name(f".{folder}.new")
+        folders.remove(temporary)
+        temporary.mkdir(mode=0o700)
+        kind_of(database.engine).fill(software, temporary)
+        self.seal(database.id, temporary)
+        folders.remove(target)
+        temporary.rename(target)
 
-    def own_root(self, database_id: int) -> None:
-        """Make the folder of a database, through which its user may pass."""
+    def _make_root(self, database_id: int) -> None:
+        """Create the folder of a database, which its Unix user may traverse."""
         root = self.root(database_id)
         root.mkdir(mode=0o711, parents=True, exist_ok=True)
-        # In a sandbox the way there is the platform's own; without one the server goes it as its own user.
+        # A sandbox mounts the folder as root; without one the server traverses its parents as its own user.
         outer = () if self.is_sandboxed or not self.uid(database_id) else (self._settings.data,)
         for folder in (*outer, root.parent, root):
             folder.chmod(0o711)
 
     def seal(self, database_id: int, folder: Path) -> None:
-        """Say in a folder that it is whole, and whose it is: nothing is started on one that does not say so."""
+        """Write the identity file, which marks a folder as complete, and set the folder's owner."""
         (folder / IDENTITY_FILE).write_text(json.dumps({"database": database_id}))
         self.own(database_id, folder)
 
-    def check_folder(self, found: Database, folder: str) -> None:
-        """Raise CannotStart where the files of a server are not all there: it must never come up empty instead."""
-        place = self.place(found.id, folder)
+    def check_folder(self, database: Database, folder: str) -> None:
+        """Raise FolderGone if a server's files are incomplete: it must not start with an empty database."""
+        path = self.folder(database.id, folder)
         try:
-            card = json.loads((place / IDENTITY_FILE).read_bytes())
+            identity = json.loads((path / IDENTITY_FILE).read_bytes())
         except (OSError, ValueError):
-            card = {}
-        if card.get("database") != found.id or not self.kind(found).is_filled(place):
+            identity = {}
+        if identity.get("database") != database.id or not self.kind(database).is_filled(path):
             raise FolderGone("its data folder is gone or incomplete; nothing was started in its place")
 
-    async def start(self, found: Database, server: Server, *, is_new: bool = False) -> None:
-        """Start a server and wait until it takes connections; raises CannotStart. One that runs is not started again.
+    async def start(self, database: Database, server: Server, *, is_new: bool = False) -> None:
+        """Start a server unless it runs, and wait until it accepts connections; raises CannotStart.
 
-        It has the processors of its tier from the beginning. One that is new may use all there are, until somebody
-        calls `limit`: whoever has asked for it waits for what it does first.
+        A new server has no CPU limit until a call of `limit`, because a user waits for its first start.
         """
         if server.key not in self.engine.states():
-            await asyncio.to_thread(self.check_folder, found, server.folder)
-            shape = await self.shape(found, server)
-            place = self.place(found.id, server.folder)
-            spec = await asyncio.to_thread(self._specify, found, place, shape, server.key, server.token)
+            await asyncio.to_thread(self.check_folder, database, server.folder)
+            options = await self.options(database, server)
+            folder = self.folder(database.id, server.folder)
+            spec = await asyncio.to_thread(self._configure, database, folder, options, server.key, server.token)
             await self.engine.start(spec)
         if not is_new:
-            await self.limit(found, server)
-        await self._until_ready(found, server.key, await self.access(found, server))
+            await self.limit(database, server)
+        await self._until_ready(database, server.key, await self.access(database, server))
 
-    async def limit(self, found: Database, server: Server) -> None:
-        """Let a server use no more processors than its tier has. Safe to repeat, and asked of each process once."""
+    async def limit(self, database: Database, server: Server) -> None:
+        """Set the CPU limit of the tier, once per shim process. Safe to repeat."""
         state = self.engine.states().get(server.key)
         if state is None:
             return
-        wanted = (state.pid, state.started, found.tier.cpu)
-        if self._limited.get(server.key) != wanted:
-            await self.engine.limit(server.key, found.tier.cpu)
-            self._limited[server.key] = wanted
+        limited = (state.pid, state.started, database.tier.cpu)
+        if self._limited.get(server.key) != limited:
+            await self.engine.limit(server.key, database.tier.cpu)
+            self._limited[server.key] = limited
 
-    async def stop(self, server: Server, grace_s: float = GRACE_S) -> None:
+    async def stop(self, server: Server, grace_s: float = STOP_GRACE_S) -> None:
         self._limited.pop(server.key, None)
         await self.engine.stop(server.key, grace_s)
 
     @asynccontextmanager
-    async def scratch(self, found: Database, folder: Path, shape: ServerOptions) -> AsyncIterator[Access]:
-        """Run a server that nobody but us can reach on a prepared folder, for as long as the block takes.
+    async def scratch(self, database: Database, folder: Path, options: ServerOptions) -> AsyncIterator[Access]:
+        """Run a private server on a prepared folder for the duration of the block.
 
-        No row knows it, so what is left of it after a crash is ended when the next control process looks around.
+        It has no row, so after a crash the next control process stops it when it adopts servers.
         """
-        key, token = _scratch_key(found, folder), random.token_hex(24)
-        admin = (await self.secrets(found)).admin
-        access = Access(str(folder), shape.port, admin)
-        spec = await asyncio.to_thread(self._specify, found, folder, shape, key, token)
+        key, token = _scratch_key(database, folder), random.token_hex(24)
+        admin = (await self.secrets(database)).admin
+        access = Access(str(folder), options.port, admin)
+        spec = await asyncio.to_thread(self._configure, database, folder, options, key, token)
         try:
             await self.engine.start(spec)
-            await self._until_ready(found, key, access, REPLAY_S)
+            await self._until_ready(database, key, access, REPLAY_TIMEOUT_S)
             yield access
         finally:
-            await self.engine.stop(key, GRACE_S)
+            await self.engine.stop(key, STOP_GRACE_S)
 
-    async def end_scratch(self, found: Database, folder: Path) -> None:
-        """Wait for the end of what an attempt before has left running on a folder, which then can be made anew."""
-        await self.engine.stop(_scratch_key(found, folder), 0.0)
+    async def end_scratch(self, database: Database, folder: Path) -> None:
+        """Kill a scratch server that a previous attempt left on a folder."""
+        await self.engine.stop(_scratch_key(database, folder), 0.0)
 
-    def _specify(self, found: Database, place: Path, shape: ServerOptions, key: str, token: str) -> ReplicaSpec:
-        """Write down how the server is to run, and return how it is started; in a thread."""
-        kind, software = self.kind(found), self.software(found)
+    def _configure(self, database: Database, place: Path, options: ServerOptions, key: str, token: str) -> ReplicaSpec:
+        """Write the configuration of a server and return its process spec. Blocks."""
+        kind, software = self.kind(database), self.software(database)
         home, inside = ("/work", "/data") if self.is_sandboxed else (software.home, str(place))
-        if shape.has_tls:
-            hosts = [urls.host_of(self._settings, found)]
+        if options.has_tls:
+            hosts = [urls.host_of(self._settings, database)]
             tls.ensure_certificate(self._settings.folder("keys"), place, hosts, self._db.env.clock.now())
-        kind.configure(software, place, shape, home=home, inside=inside)
-        self.own(found.id, place)
+        kind.configure(software, place, options, home=home, inside=inside)
+        self.own(database.id, place)
         return ReplicaSpec(
             key=key,
             token=token,
             release=software.home,
             base="",
-            argv=kind.argv(software, shape, home=home, inside=inside),
+            argv=kind.argv(software, options, home=home, inside=inside),
             env={name: value.replace("{home}", home) for name, value in software.env.items()},
             binds=dict(software.binds),
             hidden=[],
-            log_folder=str(self._settings.folder("logs") / "databases" / str(found.id)),
+            log_folder=str(self._settings.folder("logs") / "databases" / str(database.id)),
             volume=str(place),
-            disk_mb=max(shape.disk_mb, _largest_mb(place)) if shape.disk_mb else 0,
+            disk_mb=max(options.disk_mb, _largest_mb(place)) if options.disk_mb else 0,
             reserve_mb=self._settings.disk_reserve_mb,
-            cpu=shape.cpu,
-            memory_mb=shape.memory_mb,
-            pids=PIDS,
-            uid=self.uid(found.id),
-            doors=[f"{urls.HERE}:{shape.primary.port}"] if shape.primary else [],
-            block=[EVERYWHERE + "/0", "::/0"],
+            cpu=options.cpu,
+            memory_mb=options.memory_mb,
+            pids=MAX_PIDS,
+            uid=self.uid(database.id),
+            doors=[f"{urls.HERE}:{options.primary.port}"] if options.primary else [],
+            block=[ANY_ADDRESS + "/0", "::/0"],
             is_boxed=self.is_sandboxed,
-            port=shape.port if shape.is_open else 0,
-            proxy=kind.type if self._is_reached_by_others(found, shape) else "",
-            proxy_address=EVERYWHERE,
-            proxy_connections=kind.usable_connections(shape),
+            port=options.port if options.is_open else 0,
+            proxy=kind.type if self._is_reached_by_others(database, options) else "",
+            proxy_address=ANY_ADDRESS,
+            proxy_connections=kind.usable_connections(options),
             stop_signal=kind.stop_signal,
             is_server=True,
         )
 
-    def _is_reached_by_others(self, found: Database, shape: ServerOptions) -> bool:
-        """Tell whether other machines connect to a server: a replica and a scratch server are never public."""
-        return shape.is_open and shape.primary is None and urls.is_public(self._settings, found)
+    def _is_reached_by_others(self, database: Database, options: ServerOptions) -> bool:
+        """Tell whether other machines may connect: replicas and scratch servers are never public."""
+        return options.is_open and options.primary is None and urls.is_public(self._settings, database)
 
-    async def _until_ready(self, found: Database, key: str, access: Access, within_s: float = START_S) -> None:
-        """Wait until a server lets us in; raises CannotStart when it has ended, or does not get there."""
-        kind, loop = self.kind(found), asyncio.get_running_loop()
+    async def _until_ready(
+        self, database: Database, key: str, access: Access, within_s: float = START_TIMEOUT_S
+    ) -> None:
+        """Wait until a server accepts connections; raises CannotStart if it exits or on timeout."""
+        kind, loop = self.kind(database), asyncio.get_running_loop()
         deadline, tries = loop.time() + within_s, 0
         while not await asyncio.to_thread(kind.ping, access):
             state = self.engine.states().get(key)
             if state is None:
-                raise CannotStart("its server has ended while it started")
+                raise CannotStart("its server exited during the start")
             if loop.time() > deadline or state.phase == "waiting":
-                raise CannotStart(f"its server does not start: {why(state)}{await self._last_words(found)}")
-            await asyncio.sleep(LOOK_S[min(tries, len(LOOK_S) - 1)])
+                reason = state.reason or "it does not take connections"
+                raise CannotStart(f"its server does not start: {reason}{await self._last_log_line(database)}")
+            await asyncio.sleep(READY_POLL_INTERVALS_S[min(tries, len(READY_POLL_INTERVALS_S) - 1)])
             tries += 1
 
-    async def _last_words(self, found: Database) -> str:
-        """Return the last line that the servers of a database have printed, for who wants to know why one ended."""
-        folder = self._settings.folder("logs") / "databases" / str(found.id)
+    async def _last_log_line(self, database: Database) -> str:
+        folder = self._settings.folder("logs") / "databases" / str(database.id)
         line = await asyncio.to_thread(_last_line, folder)
         return f" ({line})" if line else ""
 
 
 def _largest_mb(folder: Path) -> int:
-    """Return the size of the largest file: a server that may not write to the end of one that it has cannot start."""
+    """Return the size of the largest file; a server cannot start with a lower RLIMIT_FSIZE."""
     sizes = (entry.stat(follow_symlinks=False).st_size for entry in folders.walk(folder, is_lenient=True))
     return max(sizes, default=0) // MB + 1
 
 
 class FolderGone(CannotStart):
-    """The files of a server are not there: starting again will not help."""
+    """The files of a server are missing, so another attempt is useless."""
 
 
-def why(state: ReplicaState) -> str:
-    return state.reason or "it does not take connections"
-
-
-def _scratch_key(found: Database, folder: Path) -> str:
-    """Return what a server on a prepared folder is known by: always the same, so that who comes later can find it."""
-    return f"x{found.id}-{folder.name.strip('.').replace('.', '-')}"
+def _scratch_key(database: Database, folder: Path) -> str:
+    """Return the engine key of a scratch server, stable so that a later attempt can stop it."""
+    return f"x{database.id}-{folder.name.strip('.').replace('.', '-')}"
 
 
 def _last_line(folder: Path) -> str:
@@ -315,7 +307,7 @@ def primary_of(tx: Tx, org_id: int, database_id: int) -> Server | None:
 
 
 def add_server(tx: Tx, org_id: int, database_id: int, role: str, folder: str, port: int) -> Server:
-    """Say that a database is to have a server; its folder is made by whoever says so."""
+    """Add the row of a server; the caller creates its folder."""
     server_id = tx.one(
         tables.ADD_SERVER,
         org_id=org_id,
@@ -339,10 +331,10 @@ def add_server(tx: Tx, org_id: int, database_id: int, role: str, folder: str, po
 
 
 def get_server(tx: Tx, org_id: int, server_id: int) -> Server:
-    found = tx.find(tables.FIND_SERVER, org_id=org_id, id=server_id)
-    if found is None:
+    server = tx.find(tables.FIND_SERVER, org_id=org_id, id=server_id)
+    if server is None:
         raise NotFound("There is no such server")
-    return found
+    return server
 
 
 def set_server(tx: Tx, org_id: int, server: Server, name: str, value: Any) -> None:
@@ -354,6 +346,6 @@ def forget_server(tx: Tx, org_id: int, server: Server) -> None:
 
 
 def next_folder(root: Path) -> str:
-    """Return a name that no folder of a database has had, as far as can be seen."""
+    """Return a name that no existing folder of a database has."""
     numbers = [int(path.name[1:]) for path in root.glob("s*") if path.name[1:].isdecimal()] if root.is_dir() else []
     return f"s{max(numbers, default=0) + 1}"

@@ -1,4 +1,4 @@
-"""Databases: asked for, found, changed and deleted. What happens to their servers is the work of jobs."""
+"""Service of databases: validates requests, writes rows and adds the jobs that change servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers.ports import NotInstalled
 from moorage.runtime.database_servers.software.catalog import Shelf
 
-PORTS = range(13_000, 20_000)  # below those of apps, and of what the kernel gives to clients
+PORTS = range(13_000, 20_000)  # below the ports of apps and the kernel's ephemeral ports
 GB = 2**30
 PASSWORD_CHARS = string.ascii_letters + string.digits
 PASSWORD_LENGTH = 32
@@ -41,14 +41,14 @@ NEXT_PASSWORD = "next_password"  # noqa: S105 - a name in the vault
 
 
 class CreateDatabase(msgspec.Struct, frozen=True, tag="databases.create"):
-    """Bring a new database up."""
+    """Create and start the server of a new database."""
 
     org_id: int
     database_id: int
 
 
 class ChangeTier(msgspec.Struct, frozen=True, tag="databases.change_tier"):
-    """Give a database another tier, or leave it as it was."""
+    """Restart a database with another tier, or return to the previous one."""
 
     org_id: int
     database_id: int
@@ -57,7 +57,7 @@ class ChangeTier(msgspec.Struct, frozen=True, tag="databases.change_tier"):
 
 
 class RotatePassword(msgspec.Struct, frozen=True, tag="databases.rotate_password"):
-    """Make the password that was chosen the one that counts."""
+    """Set the password that is stored as NEXT_PASSWORD."""
 
     org_id: int
     database_id: int
@@ -72,8 +72,6 @@ class DeleteDatabase(msgspec.Struct, frozen=True, tag="databases.delete"):
 
 @dataclass(frozen=True, slots=True)
 class NewDatabase:
-    """A database as it is asked for."""
-
     name: str
     type: str
     version: str
@@ -93,18 +91,18 @@ def find(tx: Tx, org_id: int, name: str) -> Database | None:
 
 
 def get(tx: Tx, org_id: int, name: str) -> Database:
-    found = find(tx, org_id, name)
-    if found is None:
+    database = find(tx, org_id, name)
+    if database is None:
         raise no_database()
-    return found
+    return database
 
 
 def lock(tx: Tx, org_id: int, name: str) -> Database:
-    """Return a database for who is about to change it."""
-    found = tx.find(tables.LOCK, org_id=org_id, name=name)
-    if found is None:
+    """Return a database and lock its row for an update."""
+    database = tx.find(tables.LOCK, org_id=org_id, name=name)
+    if database is None:
         raise no_database()
-    return found
+    return database
 
 
 def find_by_id(tx: Tx, org_id: int, database_id: int) -> Database | None:
@@ -112,14 +110,14 @@ def find_by_id(tx: Tx, org_id: int, database_id: int) -> Database | None:
 
 
 def get_by_id(tx: Tx, org_id: int, database_id: int) -> Database:
-    found = find_by_id(tx, org_id, database_id)
-    if found is None:
+    database = find_by_id(tx, org_id, database_id)
+    if database is None:
         raise no_database()
-    return found
+    return database
 
 
 def page(tx: Tx, org_id: int, *, skip: int, most: int) -> list[Database]:
-    """Return some databases, newest first."""
+    """Return a page of databases, newest first."""
     return tx.all(tables.PAGE, org_id=org_id, skip=skip, most=most)
 
 
@@ -127,22 +125,22 @@ def count(tx: Tx, org_id: int) -> int:
     return tx.one(tables.COUNT, org_id=org_id)
 
 
-def target_of(found: Database) -> Target:
-    return Target("database", found.name)
+def target_of(database: Database) -> Target:
+    return Target("database", database.name)
 
 
-def set_column(tx: Tx, org_id: int, found: Database, name: str, value: Any) -> None:
-    tx.run(tables.SET[name], org_id=org_id, id=found.id, new=value, now=tx.now)
+def set_column(tx: Tx, org_id: int, database: Database, name: str, value: Any) -> None:
+    tx.run(tables.SET[name], org_id=org_id, id=database.id, new=value, now=tx.now)
 
 
-def check_paid(tx: Tx, org_id: int, standing: Standing, found: Database, what: str) -> None:
-    """Raise QuotaExceeded where a database is of the free tier, or its organization's plan is."""
-    if not found.tier.paid or not plans.counts_as_paid(tx.env.settings, standing):
-        raise QuotaExceeded(f"{what} of a database needs a paid tier and a paid plan")
+def check_paid(tx: Tx, org_id: int, standing: Standing, database: Database, feature: str) -> None:
+    """Raise QuotaExceeded unless the database's tier and the organization's plan are paid."""
+    if not database.tier.paid or not plans.counts_as_paid(tx.env.settings, standing):
+        raise QuotaExceeded(f"{feature} of a database needs a paid tier and a paid plan")
 
 
 def check_tier(tx: Tx, org_id: int, standing: Standing, key: str) -> Tier:
-    """Return a tier that the organization may use."""
+    """Return a tier; raises QuotaExceeded if the organization may not use it."""
     tier = tiers.find_tier(key)
     if tier is None:
         raise bad_field("instanceType", f"is not a tier; there is {', '.join(each.key for each in tiers.CATALOG)}")
@@ -152,7 +150,7 @@ def check_tier(tx: Tx, org_id: int, standing: Standing, key: str) -> Tier:
 
 
 def create(tx: Tx, org_id: int, actor: Actor, standing: Standing, shelf: Shelf, new: NewDatabase) -> Database:
-    """Ask for a database. Its server is made by a job."""
+    """Add a database and the job that creates its server."""
     tier = check_tier(tx, org_id, standing, new.instance_type)
     try:
         choice = shelf.choose(new.type, new.version, tx.env.settings.substitution)
@@ -163,17 +161,17 @@ def create(tx: Tx, org_id: int, actor: Actor, standing: Standing, shelf: Shelf, 
     plans.check_room(tx, org_id, standing, "databases")
     project = linking.find_project(tx, org_id, new.project_id)
     if find(tx, org_id, new.name) is not None:
-        raise _taken(new.name)
-    made = _add(tx, org_id, new, choice.release.name)
+        raise _name_taken(new.name)
+    database = _add(tx, org_id, new, choice.release.name)
     for name, value in ((PASSWORD, new.password), (ADMIN_PASSWORD, None), (REPLICA_PASSWORD, None)):
-        vault.put(tx, org_id, made.resource, name, value or new_password())
+        vault.put(tx, org_id, database.resource, name, value or new_password())
     if project is not None:
-        made = linking.link(tx, org_id, made, project)
+        database = linking.link(tx, org_id, database, project)
     audit.record(
-        tx, org_id, actor, "database.created", target_of(made), type=new.type, version=new.version, tier=tier.key
+        tx, org_id, actor, "database.created", target_of(database), type=new.type, version=new.version, tier=tier.key
     )
-    jobs.add(tx, CreateDatabase(org_id, made.id), key=key_of(made.id), lane=Lane.SERVERS)
-    return made
+    jobs.add(tx, CreateDatabase(org_id, database.id), key=key_of(database.id), lane=Lane.SERVERS)
+    return database
 
 
 def _add(tx: Tx, org_id: int, new: NewDatabase, software: str) -> Database:
@@ -209,17 +207,17 @@ def _add(tx: Tx, org_id: int, new: NewDatabase, software: str) -> Database:
         with tx.savepoint():
             return get_by_id(tx, org_id, tx.one(tables.ADD, **values))
     except UniqueClash:
-        raise _taken(new.name) from None
+        raise _name_taken(new.name) from None
 
 
 @across_organizations("a port of this machine is one database's")
 def free_port(tx: Tx) -> int:
-    """Return a port that no database has, and nobody else right now."""
-    taken = set(tx.all(tables.PORTS))
-    start = random.randrange(len(PORTS))  # noqa: S311 - nothing depends on whether it can be guessed
+    """Return a port that no database has and no process listens on."""
+    used = set(tx.all(tables.PORTS))
+    start = random.randrange(len(PORTS))  # noqa: S311 - a predictable port is harmless
     for number in range(len(PORTS)):
         port = PORTS[(start + number) % len(PORTS)]
-        if port not in taken and _is_free(port):
+        if port not in used and _is_free(port):
             return port
     raise Conflict("All ports for databases are in use on this machine")
 
@@ -248,75 +246,79 @@ def change_tier(
     expected: str | None,
     may_be_free: bool,
 ) -> Database:
-    """Ask for another tier."""
-    found = lock(tx, org_id, name)
+    """Request another tier."""
+    database = lock(tx, org_id, name)
     tier = check_tier(tx, org_id, standing, after)
-    if expected is not None and expected != found.instance_type:
-        raise Conflict(f"The tier is {found.instance_type} by now, not {expected}")
-    if after == found.instance_type:
+    if expected is not None and expected != database.instance_type:
+        raise Conflict(f"The tier is {database.instance_type} by now, not {expected}")
+    if after == database.instance_type:
         raise Conflict(f"The tier is {after} already")
-    if not tier.paid and found.tier.paid and not may_be_free:
+    if not tier.paid and database.tier.paid and not may_be_free:
         raise bad_field("confirmDowngradeToFree", "should be true: the free tier has no backups and no engine metrics")
-    if found.disk_bytes > tier.disk * GB:
-        raise Conflict(f"It holds {found.disk_bytes / GB:.1f} GB, and the tier {after} has {tier.disk} GB")
-    begin_update(tx, org_id, found)
-    audit.record(tx, org_id, actor, "database.tier_changed", target_of(found), before=found.instance_type, after=after)
-    jobs.add(tx, ChangeTier(org_id, found.id, found.instance_type, after), key=key_of(found.id), lane=Lane.SERVERS)
-    return get_by_id(tx, org_id, found.id)
+    if database.disk_bytes > tier.disk * GB:
+        raise Conflict(f"It holds {database.disk_bytes / GB:.1f} GB, and the tier {after} has {tier.disk} GB")
+    begin_update(tx, org_id, database)
+    audit.record(
+        tx, org_id, actor, "database.tier_changed", target_of(database), before=database.instance_type, after=after
+    )
+    jobs.add(
+        tx, ChangeTier(org_id, database.id, database.instance_type, after), key=key_of(database.id), lane=Lane.SERVERS
+    )
+    return get_by_id(tx, org_id, database.id)
 
 
-def begin_update(tx: Tx, org_id: int, found: Database) -> None:
-    """Say that something about a database changes; raises Conflict unless it runs."""
-    if found.status != DatabaseStatus.RUNNING:
-        raise Conflict(f"The database is {found.status}; this needs one that is running")
+def begin_update(tx: Tx, org_id: int, database: Database) -> None:
+    """Move a database to `updating`; raises Conflict unless it is running."""
+    if database.status != DatabaseStatus.RUNNING:
+        raise Conflict(f"The database is {database.status}; this needs one that is running")
     try:
-        move(tx, DATABASE, found, to=DatabaseStatus.UPDATING, status_reason=None)
+        move(tx, DATABASE, database, to=DatabaseStatus.UPDATING, status_reason=None)
     except IllegalMove:
         raise Conflict("The database is changing already") from None
 
 
 def rotate_password(tx: Tx, org_id: int, actor: Actor, name: str) -> Database:
-    """Ask for a new password; the one before counts until the server knows the new one."""
-    found = lock(tx, org_id, name)
-    begin_update(tx, org_id, found)
-    vault.put(tx, org_id, found.resource, NEXT_PASSWORD, new_password())
-    audit.record(tx, org_id, actor, "database.password_rotated", target_of(found))
-    jobs.add(tx, RotatePassword(org_id, found.id), key=key_of(found.id), lane=Lane.SERVERS)
-    return get_by_id(tx, org_id, found.id)
+    """Request a new password; the current one is valid until the server has the new one."""
+    database = lock(tx, org_id, name)
+    begin_update(tx, org_id, database)
+    vault.put(tx, org_id, database.resource, NEXT_PASSWORD, new_password())
+    audit.record(tx, org_id, actor, "database.password_rotated", target_of(database))
+    jobs.add(tx, RotatePassword(org_id, database.id), key=key_of(database.id), lane=Lane.SERVERS)
+    return get_by_id(tx, org_id, database.id)
 
 
 def reveal(tx: Tx, org_id: int, actor: Actor, name: str) -> tuple[Database, str]:
-    """Return a database with its password, and write down who asked."""
-    found = get(tx, org_id, name)
-    password = vault.find(tx, org_id, found.resource, PASSWORD)
-    assert password is not None  # It is made with the database.
-    audit.record(tx, org_id, actor, "database.password_revealed", target_of(found))
-    return found, password
+    """Return a database with its password, and record the actor in the audit log."""
+    database = get(tx, org_id, name)
+    password = vault.find(tx, org_id, database.resource, PASSWORD)
+    assert password is not None  # Stored together with the row.
+    audit.record(tx, org_id, actor, "database.password_revealed", target_of(database))
+    return database, password
 
 
 def delete(tx: Tx, org_id: int, actor: Actor, name: str) -> None:
-    """Ask for a database to be deleted. Safe to repeat."""
-    found = lock(tx, org_id, name)
-    if found.status == DatabaseStatus.DELETING:
+    """Request the deletion of a database. Safe to repeat."""
+    database = lock(tx, org_id, name)
+    if database.status == DatabaseStatus.DELETING:
         return
-    audit.record(tx, org_id, actor, "database.deleted", target_of(found))
-    begin_delete(tx, org_id, found)
+    audit.record(tx, org_id, actor, "database.deleted", target_of(database))
+    begin_delete(tx, org_id, database)
 
 
-def begin_delete(tx: Tx, org_id: int, found: Database) -> None:
-    move(tx, DATABASE, found, to=DatabaseStatus.DELETING)
-    jobs.add(tx, DeleteDatabase(org_id, found.id), key=key_of(found.id), lane=Lane.SERVERS)
+def begin_delete(tx: Tx, org_id: int, database: Database) -> None:
+    move(tx, DATABASE, database, to=DatabaseStatus.DELETING)
+    jobs.add(tx, DeleteDatabase(org_id, database.id), key=key_of(database.id), lane=Lane.SERVERS)
 
 
 def delete_all(tx: Tx, org_id: int) -> None:
-    """Delete every database of an organization that is gone itself."""
-    for found in tx.all(tables.ALL_OF, org_id=org_id):
-        if found.status != DatabaseStatus.DELETING:
-            begin_delete(tx, org_id, found)
+    """Delete all databases of a deleted organization."""
+    for database in tx.all(tables.ALL_OF, org_id=org_id):
+        if database.status != DatabaseStatus.DELETING:
+            begin_delete(tx, org_id, database)
 
 
 def key_of(database_id: int) -> str:
-    """Return the key under which the jobs of a database run one at a time."""
+    """Return the job key that serialises the jobs of a database."""
     return f"database:{database_id}"
 
 
@@ -324,5 +326,5 @@ def no_database() -> NotFound:
     return NotFound("There is no such database")
 
 
-def _taken(name: str) -> Conflict:
+def _name_taken(name: str) -> Conflict:
     return Conflict(f"The organization has a database named {name!r} already")

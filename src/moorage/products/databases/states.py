@@ -1,4 +1,4 @@
-"""The states of a database, and of a backup of it."""
+"""State machines of databases and their backups."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from moorage.core.kit.machine import Machine
 
 
 class DatabaseStatus(StrEnum):
-    PENDING = "pending"  # was asked for
-    QUEUED = "queued"  # waits for its turn
-    DEPLOYING = "deploying"  # its server is made and started
-    RUNNING = "running"  # can be connected to; its server is started again whenever it ends
-    UPDATING = "updating"  # gets another tier, another password, or an earlier state
+    PENDING = "pending"  # requested
+    QUEUED = "queued"  # waits for a worker
+    DEPLOYING = "deploying"  # its server is created and started
+    RUNNING = "running"  # accepts connections; its server is restarted whenever it exits
+    UPDATING = "updating"  # changes its tier, password or backup method, or is being restored
     STOPPED = "stopped"  # by the operator, or by the platform because its tier is not paid for
-    FAILED = "failed"  # cannot run, and `statusReason` says why; its data is left as it is
+    FAILED = "failed"  # cannot run, see `statusReason`; its data is unchanged
     DELETING = "deleting"  # its server is stopped and its data moved to the trash
 
 
 class BackupStatus(StrEnum):
-    RUNNING = "running"  # is being made, and proved
-    COMPLETED = "completed"  # was read back from where it is stored, and its contents can be listed
-    FAILED = "failed"  # there is nothing to restore; `reason` says why
+    RUNNING = "running"  # is being created, stored and checked
+    COMPLETED = "completed"  # stored, read back and checked
+    FAILED = "failed"  # cannot be restored, see `reason`
 
 
 D, B = DatabaseStatus, BackupStatus
@@ -35,7 +35,7 @@ DATABASE = Machine(
         D.UPDATING: {D.RUNNING, D.FAILED, D.DELETING},
         D.STOPPED: {D.RUNNING, D.FAILED, D.DELETING},
         D.FAILED: {D.RUNNING, D.DELETING},
-        D.DELETING: {D.STOPPED},  # The operator may take it out of the trash again.
+        D.DELETING: {D.STOPPED},  # when the operator takes it out of the trash
     },
 )
 BACKUP = Machine("database_backup", {B.RUNNING: {B.COMPLETED, B.FAILED}, B.COMPLETED: set(), B.FAILED: set()})

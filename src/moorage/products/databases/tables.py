@@ -1,4 +1,4 @@
-"""Databases, the servers they run on, and their backups."""
+"""Tables and queries of databases, their servers, backups, WAL files and samples."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ database = table(
     "database",
     id_column(),
     Column("org_id", Id, nullable=False),
-    Column("project_id", Id, nullable=True),  # the one that it is linked to
-    text("secret_name", nullable=True),  # which secret of that project leads to it
+    Column("project_id", Id, nullable=True),  # linked project
+    text("secret_name", nullable=True),  # secret of that project that holds the URL
     text("name"),
     text("type"),  # in upper case
-    text("version"),  # as it was asked for
-    text("software", nullable=True),  # what it runs on, such as postgresql-16.4
-    text("engine_version", nullable=True),  # the server's own words
+    text("version"),  # requested version
+    text("software", nullable=True),  # name of the running software, such as postgresql-16.4
+    text("engine_version", nullable=True),  # version string that the server reports
     Column("engine_exact", Boolean, nullable=True),
     text("engine_note", nullable=True),
     text("status"),  # DatabaseStatus
@@ -51,11 +51,11 @@ database = table(
     text("backup_cron"),
     Column("backup_days", Integer, nullable=False),
     Column("backups_to_keep", Integer, nullable=True),
-    Column("is_full", Boolean, nullable=False),  # It has used up its disk, and takes no more data.
+    Column("is_full", Boolean, nullable=False),  # exceeds its disk size and is read-only
     Column("disk_bytes", BigInteger, nullable=False),
-    millis("running_since", nullable=True),  # when it first ran
-    millis("verified_at", nullable=True),  # when a backup of it was last restored to prove that it can be
-    millis("deleted_at", nullable=True),  # It is in the trash since.
+    millis("running_since", nullable=True),  # first time that it ran
+    millis("verified_at", nullable=True),  # last successful restore test
+    millis("deleted_at", nullable=True),  # when it moved to the trash
     millis("created_at"),
     millis("updated_at"),
 )
@@ -73,18 +73,18 @@ server = table(
     id_column(),
     Column("org_id", Id, nullable=False),
     Column("database_id", Id, nullable=False),
-    text("role"),  # primary or replica
-    text("folder"),  # its name below the database's
-    text("token"),  # what watches over it proves with this that it is the one
+    text("role"),  # primary, replica or fenced
+    text("folder"),  # name below the folder of the database
+    text("token"),  # secret that authenticates the shim to the control process
     Column("port", Integer, nullable=False),
-    Column("in_sync", Boolean, nullable=False),  # of a replica: nothing was acknowledged that it does not have
-    Column("restarts", Integer, nullable=False),  # before what watches over it now
-    text("reason", nullable=True),  # what keeps it from running
+    Column("in_sync", Boolean, nullable=False),  # of a replica: has every acknowledged transaction
+    Column("restarts", Integer, nullable=False),  # before the current shim
+    text("reason", nullable=True),  # why it does not run
     millis("started_at", nullable=True),
     Column("cpu_milli", Integer, nullable=True),
     Column("memory_bytes", BigInteger, nullable=True),
-    Column("seen_restarts", Integer, nullable=False),  # in all, when it was last looked at
-    millis("seen_at", nullable=True),
+    Column("seen_restarts", Integer, nullable=False),  # total at the last measurement
+    millis("seen_at", nullable=True),  # time of the last measurement
     millis("created_at"),
     millis("updated_at"),
 )
@@ -98,12 +98,12 @@ backup = table(
     text("name"),
     text("status"),  # BackupStatus
     text("method"),
-    text("cause"),  # schedule, user, or safety: one that is made before a restore
+    text("cause"),  # schedule, user, or safety: created before a restore
     text("software"),
     text("digest", nullable=True),
     Column("total_size", BigInteger, nullable=True),
-    Column("entries", Integer, nullable=True),  # in its table of contents
-    text("first_wal", nullable=True),  # of a physical one: the first piece of the log that it needs
+    Column("entries", Integer, nullable=True),  # tables of a dump, files of a base backup
+    text("first_wal", nullable=True),  # of a base backup: folder and name of the first WAL segment that it needs
     text("reason", nullable=True),
     millis("started_at"),
     millis("completed_at", nullable=True),
@@ -130,14 +130,14 @@ sample = table(
     id_column(),
     Column("org_id", Id, nullable=False),
     Column("database_id", Id, nullable=False),
-    Column("step_s", Integer, nullable=False),  # how long a time it sums up: 15, 300 or 3600 s
-    millis("at"),  # the beginning of that time
-    Column("looks", Integer, nullable=False),
-    Column("answers", Integer, nullable=False),  # in how many of the looks the server answered
-    Column("connections", BigInteger, nullable=False),  # summed over the answers
+    Column("step_s", Integer, nullable=False),  # aggregated period: 15, 300 or 3600 s
+    millis("at"),  # start of the period
+    Column("looks", Integer, nullable=False),  # measurements
+    Column("answers", Integer, nullable=False),  # measurements that the server answered
+    Column("connections", BigInteger, nullable=False),  # sum over the answers
     Column("max_connections", Integer, nullable=True),
-    Column("queries", BigInteger, nullable=True),  # how many, in
-    Column("queries_ms", BigInteger, nullable=False),  # so much time that could be told
+    Column("queries", BigInteger, nullable=True),
+    Column("queries_ms", BigInteger, nullable=False),  # time in which `queries` was counted
     Column("cache_hits", BigInteger, nullable=True),
     Column("cache_reads", BigInteger, nullable=True),
     UniqueConstraint("database_id", "step_s", "at"),
@@ -182,14 +182,14 @@ class Database:
 
     @property
     def engine(self) -> str:
-        """Return its type as it is on the wire."""
+        """Return the type as in the API, in lower case."""
         return self.type.lower()
 
     @property
     def tier(self) -> Tier:
-        found = tiers.find_tier(self.instance_type)
-        assert found is not None  # What is stored was checked.
-        return found
+        tier = tiers.find_tier(self.instance_type)
+        assert tier is not None  # Validated before it was stored.
+        return tier
 
     @property
     def is_replicated(self) -> bool:
@@ -197,7 +197,7 @@ class Database:
 
     @property
     def resource(self) -> str:
-        """Return what the vault calls it."""
+        """Return the resource name of the vault."""
         return f"database:{self.id}"
 
 
@@ -292,7 +292,7 @@ ADD: Query[int] = Query(
     insert(database).returning(_d.id), scalar, sets=tuple(column.name for column in database.c if column.name != "id")
 )
 DELETE = Command(delete(database).where(_this))
-# What changes while a database lives, beside its status.
+# Columns that change, besides the status.
 _CHANGING = (
     "project_id", "secret_name", "software", "engine_version", "engine_exact", "engine_note", "status_reason",
     "instance_type", "backup", "backup_method", "backup_cron", "backup_days", "backups_to_keep", "is_full",

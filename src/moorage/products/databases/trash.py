@@ -1,4 +1,4 @@
-"""Deleted databases: their data waits for some days, and can be taken back by the operator until then."""
+"""Trash of deleted databases: the operator can restore them until their retention ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Listener = Callable[[Tx, int, Database], None]
 
 
 class UndeleteDatabase(msgspec.Struct, frozen=True, tag="databases.undelete"):
-    """Take a database out of the trash and start it."""
+    """Restore a database from the trash and start it."""
 
     org_id: int
     database_id: int
@@ -60,26 +60,26 @@ class Trash:
     def __init__(self, servers: Servers, wake: Callable[[], None]) -> None:
         self._servers = servers
         self._wake = wake
-        self.on_purge: list[Remover] = []  # told of a database that is gone for good, in that transaction
-        self.on_return: list[Listener] = []  # told of one that comes back
+        self.on_purge: list[Remover] = []  # called in the transaction that deletes a database for good
+        self.on_return: list[Listener] = []  # called in the transaction that restores one from the trash
 
     async def empty(self, run: Run) -> None:
-        """Let go of what has waited long enough."""
+        """Delete databases after the retention of the trash."""
         settings = run.db.env.settings
         before = run.db.env.clock.trusted_now() - settings.trash_days * DAY_MS
-        for found in await run.read(_in_trash):
-            if found.deleted_at is not None and found.deleted_at <= before:
-                gone = settings.folder("trash") / _name(self._servers.root(found.id))
+        for database in await run.read(_in_trash):
+            if database.deleted_at is not None and database.deleted_at <= before:
+                gone = settings.folder("trash") / _name(self._servers.root(database.id))
                 await asyncio.to_thread(folders.remove, gone)
-                await run.write(partial(self._purge, org_id=found.org_id, found=found))
+                await run.write(partial(self._purge, org_id=database.org_id, database=database))
 
-    def _purge(self, tx: Tx, org_id: int, found: Database) -> None:
+    def _purge(self, tx: Tx, org_id: int, database: Database) -> None:
         for remove in self.on_purge:
-            remove(tx, org_id, found.id)
-        for server in servers_of(tx, org_id, found.id):
+            remove(tx, org_id, database.id)
+        for server in servers_of(tx, org_id, database.id):
             forget_server(tx, org_id, server)
-        vault.remove_all(tx, org_id, found.resource)
-        tx.run(tables.DELETE, org_id=org_id, id=found.id)
+        vault.remove_all(tx, org_id, database.resource)
+        tx.run(tables.DELETE, org_id=org_id, id=database.id)
 
     async def undelete(self, run: Run, job: UndeleteDatabase) -> None:
         trash = run.db.env.settings.folder("trash")
@@ -88,14 +88,14 @@ class Trash:
         self._wake()
 
     def _set_running(self, tx: Tx, org_id: int, database_id: int) -> None:
-        found = service.get_by_id(tx, org_id, database_id)
-        if found.status != DatabaseStatus.STOPPED:
+        database = service.get_by_id(tx, org_id, database_id)
+        if database.status != DatabaseStatus.STOPPED:
             return
-        move(tx, DATABASE, found, to=DatabaseStatus.RUNNING, status_reason=None)
-        linking.tell(tx, org_id, found)
-        linking.restart(tx, org_id, found)
+        move(tx, DATABASE, database, to=DatabaseStatus.RUNNING, status_reason=None)
+        linking.update_secret(tx, org_id, database)
+        linking.restart(tx, org_id, database)
         for listener in self.on_return:
-            listener(tx, org_id, found)
+            listener(tx, org_id, database)
 
     def register(self, handlers: Handlers) -> None:
         handlers.add(UndeleteDatabase, self.undelete)
@@ -107,15 +107,15 @@ def _in_trash(tx: Tx) -> list[Database]:
 
 
 def undelete(tx: Tx, org_id: int, database_id: int) -> Database:
-    """Ask for a database to come back from the trash; raises NotFound and Conflict."""
-    found = service.get_by_id(tx, org_id, database_id)
-    if found.deleted_at is None:
+    """Request the restore of a database from the trash; raises NotFound and Conflict."""
+    database = service.get_by_id(tx, org_id, database_id)
+    if database.deleted_at is None:
         raise Conflict("The database is not in the trash")
-    if service.find(tx, org_id, found.name) is not None:
-        raise Conflict(f"The organization has another database named {found.name!r} by now; delete that one first")
-    if primary_of(tx, org_id, found.id) is None:
-        raise NotFound("The database has never run, so there is nothing to take back")
-    service.set_column(tx, org_id, found, "deleted_at", None)
-    move(tx, DATABASE, found, to=DatabaseStatus.STOPPED, status_reason="it comes back from the trash")
-    jobs.add(tx, UndeleteDatabase(org_id, found.id), key=service.key_of(found.id), lane=Lane.SERVERS)
-    return service.get_by_id(tx, org_id, found.id)
+    if service.find(tx, org_id, database.name) is not None:
+        raise Conflict(f"The organization has another database named {database.name!r} by now; delete that one first")
+    if primary_of(tx, org_id, database.id) is None:
+        raise NotFound("The database has never run, so the trash has no data of it")
+    service.set_column(tx, org_id, database, "deleted_at", None)
+    move(tx, DATABASE, database, to=DatabaseStatus.STOPPED, status_reason="it comes back from the trash")
+    jobs.add(tx, UndeleteDatabase(org_id, database.id), key=service.key_of(database.id), lane=Lane.SERVERS)
+    return service.get_by_id(tx, org_id, database.id)

@@ -26,14 +26,14 @@ from moorage.products.databases.backups import routes as backup_routes
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups.archiving import Archiver
 from moorage.products.databases.backups.jobs import BackupMaker
-from moorage.products.databases.backups.restore_tests import Driller
+from moorage.products.databases.backups.restore_tests import RestoreTester
 from moorage.products.databases.backups.restoring import Rebuilder, Restorer
 from moorage.products.databases.lifecycle import Lifecycle
 from moorage.products.databases.metrics import retention
 from moorage.products.databases.metrics import routes as metric_routes
 from moorage.products.databases.metrics import service as metrics
 from moorage.products.databases.metrics.sampling import Sampler
-from moorage.products.databases.reconciler import Keeper
+from moorage.products.databases.reconciler import DatabaseReconciler
 from moorage.products.databases.replication.watcher import Replicator
 from moorage.products.databases.servers import Servers
 from moorage.products.databases.tables import Database
@@ -48,7 +48,7 @@ TRASH_CRON = "37 * * * *"
 
 
 class EmptyTrash(msgspec.Struct, frozen=True, tag="databases.empty_trash"):
-    """Let go of databases that were deleted long enough ago."""
+    """Delete databases after the retention of the trash."""
 
 
 def make_shelf(settings: Settings) -> Shelf:
@@ -60,38 +60,38 @@ def make_shelf(settings: Settings) -> Shelf:
 class Databases(Product):
     db: Store
     servers: Servers
-    keeper: Keeper
+    keeper: DatabaseReconciler
     replicator: Replicator
     lifecycle: Lifecycle
     trash: Trash
     sampler: Sampler
     archiver: Archiver
-    backups: backup_jobs.Parts
+    backups: backup_jobs.BackupJobs
 
     @classmethod
     def make(
         cls, db: Store, telemetry: Telemetry, artifacts: ArtifactStore, engine: Replicas, is_sandboxed: bool
     ) -> Databases:
         servers = Servers(db, engine, make_shelf(db.env.settings), is_sandboxed=is_sandboxed)
-        keeper = Keeper(db, servers, telemetry)
+        keeper = DatabaseReconciler(db, servers, telemetry)
         replicator = Replicator(db, servers, telemetry)
         archiver = Archiver(db, servers, artifacts, telemetry)
         maker = BackupMaker(servers, artifacts)
         rebuilder = Rebuilder(servers, artifacts, archiver)
         restorer = Restorer(servers, maker, rebuilder, archiver)
 
-        async def part_with_replica(found: Database) -> None:
-            if found.is_replicated:
-                await replicator.dismiss(found)
+        async def remove_replica(database: Database) -> None:
+            if database.is_replicated:
+                await replicator.dismiss(database)
 
-        async def make_replica_anew(found: Database) -> None:
-            if found.is_replicated:
-                await replicator.seed(found)
+        async def rebuild_replica(database: Database) -> None:
+            if database.is_replicated:
+                await replicator.seed(database)
 
-        restorer.before_switch.append(part_with_replica)
-        restorer.after_switch.append(make_replica_anew)
-        restorer.resting = archiver.resting = replicator.resting
-        replicator.on_promoted.append(_back_up_anew)
+        restorer.before_switch.append(remove_replica)
+        restorer.after_switch.append(rebuild_replica)
+        restorer.exclusive = archiver.exclusive = replicator.exclusive
+        replicator.on_promoted.append(_back_up_again)
         return cls(
             db=db,
             servers=servers,
@@ -101,14 +101,14 @@ class Databases(Product):
             trash=Trash(servers, keeper.wake),
             sampler=Sampler(db, servers, telemetry),
             archiver=archiver,
-            backups=backup_jobs.Parts(
-                servers, maker, archiver, restorer.handle, restoring.give_up, Driller(servers, rebuilder).handle
+            backups=backup_jobs.BackupJobs(
+                servers, maker, archiver, restorer.handle, restoring.give_up, RestoreTester(servers, rebuilder).handle
             ),
         )
 
     def routers(self) -> Sequence[Router]:
         return [
-            routes.make_router(routes.Parts(self.db, self.servers.shelf)),
+            routes.make_router(self.db, self.servers.shelf),
             backup_routes.make_router(),
             metric_routes.make_router(),
         ]
@@ -129,7 +129,7 @@ class Databases(Product):
         handlers.listen(OrganizationDeleted, _delete_databases)
         hooks = self.db.env.hooks
         hooks.add(plans.COUNT, "databases", service.count)
-        hooks.add(launching.EGRESS, "databases", linking.doors)
+        hooks.add(launching.EGRESS, "databases", linking.egress_rules)
         hooks.add(projects.REMOVE, "databases", linking.leave_project)
 
     async def adopt(self, duties: Duties) -> None:
@@ -151,11 +151,11 @@ def _delete_databases(tx: Tx, event: OrganizationDeleted) -> None:
     service.delete_all(tx, event.org_id)
 
 
-def _back_up_anew(tx: Tx, org_id: int, found: Database) -> None:
-    """Begin the log of another folder with a copy of it: what was stored before does not lead there."""
-    if backups.is_archiving(found):
-        backups.request(tx, org_id, found, backups.BY_SCHEDULE)
+def _back_up_again(tx: Tx, org_id: int, database: Database) -> None:
+    """Request a base backup of the new folder: WAL of the previous folder cannot restore it."""
+    if backups.is_archiving(database):
+        backups.request(tx, org_id, database, backups.BY_SCHEDULE)
 
 
-def _unplan(tx: Tx, org_id: int, found: Database) -> None:
-    timetable.remove(tx, org_id, backups.KIND, str(found.id))
+def _unplan(tx: Tx, org_id: int, database: Database) -> None:
+    timetable.remove(tx, org_id, backups.KIND, str(database.id))

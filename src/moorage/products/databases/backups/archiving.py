@@ -1,7 +1,7 @@
-"""The pieces of a server's log, from the folder in which the server leaves them to the artifact store.
+"""Uploads archived WAL files from the servers' folders to the artifact store.
 
-A piece is stored under the name of the folder that it is of: servers that began as copies of one template do not know
-themselves apart. It is taken from the server's folder only once its row is written.
+The stored name contains the server's folder, because all copies of a template have the same system identifier. A WAL
+file is deleted from the server's folder after its row is committed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from moorage.runtime.database_servers.ports import ARCHIVE, ServerFailed
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 from moorage.runtime.engines.ports import CannotStart
 
-ROUND_S = 30.0
-WORK = "backups-tmp"  # beside the folders of a database's servers
+ROUND_INTERVAL_S = 30.0
+WORK = "backups-tmp"  # next to the folders of a database's servers
 
-Resting = Callable[[Database], AbstractAsyncContextManager[Any]]
+Exclusive = Callable[[Database], AbstractAsyncContextManager[Any]]
 
 
 class Archiver:
@@ -44,86 +44,87 @@ class Archiver:
         self._servers = servers
         self._artifacts = artifacts
         self._telemetry = telemetry
-        self.resting: Resting = contextlib.nullcontext  # keeps everybody else from the servers of a database
-        self._turns: dict[int, asyncio.Lock] = {}  # by database: a piece is stored by one at a time
+        self.exclusive: Exclusive = contextlib.nullcontext  # keeps the replicator from the servers of a database
+        self._locks: dict[int, asyncio.Lock] = {}  # by database: serialises uploads
 
     async def run(self) -> None:
-        """Empty the archives of all servers again and again, until cancelled."""
+        """Upload the archives of all servers periodically, until cancelled."""
         while True:
-            for found in await self._db.read(_archiving):
+            for database in await self._db.read(_archiving):
                 try:
-                    await self.empty(found)
-                except Exception as error:  # noqa: BLE001 - the loop outlives what one database meets
+                    await self.empty(database)
+                except Exception as error:  # noqa: BLE001 - an error of one database must not end the loop
                     self._telemetry.crashed(None, error, where="archiver")
-            await asyncio.sleep(ROUND_S)
+            await asyncio.sleep(ROUND_INTERVAL_S)
 
-    async def empty(self, found: Database) -> int:
-        """Store everything that waits in the archives of a database; return how many pieces that were."""
-        servers = await self._db.read(lambda tx: servers_of(tx, found.org_id, found.id))
-        return sum([await self.empty_folder(found, each.folder) for each in servers])
+    async def empty(self, database: Database) -> int:
+        """Upload all archived WAL files of a database; return their number."""
+        servers = await self._db.read(lambda tx: servers_of(tx, database.org_id, database.id))
+        return sum([await self.empty_folder(database, each.folder) for each in servers])
 
-    async def empty_folder(self, found: Database, folder: str) -> int:
-        """Store what waits in the archive of one folder. Safe to repeat, and to be stopped anywhere."""
-        archive = self._servers.place(found.id, folder) / ARCHIVE
-        async with self._turns.setdefault(found.id, asyncio.Lock()):
-            pieces = await asyncio.to_thread(postgres_physical.archived_files, archive)
-            for name in pieces:
-                await self._store(found, folder, name)
-        return len(pieces)
+    async def empty_folder(self, database: Database, folder: str) -> int:
+        """Upload the archived WAL files of one folder. Safe to repeat and to interrupt."""
+        archive = self._servers.folder(database.id, folder) / ARCHIVE
+        async with self._locks.setdefault(database.id, asyncio.Lock()):
+            names = await asyncio.to_thread(postgres_physical.archived_files, archive)
+            for name in names:
+                await self._store(database, folder, name)
+        return len(names)
 
-    async def settle(self, found: Database, server: Server) -> None:
-        """Return once everything that the server has acknowledged is stored; raises ServerFailed."""
-        access = await self._servers.access(found, server)
+    async def flush(self, database: Database, server: Server) -> None:
+        """Upload the WAL of all acknowledged transactions; raises ServerFailed."""
+        access = await self._servers.access(database, server)
         name = await asyncio.to_thread(postgres_physical.switch_wal, access)
         await asyncio.to_thread(postgres_physical.wait_until_archived, access, name)
-        await self.empty_folder(found, server.folder)
+        await self.empty_folder(database, server.folder)
 
-    async def fetch(self, found: Database, first: str, target: Path) -> int:
-        """Put the pieces that lead on from a copy into a folder; return how many they are. `first` is its first one."""
+    async def fetch(self, database: Database, first: str, target: Path) -> int:
+        """Download the WAL files that a base backup needs, from `first` on; return their number."""
         folder, _, file = first.partition("/")
-        pieces = await self._db.read(lambda tx: backups.pieces_of(tx, found.org_id, found))
-        wanted = [each for each in pieces if each.folder == folder and postgres_physical.is_needed(each.file, file)]
-        for piece in wanted:
-            packed = target / f".{piece.file}.gz"
-            await self._artifacts.fetch(found.org_id, piece.digest, packed)
-            await asyncio.to_thread(postgres_physical.decompress_wal, packed, target / piece.file)
+        wal_files = await self._db.read(lambda tx: backups.wal_files_of(tx, database.org_id, database))
+        needed = [each for each in wal_files if each.folder == folder and postgres_physical.is_needed(each.file, file)]
+        for wal_file in needed:
+            packed = target / f".{wal_file.file}.gz"
+            await self._artifacts.fetch(database.org_id, wal_file.digest, packed)
+            await asyncio.to_thread(postgres_physical.decompress_wal, packed, target / wal_file.file)
             packed.unlink()
-        return len(wanted)
+        return len(needed)
 
-    async def _store(self, found: Database, folder: str, file: str) -> None:
-        archive, name = self._servers.place(found.id, folder) / ARCHIVE, f"{folder}/{file}"
-        work = self._servers.root(found.id) / WORK
+    async def _store(self, database: Database, folder: str, file: str) -> None:
+        archive, name = self._servers.folder(database.id, folder) / ARCHIVE, f"{folder}/{file}"
+        work = self._servers.root(database.id) / WORK
         packed = work / f"{folder}-{file}.gz"
         await asyncio.to_thread(work.mkdir, mode=0o700, exist_ok=True)
         try:
             await asyncio.to_thread(postgres_physical.compress_wal, archive, file, packed)
-            owner = backups.piece_owner(found, name)
-            stored = await self._artifacts.put_file(found.org_id, packed, owner=owner)
-            await self._db.write(partial(_add_piece, org_id=found.org_id, found=found, name=name, stored=stored))
+            owner = backups.wal_owner(database, name)
+            stored = await self._artifacts.put_file(database.org_id, packed, owner=owner)
+            await self._db.write(
+                partial(_add_wal_file, org_id=database.org_id, database=database, name=name, stored=stored)
+            )
             await asyncio.to_thread(postgres_physical.drop_wal, archive, file)
         finally:
             await asyncio.to_thread(packed.unlink, missing_ok=True)
 
     async def follow_policy(self, run: Run, job: backups.FollowPolicy) -> None:
-        """Start a server again, so that it archives its log or stops to; begin with a backup where it does."""
-        found = await run.read(lambda tx: service.find_by_id(tx, job.org_id, job.database_id))
+        """Restart a server with WAL archiving on or off; request a base backup if it is on."""
+        database = await run.read(lambda tx: service.find_by_id(tx, job.org_id, job.database_id))
         primary = await run.read(lambda tx: primary_of(tx, job.org_id, job.database_id))
-        if found is None or primary is None or found.status != DatabaseStatus.UPDATING:
+        if database is None or primary is None or database.status != DatabaseStatus.UPDATING:
             return
         why = None
         try:
-            async with self.resting(found):
+            async with self.exclusive(database):
                 await self._servers.stop(primary)
-                await self._servers.start(found, primary)
+                await self._servers.start(database, primary)
         except (CannotStart, ServerFailed, OSError) as error:
-            why = str(error)  # Whoever keeps running databases running tries again.
-        if not backups.is_archiving(found):
-            await self._forget_waiting(found, primary)
-        await run.write(partial(_set_running, org_id=found.org_id, found=found, why=why))
+            why = str(error)  # The reconciler tries again.
+        if not backups.is_archiving(database):
+            await self._clear_archive(database, primary)
+        await run.write(partial(_set_running, org_id=database.org_id, database=database, why=why))
 
-    async def _forget_waiting(self, found: Database, primary: Server) -> None:
-        """Let go of what waits to be stored: without a policy nobody asks for it."""
-        archive = self._servers.place(found.id, primary.folder) / ARCHIVE
+    async def _clear_archive(self, database: Database, primary: Server) -> None:
+        archive = self._servers.folder(database.id, primary.folder) / ARCHIVE
         for name in await asyncio.to_thread(postgres_physical.archived_files, archive):
             await asyncio.to_thread(postgres_physical.drop_wal, archive, name)
 
@@ -133,12 +134,12 @@ def _archiving(tx: Tx) -> list[Database]:
     return tx.all(backup_tables.ARCHIVING)
 
 
-def _add_piece(tx: Tx, org_id: int, found: Database, name: str, stored: Artifact) -> None:
-    # A name comes twice only where its content is the same: it was stored, and not yet taken from the folder.
+def _add_wal_file(tx: Tx, org_id: int, database: Database, name: str, stored: Artifact) -> None:
+    # An existing row has the same content: a previous attempt stored the file and did not delete it from the folder.
     tx.find(
-        backup_tables.ADD_PIECE,
+        backup_tables.ADD_WAL_FILE,
         org_id=org_id,
-        database_id=found.id,
+        database_id=database.id,
         name=name,
         digest=stored.digest,
         size=stored.size,
@@ -146,16 +147,16 @@ def _add_piece(tx: Tx, org_id: int, found: Database, name: str, stored: Artifact
     )
 
 
-def _set_running(tx: Tx, org_id: int, found: Database, why: str | None) -> None:
-    with contextlib.suppress(IllegalMove):  # It is being deleted meanwhile.
-        move(tx, DATABASE, found, to=DatabaseStatus.RUNNING, status_reason=why)
-        if backups.is_archiving(found):
-            backups.request(tx, org_id, found, backups.BY_SCHEDULE)
+def _set_running(tx: Tx, org_id: int, database: Database, why: str | None) -> None:
+    with contextlib.suppress(IllegalMove):  # It is being deleted.
+        move(tx, DATABASE, database, to=DatabaseStatus.RUNNING, status_reason=why)
+        if backups.is_archiving(database):
+            backups.request(tx, org_id, database, backups.BY_SCHEDULE)
 
 
 @across_organizations("the job names the organization")
 def give_up(tx: Tx, job: backups.FollowPolicy) -> None:
-    """Let a database be running whose server was to be started again; whoever keeps it running sees to the rest."""
-    found = service.find_by_id(tx, job.org_id, job.database_id)
-    if found is not None and found.status == DatabaseStatus.UPDATING:
-        move(tx, DATABASE, found, to=DatabaseStatus.RUNNING, status_reason=backups.GAVE_UP)
+    """Move the database back to `running` after the last attempt; the reconciler restarts its server."""
+    database = service.find_by_id(tx, job.org_id, job.database_id)
+    if database is not None and database.status == DatabaseStatus.UPDATING:
+        move(tx, DATABASE, database, to=DatabaseStatus.RUNNING, status_reason=backups.PLATFORM_ERROR)

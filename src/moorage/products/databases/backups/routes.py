@@ -1,4 +1,4 @@
-"""Backups of databases: the policy, those that there are, one more now, and the way back to one."""
+"""HTTP routes of backups and restores."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ def make_router() -> Router:
 def _add_backups(router: Router) -> None:
     @router.get("/databases/{name}/backups")
     def list_backups(tx: Tx, caller: Caller, name: str) -> DatabaseBackups:
-        """Return when backups of a database are made, and which there are, newest first.
+        """Return the backup policy of a database, and its backups, newest first.
 
-        `config` is null while no backups are made. A backup is `completed` once it was read back from where it is
-        stored; `verifiedAt` says when it was restored to prove it.
+        `config` is null while backups are disabled. A backup is `completed` once the stored file was read back and
+        checked; `verifiedAt` is the time of its last restore test.
         """
-        found = service.get(tx, caller.org_id, name)
+        database = service.get(tx, caller.org_id, name)
         assert caller.standing is not None
         backups.check_plan(tx, caller.org_id, caller.standing)
-        if not found.tier.paid:
+        if not database.tier.paid:
             return DatabaseBackups(None, [])
-        return DatabaseBackups.of(found, backups.all_of(tx, caller.org_id, found))
+        return DatabaseBackups.of(database, backups.all_of(tx, caller.org_id, database))
 
     @router.post("/databases/{name}/backups", floor=Role.MEMBER)
     def make_backup(tx: Tx, caller: Caller, name: str) -> BackupItem:
-        """Make a backup now. It is `running` until it was proved that it can be read back."""
+        """Create a backup now. It is `running` until the stored file was read back and checked."""
         assert caller.standing is not None
         return BackupItem.of(backups.make_now(tx, caller.org_id, caller.as_actor, caller.standing, name))
 
     @router.patch("/databases/{name}/backups", floor=Role.ADMIN)
     def update_backups(tx: Tx, caller: Caller, name: str, body: UpdateBackupsInput) -> DatabaseBackups:
-        """Change when and how backups of a database are made, and how long they are kept.
+        """Change the schedule, method and retention of backups.
 
-        With the method `physical` the server's log is kept as well, so that any moment can be restored. To begin or to
-        end this the server is started again: the database is `updating` for a moment.
+        With the method `physical` the server's log is stored too, so that any point in time can be restored. Switching
+        this on or off restarts the server: the database is `updating` for a moment.
         """
         assert caller.standing is not None
-        found = backups.change_policy(tx, caller.org_id, caller.as_actor, caller.standing, name, body.changes())
-        return DatabaseBackups.of(found, backups.all_of(tx, caller.org_id, found))
+        database = backups.change_policy(tx, caller.org_id, caller.as_actor, caller.standing, name, body.changes())
+        return DatabaseBackups.of(database, backups.all_of(tx, caller.org_id, database))
 
 
 def _add_restore(router: Router) -> None:
     @router.post("/databases/{name}/restore", floor=Role.ADMIN)
     def restore_database(tx: Tx, caller: Caller, name: str, body: RestoreDatabaseInput) -> Done:
-        """Replace everything in a database by what a backup holds.
+        """Replace the data of a database with a backup.
 
-        The database serves on until the backup was loaded beside it and looked through; then it is away for about a
-        second. A backup of the present state is made first. Where anything fails the database stays as it is, and
-        `statusReason` says why. With `targetTime` and a physical backup any later moment can be restored.
+        The database stays available while the backup is loaded and checked, then it is down for about a second. A
+        safety backup of the current data is created first. On an error the database is unchanged, and `statusReason`
+        has the reason. With `targetTime` and a physical backup any later point in time can be restored.
         """
         assert caller.standing is not None
         backups.restore(

@@ -1,4 +1,4 @@
-"""What the routes of backups take and give, by its names on the wire."""
+"""Request and response models of the backup routes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from moorage.core.kit.cron import MAX_EXPRESSION_CHARS, BadCron, Cron
 from moorage.products.databases.backups.service import Changes
 from moorage.products.databases.tables import Backup, Database
 
-MOST_DAYS = 365
-MOST_KEPT = 365
+MAX_RETENTION_DAYS = 365
+MAX_BACKUPS_TO_KEEP = 365
 _DAYS = re.compile(r"([0-9]{1,3})d")
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?([Zz]|[+-]\d{2}:?\d{2})")
 
@@ -30,9 +30,9 @@ def _cron(text: str) -> str:
 
 
 def _period(text: str) -> str:
-    found = _DAYS.fullmatch(text)
-    if found is None or not 1 <= int(found[1]) <= MOST_DAYS:
-        raise ValueError(f"should be a number of days from 1d to {MOST_DAYS}d")
+    match = _DAYS.fullmatch(text)
+    if match is None or not 1 <= int(match[1]) <= MAX_RETENTION_DAYS:
+        raise ValueError(f"should be a number of days from 1d to {MAX_RETENTION_DAYS}d")
     return text
 
 
@@ -53,10 +53,10 @@ Moment = Annotated[str, AfterValidator(_moment)]
 
 class UpdateBackupsInput(Input):
     enabled: bool = optional()
-    method: Literal["logical", "physical"] = optional(description="`physical` allows restores to any moment.")
+    method: Literal["logical", "physical"] = optional(description="`physical` allows restores to any point in time.")
     cron_expression: CronText = optional(description="In UTC.")
     retention_period: Period = optional(description="A number of days, such as `7d`.")
-    backups_to_keep: Annotated[int, Field(ge=1, le=MOST_KEPT)] = optional()
+    backups_to_keep: Annotated[int, Field(ge=1, le=MAX_BACKUPS_TO_KEEP)] = optional()
 
     def changes(self) -> Changes:
         days = int(self.retention_period.removesuffix("d")) if self.retention_period else None
@@ -66,7 +66,7 @@ class UpdateBackupsInput(Input):
 class RestoreDatabaseInput(Input):
     backup_name: Annotated[str, Field(min_length=1, max_length=200)]
     confirm: bool = False
-    target_time: Moment = optional(description="The moment to restore, from a physical backup that was made before.")
+    target_time: Moment = optional(description="The point in time to restore; needs a physical backup before it.")
 
     @property
     def target_ms(self) -> int | None:
@@ -84,14 +84,14 @@ class BackupConfig(Output, frozen=True):
     last_verified_restore: str | None
 
     @classmethod
-    def of(cls, found: Database) -> BackupConfig:
+    def of(cls, database: Database) -> BackupConfig:
         return cls(
-            enabled=found.backup,
-            method=found.backup_method,
-            cron_expression=found.backup_cron,
-            retention_period=f"{found.backup_days}d",
-            backups_to_keep=found.backups_to_keep,
-            last_verified_restore=to_wire_or_none(found.verified_at),
+            enabled=database.backup,
+            method=database.backup_method,
+            cron_expression=database.backup_cron,
+            retention_period=f"{database.backup_days}d",
+            backups_to_keep=database.backups_to_keep,
+            last_verified_restore=to_wire_or_none(database.verified_at),
         )
 
 
@@ -108,18 +108,18 @@ class BackupItem(Output, frozen=True):
     cause: str
 
     @classmethod
-    def of(cls, found: Backup) -> BackupItem:
+    def of(cls, backup: Backup) -> BackupItem:
         return cls(
-            name=found.name,
-            status=found.status,
-            method=found.method,
-            total_size=found.total_size,
-            started_at=to_wire(found.started_at),
-            completed_at=to_wire_or_none(found.completed_at),
-            expires_at=to_wire_or_none(found.expires_at),
-            verified_at=to_wire_or_none(found.verified_at),
-            reason=found.reason,
-            cause=found.cause,
+            name=backup.name,
+            status=backup.status,
+            method=backup.method,
+            total_size=backup.total_size,
+            started_at=to_wire(backup.started_at),
+            completed_at=to_wire_or_none(backup.completed_at),
+            expires_at=to_wire_or_none(backup.expires_at),
+            verified_at=to_wire_or_none(backup.verified_at),
+            reason=backup.reason,
+            cause=backup.cause,
         )
 
 
@@ -128,6 +128,6 @@ class DatabaseBackups(Output, frozen=True):
     items: list[BackupItem]
 
     @classmethod
-    def of(cls, found: Database, made: Sequence[Backup]) -> DatabaseBackups:
-        config = BackupConfig.of(found) if found.backup else None
-        return cls(config, [BackupItem.of(each) for each in made])
+    def of(cls, database: Database, backups: Sequence[Backup]) -> DatabaseBackups:
+        config = BackupConfig.of(database) if database.backup else None
+        return cls(config, [BackupItem.of(each) for each in backups])

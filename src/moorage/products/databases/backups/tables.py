@@ -1,4 +1,4 @@
-"""Queries of backups, and of the pieces of logs that lead on from them."""
+"""Queries of backups and archived WAL files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _all = select(*columns(backup))
 _of_database = (_b.org_id == arg("org_id")) & (_b.database_id == arg("database_id"))
 _this = (_b.org_id == arg("org_id")) & (_b.id == arg("id"))
 
-# The newest comes first; the number tells those apart that began in the same moment.
+# Newest first; the id orders backups that started in the same millisecond.
 OF_DATABASE = Query(_all.where(_of_database).order_by(_b.started_at.desc(), _b.id.desc()), Backup)
 FIND = Query(_all.where(_this), Backup)
 FIND_BY_NAME = Query(_all.where(_of_database & (_b.name == arg("name"))), Backup)
@@ -30,8 +30,8 @@ WITH_BACKUPS = Query(
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of a server's log that is stored; its name begins with the server's folder."""
+class WalFile:
+    """An archived WAL file; its name is `folder of the server/file name`."""
 
     id: int
     name: str
@@ -47,12 +47,12 @@ class Piece:
         return self.name.partition("/")[2]
 
 
-_pieces_of = (_w.org_id == arg("org_id")) & (_w.database_id == arg("database_id"))
-PIECES = Query(select(_w.id, _w.name, _w.digest, _w.size).where(_pieces_of).order_by(_w.name), Piece)
-ADD_PIECE: Query[int] = Query(
+_wal_of = (_w.org_id == arg("org_id")) & (_w.database_id == arg("database_id"))
+WAL_FILES = Query(select(_w.id, _w.name, _w.digest, _w.size).where(_wal_of).order_by(_w.name), WalFile)
+ADD_WAL_FILE: Query[int] = Query(
     insert_or_ignore(wal), scalar, sets=("org_id", "database_id", "name", "digest", "size", "stored_at")
 )
-DELETE_PIECE = Command(delete(wal).where((_w.org_id == arg("org_id")) & (_w.id == arg("id"))))
+DELETE_WAL_FILE = Command(delete(wal).where((_w.org_id == arg("org_id")) & (_w.id == arg("id"))))
 ARCHIVING = Query(
     select(*columns(database))
     .where(_d.backup & (_d.backup_method == "physical") & _d.deleted_at.is_(None))

@@ -1,4 +1,4 @@
-"""Forgetting what was measured of databases: the finer it is, the sooner."""
+"""Retention of database metrics and logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CRON = "*/30 * * * *"
 
 
 class TrimDatabaseMetrics(msgspec.Struct, frozen=True, tag="databases.trim_metrics"):
-    """Forget what is too old."""
+    """Delete samples and logs after their retention."""
 
 
 def register(handlers: Handlers) -> None:
@@ -24,8 +24,8 @@ def register(handlers: Handlers) -> None:
 
 
 async def trim(run: Run, _: TrimDatabaseMetrics) -> None:
-    """Delete in small units until nothing is left to delete."""
-    for step_s in metrics.KEPT_MS:
-        await run.write_until_fewer(metrics.AT_ONCE, partial(metrics.trim, step_s=step_s))
+    """Delete in small transactions until no expired rows are left."""
+    for step_s in metrics.RETENTION_MS:
+        await run.write_until_fewer(metrics.MAX_DELETED_ROWS, partial(metrics.trim, step_s=step_s))
     logs = run.db.env.settings.folder("logs") / "databases"
     await asyncio.to_thread(logfile.trim_each, logs, run.db.env.clock.trusted_now())

@@ -1,4 +1,4 @@
-"""The metrics of a database: what its servers use now, and what its engine did over time."""
+"""HTTP routes of database metrics."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def make_router() -> Router:
 
     @router.get("/databases/{name}/metrics")
     def read_database_metrics(tx: Tx, caller: Caller, name: str) -> DatabaseMetrics:
-        """Return what the servers of a database use right now.
+        """Return the current CPU and memory usage of a database's servers.
 
-        They are looked at every 15 seconds. `cpuMilli` is of the time since the look before, `memoryMiB` counts what
-        processes share once; both are null where the last look was more than a minute ago, and `available` is false.
-        `containers` has the server, named for its engine, and the replica of a replica set.
+        Usage is measured every 15 seconds. `cpuMilli` covers the time since the previous measurement, `memoryMiB`
+        counts shared memory once; if the last measurement is older than a minute both are null and `available` is
+        false. `containers` lists the server, named after its engine, and the replica of a replica set.
         """
         return DatabaseMetrics.of(metrics.snapshot(tx, caller.org_id, name))
 
@@ -32,27 +32,27 @@ def make_router() -> Router:
     def read_database_metrics_summary(
         tx: Tx, caller: Caller, name: str, query: DatabaseMetricsQuery
     ) -> DatabaseEngineMetricsSummary:
-        """Return how the engine of a database does: `connections` now, `qps` and `cacheHitPct` over the range.
+        """Return engine metrics: `connections` now, `qps` and `cacheHitPct` over the range.
 
-        `range` is `1h`, `24h`, `7d` or `30d`. What there is no data for is null, and so is `cacheHitPct` where nothing
-        was read. What PostgreSQL reads past its own cache may come from that of the operating system all the same.
+        `range` is `1h`, `24h`, `7d` or `30d`. Fields without data are null, also `cacheHitPct` without reads. A cache
+        miss of PostgreSQL may still be a hit in the cache of the operating system.
         """
-        found = metrics.engine_database(tx, caller.org_id, caller.standing, name)
-        whole = metrics.summary(tx, caller.org_id, found.id, query.range)
-        return DatabaseEngineMetricsSummary.of(query.range, found.engine, whole)
+        database = metrics.engine_database(tx, caller.org_id, caller.standing, name)
+        summary = metrics.summary(tx, caller.org_id, database.id, query.range)
+        return DatabaseEngineMetricsSummary.of(query.range, database.engine, summary)
 
     @router.get("/databases/{name}/metrics/timeseries", paid=True)
     def read_database_metrics_timeseries(
         tx: Tx, caller: Caller, name: str, query: DatabaseMetricsQuery
     ) -> DatabaseEngineMetricsTimeseries:
-        """Return how the engine of a database did over time.
+        """Return engine metrics of a database over time.
 
-        A point sums up what happened from `t` on: a minute (`1h`), five (`24h`), an hour (`7d`) or four (`30d`). The
-        present one is the last; a null is a missing sample.
+        A point covers the time from `t` on: one minute (`1h`), five (`24h`), one hour (`7d`) or four (`30d`). The last
+        point is the current one; a null is a missing sample.
         """
-        found = metrics.engine_database(tx, caller.org_id, caller.standing, name)
-        figures = metrics.series(tx, caller.org_id, found.id, query.range)
+        database = metrics.engine_database(tx, caller.org_id, caller.standing, name)
+        figures = metrics.series(tx, caller.org_id, database.id, query.range)
         points = [DatabaseEngineMetricsPoint.of(each) for each in figures]
-        return DatabaseEngineMetricsTimeseries(query.range, True, found.engine, points)
+        return DatabaseEngineMetricsTimeseries(query.range, True, database.engine, points)
 
     return router

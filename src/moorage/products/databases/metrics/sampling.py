@@ -1,7 +1,7 @@
-"""Looking at every database that runs: what its servers use, what its engine was asked for, how full its disk is.
+"""Measures running databases: CPU and memory of servers, engine statistics, disk usage.
 
-A round takes a quarter of a minute, over which the databases are spread, and is written at once. Connections for
-asking are kept. A server that does not answer has no figures; the others never wait for it.
+A round takes 15 s; the measurements are spread over it and stored in one transaction. Connections to servers are
+persistent. A server that does not answer has no values, and does not delay the others.
 """
 
 from __future__ import annotations
@@ -16,63 +16,63 @@ from moorage.core.db.store import Database as Store
 from moorage.core.telemetry import Telemetry
 from moorage.products.databases.disk import DiskWatch
 from moorage.products.databases.metrics import service as metrics
-from moorage.products.databases.metrics.service import Sample, ServerLook, Visit
+from moorage.products.databases.metrics.service import Measurement, Sample, ServerUsage
 from moorage.products.databases.servers import Servers
 from moorage.products.databases.tables import Database, Server
-from moorage.products.databases.threads import Aside
+from moorage.products.databases.threads import SingleCallThread
 from moorage.runtime.database_servers.ports import Access, Counters, ServerFailed, ServerKind, StatisticsSession
 from moorage.runtime.engines.ports import ReplicaState
 from moorage.runtime.sandbox.usage import process_tree
 
-EVERY_S = 15.0
-SPREAD_S = 12.0  # The rest of a round is for answers that come late.
-WELCOME_S = 1.0
-AT_ONCE = 8
-ANSWER_S = 5.0
-YOUNG_S = 60.0  # What a younger server has used since its start is what it uses.
-SLACK_MS = 2_000  # The start of a process is told in ticks of another clock: a little more or less is no other start.
+ROUND_INTERVAL_S = 15.0
+SPREAD_S = 12.0  # The rest of a round is for late answers.
+NEW_DATABASE_POLL_INTERVAL_S = 1.0
+MAX_CONCURRENT_MEASUREMENTS = 8
+STATISTICS_TIMEOUT_S = 5.0
+YOUNG_S = 60.0  # For a younger server the first CPU value is the average since its start.
+START_TOLERANCE_MS = 2_000  # A start time is converted from ticks of another clock, so it varies a little.
 
-Found = tuple[Database, list[Server]]
+DatabaseServers = tuple[Database, list[Server]]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a server said, and when: by a clock that is never set."""
+    """Counters of a server, and the monotonic time when they were read."""
 
     counters: Counters
     at_s: float
 
 
-class Line:
-    """The connection to one server that is kept for asking."""
+class StatisticsReader:
+    """Persistent connection to one server that computes samples from its counters."""
 
     def __init__(self) -> None:
         self._session: StatisticsSession | None = None
         self._before: Reading | None = None
-        self._aside = Aside()
+        self._thread = SingleCallThread()
 
-    async def ask(self, kind: ServerKind, access: Access, at: int) -> Sample:
-        """Return what a server says, without an answer where it says nothing in time."""
+    async def read(self, kind: ServerKind, access: Access, at: int) -> Sample:
+        """Return a sample; one without an answer if the server fails or is too slow."""
         try:
-            return await self._aside.run(partial(self._ask, kind, access, at), ANSWER_S)
+            return await self._thread.run(partial(self._reconnect_and_read, kind, access, at), STATISTICS_TIMEOUT_S)
         except (ServerFailed, TimeoutError):
             return Sample(at)
 
     def close(self) -> None:
-        """Hang up, when the question that may be open is over."""
-        self._aside.after(self._hang_up)
+        """Disconnect after the current call has returned."""
+        self._thread.after(self._disconnect)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
-    def _ask(self, kind: ServerKind, access: Access, at: int) -> Sample:
+    def _reconnect_and_read(self, kind: ServerKind, access: Access, at: int) -> Sample:
         if self._session is not None:
             try:
                 return self._read(self._session, at)
-            except ServerFailed:  # It was started anew meanwhile, most likely.
-                self._hang_up()
+            except ServerFailed:  # The server was probably restarted.
+                self._disconnect()
         self._before = None
         session = kind.session(access)
         try:
@@ -84,14 +84,14 @@ class Line:
         return sample
 
     def _read(self, session: StatisticsSession, at: int) -> Sample:
-        begun = time.monotonic()
+        started = time.monotonic()
         counters = session.counters()
-        before, self._before = self._before, Reading(counters, (begun + time.monotonic()) / 2)
+        before, self._before = self._before, Reading(counters, (started + time.monotonic()) / 2)
         return difference(before, self._before, at)
 
 
 def difference(before: Reading | None, after: Reading, at: int) -> Sample:
-    """Return what happened between two readings; a counter that went back was reset, and says nothing."""
+    """Return the sample between two readings; a counter that decreased was reset and gives None."""
     now = after.counters
     then = before.counters if before is not None else None
     queries = _grown(then.queries if then else None, now.queries)
@@ -116,10 +116,10 @@ def _grown(before: int | None, after: int | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """How much processor time a server had used at a moment."""
+class CpuReading:
+    """CPU time of a server at one moment."""
 
-    by: tuple[int, int]  # what watches over it, and counts
+    shim: tuple[int, int]  # pid and start time of the shim that counts it
     cpu_us: int
     at_s: float
 
@@ -130,116 +130,117 @@ class Sampler:
         self._servers = servers
         self._telemetry = telemetry
         self._disks = DiskWatch(db, servers, telemetry)
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._lines: dict[int, Line] = {}  # by server
-        self._used: dict[int, Used] = {}
-        self._visited: set[int] = set()  # databases that are being looked at
-        self._welcomed: set[int] = set()
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_MEASUREMENTS)
+        self._readers: dict[int, StatisticsReader] = {}  # by server
+        self._cpu: dict[int, CpuReading] = {}  # by server
+        self._in_progress: set[int] = set()  # databases that are being measured
+        self._new_measured: set[int] = set()  # databases that `measure_new` has measured
 
     async def run(self) -> None:
         try:
-            await asyncio.gather(self._rounds(), self._welcomes())
+            await asyncio.gather(self._rounds(), self._poll_new())
         finally:
             self.close()
 
     def close(self) -> None:
-        for line in self._lines.values():
-            line.close()
-        self._lines.clear()
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
 
     async def _rounds(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
             await self._safely(partial(self.round, SPREAD_S))
-            due = max(due + EVERY_S, loop.time())
+            due = max(due + ROUND_INTERVAL_S, loop.time())
             await asyncio.sleep(due - loop.time())
 
-    async def _welcomes(self) -> None:
+    async def _poll_new(self) -> None:
         while True:
-            await asyncio.sleep(WELCOME_S)
-            await self._safely(self.welcome)
+            await asyncio.sleep(NEW_DATABASE_POLL_INTERVAL_S)
+            await self._safely(self.measure_new)
 
     async def _safely(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - the loop outlives whatever one round meets
+        except Exception as error:  # noqa: BLE001 - an error in one round must not end the loop
             self._telemetry.crashed(None, error, where="database sampler")
 
     async def round(self, spread_s: float = 0.0) -> None:
-        """Look at every database that runs, evenly over a span of time, and write down what was found."""
-        found = await self._db.read(metrics.running)
-        self._forget(found)
-        if found:
+        """Measure all running databases, spread evenly over `spread_s`, and store the results."""
+        running = await self._db.read(metrics.running)
+        self._forget_others(running)
+        if running:
             self._disks.check_machine()
-        await self._visit_all(found, spread_s)
+        await self._measure_all(running, spread_s)
 
-    async def welcome(self) -> None:
-        """Look at databases that have just come up: nobody should wait a whole round for their first figures."""
-        fresh = await self._db.peek(metrics.never_seen) - self._welcomed
-        if fresh:
-            self._welcomed |= fresh
-            await self._visit_all([each for each in await self._db.read(metrics.running) if each[0].id in fresh])
+    async def measure_new(self) -> None:
+        """Measure databases that have just started, so that their first values do not take a whole round."""
+        new = await self._db.peek(metrics.never_seen) - self._new_measured
+        if new:
+            self._new_measured |= new
+            await self._measure_all([each for each in await self._db.read(metrics.running) if each[0].id in new])
 
-    def _forget(self, found: Sequence[Found]) -> None:
-        there, servers = {each.id for each, _ in found}, {server.id for _, its in found for server in its}
-        for gone in [each for each in self._lines if each not in servers]:
-            self._lines.pop(gone).close()
-        self._used = {key: used for key, used in self._used.items() if key in servers}
-        self._welcomed &= there
-        self._disks.keep_only(there)
+    def _forget_others(self, running: Sequence[DatabaseServers]) -> None:
+        database_ids = {each.id for each, _ in running}
+        server_ids = {server.id for _, servers in running for server in servers}
+        for gone in [each for each in self._readers if each not in server_ids]:
+            self._readers.pop(gone).close()
+        self._cpu = {key: reading for key, reading in self._cpu.items() if key in server_ids}
+        self._new_measured &= database_ids
+        self._disks.keep_only(database_ids)
 
-    async def _visit_all(self, found: Sequence[Found], spread_s: float = 0.0) -> None:
-        step_s = spread_s / max(len(found), 1)
-        looks = (self._visit(each, its, number * step_s) for number, (each, its) in enumerate(found))
-        visits = [visit for visit in await asyncio.gather(*looks) if visit is not None]
-        if visits:
-            await self._db.write(partial(metrics.record, visits=visits))
+    async def _measure_all(self, running: Sequence[DatabaseServers], spread_s: float = 0.0) -> None:
+        step_s = spread_s / max(len(running), 1)
+        calls = (self._measure_safely(each, servers, i * step_s) for i, (each, servers) in enumerate(running))
+        measurements = [each for each in await asyncio.gather(*calls) if each is not None]
+        if measurements:
+            await self._db.write(partial(metrics.record, measurements=measurements))
 
-    async def _visit(self, found: Database, its: list[Server], after_s: float) -> Visit | None:
+    async def _measure_safely(self, database: Database, servers: list[Server], after_s: float) -> Measurement | None:
         await asyncio.sleep(after_s)
         async with self._slots:
-            if found.id in self._visited:
+            if database.id in self._in_progress:
                 return None
-            self._visited.add(found.id)
+            self._in_progress.add(database.id)
             try:
-                return await self._look(found, its)
-            except Exception as error:  # noqa: BLE001 - what one database meets must not cost the others their figures
+                return await self._measure(database, servers)
+            except Exception as error:  # noqa: BLE001 - an error of one database must not affect the others
                 self._telemetry.crashed(None, error, where="database sampler")
                 return None
             finally:
-                self._visited.discard(found.id)
+                self._in_progress.discard(database.id)
 
-    async def _look(self, found: Database, its: list[Server]) -> Visit:
-        visit = Visit(found, [await self._look_at(server) for server in its])
-        primary = next((server for server in its if server.role == "primary"), None)
+    async def _measure(self, database: Database, servers: list[Server]) -> Measurement:
+        measurement = Measurement(database, [await self._measure_server(server) for server in servers])
+        primary = next((server for server in servers if server.role == "primary"), None)
         if primary is None:
-            return visit
-        if found.tier.paid:
-            line = self._lines.setdefault(primary.id, Line())
-            access = await self._servers.access(found, primary)
-            visit.sample = await line.ask(self._servers.kind(found), access, self._now())
-        visit.disk = await self._disks.look(found, primary)
-        return visit
+            return measurement
+        if database.tier.paid:
+            reader = self._readers.setdefault(primary.id, StatisticsReader())
+            access = await self._servers.access(database, primary)
+            measurement.sample = await reader.read(self._servers.kind(database), access, self._now())
+        measurement.disk = await self._disks.measure(database, primary)
+        return measurement
 
-    async def _look_at(self, server: Server) -> ServerLook:
+    async def _measure_server(self, server: Server) -> ServerUsage:
         state = await self._servers.engine.look(server.key)
         now, at_s = self._now(), time.monotonic()
-        # What watches over it counts from nothing when it is started anew; what was seen stays seen.
+        # A new shim counts restarts from 0; the total must not decrease.
         restarts = max(server.restarts + (state.restarts if state is not None else 0), server.seen_restarts)
         if state is None or state.phase != "running" or state.app_pid is None:
-            self._used.pop(server.id, None)
-            return ServerLook(server, now, restarts, server.started_at, None, None)
+            self._cpu.pop(server.id, None)
+            return ServerUsage(server, now, restarts, server.started_at, None, None)
         memory = await asyncio.to_thread(_memory_of, state.app_pid)
         started_at = _started_at(server, state.app_pid, now)
         cpu_milli = self._cpu_milli(server, state, at_s, now - started_at if started_at else None)
-        return ServerLook(server, now, restarts, started_at, cpu_milli, memory)
+        return ServerUsage(server, now, restarts, started_at, cpu_milli, memory)
 
     def _cpu_milli(self, server: Server, state: ReplicaState, at_s: float, age_ms: int | None) -> int | None:
-        """Return the thousandths of a core that were used since the last look, or since a start not long ago."""
-        before = self._used.get(server.id)
-        self._used[server.id] = Used((state.pid, state.started), state.cpu_us, at_s)
-        if before is not None and before.by == (state.pid, state.started):
+        """Return the CPU usage in thousandths of a core since the last measurement or a recent start."""
+        before = self._cpu.get(server.id)
+        self._cpu[server.id] = CpuReading((state.pid, state.started), state.cpu_us, at_s)
+        if before is not None and before.shim == (state.pid, state.started):
             used_us, span_s = state.cpu_us - before.cpu_us, at_s - before.at_s
         elif state.restarts == 0 and age_ms is not None and age_ms < YOUNG_S * 1000:
             used_us, span_s = state.cpu_us, age_ms / 1000
@@ -252,16 +253,16 @@ class Sampler:
 
 
 def _memory_of(pid: int) -> int | None:
-    """Return what a server holds, what its processes share counted once; None where it has ended just now."""
+    """Return the memory of a process tree, shared memory counted once; None if it has exited."""
     return process_tree.memory_bytes(process_tree.with_descendants([pid])) or None
 
 
 def _started_at(server: Server, pid: int, now: int) -> int | None:
-    """Return when the process of a server started, as it was told before where it is the same."""
+    """Return the start time of a server's process; keeps the stored value within the tolerance."""
     ticks = process_tree.started(pid)
     if ticks is None:
         return server.started_at
     age_us = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 - ticks * process_tree.TICK_US
-    found = now - age_us // 1000
-    is_known = server.started_at is not None and abs(server.started_at - found) <= SLACK_MS
-    return server.started_at if is_known else found
+    started_at = now - age_us // 1000
+    is_known = server.started_at is not None and abs(server.started_at - started_at) <= START_TOLERANCE_MS
+    return server.started_at if is_known else started_at

@@ -1,4 +1,4 @@
-"""What the routes of metrics take and give, by their names on the wire."""
+"""Query and response models of the metrics routes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class DatabaseContainer(Output, frozen=True):
     memory_mib: float | None = msgspec.field(name="memoryMiB")
 
     @classmethod
-    def of(cls, found: Container) -> DatabaseContainer:
-        return cls(found.name, found.cpu_milli, _in_mib(found.memory_bytes))
+    def of(cls, container: Container) -> DatabaseContainer:
+        return cls(container.name, container.cpu_milli, _in_mib(container.memory_bytes))
 
 
 class DatabaseMetrics(Output, frozen=True):
@@ -36,16 +36,16 @@ class DatabaseMetrics(Output, frozen=True):
     containers: list[DatabaseContainer]
 
     @classmethod
-    def of(cls, found: Snapshot) -> DatabaseMetrics:
+    def of(cls, snapshot: Snapshot) -> DatabaseMetrics:
         return cls(
-            available=found.available,
-            phase=found.phase,
-            ready=found.ready,
-            restarts=found.restarts,
-            started_at=to_wire_or_none(found.started_at),
-            cpu_milli=found.cpu_milli,
-            memory_mib=_in_mib(found.memory_bytes),
-            containers=[DatabaseContainer.of(each) for each in found.containers],
+            available=snapshot.available,
+            phase=snapshot.phase,
+            ready=snapshot.ready,
+            restarts=snapshot.restarts,
+            started_at=to_wire_or_none(snapshot.started_at),
+            cpu_milli=snapshot.cpu_milli,
+            memory_mib=_in_mib(snapshot.memory_bytes),
+            containers=[DatabaseContainer.of(each) for each in snapshot.containers],
         )
 
 
@@ -61,17 +61,17 @@ class DatabaseEngineMetricsSummary(Output, frozen=True):
     cache_hit_pct: float | None
 
     @classmethod
-    def of(cls, name: RangeName, engine: str, found: Summary) -> DatabaseEngineMetricsSummary:
+    def of(cls, name: RangeName, engine: str, summary: Summary) -> DatabaseEngineMetricsSummary:
         return cls(
             range=name,
             enabled=True,
             engine=engine,
-            up=found.up,
-            connections=found.connections,
-            max_connections=found.max_connections,
-            connections_pct=_rounded(found.connections_pct),
-            qps=_rounded(found.figures.qps),
-            cache_hit_pct=_rounded(found.figures.cache_hit_pct),
+            up=summary.up,
+            connections=summary.connections,
+            max_connections=summary.max_connections,
+            connections_pct=_rounded(summary.connections_pct),
+            qps=_rounded(summary.figures.qps),
+            cache_hit_pct=_rounded(summary.figures.cache_hit_pct),
         )
 
 
@@ -82,9 +82,9 @@ class DatabaseEngineMetricsPoint(Output, frozen=True):
     cache_hit_pct: float | None
 
     @classmethod
-    def of(cls, found: Figures) -> DatabaseEngineMetricsPoint:
-        figures = (found.connections, found.qps, found.cache_hit_pct)
-        return cls(to_wire(found.start), *map(_rounded, figures))
+    def of(cls, figures: Figures) -> DatabaseEngineMetricsPoint:
+        values = (figures.connections, figures.qps, figures.cache_hit_pct)
+        return cls(to_wire(figures.start), *map(_rounded, values))
 
 
 class DatabaseEngineMetricsTimeseries(Output, frozen=True):

@@ -1,8 +1,8 @@
-"""How much the servers of databases use, and what they are asked for.
+"""Metrics of databases: resource usage of their servers, and statistics of their engines.
 
-Every look at a server is added to three rows at once: of 15 s, of five minutes and of an hour. All hold sums, so they
-can be added up in any order and nothing has to be computed later; the finer a row is, the sooner it is forgotten. A
-rate is a sum of differences over the time in which they were counted, so that it is right for any span.
+Every sample is added to three rows: of 15 s, five minutes and an hour. All rows hold sums, so there is no later
+aggregation; finer rows have a shorter retention. A rate is a sum of differences divided by the time in which they were
+counted, so that it is correct for any period.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from moorage.products.databases import servers, service
 from moorage.products.databases import tables as database_tables
 from moorage.products.databases.metrics import tables
-from moorage.products.databases.metrics.tables import Latest, Sums
+from moorage.products.databases.metrics.tables import Latest, SampleSums
 from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server
 
 RangeName = Literal["1h", "24h", "7d", "30d"]
 
 FINE_S, MIDDLE_S, COARSE_S = 15, 300, 3600
-KEPT_MS = {FINE_S: 2 * HOUR_MS, MIDDLE_S: 8 * DAY_MS, COARSE_S: 31 * DAY_MS}
-STALE_MS = MINUTE_MS  # What was seen longer ago says nothing about now.
-AT_ONCE = 500  # Others wait to write meanwhile, so no unit takes long.
+RETENTION_MS = {FINE_S: 2 * HOUR_MS, MIDDLE_S: 8 * DAY_MS, COARSE_S: 31 * DAY_MS}
+STALE_MS = MINUTE_MS  # Older measurements do not describe the current state.
+MAX_DELETED_ROWS = 500  # per transaction, because other writers wait for it
 
-# Which rows a range is made of, the width of its buckets, and how many there are.
-_SHAPES: dict[RangeName, tuple[int, int, int]] = {
+# By range: period of the rows, width of a bucket, number of buckets.
+_BUCKETS: dict[RangeName, tuple[int, int, int]] = {
     "1h": (FINE_S, MINUTE_MS, 60),
     "24h": (MIDDLE_S, 5 * MINUTE_MS, 288),
     "7d": (COARSE_S, HOUR_MS, 168),
     "30d": (COARSE_S, 4 * HOUR_MS, 180),
 }
-_BEGINNING = frozenset((DatabaseStatus.PENDING, DatabaseStatus.QUEUED, DatabaseStatus.DEPLOYING))
+_STARTING = frozenset((DatabaseStatus.PENDING, DatabaseStatus.QUEUED, DatabaseStatus.DEPLOYING))
 _PHASES = {
-    **dict.fromkeys(_BEGINNING, "Pending"),
+    **dict.fromkeys(_STARTING, "Pending"),
     DatabaseStatus.STOPPED: "Stopped",
     DatabaseStatus.FAILED: "Failed",
     DatabaseStatus.DELETING: "Terminating",
@@ -48,111 +48,113 @@ _PHASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLook:
-    """What was seen of one server."""
+class ServerUsage:
+    """Measured usage of one server."""
 
     server: Server
     at: int
-    restarts: int  # in all
+    restarts: int  # in total
     started_at: int | None
     cpu_milli: int | None
-    memory_bytes: int | None  # None where no process of it runs
+    memory_bytes: int | None  # None if it has no process
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a server said of itself, and what it did since it last said so. Without an answer there is neither."""
+    """Statistics of a server, and their increase since the last sample; empty without an answer."""
 
     at: int
     answered: bool = False
     connections: int = 0
     max_connections: int | None = None
     queries: int | None = None
-    queries_ms: int = 0  # the time in which these were counted
+    queries_ms: int = 0  # time in which `queries` was counted
     cache_hits: int | None = None
     cache_reads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class DiskLook:
-    """What a database takes on disk, and whether it may grow."""
+class DiskUsage:
+    """Disk usage of a database, and whether it is read-only."""
 
     used: int
     is_full: bool
-    reason: str | None = None  # where it has just become full
+    reason: str | None = None  # set when it has just become full
 
 
 @dataclass(slots=True)
-class Visit:
-    """All that one look at a database has found."""
+class Measurement:
+    """All measured values of a database."""
 
     database: Database
-    servers: list[ServerLook] = field(default_factory=list)
+    servers: list[ServerUsage] = field(default_factory=list)
     sample: Sample | None = None
-    disk: DiskLook | None = None
+    disk: DiskUsage | None = None
 
 
 @across_organizations("one machine runs everybody's databases")
 def running(tx: Tx) -> list[tuple[Database, list[Server]]]:
-    """Return every database that runs, with its servers."""
-    its: dict[int, list[Server]] = {}
+    """Return all running databases with their servers."""
+    by_database: dict[int, list[Server]] = {}
     for each in tx.all(tables.SERVERS_OF_RUNNING):
-        its.setdefault(each.database_id, []).append(each)
-    return [(found, its.get(found.id, [])) for found in tx.all(tables.RUNNING)]
+        by_database.setdefault(each.database_id, []).append(each)
+    return [(database, by_database.get(database.id, [])) for database in tx.all(tables.RUNNING)]
 
 
 @across_organizations("one machine runs everybody's databases")
 def never_seen(tx: Tx) -> set[int]:
-    """Return the databases that run, and of which a server was not looked at yet."""
+    """Return the running databases with a server that was not measured yet."""
     return set(tx.all(tables.NEVER_SEEN))
 
 
 @across_organizations("a round looks at everybody's databases, and is written at once")
-def record(tx: Tx, visits: Sequence[Visit]) -> None:
-    """Write down what a round has found. What became of a database meanwhile goes before what was seen."""
-    given = msgspec.json.encode([visit.database.id for visit in visits]).decode()
-    there = set(tx.all(tables.HOLD, given=given)) if visits else set()
-    for visit in visits:
-        if visit.database.id in there:
-            _record(tx, visit.database.org_id, visit)
+def record(tx: Tx, measurements: Sequence[Measurement]) -> None:
+    """Store the measurements of a round; skips databases that were deleted or changed meanwhile."""
+    ids = msgspec.json.encode([each.database.id for each in measurements]).decode()
+    existing = set(tx.all(tables.EXISTING, ids=ids)) if measurements else set()
+    for each in measurements:
+        if each.database.id in existing:
+            _record(tx, each.database.org_id, each)
 
 
-def _record(tx: Tx, org_id: int, visit: Visit) -> None:
-    for look in visit.servers:
-        its = {"cpu": look.cpu_milli, "memory": look.memory_bytes, "seen": look.restarts, "since": look.started_at}
-        tx.run(tables.SET_SEEN, org_id=org_id, id=look.server.id, token=look.server.token, at=look.at, **its)
-    if visit.sample is not None:
-        add(tx, org_id, visit.database.id, visit.sample)
-    if visit.disk is not None:
-        _record_disk(tx, org_id, visit.database, visit.disk)
+def _record(tx: Tx, org_id: int, measurement: Measurement) -> None:
+    for usage in measurement.servers:
+        values = {"cpu": usage.cpu_milli, "memory": usage.memory_bytes, "seen": usage.restarts}
+        values |= {"since": usage.started_at, "at": usage.at}
+        tx.run(tables.SET_SEEN, org_id=org_id, id=usage.server.id, token=usage.server.token, **values)
+    if measurement.sample is not None:
+        add(tx, org_id, measurement.database.id, measurement.sample)
+    if measurement.disk is not None:
+        _record_disk(tx, org_id, measurement.database, measurement.disk)
 
 
-def _record_disk(tx: Tx, org_id: int, found: Database, disk: DiskLook) -> None:
-    its = {"org_id": org_id, "id": found.id, "used": disk.used}
+def _record_disk(tx: Tx, org_id: int, database: Database, disk: DiskUsage) -> None:
+    values = {"org_id": org_id, "id": database.id, "used": disk.used}
     if disk.is_full and disk.reason is not None:
-        tx.run(tables.SET_FULL, reason=disk.reason, now=tx.now, **its)
-    elif found.is_full and not disk.is_full:
-        tx.run(tables.SET_ROOMY, now=tx.now, **its)
+        tx.run(tables.SET_FULL, reason=disk.reason, now=tx.now, **values)
+    elif database.is_full and not disk.is_full:
+        tx.run(tables.SET_WRITABLE, now=tx.now, **values)
     else:
-        tx.run(tables.SET_USED, **its)
+        tx.run(tables.SET_USED, **values)
 
 
-def add(tx: Tx, org_id: int, database_id: int, found: Sample) -> None:
-    """Add a look to the rows of its time."""
-    values = {name: getattr(found, name) for name in ("connections", "max_connections", "queries_ms", *tables.UNSURE)}
-    values |= {"looks": 1, "answers": int(found.answered)}
-    for step_s in KEPT_MS:
+def add(tx: Tx, org_id: int, database_id: int, sample: Sample) -> None:
+    """Add a sample to the three rows of its time."""
+    names = ("connections", "max_connections", "queries_ms", *tables.NULLABLE)
+    values = {name: getattr(sample, name) for name in names}
+    values |= {"looks": 1, "answers": int(sample.answered)}
+    for step_s in RETENTION_MS:
         width = step_s * SECOND_MS
-        at = found.at // width * width
+        at = sample.at // width * width
         tx.run(tables.ADD, org_id=org_id, database_id=database_id, step_s=step_s, at=at, **values)
 
 
-# What it comes to.
+# Engine statistics over time.
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a span of time comes to; None where there is nothing to tell it from."""
+    """Averages of one period; None without data."""
 
     start: int
     connections: float | None = None
@@ -160,7 +162,7 @@ class Figures:
     cache_hit_pct: float | None = None
 
     @classmethod
-    def of(cls, start: int, sums: Sums) -> Figures:
+    def of(cls, start: int, sums: SampleSums) -> Figures:
         connections = sums.connections / sums.answers if sums.answers else None
         qps = sums.queries * 1000 / sums.queries_ms if sums.queries is not None and sums.queries_ms else None
         reads = (sums.cache_hits or 0) + (sums.cache_reads or 0)
@@ -170,7 +172,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a database is now, and how it did over a span of time."""
+    """Current state of a database, and its averages over a range."""
 
     up: bool | None
     connections: int | None
@@ -185,19 +187,19 @@ class Summary:
 
 
 def engine_database(tx: Tx, org_id: int, standing: Standing | None, name: str) -> Database:
-    """Return a database whose engine is measured; raises NotFound, and QuotaExceeded where that is not paid for."""
-    found = service.get(tx, org_id, name)
-    assert standing is not None  # Whoever acts for an organization has one.
-    service.check_paid(tx, org_id, standing, found, "Engine metrics")
-    return found
+    """Return a database with engine metrics; raises NotFound, and QuotaExceeded if unpaid."""
+    database = service.get(tx, org_id, name)
+    assert standing is not None  # Set for every caller of an organization.
+    service.check_paid(tx, org_id, standing, database, "Engine metrics")
+    return database
 
 
 def summary(tx: Tx, org_id: int, database_id: int, name: RangeName) -> Summary:
-    step_s, width, count = _SHAPES[name]
+    step_s, width, count = _BUCKETS[name]
     end = (tx.now // width + 1) * width
     start = end - width * count
-    whole = _sums(tx, org_id, database_id, step_s, start, end, end - start)
-    figures = Figures.of(start, whole[0]) if whole else Figures(start)
+    sums = _sums(tx, org_id, database_id, step_s, start, end, end - start)
+    figures = Figures.of(start, sums[0]) if sums else Figures(start)
     latest = tx.find(tables.LATEST, org_id=org_id, database_id=database_id, step_s=FINE_S)
     if latest is None or latest.at + FINE_S * SECOND_MS < tx.now - STALE_MS:
         return Summary(None, None, None, figures)
@@ -210,21 +212,21 @@ def _summary(latest: Latest, figures: Figures) -> Summary:
 
 
 def series(tx: Tx, org_id: int, database_id: int, name: RangeName) -> list[Figures]:
-    """Return the figures of every bucket of a range, the present one last, also where there are none."""
-    step_s, width, count = _SHAPES[name]
+    """Return the averages of every bucket of a range, also of empty ones; the current one is last."""
+    step_s, width, count = _BUCKETS[name]
     end = (tx.now // width + 1) * width
     start = end - width * count
-    found = {sums.number: sums for sums in _sums(tx, org_id, database_id, step_s, start, end, width)}
+    buckets = {sums.number: sums for sums in _sums(tx, org_id, database_id, step_s, start, end, width)}
     starts = enumerate(range(start, end, width))
-    return [Figures.of(at, found[number]) if number in found else Figures(at) for number, at in starts]
+    return [Figures.of(at, buckets[number]) if number in buckets else Figures(at) for number, at in starts]
 
 
-def _sums(tx: Tx, org_id: int, database_id: int, step_s: int, start: int, end: int, width: int) -> list[Sums]:
-    its = {"org_id": org_id, "database_id": database_id, "step_s": step_s}
-    return tx.all(tables.SUMS, start=start, end=end, width=width, **its)
+def _sums(tx: Tx, org_id: int, database_id: int, step_s: int, start: int, end: int, width: int) -> list[SampleSums]:
+    row_filter = {"org_id": org_id, "database_id": database_id, "step_s": step_s}
+    return tx.all(tables.SUMS, start=start, end=end, width=width, **row_filter)
 
 
-# What its servers use right now.
+# Current usage.
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """How the servers of a database are, as of the last look at them."""
+    """State of a database's servers at the last measurement."""
 
     available: bool
     phase: str | None
@@ -249,19 +251,19 @@ class Snapshot:
 
 
 def snapshot(tx: Tx, org_id: int, name: str) -> Snapshot:
-    found = service.get(tx, org_id, name)
-    its = servers.servers_of(tx, org_id, found.id)
-    primary = next((each for each in its if each.role == "primary"), None)
-    if primary is None or found.status in _PHASES:
-        phase = _PHASES.get(DatabaseStatus(found.status))
-        return Snapshot(False, phase, False, _restarts(its), None, None, None, [])
+    database = service.get(tx, org_id, name)
+    all_servers = servers.servers_of(tx, org_id, database.id)
+    primary = next((each for each in all_servers if each.role == "primary"), None)
+    if primary is None or database.status in _PHASES:
+        phase = _PHASES.get(DatabaseStatus(database.status))
+        return Snapshot(False, phase, False, _restarts(all_servers), None, None, None, [])
     phase, ready = _condition(primary, tx.now)
-    containers = [_container(found, each, tx.now) for each in its]
+    containers = [_container(database, each, tx.now) for each in all_servers]
     return Snapshot(
-        available=containers[its.index(primary)].memory_bytes is not None,
+        available=containers[all_servers.index(primary)].memory_bytes is not None,
         phase=phase,
         ready=ready,
-        restarts=_restarts(its),
+        restarts=_restarts(all_servers),
         started_at=primary.started_at if ready else None,
         cpu_milli=_total(each.cpu_milli for each in containers),
         memory_bytes=_total(each.memory_bytes for each in containers),
@@ -270,7 +272,7 @@ def snapshot(tx: Tx, org_id: int, name: str) -> Snapshot:
 
 
 def _condition(primary: Server, now: int) -> tuple[str | None, bool]:
-    """Return the phase of a server, and whether it is ready. One that nobody has looked at yet has just come up."""
+    """Return phase and readiness of a server; one that was not measured yet has just started."""
     if primary.reason is not None:
         return "Pending", False
     if primary.seen_at is None:
@@ -280,8 +282,8 @@ def _condition(primary: Server, now: int) -> tuple[str | None, bool]:
     return ("Running", True) if primary.memory_bytes is not None else ("Pending", False)
 
 
-def _container(found: Database, server: Server, now: int) -> Container:
-    name = found.engine if server.role == "primary" else server.role
+def _container(database: Database, server: Server, now: int) -> Container:
+    name = database.engine if server.role == "primary" else server.role
     if not _is_fresh(server, now):
         return Container(name, None, None)
     return Container(name, server.cpu_milli, server.memory_bytes)
@@ -291,8 +293,8 @@ def _is_fresh(server: Server, now: int) -> bool:
     return server.seen_at is not None and now - server.seen_at <= STALE_MS
 
 
-def _restarts(its: Iterable[Server]) -> int:
-    return sum(max(each.restarts, each.seen_restarts) for each in its)
+def _restarts(all_servers: Iterable[Server]) -> int:
+    return sum(max(each.restarts, each.seen_restarts) for each in all_servers)
 
 
 def _total(figures: Iterable[int | None]) -> int | None:
@@ -300,13 +302,13 @@ def _total(figures: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-# Forgetting.
+# Retention.
 
 
 def remove_of_database(tx: Tx, org_id: int, database_id: int) -> None:
-    """Forget what was measured of a database, for whoever deletes it in the same unit.
+    """Delete the samples of a database, in the transaction that deletes its row.
 
-    Its row is locked first: a round that is just being written is waited for, and goes as well.
+    Locks that row first, so that samples of a concurrent round are committed before and deleted too.
     """
     tx.find(database_tables.LOCK_BY_ID, org_id=org_id, id=database_id)
     tx.run(tables.DELETE_OF_DATABASE, org_id=org_id, database_id=database_id)
@@ -314,5 +316,5 @@ def remove_of_database(tx: Tx, org_id: int, database_id: int) -> None:
 
 @across_organizations("retention is the same for all")
 def trim(tx: Tx, step_s: int) -> int:
-    """Delete some of what is too old; return how many rows went. There may be more where it is AT_ONCE."""
-    return tx.run(tables.TRIM, step_s=step_s, before=tx.trusted_now - KEPT_MS[step_s], most=AT_ONCE)
+    """Delete up to MAX_DELETED_ROWS expired rows; return their number."""
+    return tx.run(tables.TRIM, step_s=step_s, before=tx.trusted_now - RETENTION_MS[step_s], most=MAX_DELETED_ROWS)

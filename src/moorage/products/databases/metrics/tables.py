@@ -1,4 +1,4 @@
-"""Queries on what is measured of databases: what their servers use now, and what they did over time."""
+"""Queries of database metrics: current usage of servers, and samples over time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server, database, sample, server
 
 COUNTED = ("looks", "answers", "connections", "queries_ms")
-UNSURE = ("queries", "cache_hits", "cache_reads")  # None where nobody could tell
-REASON = "its disk is full"  # what the reason of a database begins with that was stopped from growing
+NULLABLE = ("queries", "cache_hits", "cache_reads")  # None if the server has no such counter
+REASON = "its disk is full"  # prefix of the status reason of a read-only database
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """What some samples that follow one another come to."""
+class SampleSums:
+    """SampleSums of the samples of one bucket."""
 
-    number: int  # which part of the span of time that was asked for
+    number: int  # index of the bucket in the requested range
     looks: int
     answers: int
     connections: int
@@ -34,8 +34,6 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The newest sample of a database."""
-
     at: int
     answers: int
     connections: int
@@ -55,21 +53,21 @@ NEVER_SEEN: Query[int] = Query(
 )
 
 
-def _hold(dialect: str) -> ClauseElement:
-    """Of some databases, those that are there still. On PostgreSQL they cannot go until the end of the unit."""
-    given = arg("given", Text)
+def _existing(dialect: str) -> ClauseElement:
+    """Select the existing ones of some databases; locks the rows against deletion on PostgreSQL."""
+    json_ids = arg("ids", Text)
     if dialect == "sqlite":
-        ids = select(func.json_each(given).table_valued("value").c.value)
+        ids = select(func.json_each(json_ids).table_valued("value").c.value)
     else:
-        values = func.json_array_elements_text(cast(given, postgresql.JSON)).table_valued("value")
+        values = func.json_array_elements_text(cast(json_ids, postgresql.JSON)).table_valued("value")
         ids = select(cast(values.c.value, BigInteger))
     held = select(_d.id).where(_d.id.in_(ids)).order_by(_d.id)
     return held.with_for_update(read=True, key_share=True)
 
 
-HOLD: Query[int] = Query(_hold, scalar)
+EXISTING: Query[int] = Query(_existing, scalar)
 
-# A server that was started anew since it was looked at has another token: what was seen is not about it.
+# A server that switched its folder since the measurement has another token: the values do not apply to it.
 SET_SEEN = Command(
     update(server)
     .where((_s.org_id == arg("org_id")) & (_s.id == arg("id")) & (_s.token == arg("token")))
@@ -84,26 +82,26 @@ SET_SEEN = Command(
 
 
 def _add(dialect: str) -> ClauseElement:
-    """An INSERT that adds to the row which is there already."""
-    make: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
-    added = make(sample)
+    """Build an upsert that adds to the existing row."""
+    insert: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    added = insert(sample)
     changes = {name: _m[name] + added.excluded[name] for name in COUNTED}
-    for name in UNSURE:
+    for name in NULLABLE:
         changes[name] = func.coalesce(_m[name] + added.excluded[name], added.excluded[name], _m[name])
     changes["max_connections"] = func.coalesce(added.excluded.max_connections, _m.max_connections)
     statement: ClauseElement = added.on_conflict_do_update(index_elements=["database_id", "step_s", "at"], set_=changes)
     return statement
 
 
-ADD = Command(_add, sets=("org_id", "database_id", "step_s", "at", "max_connections", *COUNTED, *UNSURE))
+ADD = Command(_add, sets=("org_id", "database_id", "step_s", "at", "max_connections", *COUNTED, *NULLABLE))
 
 _number = ((_m.at - arg("start", BigInteger)) // arg("width", BigInteger)).label("number")
 SUMS = Query(
-    select(_number, *(cast(func.sum(_m[name]), BigInteger) for name in (*COUNTED, *UNSURE)))
+    select(_number, *(cast(func.sum(_m[name]), BigInteger) for name in (*COUNTED, *NULLABLE)))
     .where(_its & (_m.at >= arg("start")) & (_m.at < arg("end")))
     .group_by(_number)
     .order_by(_number),
-    Sums,
+    SampleSums,
 )
 LATEST = Query(
     select(_m.at, _m.answers, _m.connections, _m.max_connections).where(_its).order_by(_m.at.desc()).limit(1), Latest
@@ -114,7 +112,7 @@ DELETE_OF_DATABASE = Command(
 _oldest = select(_m.id).where((_m.step_s == arg("step_s")) & (_m.at < arg("before"))).limit(arg("most", Integer))
 TRIM = Command(delete(sample).where(_m.id.in_(_oldest)))
 
-# Only of one that runs: whoever changes it meanwhile decides what is said of it, and the next look comes soon.
+# Running databases only: a job that changes the database sets its reason, and the next measurement comes soon.
 _this = (_d.org_id == arg("org_id")) & (_d.id == arg("id")) & _runs
 SET_USED = Command(update(database).where(_this).values(disk_bytes=arg("used")))
 SET_FULL = Command(
@@ -123,7 +121,7 @@ SET_FULL = Command(
     .values(is_full=True, disk_bytes=arg("used"), status_reason=arg("reason"), updated_at=arg("now"))
 )
 _is_ours = or_(_d.status_reason.like(f"{REASON}%"), _d.status_reason.is_(None))
-SET_ROOMY = Command(
+SET_WRITABLE = Command(
     update(database)
     .where(_this)
     .values(

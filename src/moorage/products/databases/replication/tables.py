@@ -1,7 +1,7 @@
-"""What is asked about databases with two servers, and how the two change their roles.
+"""Queries of replicated databases, and the changes of their servers' roles.
 
-The rows say what is true at every moment. `in_sync` of a replica is set only while commits wait for it, and is taken
-back before they stop to. A primary that is `fenced` never runs again: from then on the replica is the database.
+`in_sync` of a replica is set only while commits wait for it, and cleared before they stop waiting. A `fenced` primary
+never runs again; its replica becomes the primary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server
 
 PRIMARY, REPLICA, FENCED = "primary", "replica", "fenced"
-FOLDER = "sr"  # how the names of folders begin that were made as replicas
+FOLDER = "sr"  # prefix of folders that were created for replicas
 
 _d = tables.database.c
 _RUNNING_PAIRS = Query(
@@ -35,16 +35,16 @@ _RUNNING_PAIRS = Query(
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The servers of a database."""
+    """A replicated database and its servers."""
 
-    found: Database
+    database: Database
     primary: Server | None
     replica: Server | None
     fenced: Server | None
 
     @property
     def is_running(self) -> bool:
-        return self.found.status == DatabaseStatus.RUNNING and self.found.deleted_at is None
+        return self.database.status == DatabaseStatus.RUNNING and self.database.deleted_at is None
 
 
 @across_organizations("one machine runs everybody's databases")
@@ -53,29 +53,29 @@ def running_pairs(tx: Tx) -> list[Database]:
 
 
 def read_pair(tx: Tx, org_id: int, database_id: int) -> Pair | None:
-    """Return a database as it is now with its servers; None where there is none any more."""
-    found = service.find_by_id(tx, org_id, database_id)
-    if found is None:
+    """Return the current rows of a database and its servers; None if it is deleted."""
+    database = service.find_by_id(tx, org_id, database_id)
+    if database is None:
         return None
     by_role = {server.role: server for server in servers_of(tx, org_id, database_id)}
-    return Pair(found, by_role.get(PRIMARY), by_role.get(REPLICA), by_role.get(FENCED))
+    return Pair(database, by_role.get(PRIMARY), by_role.get(REPLICA), by_role.get(FENCED))
 
 
-def ensure_replica(tx: Tx, org_id: int, found: Database) -> Server:
-    """Say that a database is to have a replica. Its folder has a name that no other ever had."""
-    pair = read_pair(tx, org_id, found.id)
+def ensure_replica(tx: Tx, org_id: int, database: Database) -> Server:
+    """Add the row of a replica unless it exists. Its folder name is unique."""
+    pair = read_pair(tx, org_id, database.id)
     if pair is not None and pair.replica is not None:
         return pair.replica
-    return add_server(tx, org_id, found.id, REPLICA, f"{FOLDER}{token_hex(5)}", service.free_port(tx))
+    return add_server(tx, org_id, database.id, REPLICA, f"{FOLDER}{token_hex(5)}", service.free_port(tx))
 
 
-def set_in_sync(tx: Tx, org_id: int, server: Server, *, is_so: bool) -> None:
-    set_server(tx, org_id, server, "in_sync", is_so)
+def set_in_sync(tx: Tx, org_id: int, server: Server, *, in_sync: bool) -> None:
+    set_server(tx, org_id, server, "in_sync", in_sync)
 
 
 def fence(tx: Tx, org_id: int, pair: Pair) -> bool:
-    """Decide that a primary never runs again; False where its replica may lack something, or things have changed."""
-    now = read_pair(tx, org_id, pair.found.id)
+    """Fence a primary; False if its replica is not in sync or the rows have changed."""
+    now = read_pair(tx, org_id, pair.database.id)
     if now is None or not now.is_running or now.primary is None or pair.primary is None:
         return False
     if now.primary.id != pair.primary.id or now.replica is None or not now.replica.in_sync:
@@ -84,31 +84,30 @@ def fence(tx: Tx, org_id: int, pair: Pair) -> bool:
     return True
 
 
-def take_over(tx: Tx, org_id: int, pair: Pair) -> None:
-    """Make a replica that was promoted the primary, at the address of the database."""
+def promote_replica(tx: Tx, org_id: int, pair: Pair) -> None:
+    """Make the row of a promoted replica the primary, at the port of the database."""
     assert pair.replica is not None
     assert pair.fenced is not None
-    changes = {"role": PRIMARY, "port": pair.found.port, "in_sync": False, "reason": None}
+    changes = {"role": PRIMARY, "port": pair.database.port, "in_sync": False, "reason": None}
     for name, value in changes.items():
         set_server(tx, org_id, pair.replica, name, value)
     forget_server(tx, org_id, pair.fenced)
-    found = pair.found
-    if found.status_reason in (pair.fenced.reason, pair.replica.reason):
-        service.set_column(tx, org_id, found, "status_reason", None)
-    audit.record(tx, org_id, THE_PLATFORM, "database.promoted", service.target_of(found))
+    database = pair.database
+    if database.status_reason in (pair.fenced.reason, pair.replica.reason):
+        service.set_column(tx, org_id, database, "status_reason", None)
+    audit.record(tx, org_id, THE_PLATFORM, "database.promoted", service.target_of(database))
 
 
-def note_reason(tx: Tx, org_id: int, server: Server, why: str | None) -> None:
-    """Say what keeps a server from running; None for nothing. Without it the database does not run either, if it is
-    the primary, or is to become it."""
+def set_reason(tx: Tx, org_id: int, server: Server, why: str | None) -> None:
+    """Store why a server does not run; also as the status reason if it is the primary or becomes it."""
     if server.reason == why:
         return
     set_server(tx, org_id, server, "reason", why)
     pair = read_pair(tx, org_id, server.database_id)
     if pair is None or not pair.is_running or (pair.primary is not None and pair.primary.id != server.id):
         return
-    if why is not None or pair.found.status_reason == server.reason:
-        service.set_column(tx, org_id, pair.found, "status_reason", why)
+    if why is not None or pair.database.status_reason == server.reason:
+        service.set_column(tx, org_id, pair.database, "status_reason", why)
 
 
 def count_restart(tx: Tx, org_id: int, server: Server) -> None:
