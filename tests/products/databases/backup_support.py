@@ -1,4 +1,4 @@
-"""Databases with real servers, made and asked as users do it, and jobs that a test steps or lets die."""
+"""Databases with real servers, used through the API, and jobs that a test steps or kills."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass
 class Yard:
-    """An organization with databases that run."""
+    """An organization with running databases."""
 
     team: Team
     app: App
@@ -58,7 +58,7 @@ class Yard:
         return self.parts.servers
 
     async def make(self, kind: str = "postgresql", **given: Any) -> Database:
-        """Make a database with a real server."""
+        """Create a database with a real server."""
         made = await self.team.create(**{**KINDS[kind], **given})
         assert made.status == 200, made.body
         await self.run_jobs()
@@ -78,7 +78,7 @@ class Yard:
         return stored
 
     async def back_up(self) -> Any:
-        """Make a backup and return it as the list has it."""
+        """Create a backup and return its list item."""
         asked = await self.team.post("/orders/backups", Role.MEMBER)
         assert asked.status == 200, asked.body
         await self.run_jobs()
@@ -106,7 +106,7 @@ class Yard:
         return server
 
     async def carry_on(self) -> None:
-        """Let fresh parts take over, as another process has them: they know what is stored, and adopt what runs."""
+        """Replace all objects, as after a restart of the process: they adopt the running servers."""
         before, db = self.parts, self.team.db
         await before.close()
         engine = LocalReplicas(db.env.settings.folder("run"), "databases")
@@ -119,12 +119,12 @@ class Yard:
         await self.settle()
 
     async def settle(self) -> None:
-        """Let what runs become what the rows say."""
+        """Run reconciler rounds until servers and rows agree."""
         await self.parts.keeper.round()
         await self.parts.keeper.rounds.idle()
 
     async def folders(self) -> list[str]:
-        """Return the names of what is in the folder of the database, but for the one that is always there."""
+        """Return the names in the folder of the database, without the permanent one."""
         root: Path = self.servers.root((await self.team.row()).id)
         return sorted(name for name in os.listdir(root) if name != "backups-tmp")
 
@@ -133,7 +133,7 @@ class Yard:
 async def yard_of(
     team: Team, app: App, clock: ManualClock, run_jobs: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[Yard]:
-    """Give a yard; at the end all its servers are stopped."""
+    """Yield a yard; stops all its servers on exit."""
     yard = Yard(team, app, clock, run_jobs)
     try:
         yield yard
@@ -145,11 +145,11 @@ async def yard_of(
         await asyncio.to_thread(folders.remove, yard.servers.root(0).parent)
 
 
-# The platform dies on the way.
+# The platform is killed during a job.
 
 
 class Mortal:
-    """A store whose user dies before one of its writes."""
+    """A store that simulates a killed process before one of its writes."""
 
     def __init__(self, db: Store, writes: int) -> None:
         self._db = db
@@ -168,7 +168,7 @@ class Mortal:
 
 
 async def die_at(yard: Yard, reached: Callable[[], Awaitable[object]]) -> None:
-    """Run jobs until a point, and then never again."""
+    """Run jobs until a point, as if the process were killed there."""
     assert await _die(yard, Worker(yard.team.db, yard.handlers, Telemetry(quiet=True)), reached)
 
 

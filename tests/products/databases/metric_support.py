@@ -1,4 +1,4 @@
-"""What the tests of metrics share: rows of databases and servers, and servers that really run."""
+"""Helpers of the metrics tests: rows of databases and servers, and real servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from moorage.runtime.sandbox.usage import process_tree
 ADMIN = "a" * 32
 PASSWORD = "p" * 32
 SOFTWARE = {"postgresql": "postgresql-16.4", "mysql": "mariadb-10.11.18"}
-SQLITE = pytest.mark.parametrize("db", ["sqlite"], indirect=True)  # What is stored is tested on both stores elsewhere.
+SQLITE = pytest.mark.parametrize("db", ["sqlite"], indirect=True)  # Other tests cover both stores.
 KINDS = pytest.mark.parametrize("type_", ["postgresql", "mysql"])
 
 
@@ -41,7 +41,7 @@ async def make_database(
     architecture: str = "standalone",
     **changed: Any,
 ) -> Database:
-    """Add a database, in the state of one that runs, with its passwords."""
+    """Add a running database with its passwords."""
 
     def add(tx: Tx) -> Database:
         new = NewDatabase(name, type_, "16", tier, visibility="private", username="ada", architecture=architecture)
@@ -83,7 +83,7 @@ _SET = {column: _set(column) for column in ("status", "status_reason", "is_full"
 
 @dataclass
 class Fleet:
-    """Databases whose servers really run."""
+    """Databases with real servers."""
 
     db: Store
     servers: Servers
@@ -106,7 +106,7 @@ class Fleet:
         return found
 
     async def processes(self, found: Database) -> list[int]:
-        """Return the processes of a database's server, its first one first."""
+        """Return the processes of a database's server, the main process first."""
         [server] = await read_servers(self.db, found)
         state = await self.servers.engine.look(server.key)
         assert state is not None

@@ -49,7 +49,7 @@ class Team:
         return await self.db.read(lambda tx: service.get(tx, self.org_id, name))
 
     async def set_running(self, name: str = "orders") -> Database:
-        """Say of a database that its server runs, with no server."""
+        """Mark a database as running, without a server."""
 
         def unit(tx: Tx) -> Database:
             found = service.get(tx, self.org_id, name)

@@ -1,4 +1,4 @@
-"""The log of a real server: each piece is stored once, by the folder it is of, and goes when no backup needs it."""
+"""WAL archiving of a real server: each file is stored once per folder, and deleted when unneeded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def pieces(db: Store, found: Database) -> list[WalFile]:
 
 
 async def archived(yard: Yard) -> Database:
-    """Make a database whose log is kept."""
+    """Create a database with physical backups."""
     await yard.make()
     await yard.policy(enabled=True, method="physical")
     await yard.run_jobs()

@@ -1,4 +1,4 @@
-"""Backups over the API: who may see and change what, and what is refused. No server runs here."""
+"""Backups over the API: roles and refused requests. No server runs here."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ CONFIG = {
 
 @pytest.fixture
 async def orders(team: Team) -> Team:
-    """A team with a database that runs, as far as rows can say."""
+    """A team with a database that is running according to its rows."""
     await team.create(backup="enabled")
     await team.set_running()
     return team
 
 
 async def add_backup(team: Team, *, method: str = "logical", is_done: bool = True, cause: str = "user") -> Backup:
-    """Write a backup down as if it had been made."""
+    """Add the row of a completed backup."""
 
     def unit(tx: Tx) -> Backup:
         found = service.get(tx, team.org_id, "orders")

@@ -1,4 +1,4 @@
-"""Backups of real servers: completed only when they are proved, failed with a reason otherwise, gone in time."""
+"""Backups of real servers: checked before they are completed, failed with a reason, retention."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def yard(team: Team, app: App, clock: ManualClock, run_jobs: RunJobs) -> A
 
 @pytest.fixture
 async def orders(team: Team) -> Database:
-    """A database that runs, as far as rows can say."""
+    """A database that is running according to its rows."""
     await team.create(backup="enabled")
     return await team.set_running()
 
@@ -58,7 +58,7 @@ def fetch(yard: Yard, row: Backup, target: Path) -> asyncio.Task[None]:
     return asyncio.create_task(yard.app.artifacts.fetch(row.org_id, row.digest, target))
 
 
-# Making them.
+# Creating.
 
 
 @ON_SQLITE
@@ -106,7 +106,7 @@ async def test_a_backup_of_a_server_that_is_away_fails_with_a_reason(yard: Yard)
 
 @contextlib.contextmanager
 def tiny_disk(folder: Path) -> Iterator[None]:
-    """Put a disk at a folder that holds a megabyte."""
+    """Mount a file system of one megabyte at a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.mount(b"tiny", bytes(folder), b"tmpfs", 0, b"size=1m") == 0, os.strerror(ctypes.get_errno())
@@ -118,7 +118,7 @@ def tiny_disk(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hardly_any_room(yard: Yard, found: Database) -> Iterator[None]:
-    """Leave no room for a backup. Who is not root cannot mount a disk, and writes to a folder that is not there."""
+    """Leave no room for a backup. Without root nothing can be mounted, so the folder is missing instead."""
     work = yard.servers.root(found.id) / "backups-tmp"
     if os.getuid() == 0:
         with tiny_disk(work):
@@ -157,7 +157,7 @@ async def test_a_backup_that_would_fill_the_platforms_disk_is_not_begun(yard: Ya
 
 
 async def wait_for_tool(name: str) -> int:
-    """Return the number of a tool that this process has started."""
+    """Return the pid of a tool that this process has started."""
     while True:
         for file in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
             for pid in file.read_text().split():
@@ -194,7 +194,7 @@ async def test_a_platform_that_died_during_a_backup_makes_it_when_it_is_back(yar
         dying = Worker(db, yard.app.handlers, Telemetry(quiet=True))
         working = asyncio.create_task(dying.run_due())
         await wait_for_tool("pg_dump")
-        # What a dead process leaves: a job that nobody renews, and half of a file.
+        # State after a killed process: a job whose lease is not renewed, and half of a file.
         await dying.stop(grace_s=0)
         await asyncio.gather(working, return_exceptions=True)
     between = (await yard.items())[0]["status"]
@@ -231,7 +231,7 @@ async def test_a_backup_waits_for_a_database_that_is_being_changed(
     assert row.status == "running"
 
 
-# When they are made.
+# Schedule.
 
 
 async def test_a_tick_asks_for_a_backup_unless_one_is_under_way(app: App, team: Team, orders: Database) -> None:
@@ -272,11 +272,11 @@ async def test_backups_of_the_same_second_have_names_of_their_own(team: Team, or
     assert made == ["orders-20260101-000000", "orders-20260101-000000-2", "orders-20260101-000000-3"]
 
 
-# How long they stay.
+# Retention.
 
 
 async def add(team: Team, found: Database, cause: str = "schedule", *, fails: bool = False) -> Backup:
-    """Write a backup down, with something stored for it."""
+    """Add the row of a backup with a stored artifact."""
 
     def begin(tx: Tx) -> Backup:
         return backups.add(tx, team.org_id, found, cause, "logical")

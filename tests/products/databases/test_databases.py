@@ -1,4 +1,4 @@
-"""Databases over the API: asked for, read, listed, changed, deleted. No server runs here."""
+"""Databases over the API: create, read, list, change, delete. No server runs here."""
 
 from __future__ import annotations
 

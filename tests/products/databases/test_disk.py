@@ -1,4 +1,4 @@
-"""A database that has used up the disk of its tier takes no more data, says so, and recovers when there is room."""
+"""Disk limits: a full database becomes read-only with a reason, and writable again after deletes."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ MB = 2**20
 REFUSED = (psycopg.Error, pymysql.MySQLError)
 MAKE = {"postgresql": "CREATE TABLE heap (filling text)", "mysql": "CREATE TABLE heap (filling mediumtext)"}
 FILL = {
-    # Random, because PostgreSQL packs what repeats itself.
+    # Random, because PostgreSQL compresses repeated values.
     "postgresql": "INSERT INTO heap SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 300) inner_,"
     " generate_series(1, 1000) outer_ GROUP BY outer_",
     "mysql": "INSERT INTO heap SELECT repeat('x', 400000) FROM seq_1_to_25",
 }
 ADD = "INSERT INTO heap VALUES ('one more')"
-# Whoever wants to make room on PostgreSQL has to say that it is meant.
+# On PostgreSQL a delete in a read-only database needs a READ WRITE transaction.
 DELETE = {"postgresql": "BEGIN READ WRITE; DELETE FROM heap; COMMIT", "mysql": "DELETE FROM heap"}
 
 
 class DiskState:
-    """A database, and what watches over its disk. Every look counts as if a minute had gone by."""
+    """A database and its disk watch, which measures on every call instead of once a minute."""
 
     def __init__(self, fleet: Fleet, found: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self._fleet, self.found = fleet, found
@@ -57,7 +57,7 @@ class DiskState:
         monkeypatch.setattr(disk, "MEASURE_INTERVAL_S", 0.0)
 
     async def look(self) -> Database:
-        """Look, write down what was found, and return the row."""
+        """Measure, store the result, and return the row."""
         db = self._fleet.db
         found, [server] = await read_again(db, self.found), await read_servers(db, self.found)
         seen = await self.watch.measure(found, server)

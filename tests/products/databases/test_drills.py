@@ -1,4 +1,4 @@
-"""Drills: backups of real servers are restored where nobody sees it, and what came of it is told."""
+"""Restore tests: backups of real servers are restored into a temporary folder; results are recorded."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ async def yard(team: Team, app: App, clock: ManualClock, run_jobs: RunJobs) -> A
 
 
 async def drill(app: App, db: Store, run_jobs: RunJobs) -> None:
-    """Let the hour come at which drills are held."""
-    await db.write(
-        lambda tx: app.handlers.ticks[backup_jobs.RESTORE_TESTS](tx, Tick(backup_jobs.RESTORE_TESTS, 0, "", 0))
-    )
+    """Fire the tick of the restore tests, and run their jobs."""
+    kind = backup_jobs.RESTORE_TESTS
+    await db.write(lambda tx: app.handlers.ticks[kind](tx, Tick(kind, 0, "", 0)))
     await run_jobs()
 
 

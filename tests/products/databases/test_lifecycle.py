@@ -1,4 +1,4 @@
-"""The life of a database: made, changed, stopped and deleted, and finished where the platform died on the way."""
+"""Lifecycle of databases: create, change, stop, delete, and resume after a killed platform."""
 
 from __future__ import annotations
 
@@ -64,23 +64,23 @@ async def delete(team: Team, name: str = "orders") -> None:
 
 
 async def address(team: Team, project_id: int) -> str | None:
-    """Return where the project's app finds its database."""
+    """Return the database URL of the project's app."""
     return await team.db.read(lambda tx: vault.find(tx, team.org_id, projects.resource_of(project_id), "DATABASE_URL"))
 
 
 async def is_well(yard: Yard) -> bool:
-    """Tell whether the database runs with the one server that it has, in its first folder, and has nothing to say."""
+    """Tell whether the database runs with one server, in its first folder, without a status reason."""
     found = await yard.team.row()
     keys = [server.key for server in await servers(yard)]
     is_running = (found.status, found.status_reason) == ("running", None)
     return is_running and list(yard.servers.engine.states()) == keys and await yard.folders() == ["s1"]
 
 
-# Processors.
+# CPU limits.
 
 
 async def quotas(yard: Yard) -> set[float | None]:
-    """Return how many processors the control groups of its servers give them, of whichever version; None for all."""
+    """Return the CPU limits in the cgroups (v1 or v2) of its servers; None for no limit."""
     found: set[float | None] = set()
     for server in await servers(yard):
         state = await yard.servers.engine.look(server.key)
@@ -97,7 +97,7 @@ def _quota(file: Path) -> float | None:
 
 
 def given(cpu: float | None) -> set[float | None]:
-    """Return what quotas should be: an ordinary user is rarely given control groups that have any."""
+    """Return the expected CPU limits: an unprivileged user rarely has cgroups with a CPU controller."""
     return {cpu} if "cpu" in run_groups.find().controllers else set()
 
 
@@ -150,7 +150,7 @@ async def test_a_platform_that_died_before_it_limited_a_server_does_so_when_it_i
     assert await is_well(yard)
 
 
-# The platform dies before any of the writes of a job.
+# The platform is killed before each write of a job.
 
 
 async def test_a_database_whose_making_was_cut_short_is_made_once(yard: Yard) -> None:
@@ -231,7 +231,7 @@ async def test_a_deletion_that_was_cut_short_is_finished_and_can_be_taken_back(y
     assert number > 2
 
 
-# What cannot be done.
+# Failures.
 
 
 async def test_a_port_that_somebody_has_taken_meanwhile_fails_a_new_database_and_is_named(yard: Yard) -> None:

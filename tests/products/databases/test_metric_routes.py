@@ -53,7 +53,7 @@ async def show(client: Client, path: str = "") -> Any:
 
 
 async def measure(db: Store, **options: Any) -> None:
-    """Let a database run and be looked at once."""
+    """Add a running database with one measurement."""
     found = await make_database(db, **options)
     server = await make_server(db, found)
     look = ServerUsage(server, NOON, 2, NOON - HOUR_MS, 7, 33_700_000)

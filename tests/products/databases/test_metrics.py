@@ -1,4 +1,4 @@
-"""What is measured of databases is added up at once for every span of time, and forgotten by and by."""
+"""Metrics of databases: aggregated when stored, and deleted after their retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public databases as other machines reach them: with TLS only, and not locked by connections that do not log in."""
+"""Public databases from other machines: TLS only, and not blocked by connections without a login."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases with two servers: one of them dies, with its supervisor or its folder, while a client writes."""
+"""Replicated databases: one server dies, with its shim or its folder, while a client writes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BROKEN = (psycopg.Error, pymysql.MySQLError, OSError)
 
 @dataclass
 class World:
-    """A platform with one database that has two servers."""
+    """A platform with one replicated database."""
 
     db: Store
     servers: Servers
@@ -71,7 +71,7 @@ class World:
         return found
 
     async def until(self, is_so: Callable[[Pair], bool]) -> Pair:
-        """Look again and again until the rows are so."""
+        """Run checks until the rows fulfil a condition."""
         deadline = time.monotonic() + WAIT_S
         while not is_so(pair := await self.pair()):
             assert time.monotonic() < deadline, pair
@@ -80,7 +80,7 @@ class World:
         return pair
 
     async def until_whole(self, but: Server | None = None) -> Pair:
-        """Look until there are two servers in step, and another primary than that."""
+        """Run checks until two servers are in sync with a new primary."""
 
         def is_whole(pair: Pair) -> bool:
             is_other = pair.primary is not None and (but is None or pair.primary.id != but.id)
@@ -92,16 +92,16 @@ class World:
         return self.servers.folder(self.found.id, server.folder)
 
     def kill(self, server: Server) -> None:
-        """End a server and what watches over it, at once."""
+        """Kill a server and its shim."""
         os.kill(self.servers.engine.states()[server.key].pid, signal.SIGKILL)
 
     def lose(self, server: Server) -> None:
-        """Take a server's files away: again, as long as one that is ending still writes some."""
+        """Delete a server's files, repeatedly while the exiting server still writes some."""
         while (place := self.place(server)).exists():
             shutil.rmtree(place, ignore_errors=True)
 
     def connect(self) -> Any:
-        """Connect as the user, at the address that never changes."""
+        """Connect as the user, at the address of the database."""
         found = self.found
         named: dict[str, Any] = {
             "host": "127.0.0.1",
@@ -120,7 +120,7 @@ class World:
 
 
 class Writer:
-    """A client that writes one number after the other, and knows which of them were acknowledged."""
+    """A client that writes consecutive numbers and records the acknowledged ones."""
 
     def __init__(self, world: World) -> None:
         self.acknowledged: list[int] = []
@@ -139,7 +139,7 @@ class Writer:
 
     def _write(self, cursor: Any) -> None:
         while not self._is_over.is_set():
-            self._next += 1  # A number whose fate is unknown is never tried again.
+            self._next += 1  # A number with an unknown outcome is never retried.
             cursor.execute(f"INSERT INTO t VALUES ({self._next})")
             self.acknowledged.append(self._next)
 
@@ -153,7 +153,7 @@ class Writer:
             self._thread.join(WAIT_S)
 
     async def has_written(self, more: int = 20) -> None:
-        """Return when so many more were acknowledged."""
+        """Wait until so many more numbers were acknowledged."""
         wanted, deadline = len(self.acknowledged) + more, time.monotonic() + WAIT_S
         while len(self.acknowledged) < wanted:
             assert time.monotonic() < deadline, "nothing can be written"
@@ -161,7 +161,7 @@ class Writer:
             await asyncio.sleep(0.05)
 
     def lost(self) -> list[int]:
-        """Return what was acknowledged and is not there, once the server answers: it may just be coming up."""
+        """Return the acknowledged numbers that are missing, once the server answers."""
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
@@ -190,7 +190,7 @@ async def world(request: pytest.FixtureRequest, db: Store, tmp_path: Path) -> As
 
 
 async def make_world(db: Store, servers: Servers, replicator: Replicator, type_: str) -> World:
-    """Make a database as its job does."""
+    """Create a database as its job does."""
     org = await make_org(db, plan=Plan.PRO)
     version = "16.4.0" if type_ == "postgresql" else "8.4.2"
     new = NewDatabase("orders", type_, version, "micro", visibility="private", architecture="replicaset")
@@ -276,7 +276,7 @@ async def test_a_primary_that_hangs_is_ended_before_its_replica_is_promoted(worl
 
 
 async def gone(pid: int) -> None:
-    """Wait for the end of a process that was killed: until then its children may go on for a moment."""
+    """Wait for the exit of a killed process: its children may run a little longer."""
     deadline = time.monotonic() + WAIT_S
     while process_tree.started(pid) is not None:
         assert time.monotonic() < deadline, "it does not end"
@@ -360,11 +360,11 @@ class Died(BaseException):
 
 
 Step = tuple[str, str]
-STOP: Step = ("servers", "stop")  # after the decision, before the old primary is ended
+STOP: Step = ("servers", "stop")  # after the fencing, before the old primary is killed
 START: Step = ("servers", "start")  # before the replica is promoted
-SET_ASIDE: Step = ("replicator", "_set_aside")  # after the promotion, before the rows know
-ENSURE_PORT: Step = ("replicator", "_ensure_port")  # after the rows know, before it has the address
-STEPS = [("postgresql", step) for step in (STOP, START, SET_ASIDE, ENSURE_PORT)] + [("mysql", SET_ASIDE)]
+SUPERSEDE: Step = ("replicator", "_mark_superseded")  # after the promotion, before the rows change
+ENSURE_PORT: Step = ("replicator", "_ensure_port")  # after the rows change, before it has the address
+STEPS = [("postgresql", step) for step in (STOP, START, SUPERSEDE, ENSURE_PORT)] + [("mysql", SUPERSEDE)]
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ async def test_a_switch_that_the_death_of_the_platform_has_cut_short_is_finished
 
 
 async def die_at(world: World, step: Step, old: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the primary die, and the platform when it comes to a step."""
+    """Kill the primary, and the platform at a step."""
     owner: Any = world.servers if step[0] == "servers" else world.replicator
 
     def die(*_: Any, **__: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Restores of real servers: what was comes back, credentials stay, and whatever goes wrong leaves what is there."""
+"""Restores of real servers: data comes back, credentials stay, and a failure changes nothing."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def restorer_of(app: App) -> Restorer:
 
 
 async def process(yard: Yard) -> int | None:
-    """Return which process the database's server is."""
+    """Return the process of the database's server."""
     state = await yard.servers.engine.look((await yard.primary()).key)
     assert state is not None
     return int(state.app_pid)
 
 
 async def put_backup(yard: Yard, found: Database, content: bytes, folder: Path, entries: int = 1) -> Backup:
-    """Store something as a completed backup, whatever it is."""
+    """Store a file as a completed backup."""
     made = await yard.team.db.write(lambda tx: backups.add(tx, found.org_id, found, "user", "logical"))
     (folder / "content").write_bytes(content)
     stored = await yard.app.artifacts.put_file(found.org_id, folder / "content", owner=backups.owner_of(made))
@@ -184,7 +184,7 @@ async def test_a_restore_without_room_for_what_is_there_now_is_not_begun(yard: Y
 
     read = await yard.team.read()
     assert read["status"] == "running"
-    assert "the backup that is made before could not be" in read["statusReason"]
+    assert "the safety backup of the current data failed" in read["statusReason"]
     newest, _ = await yard.items()
     assert (newest["cause"], newest["status"]) == ("safety", "failed")
     assert await yard.ask(SHIPS) == [(1,), (2,), (3,)]
@@ -206,12 +206,12 @@ async def test_a_server_that_does_not_start_on_what_was_restored_goes_back(yard:
 
     read = await yard.team.read()
     assert read["status"] == "running"
-    assert "does not start on what was restored" in read["statusReason"]
+    assert "does not start on the restored data" in read["statusReason"]
     assert await yard.ask(SHIPS) == [(1,), (2,), (3,), (4,)]
     assert await yard.folders() == ["s1"]
 
 
-# The platform dies on the way.
+# The platform is killed during a restore.
 
 
 @pytest.mark.parametrize("when", ["before_switch", "after_switch"])
@@ -317,7 +317,7 @@ async def test_a_restore_that_was_tried_too_often_leaves_a_running_database(team
     assert [row.status for row in rows] == ["failed", "completed"]
 
 
-# Any moment.
+# Point-in-time recovery.
 
 
 async def test_any_moment_after_a_physical_backup_can_be_brought_back(yard: Yard) -> None:

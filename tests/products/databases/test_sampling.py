@@ -1,4 +1,4 @@
-"""Databases that run are looked at: what they use, what they are asked for, and what becomes of that when they end."""
+"""Measurements of running databases: usage, statistics, and their end with the server."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def summary(db: Store, found: Database) -> Summary:
 
 
 async def total(db: Store, found: Database) -> SampleSums:
-    """Return what was ever counted of a database."""
+    """Return the sums of all samples of a database."""
     return await db.read(lambda tx: metrics._sums(tx, found.org_id, found.id, 3600, 0, 4 * 10**12, 4 * 10**12)[0])
 
 
@@ -338,7 +338,7 @@ async def test_the_loop_looks_by_itself_and_lets_go_when_it_ends(fleet: Fleet, s
 
 @dataclass
 class SlowEngine(MemoryReplicas):
-    """An engine that takes its time, and knows how many asked at once."""
+    """A slow engine that records the maximum number of concurrent calls."""
 
     asking: int = 0
     most: int = 0
@@ -356,7 +356,7 @@ class SlowEngine(MemoryReplicas):
 
 
 def make_servers(db: Store, engine: MemoryReplicas) -> Servers:
-    """Servers of which none really runs."""
+    """Servers without processes."""
     engines = db.env.settings.folder("engines")
     engines.mkdir(parents=True)
     return Servers(db, engine, Shelf([], engines), is_sandboxed=True)

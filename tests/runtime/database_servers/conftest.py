@@ -11,6 +11,6 @@ from tests import memory
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A folder in memory: what servers make durable takes a disk minutes, over all tests."""
+    """A folder on tmpfs: the fsync calls of all tests would take minutes on a disk."""
     with memory.folder("moorage-") as made:
         yield made

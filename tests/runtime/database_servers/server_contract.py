@@ -1,4 +1,4 @@
-"""What holds for a server of every kind."""
+"""Contract tests for every kind of server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from moorage.runtime.database_servers.software import templates
 
 
 class ServerContract:
-    """What holds for a server of every kind; each module of tests gives it a server of its own."""
+    """Contract of every kind of server; each test module provides a server fixture."""
 
     def test_what_a_user_stores_is_there_for_the_next_session(self, server: Server) -> None:
         server.ask("CREATE TABLE kept (n int)", "INSERT INTO kept VALUES (7)")

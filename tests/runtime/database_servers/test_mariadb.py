@@ -1,4 +1,4 @@
-"""MariaDB: what holds for every server, and what a user of it can and cannot do."""
+"""MariaDB servers: the contract of every server, and the privileges of users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server(lab: Lab) -> Server:
 
 
 class TestMariaDB(ServerContract):
-    """It is a server like others."""
+    """The contract of every server."""
 
 
 @pytest.mark.parametrize("database", ["mysql", "harXbour"])

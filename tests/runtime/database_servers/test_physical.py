@@ -1,4 +1,4 @@
-"""Copies of whole servers and the pieces of their logs: any moment can be brought back, and nothing broken passes."""
+"""Base backups and archived WAL: point-in-time recovery, and detection of broken files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def copied(server: Server, folder: Path) -> Copy:
 
 
 def recovered(server: Server, copy: Copy, pieces: list[Path], target_ms: int | None) -> Server:
-    """Start a server on a copy and some pieces of the log; return it once it lets us in."""
+    """Start a server on a base backup and some WAL files; return it after the recovery."""
     other = server.lab.new(server.software, recovery=Recovery(target_ms), is_open=False)
     other.admin = server.admin
     other.folder.mkdir(mode=0o700)
@@ -67,7 +67,7 @@ def recovered(server: Server, copy: Copy, pieces: list[Path], target_ms: int | N
 
 
 def archived(server: Server) -> list[Path]:
-    """End the current piece of the log, and return all that there are."""
+    """Switch the WAL segment, and return all archived files."""
     physical.wait_until_archived(server.access, physical.switch_wal(server.access))
     archive = server.folder / ARCHIVE
     return [archive / name for name in physical.archived_files(archive)]
@@ -101,7 +101,7 @@ def test_the_log_leads_to_the_moment_before_a_table_was_dropped(server: Server, 
 
 
 def server_time_ms(server: Server) -> int:
-    """Return a moment after everything that was done, and before everything that is done next."""
+    """Return a time between all earlier and all later statements."""
     time.sleep(0.05)
     now = server.ask("SELECT clock_timestamp()")[0][0]
     time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""PostgreSQL of both majors: what holds for every server, and what a user of it can and cannot do."""
+"""PostgreSQL servers of both majors: the contract of every server, and the privileges of users."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server(lab: Lab, request: pytest.FixtureRequest) -> Server:
 
 
 class TestPostgreSQL(ServerContract):
-    """It is a server like others."""
+    """The contract of every server."""
 
 
 @pytest.mark.parametrize("database", ["postgres", "template0", "template1"])

@@ -1,4 +1,4 @@
-"""One server that follows another: real ones of both kinds, killed where it hurts."""
+"""Replication between real servers of both kinds, with kills at critical points."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PASSWORD = "a-password-of-the-replica"
 
 @dataclass
 class Pair:
-    """A primary with one row in a table, and what is to follow it."""
+    """A primary with one row in a table, and its replica."""
 
     primary: Server
     replica: Server
@@ -110,7 +110,7 @@ def pair(lab: Lab, software: Software) -> Pair:
 
 
 def kill(server: Server) -> None:
-    """End a server and what watches over it, at once."""
+    """Kill a server and its shim."""
     state = server.look()
     os.kill(state.pid, signal.SIGKILL)
     until(lambda: server.key not in server.lab.engine.states(), "the end of a server")
@@ -222,7 +222,7 @@ def test_a_replica_that_is_killed_while_changes_come_in_goes_on_where_it_was(pai
 
 @contextmanager
 def held_back(replica: Server) -> Iterator[None]:
-    """Let a replica go on receiving changes, and not apply them."""
+    """Stop a replica from applying the changes that it receives."""
     if replica.software.type == "postgresql":
         with postgres_dumps.connected(replica.access, "postgres") as connection:
             connection.execute("SELECT pg_wal_replay_pause()")

@@ -1,4 +1,4 @@
-"""The shelf: what counts as installed, what is chosen, and fetching for several who ask at once."""
+"""The software catalog: installed software, selection, and concurrent installs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def software_of_system(product: str, version: str) -> SystemSoftware:
 
 
 def put_postgresql(folder: Path, version: str, *, machine: str = platform.machine()) -> Path:
-    """Put software into a folder as it looks when it was fetched; its programs are never run."""
+    """Write a software folder as after a download; its programs are never run."""
     place = folder / f"postgresql-{version}"
     (place / "template" / "data").mkdir(parents=True)
     (place / "template" / "template.json").write_text('{"password": "x"}')
@@ -39,11 +39,11 @@ def put_postgresql(folder: Path, version: str, *, machine: str = platform.machin
 
 
 def shelf_with(folder: Path, *found: SystemSoftware) -> Shelf:
-    """A shelf on a machine whose system has just this."""
+    """A catalog on a machine with only this system software."""
     return Shelf([folder], folder, detect=lambda: list(found))
 
 
-# Getting software.
+# Installing.
 
 
 async def test_of_several_who_need_software_at_once_one_fetches_it_and_all_get_it(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
         shelf.install(Release("postgresql", POSTGRESQL, "16.4"))
 
 
-# What counts as installed.
+# Installed software.
 
 
 def test_half_made_damaged_and_foreign_folders_do_not_count(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_refusal_names_what_is_installed_and_what_to_do(
     assert told in str(refused.value)
 
 
-# The system.
+# System packages.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""PostgreSQL as a system has it: found where its packages or its administrator put it, and used if it is complete."""
+"""Detection of PostgreSQL from system packages or on the PATH, used only if complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lab() -> Iterator[Lab]:
 
 
 def put_program(folder: Path) -> None:
-    """Put a real server's program where a system would have it."""
+    """Link a real server program to a path of the system."""
     folder.mkdir(parents=True)
     (folder / "postgres").symlink_to(Path(find_software(POSTGRESQL_14).home) / "bin" / "postgres")
 

@@ -1,4 +1,4 @@
-"""Temporary files of a statement have an end: the statement fails there, and the server lives."""
+"""Limits of temporary files: the statement fails, the server keeps running."""
 
 from __future__ import annotations
 

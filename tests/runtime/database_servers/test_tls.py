@@ -1,4 +1,4 @@
-"""The platform's own certificates for database servers, as clients see them."""
+"""TLS certificates of database servers, as clients see them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def certificate(folder: Path) -> x509.Certificate:
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[int]:
-    """Speak TLS at a port to whoever comes."""
+    """Run a TLS server on a port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "tls/server.crt", folder / "tls/server.key")
     with socket.create_server(("127.0.0.1", 0)) as listening:

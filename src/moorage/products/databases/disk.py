@@ -65,7 +65,7 @@ class DiskWatch:
         self._warned_at: float | None = None
 
     async def measure(self, database: Database, primary: Server) -> DiskUsage | None:
-        """Measure a database and make it read-only or writable; None if no measurement is due."""
+        """Measure a database and make it read-only or writable; None if not due."""
         state = self._states.setdefault(database.id, DiskState())
         is_same = (state.tier, state.folder) == (database.instance_type, primary.folder)
         if is_same and time.monotonic() - state.measured_at < MEASURE_INTERVAL_S:
@@ -80,9 +80,7 @@ class DiskWatch:
             if full or database.is_full or state.folder != primary.folder:
                 await self._set_read_only(state, database, primary, full)
         except (ServerFailed, TimeoutError) as error:
-            self._telemetry.log.warning(
-                "cannot enforce the disk limit of a database", database=database.id, why=str(error)
-            )
+            self._telemetry.log.warning("cannot enforce the disk limit", database=database.id, why=str(error))
             return None
         state.measured_at, state.tier, state.folder = time.monotonic(), database.instance_type, primary.folder
         has_reason = database.is_full and database.status_reason is not None
@@ -90,7 +88,7 @@ class DiskWatch:
         return DiskUsage(used, full, reason if full and not has_reason else None)
 
     def _used_bytes(self, state: DiskState, database: Database, primary: Server) -> int:
-        """Return the size of a server's files, including deleted files that it holds open. Blocks."""
+        """Return the size of a server's files, including deleted open files. Blocks."""
         folder = str(self._servers.folder(database.id, primary.folder))
         replica = self._servers.engine.states().get(primary.key)
         if state.unnamed is None or state.folder != primary.folder:
@@ -105,9 +103,7 @@ class DiskWatch:
         kind = self._servers.kind(database)
         await state.thread.run(partial(kind.set_read_only, access, credentials, full), READ_ONLY_TIMEOUT_S)
         if full != database.is_full:
-            self._telemetry.log.info(
-                "a database is full" if full else "a database has room again", database=database.id
-            )
+            self._telemetry.log.info("database full" if full else "database has room again", database=database.id)
 
     def keep_only(self, database_ids: Collection[int]) -> None:
         """Forget all other databases."""
@@ -115,7 +111,7 @@ class DiskWatch:
             del self._states[gone]
 
     def check_machine(self) -> bool:
-        """Tell whether this machine has free disk space; logs a warning every 10 minutes if not."""
+        """Tell whether the disk has room; logs a warning every 10 minutes if not."""
         if self.has_room():
             return True
         now, reserve_mb = time.monotonic(), self._settings.disk_reserve_mb

@@ -1,4 +1,4 @@
-"""Links a database to a project: the app gets the URL as a secret, and an egress rule."""
+"""Links a database to a project: its app gets the URL and an egress rule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find_project(tx: Tx, org_id: int, project_id: int | None) -> Project | None:
 
 
 def link(tx: Tx, org_id: int, database: Database, project: Project) -> Database:
-    """Link a database to a project; picks another secret name if DATABASE_URL is taken."""
+    """Link a database to a project; picks a free secret name."""
     taken = {each.name for each in read_env(project.env)}
     taken.update(vault.names(tx, org_id, projects.resource_of(project.id)))
     own = f"{SECRET}_{database.name.upper().replace('-', '_')}"
@@ -37,7 +37,7 @@ def link(tx: Tx, org_id: int, database: Database, project: Project) -> Database:
 
 
 def update_secret(tx: Tx, org_id: int, database: Database) -> None:
-    """Write the URL with the current password into the project's secret, unless a user replaced that secret."""
+    """Write the current URL into the project's secret, unless a user replaced it."""
     password = vault.find(tx, org_id, database.resource, PASSWORD)
     if database.project_id is None or database.secret_name is None or password is None:
         return
@@ -84,7 +84,5 @@ def leave_project(tx: Tx, org_id: int, project_id: int) -> None:
 
 
 def egress_rules(tx: Tx, org_id: int, project_id: int) -> list[str]:
-    """Return the addresses of linked databases, which the app of a project may connect to."""
-    return [
-        f"{urls.HERE}:{database.port}" for database in tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id)
-    ]
+    """Return the addresses of the linked databases of a project."""
+    return [f"{urls.HERE}:{each.port}" for each in tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id)]

@@ -77,9 +77,10 @@ def _add_reads(router: Router, db: Store) -> None:
 def _add_writes(router: Router, shelf: Shelf) -> None:
     @router.post("/databases", floor=Role.MEMBER)
     def create_database(tx: Tx, caller: Caller, body: CreateDatabaseInput) -> DatabaseDetail:
-        """Create a database. It accepts connections once its status is `running`, usually within a second.
+        """Create a database; it accepts connections once it is `running`.
 
-        With `projectId` the project's app gets the URL as the secret `DATABASE_URL`, and may connect to the database.
+        Usually that takes less than a second. With `projectId` the project's app gets the URL as the secret
+        `DATABASE_URL`, and may connect to the database.
         """
         assert caller.standing is not None
         created = service.create(tx, caller.org_id, caller.as_actor, caller.standing, shelf, body.new())
@@ -96,7 +97,7 @@ def _add_writes(router: Router, shelf: Shelf) -> None:
 
     @router.delete("/databases/{name}", floor=Role.MEMBER)
     def delete_database(tx: Tx, caller: Caller, name: str) -> Deleted:
-        """Delete a database. The operator can take its data and backups out of the trash for some days."""
+        """Delete a database; the operator can restore its data and backups for days."""
         service.delete(tx, caller.org_id, caller.as_actor, name)
         return Deleted(True)
 
@@ -104,12 +105,12 @@ def _add_writes(router: Router, shelf: Shelf) -> None:
 def _add_tiers(router: Router) -> None:
     @router.post("/databases/{name}/change-tier", floor=Role.ADMIN)
     def change_tier(tx: Tx, caller: Caller, name: str, body: ChangeTierInput) -> DatabaseDetail:
-        """Change the tier of a database and restart it; if the restart fails, it keeps its previous tier."""
+        """Change the tier of a database and restart it; keeps its tier on failure."""
         return _change_tier(tx, caller, name, body)
 
     @router.post("/databases/{name}/upgrade", floor=Role.ADMIN, deprecated=True)
     def upgrade_database(tx: Tx, caller: Caller, name: str, body: ChangeTierInput) -> DatabaseDetail:
-        """Change the tier of a database: the former name of `change-tier`, use that instead."""
+        """Change the tier of a database: the former name of `change-tier`."""
         return _change_tier(tx, caller, name, body)
 
 

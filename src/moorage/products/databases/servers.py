@@ -1,4 +1,4 @@
-"""Starts and stops the server process of a database_server row, and gives access to it.
+"""Starts, stops and accesses the server process of a database_server row.
 
 The jobs of a database and the reconciler decide when a server starts and stops.
 """
@@ -127,7 +127,7 @@ class Servers:
     # Starting and stopping.
 
     def make_folder(self, database: Database, software: Software, folder: str) -> None:
-        """Create the folder of a new server from the template, replacing a previous attempt. Blocks."""
+        """Create a server's folder from the template, replacing a previous one. Blocks."""
         target = self.folder(database.id, folder)
         self._make_root(database.id)
         temporary = target.with_name(f".{folder}.new")
@@ -148,12 +148,12 @@ class Servers:
             folder.chmod(0o711)
 
     def seal(self, database_id: int, folder: Path) -> None:
-        """Write the identity file, which marks a folder as complete, and set the folder's owner."""
+        """Write the identity file, which marks a folder as complete; set the owner."""
         (folder / IDENTITY_FILE).write_text(json.dumps({"database": database_id}))
         self.own(database_id, folder)
 
     def check_folder(self, database: Database, folder: str) -> None:
-        """Raise FolderGone if a server's files are incomplete: it must not start with an empty database."""
+        """Raise FolderGone if a server's files are incomplete: never start it empty."""
         path = self.folder(database.id, folder)
         try:
             identity = json.loads((path / IDENTITY_FILE).read_bytes())
@@ -163,7 +163,7 @@ class Servers:
             raise FolderGone("its data folder is gone or incomplete; nothing was started in its place")
 
     async def start(self, database: Database, server: Server, *, is_new: bool = False) -> None:
-        """Start a server unless it runs, and wait until it accepts connections; raises CannotStart.
+        """Start a server unless it runs, and wait until it is ready; or CannotStart.
 
         A new server has no CPU limit until a call of `limit`, because a user waits for its first start.
         """
@@ -250,13 +250,13 @@ class Servers:
         )
 
     def _is_reached_by_others(self, database: Database, options: ServerOptions) -> bool:
-        """Tell whether other machines may connect: replicas and scratch servers are never public."""
+        """Tell whether other machines may connect; never to replicas and scratch servers."""
         return options.is_open and options.primary is None and urls.is_public(self._settings, database)
 
     async def _until_ready(
         self, database: Database, key: str, access: Access, within_s: float = START_TIMEOUT_S
     ) -> None:
-        """Wait until a server accepts connections; raises CannotStart if it exits or on timeout."""
+        """Wait until a server is ready; raises CannotStart if it exits or on timeout."""
         kind, loop = self.kind(database), asyncio.get_running_loop()
         deadline, tries = loop.time() + within_s, 0
         while not await asyncio.to_thread(kind.ping, access):
@@ -276,7 +276,7 @@ class Servers:
 
 
 def _largest_mb(folder: Path) -> int:
-    """Return the size of the largest file; a server cannot start with a lower RLIMIT_FSIZE."""
+    """Return the size of the largest file, the lower limit for RLIMIT_FSIZE."""
     sizes = (entry.stat(follow_symlinks=False).st_size for entry in folders.walk(folder, is_lenient=True))
     return max(sizes, default=0) // MB + 1
 
@@ -286,7 +286,7 @@ class FolderGone(CannotStart):
 
 
 def _scratch_key(database: Database, folder: Path) -> str:
-    """Return the engine key of a scratch server, stable so that a later attempt can stop it."""
+    """Return the engine key of a scratch server, by which a later attempt stops it."""
     return f"x{database.id}-{folder.name.strip('.').replace('.', '-')}"
 
 

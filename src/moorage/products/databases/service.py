@@ -1,4 +1,4 @@
-"""Service of databases: validates requests, writes rows and adds the jobs that change servers."""
+"""Service of databases: checks requests, writes rows and adds jobs."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def set_column(tx: Tx, org_id: int, database: Database, name: str, value: Any) -
 
 
 def check_paid(tx: Tx, org_id: int, standing: Standing, database: Database, feature: str) -> None:
-    """Raise QuotaExceeded unless the database's tier and the organization's plan are paid."""
+    """Raise QuotaExceeded unless the tier and the organization's plan are paid."""
     if not database.tier.paid or not plans.counts_as_paid(tx.env.settings, standing):
         raise QuotaExceeded(f"{feature} of a database needs a paid tier and a paid plan")
 
@@ -278,7 +278,7 @@ def begin_update(tx: Tx, org_id: int, database: Database) -> None:
 
 
 def rotate_password(tx: Tx, org_id: int, actor: Actor, name: str) -> Database:
-    """Request a new password; the current one is valid until the server has the new one."""
+    """Request a new password; the current one is valid until the job has set it."""
     database = lock(tx, org_id, name)
     begin_update(tx, org_id, database)
     vault.put(tx, org_id, database.resource, NEXT_PASSWORD, new_password())

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class SingleCallThread:
-    """Runs one call at a time in a daemon thread, which does not delay the exit of the process."""
+    """Runs one call at a time in a daemon thread, which does not delay the exit."""
 
     def __init__(self) -> None:
         self._last: asyncio.Future[Any] | None = None
@@ -27,7 +27,7 @@ class SingleCallThread:
         return self._last is not None and not self._last.done()
 
     async def run(self, call: Callable[[], T], within_s: float) -> T:
-        """Return the result of a call; raises TimeoutError if it or the previous call takes too long."""
+        """Return the result; raises TimeoutError if it or the previous call is slow."""
         if self.is_busy:
             raise TimeoutError
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Trash of deleted databases: the operator can restore them until their retention ends."""
+"""Trash of deleted databases: the operator can restore them for some days."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def host_of(settings: Settings, database: Database) -> str:
 
 
 def urls_of(settings: Settings, database: Database, password: str | None = None) -> Urls:
-    """Return the URLs of a database, masked without a password; None before it first ran."""
+    """Return the URLs of a database, masked without a password; None until it ran."""
     if database.running_since is None:
         return Urls(None, None)
     private = make(database, HERE, password)

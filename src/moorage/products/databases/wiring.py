@@ -152,7 +152,7 @@ def _delete_databases(tx: Tx, event: OrganizationDeleted) -> None:
 
 
 def _back_up_again(tx: Tx, org_id: int, database: Database) -> None:
-    """Request a base backup of the new folder: WAL of the previous folder cannot restore it."""
+    """Request a base backup of the new folder, which old WAL cannot restore."""
     if backups.is_archiving(database):
         backups.request(tx, org_id, database, backups.BY_SCHEDULE)
 

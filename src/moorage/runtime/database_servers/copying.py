@@ -21,11 +21,11 @@ MAX_CONCURRENT_COPIES = 4
 _PARTIAL_DATA = f"{DATA}.part"
 # copy_file_range fails with these between two file systems, or where it is not supported.
 _NO_COPY_FILE_RANGE = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def fill(template: Path, folder: Path) -> None:
-    """Copy the template's data into a server's folder durably, and create the sibling folders.
+    """Copy a template's data into a server's folder and create the sibling folders.
 
     The data folder appears by a rename: an interrupted copy is deleted and repeated, and existing data is never
     replaced.
@@ -67,7 +67,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def _copy_file(source: str, target: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with _opened(source) as source_fd, _opened(target, flags, 0o600) as target_fd:
+    with opened(source) as source_fd, opened(target, flags, 0o600) as target_fd:
         left = os.fstat(source_fd).st_size
         while left > 0:
             left -= _copy_range(source_fd, target_fd, left) or left
@@ -75,7 +75,7 @@ def _copy_file(source: str, target: str) -> None:
 
 
 def _copy_range(source_fd: int, target_fd: int, size: int) -> int:
-    """Copy up to `size` bytes; return the number copied. Shares extents if the file system can."""
+    """Copy up to `size` bytes, by sharing extents if possible; return the number."""
     try:
         return os.copy_file_range(source_fd, target_fd, size)
     except OSError as error:
@@ -85,7 +85,7 @@ def _copy_range(source_fd: int, target_fd: int, size: int) -> int:
 
 
 def flush(folder: Path) -> None:
-    """Fsync everything in a folder, without waiting for writes of other processes elsewhere."""
+    """Fsync everything in a folder, without waiting for writes elsewhere."""
     paths = [str(folder), *(entry.path for entry in folders.walk(folder) if not entry.is_symlink())]
     with ThreadPoolExecutor(2 * MAX_CONCURRENT_COPIES) as pool:
         for _ in pool.map(_sync, paths):
@@ -93,11 +93,11 @@ def flush(folder: Path) -> None:
 
 
 def put(folder: Path, name: str, text: str, *, is_kept: bool = False) -> None:
-    """Replace a file atomically, private to the folder's owner; `is_kept` syncs it to disk.
+    """Replace a private file of the folder's owner atomically; `is_kept` syncs it.
 
     Files that are rewritten before every start need no sync.
     """
-    with _opened(folder, _FOLDER_FLAGS) as directory:
+    with opened(folder, FOLDER_FLAGS) as directory:
         owner, part = os.fstat(directory), f".{name}.part"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part, dir_fd=directory)
@@ -120,14 +120,14 @@ def ensure_file(folder: Path, name: str) -> None:
 
 def drop(folder: Path, name: str) -> None:
     """Remove a file. Safe to repeat."""
-    with _opened(folder, _FOLDER_FLAGS) as directory, contextlib.suppress(FileNotFoundError):
+    with opened(folder, FOLDER_FLAGS) as directory, contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=directory)
         os.fsync(directory)
 
 
 def ensure_folder(parent: Path, name: str) -> None:
     """Create a folder with the owner of its parent. Safe to repeat."""
-    with _opened(parent, _FOLDER_FLAGS) as directory, contextlib.suppress(FileExistsError):
+    with opened(parent, FOLDER_FLAGS) as directory, contextlib.suppress(FileExistsError):
         os.mkdir(name, PRIVATE, dir_fd=directory)
         owner = os.fstat(directory)
         os.chown(name, owner.st_uid, owner.st_gid, dir_fd=directory, follow_symlinks=False)
@@ -136,12 +136,12 @@ def ensure_folder(parent: Path, name: str) -> None:
 @contextlib.contextmanager
 def short_path(folder: Path) -> Iterator[str]:
     """Yield a path of a folder that is short enough for the address of a Unix socket."""
-    with _opened(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
+    with opened(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
         yield f"/proc/self/fd/{fd}"
 
 
 @contextlib.contextmanager
-def _opened(path: Path | str, flags: int = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, mode: int = 0) -> Iterator[int]:
+def opened(path: Path | str, flags: int = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, mode: int = 0) -> Iterator[int]:
     fd = os.open(path, flags, mode)
     try:
         yield fd
@@ -150,5 +150,5 @@ def _opened(path: Path | str, flags: int = os.O_RDONLY | os.O_NOFOLLOW | os.O_CL
 
 
 def _sync(path: Path | str) -> None:
-    with _opened(path) as fd:
+    with opened(path) as fd:
         os.fsync(fd)

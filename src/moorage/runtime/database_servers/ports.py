@@ -1,4 +1,4 @@
-"""Protocols and data types of database servers: software, configuration, connections, dumps.
+"""Protocols and data types of database servers and their software.
 
 The types describe one server and its folder; the product decides which servers exist. Functions that connect to a
 server block, so callers run them in threads.
@@ -28,7 +28,7 @@ DATA, RUN, CONF, TLS, ARCHIVE, IDENTITY_FILE = "data", "run", "conf", "tls", "ar
 
 
 class ServerFailed(Exception):
-    """An operation of a server or of its tools failed; the message is a sentence for the user."""
+    """An operation of a server or its tools failed; the message is for users."""
 
 
 class NotInstalled(Exception):
@@ -110,7 +110,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Statistics of a server at one moment; cumulative counters are None if unsupported."""
+    """Statistics of a server; cumulative counters are None if unsupported."""
 
     connections: int  # without those of the platform
     max_connections: int
@@ -146,7 +146,7 @@ class ServerKind(Protocol):
         ...
 
     def configure(self, software: Software, folder: Path, options: ServerOptions, *, home: str, inside: str) -> None:
-        """Write `conf` for the next start, and the files that start a replica or a recovery."""
+        """Write `conf` and the files that start a replica or a recovery."""
         ...
 
     def argv(self, software: Software, options: ServerOptions, *, home: str, inside: str) -> list[str]: ...
@@ -162,7 +162,7 @@ class ServerKind(Protocol):
     # Connections to a running server.
 
     def ping(self, access: Access) -> bool:
-        """Tell whether the server accepts connections; does not log in. False during recovery."""
+        """Tell whether the server accepts logins; False during start and recovery."""
         ...
 
     def set_admin_password(self, software: Software, access: Access) -> None:
@@ -170,13 +170,13 @@ class ServerKind(Protocol):
         ...
 
     def provision(self, access: Access, credentials: Credentials, replica_password: str | None) -> None:
-        """Create the user and the database, and REPLICATOR if a password is given. Safe to repeat."""
+        """Create user and database, and REPLICATOR with its password. Safe to repeat."""
         ...
 
     def set_password(self, access: Access, credentials: Credentials) -> None: ...
 
     def set_read_only(self, access: Access, credentials: Credentials, on: bool) -> None:
-        """Forbid the user to add data, or allow it again; deletes stay possible. Safe to repeat."""
+        """Forbid or allow the user to add data; deletes stay possible. Safe to repeat."""
         ...
 
     def end_sessions(self, access: Access) -> None:
@@ -196,7 +196,7 @@ class ServerKind(Protocol):
         ...
 
     def check(self, software: Software, dump: Path) -> int:
-        """Read a whole dump; return its number of tables, and raise ServerFailed if it is broken."""
+        """Read a whole dump; return its number of tables, or raise ServerFailed."""
         ...
 
     def load(self, software: Software, access: Access, credentials: Credentials, dump: Path) -> None:

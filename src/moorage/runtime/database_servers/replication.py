@@ -15,12 +15,12 @@ from moorage.runtime.database_servers.postgres.replication import PostgreSQLRepl
 
 
 class Replication(Protocol):
-    """Replication of one kind of server. `number` is the replica's id. All calls are safe to repeat."""
+    """Replication of one server kind; `number` is the replica's id. Safe to repeat."""
 
     needs_loading: bool  # `load` must complete the copy on a running server
 
     def copy(self, software: Software, primary: Access, folder: Path, number: int) -> None:
-        """Copy the primary into an empty folder; the primary retains its log for the replica from there on."""
+        """Copy the primary into an empty folder; it retains its log for the replica."""
         ...
 
     def load(self, software: Software, access: Access, primary: Primary) -> None:
@@ -28,7 +28,7 @@ class Replication(Protocol):
         ...
 
     def follow(self, replica: Access) -> None:
-        """Resume replication if it is stopped; raises ServerFailed if the replica must be rebuilt."""
+        """Resume stopped replication; raises ServerFailed if that is impossible."""
         ...
 
     def is_following(self, primary: Access, replica: Access, number: int) -> bool: ...
@@ -38,7 +38,7 @@ class Replication(Protocol):
         ...
 
     def await_replica(self, primary: Access, replica: Access, number: int) -> None:
-        """Make commits wait for a replica and return when it is in sync; else raises ServerFailed."""
+        """Make commits wait for a replica; returns once it is in sync, or raises."""
         ...
 
     def go_alone(self, primary: Access) -> None:
@@ -46,7 +46,7 @@ class Replication(Protocol):
         ...
 
     def promote(self, replica: Access) -> None:
-        """Apply all received changes and make the replica writable; its primary must be gone."""
+        """Apply all received changes and become writable; the primary must be gone."""
         ...
 
     def trim(self, primary: Access, replica: Access) -> None:

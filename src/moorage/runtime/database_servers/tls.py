@@ -1,4 +1,4 @@
-"""TLS certificates of database servers: one certificate authority, and one certificate per server.
+"""TLS certificates of database servers: one CA, and one certificate per server.
 
 Clients verify a server with the CA certificate, which is created once and kept. Server certificates are created before
 a start and renewed when needed.
@@ -33,7 +33,7 @@ MAX_COMMON_NAME_LENGTH = 64
 
 
 def ensure_ca(keys: Path) -> Path:
-    """Return the path of the CA certificate; creates certificate and key once. Safe to run concurrently."""
+    """Return the path of the CA certificate; creates it once, under a lock."""
     keys.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(keys):
         if not (keys / CA_KEY).exists():
@@ -159,7 +159,7 @@ def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def _read(path: Path) -> bytes:
-    """Read a file without following a symlink that the folder's owner may have planted."""
+    """Read a file; follows no symlink that the folder's owner planted."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         return file.read()
 

@@ -1,4 +1,4 @@
-"""Runs dump and restore tools as the Unix user of the database; cancellation kills them.
+"""Runs dump and restore tools as the database's Unix user; kills them on cancel.
 
 That user cannot traverse the parents of its own folder nor those of the tools. So a tool inherits open folder
 descriptors and uses paths below `/proc/self/fd`, which also keeps socket addresses short enough.
@@ -68,7 +68,7 @@ _running_tools: ContextVar[RunningTools] = ContextVar("running_tools")
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a function in a thread; kills the tools that it started when the caller is cancelled."""
+    """Run a function in a thread; a cancelled caller kills the tools it started."""
     tools, context = RunningTools(), copy_context()
     context.run(_running_tools.set, tools)
     running = asyncio.get_running_loop().run_in_executor(None, partial(context.run, partial(work, *args, **kwargs)))
@@ -109,7 +109,7 @@ class Toolbox:
             os.close(handle)
 
     def reach(self, folder: Path | str) -> str:
-        """Return a path of a folder that tools can open, also below folders closed to their user."""
+        """Return a path by which tools can open a folder below closed parents."""
         return self._inherit(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def reach_file(self, handle: int) -> str:
@@ -216,7 +216,7 @@ class Toolbox:
 
 
 def _rpath_folders(tools: Path) -> list[Path]:
-    """Return the library folders next to the tools: their user cannot open these through the rpath."""
+    """Return library folders next to the tools, which their user cannot traverse to."""
     if tools.is_relative_to("/usr"):
         return []
     wheels = [path for above in list(tools.parents)[:3] for path in sorted(above.glob("*.libs"))]

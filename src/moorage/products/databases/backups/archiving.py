@@ -79,7 +79,7 @@ class Archiver:
         await self.empty_folder(database, server.folder)
 
     async def fetch(self, database: Database, first: str, target: Path) -> int:
-        """Download the WAL files that a base backup needs, from `first` on; return their number."""
+        """Download the WAL files of a base backup, from `first` on; return their number."""
         folder, _, file = first.partition("/")
         wal_files = await self._db.read(lambda tx: backups.wal_files_of(tx, database.org_id, database))
         needed = [each for each in wal_files if each.folder == folder and postgres_physical.is_needed(each.file, file)]
@@ -107,7 +107,7 @@ class Archiver:
             await asyncio.to_thread(packed.unlink, missing_ok=True)
 
     async def follow_policy(self, run: Run, job: backups.FollowPolicy) -> None:
-        """Restart a server with WAL archiving on or off; request a base backup if it is on."""
+        """Restart a server with archiving on or off; if on, request a base backup."""
         database = await run.read(lambda tx: service.find_by_id(tx, job.org_id, job.database_id))
         primary = await run.read(lambda tx: primary_of(tx, job.org_id, job.database_id))
         if database is None or primary is None or database.status != DatabaseStatus.UPDATING:
@@ -156,7 +156,7 @@ def _set_running(tx: Tx, org_id: int, database: Database, why: str | None) -> No
 
 @across_organizations("the job names the organization")
 def give_up(tx: Tx, job: backups.FollowPolicy) -> None:
-    """Move the database back to `running` after the last attempt; the reconciler restarts its server."""
+    """Move the database back to `running`; the reconciler restarts its server."""
     database = service.find_by_id(tx, job.org_id, job.database_id)
     if database is not None and database.status == DatabaseStatus.UPDATING:
         move(tx, DATABASE, database, to=DatabaseStatus.RUNNING, status_reason=backups.PLATFORM_ERROR)

@@ -90,7 +90,7 @@ class BackupMaker:
             await run.write(partial(backups.fail, org_id=job.org_id, backup_id=backup.id, why=error_message(error)))
 
     async def make(self, run: Run, database: Database, backup: Backup) -> None:
-        """Create a backup, store it, and mark it as completed; raises one of FAILURES. Safe to repeat."""
+        """Create, store and complete a backup; raises one of FAILURES. Safe to repeat."""
         primary = await run.read(lambda tx: primary_of(tx, database.org_id, database.id))
         if primary is None or database.deleted_at is not None:
             raise ServerFailed("the database has no server")
@@ -105,7 +105,7 @@ class BackupMaker:
         await run.write(partial(backups.complete, org_id=database.org_id, backup_id=backup.id, stored=stored))
 
     async def _check_room(self, database: Database, primary: Server) -> None:
-        """Require twice the size of the data: the file and its stored copy exist at the same time."""
+        """Require twice the size of the data, for the file and its stored copy."""
         data = self._servers.folder(database.id, primary.folder) / DATA
         used = await asyncio.to_thread(folders.used_bytes, data)
         await self._artifacts.check_room(2 * used)
@@ -215,13 +215,13 @@ def plan_restore_tests(tx: Tx, _: PlanRestoreTests) -> None:
 
 
 def mark_superseded(folder: Path, now: int) -> None:
-    """Write the marker with the time since when no server uses the folder. Safe to repeat."""
+    """Write the marker with the time since when no server uses the folder."""
     if folder.is_dir() and read_marker(folder, SUPERSEDED) is None:
         copying.put(folder, SUPERSEDED, json.dumps({"at": now}), is_kept=True)
 
 
 def read_marker(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return a marker file, None if absent or invalid. The server's user may have changed it."""
+    """Return a marker file; untrusted, because the server's user can change it."""
     try:
         handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:

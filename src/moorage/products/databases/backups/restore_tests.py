@@ -28,12 +28,7 @@ class RestoreTester:
         """Restore a backup next to its running database, and record the result."""
         database = await run.read(lambda tx: service.find_by_id(tx, job.org_id, job.database_id))
         backup = await run.read(lambda tx: backups.find(tx, job.org_id, job.backup_id))
-        if (
-            database is None
-            or database.deleted_at is not None
-            or backup is None
-            or backup.status != BackupStatus.COMPLETED
-        ):
+        if database is None or database.deleted_at or backup is None or backup.status != BackupStatus.COMPLETED:
             return
         folder = f"drill-{backup.id}"
         try:
@@ -42,9 +37,7 @@ class RestoreTester:
             raise RetryLater(after_s=STORE_RETRY_S, why=f"the artifact store: {error}") from error
         except FAILURES as error:
             why = error_message(error)
-            record = partial(
-                backups.record_failed_test, org_id=database.org_id, database=database, backup=backup, why=why
-            )
+            record = partial(backups.record_failed_test, org_id=job.org_id, database=database, backup=backup, why=why)
             await run.write(record)
         else:
             await run.write(partial(_set_verified, org_id=database.org_id, database=database, backup=backup))

@@ -70,7 +70,7 @@ class Rebuilder:
         self._archiver = archiver
 
     async def build(self, database: Database, backup: Backup, target_ms: int | None, folder: str) -> None:
-        """Create the folder, replacing a previous attempt; on one of FAILURES deletes it and raises."""
+        """Create the folder, replacing a previous attempt; deletes it on FAILURES."""
         await self._servers.end_scratch(database, self._servers.folder(database.id, folder))
         try:
             async with WorkFolder(self._servers, database, folder) as work:
@@ -110,7 +110,7 @@ class Rebuilder:
                 raise ServerFailed(f"of {tables} tables {len(loaded)} are there after loading it")
 
     async def _recover(
-        self, database: Database, backup: Backup, packed: Path, target_ms: int | None, folder: str
+        self, database: Database, backup: Backup, file: Path, target_ms: int | None, folder: str
     ) -> None:
         kind, software = self._servers.kind(database), self._servers.software(database)
         if backup.software != software.name or backup.first_wal is None:
@@ -118,7 +118,7 @@ class Rebuilder:
         target = self._servers.folder(database.id, folder)
         temporary = _temporary(target)
         await asyncio.to_thread(_make_empty, temporary)
-        await tools.in_thread(postgres_physical.unpack, packed, temporary)
+        await tools.in_thread(postgres_physical.unpack, file, temporary)
         if target_ms is not None:
             await self._archiver.fetch(database, backup.first_wal, temporary / postgres_physical.WAL)
         await asyncio.to_thread(self._servers.seal, database.id, temporary)
@@ -151,7 +151,6 @@ def _replace(source: Path, target: Path) -> None:
 
 
 def _temporary(target: Path) -> Path:
-    """Return the temporary name of a folder until it is complete."""
     return target.with_name(f".{target.name}.new")
 
 
@@ -169,7 +168,7 @@ def scratch_options(database: Database) -> ServerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoredFolder:
+class Restored:
     """A restored and checked folder, and the folder that it replaces."""
 
     folder: str
@@ -192,7 +191,7 @@ class Restorer:
         if database is None or database.status != DatabaseStatus.UPDATING:
             return
         try:
-            restored = await self._ensure_restored(run, database, backup, job.target_ms)
+            restored = await self._restore(run, database, backup, job.target_ms)
             for hook in self.before_switch:
                 await hook(database)
             async with self.exclusive(database):
@@ -205,9 +204,7 @@ class Restorer:
         warning = await self._after(run, database, restored)
         await run.write(partial(_finish, org_id=database.org_id, database=database, backup=backup, why=warning))
 
-    async def _ensure_restored(
-        self, run: Run, database: Database, backup: Backup | None, target_ms: int | None
-    ) -> RestoredFolder:
+    async def _restore(self, run: Run, database: Database, backup: Backup | None, target_ms: int | None) -> Restored:
         """Return the restored folder of a previous attempt, or restore it now."""
         root = self._servers.root(database.id)
         restored = await asyncio.to_thread(_find_restored, root, run.job.id)
@@ -238,8 +235,8 @@ class Restorer:
             await run.write(partial(backups.fail, org_id=database.org_id, backup_id=safety.id, why=why))
             raise ServerFailed(f"the safety backup of the current data failed: {why}") from error
 
-    async def _switch(self, run: Run, database: Database, restored: RestoredFolder) -> None:
-        """Restart the server on the restored folder; returns to the previous folder if it does not start."""
+    async def _switch(self, run: Run, database: Database, restored: Restored) -> None:
+        """Restart the server on the restored folder, or on the old one if that fails."""
         server = await self._point_to(run, database, restored.folder)
         try:
             # A previous attempt may have changed only the row, so the running server may use either folder.
@@ -257,8 +254,8 @@ class Restorer:
     async def _point_to(self, run: Run, database: Database, folder: str) -> Server:
         return await run.write(partial(_set_folder, org_id=database.org_id, database=database, folder=folder))
 
-    async def _after(self, run: Run, database: Database, restored: RestoredFolder) -> str | None:
-        """Mark the replaced folder, store its WAL and call the hooks; return a warning for the user."""
+    async def _after(self, run: Run, database: Database, restored: Restored) -> str | None:
+        """Store the WAL of the replaced folder, call the hooks; return a warning."""
         now = run.db.env.clock.now()
         await asyncio.to_thread(mark_superseded, self._servers.folder(database.id, restored.replaces), now)
         try:
@@ -273,7 +270,7 @@ class Restorer:
 
 @across_organizations("the job names the organization")
 def give_up(tx: Tx, job: RestoreDatabase) -> None:
-    """End a restore after its last attempt. The database keeps the folder that the server's row names."""
+    """End a restore after its last attempt; the folder in the server's row stays."""
     database = service.find_by_id(tx, job.org_id, job.database_id)
     if database is None:
         return
@@ -290,7 +287,7 @@ def _ensure_safety(tx: Tx, org_id: int, database: Database, name: str) -> Backup
 
 
 def _set_folder(tx: Tx, org_id: int, database: Database, folder: str) -> Server:
-    """Point the row of the server to a folder. The new token disowns the shim on the previous folder."""
+    """Point the server's row to a folder; the new token disowns the running shim."""
     primary = primary_of(tx, org_id, database.id)
     if primary is None:
         raise ServerFailed("the database has no server")
@@ -318,17 +315,17 @@ def _finish(tx: Tx, org_id: int, database: Database, backup: Backup | None, why:
         backups.request(tx, org_id, database, backups.BY_SCHEDULE)
 
 
-def _find_restored(root: Path, job_id: int) -> RestoredFolder | None:
+def _find_restored(root: Path, job_id: int) -> Restored | None:
     for path in root.glob(f"s*/{MARKER}"):
         marker = read_marker(path.parent, MARKER) or {}
         if marker.get("job") == job_id and (root / str(marker["replaces"])).is_dir():
-            return RestoredFolder(path.parent.name, str(marker["replaces"]))
+            return Restored(path.parent.name, str(marker["replaces"]))
     return None
 
 
-def _finish_folder(root: Path, building: Path, job_id: int, replaces: str) -> RestoredFolder:
+def _finish_folder(root: Path, building: Path, job_id: int, replaces: str) -> Restored:
     """Write the marker of a complete folder, and rename it to its final name."""
     copying.put(building, MARKER, json.dumps({"job": job_id, "replaces": replaces}), is_kept=True)
-    restored = RestoredFolder(next_folder(root), replaces)
+    restored = Restored(next_folder(root), replaces)
     building.rename(root / restored.folder)
     return restored

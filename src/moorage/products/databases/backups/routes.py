@@ -41,7 +41,7 @@ def _add_backups(router: Router) -> None:
 
     @router.post("/databases/{name}/backups", floor=Role.MEMBER)
     def make_backup(tx: Tx, caller: Caller, name: str) -> BackupItem:
-        """Create a backup now. It is `running` until the stored file was read back and checked."""
+        """Create a backup now; it is `running` until the stored file was checked."""
         assert caller.standing is not None
         return BackupItem.of(backups.make_now(tx, caller.org_id, caller.as_actor, caller.standing, name))
 

@@ -86,7 +86,7 @@ def check_plan(tx: Tx, org_id: int, standing: Standing) -> None:
 
 
 def plan(tx: Tx, org_id: int, database: Database) -> None:
-    """Sync the timetable with the policy; an unchanged schedule keeps its next run. Safe to repeat."""
+    """Sync the timetable with the policy; an unchanged schedule keeps its next run."""
     if database.backup:
         timetable.ensure(tx, org_id, KIND, str(database.id), Cron.parse(database.backup_cron))
     else:
@@ -94,7 +94,7 @@ def plan(tx: Tx, org_id: int, database: Database) -> None:
 
 
 def change_policy(tx: Tx, org_id: int, actor: Actor, standing: Standing, name: str, changes: Changes) -> Database:
-    """Change the backup policy; restarts the server if WAL archiving is switched on or off."""
+    """Change the backup policy; switching WAL archiving restarts the server."""
     before = service.lock(tx, org_id, name)
     service.check_paid(tx, org_id, standing, before, "Backups")
     if changes.method == PHYSICAL:
@@ -286,7 +286,7 @@ def set_verified(tx: Tx, org_id: int, backup: Backup) -> None:
 
 
 def prune(tx: Tx, org_id: int, database: Database) -> int:
-    """Delete backups beyond the retention and their WAL; return the number of backups. Safe to repeat.
+    """Delete backups beyond the retention, and unneeded WAL; return their number.
 
     The newest completed backup always stays.
     """
@@ -345,7 +345,7 @@ def _remove(tx: Tx, org_id: int, backup: Backup) -> None:
 
 
 def remove_all(tx: Tx, org_id: int, database_id: int) -> None:
-    """Delete all backups of a database, in the transaction that deletes its row. Safe to repeat."""
+    """Delete all backups, in the transaction that deletes the database's row."""
     timetable.remove(tx, org_id, KIND, str(database_id))
     database = service.find_by_id(tx, org_id, database_id)
     if database is None:
@@ -370,7 +370,7 @@ def restore(
     is_confirmed: bool,
     target_ms: int | None,
 ) -> None:
-    """Request a restore, which replaces the current data after the restored data was checked."""
+    """Request a restore; it replaces the current data after a check."""
     database = service.lock(tx, org_id, name)
     service.check_paid(tx, org_id, standing, database, "A restore")
     if not is_confirmed:

@@ -32,10 +32,10 @@ def make_router() -> Router:
     def read_database_metrics_summary(
         tx: Tx, caller: Caller, name: str, query: DatabaseMetricsQuery
     ) -> DatabaseEngineMetricsSummary:
-        """Return engine metrics: `connections` now, `qps` and `cacheHitPct` over the range.
+        """Return engine metrics: current `connections`, `qps` and `cacheHitPct`.
 
-        `range` is `1h`, `24h`, `7d` or `30d`. Fields without data are null, also `cacheHitPct` without reads. A cache
-        miss of PostgreSQL may still be a hit in the cache of the operating system.
+        `qps` and `cacheHitPct` are averages over `range`: `1h`, `24h`, `7d` or `30d`. Fields without data are null, and
+        `cacheHitPct` without reads. A cache miss of PostgreSQL may still be a hit in the operating system's cache.
         """
         database = metrics.engine_database(tx, caller.org_id, caller.standing, name)
         summary = metrics.summary(tx, caller.org_id, database.id, query.range)

@@ -1,4 +1,4 @@
-"""Measures running databases: CPU and memory of servers, engine statistics, disk usage.
+"""Measures running databases: CPU, memory, engine statistics and disk usage.
 
 A round takes 15 s; the measurements are spread over it and stored in one transaction. Connections to servers are
 persistent. A server that does not answer has no values, and does not delay the others.
@@ -91,7 +91,7 @@ class StatisticsReader:
 
 
 def difference(before: Reading | None, after: Reading, at: int) -> Sample:
-    """Return the sample between two readings; a counter that decreased was reset and gives None."""
+    """Return the sample between two readings; a counter that was reset gives None."""
     now = after.counters
     then = before.counters if before is not None else None
     queries = _grown(then.queries if then else None, now.queries)
@@ -167,7 +167,7 @@ class Sampler:
             self._telemetry.crashed(None, error, where="database sampler")
 
     async def round(self, spread_s: float = 0.0) -> None:
-        """Measure all running databases, spread evenly over `spread_s`, and store the results."""
+        """Measure all running databases, spread over `spread_s`, and store the results."""
         running = await self._db.read(metrics.running)
         self._forget_others(running)
         if running:
@@ -175,7 +175,7 @@ class Sampler:
         await self._measure_all(running, spread_s)
 
     async def measure_new(self) -> None:
-        """Measure databases that have just started, so that their first values do not take a whole round."""
+        """Measure databases that have just started, without waiting for a round."""
         new = await self._db.peek(metrics.never_seen) - self._new_measured
         if new:
             self._new_measured |= new
@@ -237,7 +237,7 @@ class Sampler:
         return ServerUsage(server, now, restarts, started_at, cpu_milli, memory)
 
     def _cpu_milli(self, server: Server, state: ReplicaState, at_s: float, age_ms: int | None) -> int | None:
-        """Return the CPU usage in thousandths of a core since the last measurement or a recent start."""
+        """Return thousandths of a core since the last measurement or a recent start."""
         before = self._cpu.get(server.id)
         self._cpu[server.id] = CpuReading((state.pid, state.started), state.cpu_us, at_s)
         if before is not None and before.shim == (state.pid, state.started):
@@ -253,12 +253,12 @@ class Sampler:
 
 
 def _memory_of(pid: int) -> int | None:
-    """Return the memory of a process tree, shared memory counted once; None if it has exited."""
+    """Return the memory of a process tree, shared memory once; None if exited."""
     return process_tree.memory_bytes(process_tree.with_descendants([pid])) or None
 
 
 def _started_at(server: Server, pid: int, now: int) -> int | None:
-    """Return the start time of a server's process; keeps the stored value within the tolerance."""
+    """Return the start time of a process; keeps the stored value if it is close."""
     ticks = process_tree.started(pid)
     if ticks is None:
         return server.started_at

@@ -1,4 +1,4 @@
-"""Metrics of databases: resource usage of their servers, and statistics of their engines.
+"""Metrics of databases: usage of their servers, statistics of their engines.
 
 Every sample is added to three rows: of 15 s, five minutes and an hour. All rows hold sums, so there is no later
 aggregation; finer rows have a shorter retention. A rate is a sum of differences divided by the time in which they were
@@ -61,7 +61,7 @@ class ServerUsage:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Statistics of a server, and their increase since the last sample; empty without an answer."""
+    """Statistics of a server since the last sample; empty without an answer."""
 
     at: int
     answered: bool = False
@@ -109,7 +109,7 @@ def never_seen(tx: Tx) -> set[int]:
 
 @across_organizations("a round looks at everybody's databases, and is written at once")
 def record(tx: Tx, measurements: Sequence[Measurement]) -> None:
-    """Store the measurements of a round; skips databases that were deleted or changed meanwhile."""
+    """Store the measurements of a round; skips deleted databases."""
     ids = msgspec.json.encode([each.database.id for each in measurements]).decode()
     existing = set(tx.all(tables.EXISTING, ids=ids)) if measurements else set()
     for each in measurements:
@@ -187,7 +187,7 @@ class Summary:
 
 
 def engine_database(tx: Tx, org_id: int, standing: Standing | None, name: str) -> Database:
-    """Return a database with engine metrics; raises NotFound, and QuotaExceeded if unpaid."""
+    """Return a database with engine metrics; raises NotFound or QuotaExceeded."""
     database = service.get(tx, org_id, name)
     assert standing is not None  # Set for every caller of an organization.
     service.check_paid(tx, org_id, standing, database, "Engine metrics")
@@ -212,7 +212,7 @@ def _summary(latest: Latest, figures: Figures) -> Summary:
 
 
 def series(tx: Tx, org_id: int, database_id: int, name: RangeName) -> list[Figures]:
-    """Return the averages of every bucket of a range, also of empty ones; the current one is last."""
+    """Return the averages of all buckets of a range; the current one is last."""
     step_s, width, count = _BUCKETS[name]
     end = (tx.now // width + 1) * width
     start = end - width * count
@@ -272,7 +272,7 @@ def snapshot(tx: Tx, org_id: int, name: str) -> Snapshot:
 
 
 def _condition(primary: Server, now: int) -> tuple[str | None, bool]:
-    """Return phase and readiness of a server; one that was not measured yet has just started."""
+    """Return phase and readiness of a server; an unmeasured one just started."""
     if primary.reason is not None:
         return "Pending", False
     if primary.seen_at is None:

@@ -54,7 +54,7 @@ NEVER_SEEN: Query[int] = Query(
 
 
 def _existing(dialect: str) -> ClauseElement:
-    """Select the existing ones of some databases; locks the rows against deletion on PostgreSQL."""
+    """Select existing databases; PostgreSQL locks the rows against deletion."""
     json_ids = arg("ids", Text)
     if dialect == "sqlite":
         ids = select(func.json_each(json_ids).table_valued("value").c.value)

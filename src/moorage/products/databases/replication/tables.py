@@ -99,7 +99,7 @@ def promote_replica(tx: Tx, org_id: int, pair: Pair) -> None:
 
 
 def set_reason(tx: Tx, org_id: int, server: Server, why: str | None) -> None:
-    """Store why a server does not run; also as the status reason if it is the primary or becomes it."""
+    """Store why a server does not run, for the (next) primary also in the status."""
     if server.reason == why:
         return
     set_server(tx, org_id, server, "reason", why)

@@ -136,7 +136,7 @@ class Replicator:
 
     @asynccontextmanager
     async def exclusive(self, database: Database) -> AsyncIterator[None]:
-        """Suspend checks while a job changes the servers; completes a failover and cancels tasks first."""
+        """Suspend checks while a job changes the servers; ends a failover and tasks first."""
         async with self._locks[database.id]:
             pair = await self._read(database)
             if pair is not None:
@@ -201,7 +201,7 @@ class Replicator:
             listener(tx, org_id, pair.database)
 
     async def _ensure_port(self, server: Server) -> None:
-        """Stop a server that listens on its former port: it was promoted and starts on another one."""
+        """Stop a promoted server that still listens on its former port."""
         state = self._servers.engine.states().get(server.key)
         if state is not None and state.port != server.port:
             await self._servers.stop(server, STOP_GRACE_S)
@@ -276,7 +276,7 @@ class Replicator:
             await self._stop_waiting(database, primary, replica)
 
     async def _repair_replica(self, pair: Pair, primary: Server, replica: Server) -> None:
-        """Start a replica and resume replication; removes it after REBUILD_AFTER_S, to be rebuilt."""
+        """Start a replica and resume replication; rebuilt after REBUILD_AFTER_S."""
         if not await self._answers(pair.database, replica):
             await self._ensure_started(pair.database, replica)
             return
@@ -398,7 +398,7 @@ class Replicator:
         self._tasks[server.id] = task
 
     async def _cancel_task(self, server: Server | None) -> None:
-        """End the task of a server. A start is not cancelled, which could leave an unknown process behind.
+        """End the task of a server; does not cancel a start, which may leave a process.
 
         Instead the server is stopped until its start has failed.
         """
@@ -419,7 +419,7 @@ class Replicator:
     # Observing.
 
     async def _answers(self, database: Database, server: Server) -> bool:
-        """Tell whether a server has its folder, listens on its port and accepts connections."""
+        """Tell whether a server has its folder and accepts connections on its port."""
         state = self._servers.engine.states().get(server.key)
         if state is None or state.port != server.port or await self._is_folder_gone(database, server):
             return False

@@ -1,4 +1,4 @@
-"""MariaDB and MySQL configuration as data: tier limits, paths, logging and replication."""
+"""MariaDB and MySQL configuration: tier limits, paths, logging, replication."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Settings = dict[str, str | int | None]  # None for an option without a value
 
 
 def settings(software: Software, folder: Path, options: ServerOptions, *, home: str, inside: str) -> Settings:
-    """Return all settings of a server; `loose_` marks those that some products or releases lack."""
+    """Return all settings of a server; unknown ones with `loose_` are ignored."""
     return {
         **_files(software, home, inside),
         **_network(options, inside),
@@ -78,7 +78,7 @@ def _network(options: ServerOptions, inside: str) -> Settings:
 
 
 def usable_connections(memory_mb: int) -> int:
-    """Return the number of connections for users; each is a thread with its own buffers."""
+    """Return the number of user connections; each is a thread with its buffers."""
     return max(25, min(500, memory_mb * 100 // 1024))
 
 
@@ -134,7 +134,7 @@ _CHARACTERS_AND_LOGS: Settings = {"character_set_server": "utf8mb4", "general_lo
 
 
 def _log_bytes(folder: Path) -> int:
-    """Return the size of the existing redo log: with another size the server would rewrite it."""
+    """Return the size of the existing redo log; a change would rewrite it."""
     try:
         return (folder / DATA / "ib_logfile0").stat().st_size
     except FileNotFoundError:
@@ -179,7 +179,7 @@ def _of_mariadb(folder: Path, options: ServerOptions) -> Settings:
 
 
 def _of_mysql(software: Software, options: ServerOptions) -> Settings:
-    """Return settings of MySQL only; a release ignores unknown settings with the prefix `loose_`."""
+    """Return settings of MySQL only; a release ignores unknown `loose_` settings."""
     values: Settings = {
         "loose_mysqlx": 0,
         "loose_mysql_native_password": "ON",

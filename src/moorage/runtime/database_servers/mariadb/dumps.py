@@ -1,4 +1,4 @@
-"""MariaDB and MySQL dumps: gzip-compressed SQL whose last line proves that it is complete.
+"""MariaDB and MySQL dumps: compressed SQL; its last line marks it as complete.
 
 The superuser writes a dump; loading it uses the privileges of the database's user.
 """

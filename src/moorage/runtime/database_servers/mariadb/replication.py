@@ -1,4 +1,4 @@
-"""MariaDB semi-synchronous replication: a commit waits until it is in the replica's relay log.
+"""MariaDB semi-synchronous replication: commits wait for the replica's relay log.
 
 The platform starts replication (`skip_slave_start`), because a replica that starts it by itself deletes its relay log
 and requests the log from its primary again. If the primary has just failed, its last acknowledged transactions would be
@@ -203,7 +203,7 @@ def _wait_until_applied(cursor: DictCursor, *, may_fail: bool = False) -> bool:
 
 
 def find_missing(data: Path, applied: str) -> tuple[str, int] | None:
-    """Return file and position of the first transaction in the relay log that is not applied.
+    """Return file and position of the first unapplied transaction in the relay log.
 
     The SQL thread must be stopped. Uses the exact GTID position, because relay-log.info is written rarely.
     """
@@ -218,7 +218,7 @@ def find_missing(data: Path, applied: str) -> tuple[str, int] | None:
 
 
 def _transactions(log: Path) -> Iterator[tuple[int, int, int]]:
-    """Yield position, GTID domain and number of each transaction; ignores a truncated last event."""
+    """Yield position, GTID domain and number of each complete transaction."""
     with log.open("rb") as file:
         size, position = log.stat().st_size, len(_MAGIC)
         while position + _HEADER.size + _GTID.size <= size:

@@ -1,4 +1,4 @@
-"""MariaDB and MySQL servers: files, configuration, and administration of a running server."""
+"""MariaDB and MySQL servers: files, configuration and administration."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class MariaDB(MariaDBDumps):
     # Connections to a running server.
 
     def ping(self, access: Access) -> bool:
-        """Tell whether the server sends its handshake or "too many connections"; it does so once ready."""
+        """Tell whether the server is ready: sends a handshake or "too many connections"."""
         try:
             with copying.short_path(Path(access.folder) / RUN) as run, socket.socket(socket.AF_UNIX) as sock:
                 sock.settimeout(PING_TIMEOUT_S)
@@ -115,7 +115,7 @@ class MariaDB(MariaDBDumps):
                 pass  # The password was already replaced.
 
     def provision(self, access: Access, credentials: Credentials, replica_password: str | None) -> None:
-        """Create missing users and databases; keeps the privileges of a user whose database is full."""
+        """Create missing users and databases; a read-only user stays read-only."""
         with connected(access, OWN_DATABASE) as server, server.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE IF NOT EXISTS {_quoted(credentials.database)} CHARACTER SET utf8mb4")
             _ensure_user(cursor, credentials.username, USER_HOST, credentials.password)
@@ -132,7 +132,7 @@ class MariaDB(MariaDBDumps):
             _set_password(cursor, credentials.username, USER_HOST, credentials.password)
 
     def set_read_only(self, access: Access, credentials: Credentials, on: bool) -> None:
-        """Revoke or grant privileges, and kill sessions, because they keep their privileges."""
+        """Change privileges, and kill sessions, because those keep their privileges."""
         with connected(access, OWN_DATABASE) as server, server.cursor() as cursor:
             if _may_insert(cursor, credentials) is (not on):
                 return
@@ -256,5 +256,5 @@ def _escaped(name: str) -> str:
 
 
 def _pattern(credentials: Credentials) -> str:
-    """Return the database pattern for GRANT and REVOKE, with %% for the parameter formatting."""
+    """Return the database pattern for GRANT and REVOKE, with % escaped as %%."""
     return _quoted(_escaped(credentials.database)).replace("%", "%%")

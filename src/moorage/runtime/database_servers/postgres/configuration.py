@@ -1,4 +1,4 @@
-"""PostgreSQL configuration as data: tier limits, pg_hba rules, replication and recovery settings."""
+"""PostgreSQL configuration: tier limits, pg_hba rules, replication, recovery."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _network(options: ServerOptions, inside: str) -> Settings:
 
 
 def address(inside: str) -> str:
-    """Return the listen address: any in a sandbox with its own network, loopback outside.
+    """Return the listen address: any in a sandbox (own network), else loopback.
 
     A single IPv4 address, because in a sandbox each listener on the port would inherit the same socket.
     """
@@ -81,7 +81,7 @@ def address(inside: str) -> str:
 
 
 def run_folder(inside: str) -> str:
-    """Return the folder of the Unix socket, relative to the data folder if the full path is too long.
+    """Return the folder of the Unix socket; a long path becomes relative to `data`.
 
     A sandbox rejects paths with `..`, but the path there is short.
     """
@@ -90,7 +90,7 @@ def run_folder(inside: str) -> str:
 
 
 def usable_connections(memory_mb: int) -> int:
-    """Return the number of connections for users; each takes some megabytes once it has run a query."""
+    """Return the number of user connections; an active one takes some megabytes."""
     return max(25, min(500, memory_mb * 100 // 1024))
 
 
@@ -158,7 +158,7 @@ def _wal(software: Software, options: ServerOptions, inside: str) -> Settings:
 
 
 def _archiver(software: Software, target: str) -> Settings:
-    """Return settings that archive a WAL file atomically and durably; archiving twice is harmless."""
+    """Return settings that archive WAL files atomically, durably and repeatably."""
     if major(software) >= 15 and has_library(software, ARCHIVER):
         return {"archive_library": ARCHIVER, f"{ARCHIVER}.archive_directory": target}
     part, whole = _in_command(f"{target}/.%f.part", "%f"), _in_command(f"{target}/%f", "%f")
@@ -166,7 +166,7 @@ def _archiver(software: Software, target: str) -> Settings:
 
 
 def _in_command(path: str, variable: str) -> str:
-    """Quote a path for a command of the server, which expands `variable` (such as %f) in it."""
+    """Quote a path for a server's command; the server expands `variable` in it."""
     before, _, after = path.rpartition(variable)
     return shlex.quote(before.replace("%", "%%") + variable + after)
 

@@ -1,4 +1,4 @@
-"""PostgreSQL dumps: written by the superuser, loaded with the privileges of the database's user.
+"""PostgreSQL dumps: written by the superuser, loaded as the database's user.
 
 A dump contains code of the tenant that runs during a load, in checks, defaults and indexes, so it must not run with
 more privileges than the tenant has.
@@ -59,7 +59,7 @@ def environment(box: Toolbox, access: Access, user: str, password: str, database
 def connected(
     access: Access, database: str, *, user: str = ADMIN, password: str | None = None
 ) -> Iterator[psycopg.Connection[Any]]:
-    """Connect to a server, as ADMIN by default; all database errors become ServerFailed."""
+    """Connect to a server, as ADMIN by default; errors become ServerFailed."""
     import psycopg
 
     try:
@@ -125,7 +125,7 @@ class PostgreSQLDumps:
         return row_counts
 
     def _prepare(self, software: Software, access: Access, credentials: Credentials, dump: Path) -> str:
-        """Return the list of entries that the user can load; does the superuser's part itself."""
+        """Return the entries that the user can load; does the superuser's part."""
         from psycopg import sql
 
         lines = _list_entries(software, dump)
@@ -149,13 +149,13 @@ def _exists(line: str, extensions: set[str]) -> bool:
 
 
 def _escaped(name: str) -> str:
-    """Return a conninfo with this name, so that a name with `=` is not parsed as a conninfo."""
+    """Return a conninfo, because a name with `=` would be parsed as one."""
     quoted = name.replace("\\", "\\\\").replace("'", "\\'")
     return f"dbname='{quoted}'"
 
 
 def _allow_local_logins(access: Access, credentials: Credentials) -> None:
-    """Allow the user to log in through the Unix socket until the next start rewrites pg_hba.conf.
+    """Allow the user to log in through the Unix socket, until the next start.
 
     Only the platform can reach that socket.
     """

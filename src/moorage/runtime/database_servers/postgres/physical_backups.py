@@ -1,4 +1,4 @@
-"""Physical backups of PostgreSQL: base backups, and archived WAL for point-in-time recovery.
+"""Physical backups of PostgreSQL: base backups and archived WAL.
 
 A base backup is written as a folder, because pg_verifybackup verifies only folders, and then packed into one tar.gz
 file. All copies of a template have the same system identifier, so archived WAL is stored per server folder.
@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from moorage.core.kit import folders
+from moorage.runtime.database_servers.copying import FOLDER_FLAGS, opened
 from moorage.runtime.database_servers.ports import (
     ADMIN,
     ARCHIVE,
@@ -70,7 +71,7 @@ def verify(software: Software, copied: Path) -> None:
 
 
 def check(packed: Path) -> int:
-    """Read a packed base backup to its end; return its number of files, or raise ServerFailed."""
+    """Read a packed base backup; return its number of files, or raise ServerFailed."""
     count, listed = 0, 0
     with _unpacking(packed) as tar:
         for member in tar:
@@ -84,7 +85,7 @@ def check(packed: Path) -> int:
 
 
 def unpack(packed: Path, folder: Path) -> None:
-    """Unpack a base backup into an empty folder for recovery. The caller sets the folder's owner."""
+    """Unpack a base backup into an empty folder; the caller sets the owner."""
     for name in (RUN, CONF, TLS, ARCHIVE, WAL):
         (folder / name).mkdir(mode=0o700)
     data = folder / DATA
@@ -114,7 +115,7 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _unpacking(packed: Path) -> Iterator[tarfile.TarFile]:
-    """Read a packed base backup up to the gzip checksum at its end; raises ServerFailed if broken."""
+    """Read a packed base backup up to the gzip checksum at its end."""
     try:
         with gzip.open(packed, "rb") as file:
             with tarfile.open(fileobj=file, mode="r|", bufsize=CHUNK) as tar:
@@ -126,7 +127,7 @@ def _unpacking(packed: Path) -> Iterator[tarfile.TarFile]:
 
 
 def switch_wal(access: Access) -> str:
-    """Write a commit record and switch to a new WAL segment; return the finished segment's name.
+    """Write a commit record and finish the WAL segment; return its name.
 
     Recovery to a point in time needs a commit after that time, else the server does not know that it is reached.
     """
@@ -139,7 +140,7 @@ def switch_wal(access: Access) -> str:
 
 
 def wait_until_archived(access: Access, name: str, within_s: float = ARCHIVE_TIMEOUT_S) -> None:
-    """Wait until the server has archived a WAL segment; raises ServerFailed on timeout."""
+    """Wait until a WAL segment is archived; raises ServerFailed on timeout."""
     deadline = time.monotonic() + within_s
     with connected(access, "postgres") as connection:
         while True:
@@ -171,8 +172,8 @@ def is_needed(name: str, first: str) -> bool:
 
 
 def compress_wal(archive: Path, name: str, target: Path) -> None:
-    """Compress a WAL file. The archive belongs to the server's user, so links are not followed."""
-    with wrap_disk_errors(), _opened(archive) as folder:
+    """Compress a WAL file; follows no symlink that the server's user planted."""
+    with wrap_disk_errors(), opened(archive, FOLDER_FLAGS) as folder:
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         with open(handle, "rb") as source, target.open("wb") as file:
             with gzip.GzipFile(
@@ -185,17 +186,8 @@ def compress_wal(archive: Path, name: str, target: Path) -> None:
 
 def drop_wal(archive: Path, name: str) -> None:
     """Delete a WAL file from an archive folder. Safe to repeat."""
-    with _opened(archive) as folder, contextlib.suppress(FileNotFoundError):
+    with opened(archive, FOLDER_FLAGS) as folder, contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
-
-
-@contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def decompress_wal(packed: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL servers: files, configuration, and administration of a running server."""
+"""PostgreSQL servers: files, configuration and administration."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def _row(server: Connection[Any], query: str, values: Any = None) -> tuple[Any, 
 
 
 def _sql(statement: str, credentials: Credentials) -> Composed:
-    """Insert the identifiers of the database ({0}) and its user ({1}) into a statement."""
+    """Insert the quoted names of the database ({0}) and its user ({1})."""
     from psycopg import sql
 
     return sql.SQL(statement).format(sql.Identifier(credentials.database), sql.Identifier(credentials.username))
@@ -249,7 +249,7 @@ def _ensure_role(server: Connection[Any], name: str, password: str, *, is_new: b
 
 
 def _set_password(server: Connection[Any], role: str, password: str) -> Composed:
-    """Return a statement with a SCRAM verifier: statements may appear in logs and statistics."""
+    """Return a statement with the SCRAM verifier: statements may be logged."""
     from psycopg import sql
 
     verifier = server.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()

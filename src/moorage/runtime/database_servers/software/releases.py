@@ -1,4 +1,4 @@
-"""Database versions that users can request, and the packages of downloadable releases.
+"""Supported database versions, and the packages of downloadable releases.
 
 A downloaded file must have the digest recorded here; the package registries are not trusted for its content.
 """
@@ -108,7 +108,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def series(product: str, version: str) -> tuple[int, ...]:
-    """Return the version prefix of releases with the same file format: `16` of 16.4, `8.4` of MySQL 8.4.2."""
+    """Return the prefix that fixes the file format: `16` of 16.4, `8.4` of 8.4.2."""
     return tuple(int(part) for part in version.split("."))[: 1 if product == POSTGRESQL else 2]
 
 

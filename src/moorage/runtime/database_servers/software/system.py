@@ -1,4 +1,4 @@
-"""Detects database software from system packages: PostgreSQL of a supported major, MySQL, MariaDB.
+"""Detects database software of the system: PostgreSQL, MySQL and MariaDB.
 
 Runs each program with `--version` once per modification time of its file, so that a package upgrade is detected and
 a repeated scan costs a few stat calls.
@@ -39,7 +39,7 @@ _version_outputs: dict[str, tuple[int, str]] = {}  # by program: mtime of its fi
 
 @dataclass(frozen=True, slots=True)
 class SystemSoftware:
-    """Software of the system; `lacks` names missing programs, and is empty if it is complete."""
+    """Software of the system; `lacks` names missing programs."""
 
     software: Software  # without a template
     lacks: str = ""

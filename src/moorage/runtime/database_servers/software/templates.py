@@ -1,4 +1,4 @@
-"""Template data folders: initialised once per software and copied for each new server.
+"""Template data folders: created once per software, copied for each server.
 
 Initialisation takes seconds, a copy does not. A template has one user, ADMIN, with a password that is replaced in each
 copy. It is built in a temporary folder as an unprivileged user, because servers refuse to run as root and that user may
@@ -36,7 +36,7 @@ _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def is_complete(folder: Path) -> bool:
-    """Tell whether a template is complete and readable; one of another user may not be readable."""
+    """Tell whether a template is complete and readable by this user."""
     return os.access(folder / ABOUT, os.R_OK) and os.path.isdir(folder / DATA)
 
 
@@ -47,7 +47,7 @@ def password_of(folder: Path | str) -> str:
 
 
 def make(software: Software, folder: Path) -> None:
-    """Create the template of a software; raises ServerFailed with the output of its programs."""
+    """Create a template; raises ServerFailed with the output of the programs."""
     password = secrets.token_urlsafe(24)
     with _build_folder(software) as build:
         if software.product == POSTGRESQL:
@@ -67,7 +67,7 @@ def make(software: Software, folder: Path) -> None:
 
 
 def sync_file_system(folder: Path) -> None:
-    """Call syncfs on the folder's file system, in place of an fsync for each of a thousand files."""
+    """Call syncfs on the file system, in place of a thousand fsync calls."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(opened) != 0:
@@ -138,7 +138,7 @@ def _server(build: _BuildFolder) -> list[str]:
 
 
 def _tidy(data: Path) -> None:
-    """Delete files that a server recreates, and those that must differ: MySQL's server id and keys."""
+    """Delete files that are recreated or must differ: MySQL's server id and keys."""
     for pattern in ("ib_buffer_pool", "ibtmp*", "auto.cnf", "*.pem", "*.err", "*.pid"):
         for path in data.glob(pattern):
             path.unlink()
@@ -196,7 +196,7 @@ def _build_folder(software: Software) -> Iterator[_BuildFolder]:
 
 
 def _unprivileged() -> int:
-    """Return a user id other than root, with a name if possible: PostgreSQL requires one."""
+    """Return a user id other than root; PostgreSQL requires one with a name."""
     try:
         return pwd.getpwnam("nobody").pw_uid
     except KeyError:
@@ -204,5 +204,5 @@ def _unprivileged() -> int:
 
 
 def _is_open(folder: Path) -> bool:
-    """Tell whether all users can traverse to a folder; one below a private home is closed."""
+    """Tell whether all users can traverse to a folder, unlike a private home."""
     return all(path.stat().st_mode & stat.S_IXOTH for path in (folder, *folder.resolve().parents))
