@@ -29,7 +29,7 @@ from bench.figures import Figure, at_most, median, percentile, ratio_at_least
 from bench.function_platform import wait_until
 from bench.processes import free_ports
 from moorage.runtime.database_servers.ports import CONF, DATA, RUN, Software
-from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 
 POSTGRESQL_BAR = at_most(0.5)
 MARIADB_BAR = at_most(1.0)
@@ -69,7 +69,7 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
 
 def software() -> Software:
     """Return the PostgreSQL that the platform runs."""
-    found = Shelf([shared_folder()], shared_folder()).find("postgresql-16.4")
+    found = SoftwareCatalog([shared_folder()], shared_folder()).find("postgresql-16.4")
     assert found is not None, "make setup fetches it"
     return found
 

@@ -9,7 +9,7 @@ from tests.command import moorage
 from moorage.platform.doctor.databases import check_engine
 from moorage.platform.doctor.findings import State
 from moorage.runtime.database_servers.ports import Software
-from moorage.runtime.database_servers.software.catalog import Shelf
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
 from moorage.runtime.database_servers.software.system import SystemSoftware
 
 MARIADB = Software("mysql", "MariaDB", "10.11.18", "/usr/share/mysql", "/usr/sbin/mariadbd", "/usr/bin", "")
@@ -42,20 +42,20 @@ def test_a_name_that_cannot_be_had_is_refused_with_those_that_can(tmp_path: Path
 
 
 def test_the_doctor_names_what_serves_each_version(tmp_path: Path) -> None:
-    check = check_engine(Shelf([], tmp_path, detect=lambda: [SystemSoftware(MARIADB)]), "mysql", "any")
+    check = check_engine(SoftwareCatalog([], tmp_path, detect=lambda: [SystemSoftware(MARIADB)]), "mysql", "any")
 
     assert (check.name, check.state) == ("databases: mysql", State.OK)
     assert check.found == "MariaDB 10.11.18 for 8.4.2; MariaDB 10.11.18 for 5.7.44"
 
 
 def test_the_doctor_says_that_software_is_fetched_when_it_is_needed(tmp_path: Path) -> None:
-    check = check_engine(Shelf([], tmp_path, detect=list), "postgresql", "off")
+    check = check_engine(SoftwareCatalog([], tmp_path, detect=list), "postgresql", "off")
 
     assert (check.state, check.found) == (State.OK, "PostgreSQL 16.4, fetched when it is first needed")
 
 
 def test_the_doctor_names_the_packages_where_there_is_nothing(tmp_path: Path) -> None:
-    check = check_engine(Shelf([], tmp_path, detect=list), "mysql", "any")
+    check = check_engine(SoftwareCatalog([], tmp_path, detect=list), "mysql", "any")
 
     assert (check.state, check.found) == (State.WARN, "none: MySQL databases are refused")
     assert "apt install mariadb-server-core mariadb-client-core mariadb-client" in (check.fix or "")
@@ -64,14 +64,14 @@ def test_the_doctor_names_the_packages_where_there_is_nothing(tmp_path: Path) ->
 def test_the_doctor_names_the_package_that_is_missing(tmp_path: Path) -> None:
     lacking = SystemSoftware(MARIADB, "mariadb-dump (Debian, Ubuntu: apt install mariadb-client)")
 
-    check = check_engine(Shelf([], tmp_path, detect=lambda: [lacking]), "mysql", "any")
+    check = check_engine(SoftwareCatalog([], tmp_path, detect=lambda: [lacking]), "mysql", "any")
 
     assert (check.state, check.found) == (State.WARN, "none: MySQL databases are refused")
     assert check.fix == "install mariadb-dump (Debian, Ubuntu: apt install mariadb-client)"
 
 
 def test_the_doctor_names_the_setting_that_would_allow_what_is_installed(tmp_path: Path) -> None:
-    check = check_engine(Shelf([], tmp_path, detect=lambda: [SystemSoftware(MARIADB)]), "mysql", "minor")
+    check = check_engine(SoftwareCatalog([], tmp_path, detect=lambda: [SystemSoftware(MARIADB)]), "mysql", "minor")
 
     assert check.state is State.WARN
     assert check.fix == "MariaDB 10.11.18 may serve in its place with MOORAGE_ENGINE_SUBSTITUTION=any"

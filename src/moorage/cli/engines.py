@@ -11,7 +11,7 @@ from moorage.cli.client import DataOption, fail, load
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from moorage.runtime.database_servers.software.catalog import Shelf
+    from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
     from moorage.runtime.database_servers.software.releases import Release
 
 app = typer.Typer(help="Database software of this machine.", no_args_is_help=True)
@@ -20,17 +20,17 @@ app = typer.Typer(help="Database software of this machine.", no_args_is_help=Tru
 @app.command("list")
 def list_(data: DataOption = None) -> None:
     """List database software: installed, incomplete, and fetchable."""
-    shelf = _shelf(data, shared=False)
+    catalog = _catalog(data, shared=False)
     rows = [
         (each.name, "installed", each.program if each.program.startswith("/") else each.home)
-        for each in shelf.installed()
+        for each in catalog.installed()
     ]
-    rows += [(each.software.name, "incomplete", f"lacks {each.lacks}") for each in shelf.incomplete()]
-    rows += [(each.name, "fetchable", f"moorage engines install {each.name}") for each in shelf.fetchable()]
+    rows += [(each.software.name, "incomplete", f"lacks {each.lacks}") for each in catalog.incomplete()]
+    rows += [(each.name, "fetchable", f"moorage engines install {each.name}") for each in catalog.fetchable()]
     width = max((len(name) for name, _, _ in rows), default=0)
     for name, state, where in rows:
         typer.echo(f"{name:<{width}}  {state:<10}  {where}")
-    for line in _served(shelf, load(data).substitution):
+    for line in _served(catalog, load(data).substitution):
         typer.echo(line)
 
 
@@ -48,10 +48,10 @@ def install(
     """
     from moorage.runtime.database_servers.ports import ServerFailed
 
-    shelf, failed = _shelf(data, shared=shared), []
-    for release in _wanted(shelf, names or []):
+    catalog, failed = _catalog(data, shared=shared), []
+    for release in _wanted(catalog, names or []):
         try:
-            typer.echo(f"{shelf.install(release).name} is ready")
+            typer.echo(f"{catalog.install(release).name} is ready")
         except ServerFailed as error:
             failed.append(release.name)
             typer.echo(f"moorage: {error}", err=True)
@@ -60,27 +60,27 @@ def install(
         fail(f"not installed: {', '.join(failed)}; {again}{' --shared' if shared else ''}")
 
 
-def _shelf(data: Path | None, *, shared: bool) -> Shelf:
-    from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
+def _catalog(data: Path | None, *, shared: bool) -> SoftwareCatalog:
+    from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 
     settings = load(data)
     own = settings.folder("engines")
     if shared:
-        return Shelf([], shared_folder(), extra_ca=settings.extra_ca, say=typer.echo)
-    return Shelf([own, shared_folder()], own, extra_ca=settings.extra_ca, say=typer.echo)
+        return SoftwareCatalog([], shared_folder(), extra_ca=settings.extra_ca, say=typer.echo)
+    return SoftwareCatalog([own, shared_folder()], own, extra_ca=settings.extra_ca, say=typer.echo)
 
 
-def _wanted(shelf: Shelf, names: list[str]) -> list[Release]:
+def _wanted(catalog: SoftwareCatalog, names: list[str]) -> list[Release]:
     from moorage.runtime.database_servers.software.releases import spoken
 
-    known = {release.name: release for release in [*shelf.fetchable(), *shelf.releases()]}
+    known = {release.name: release for release in [*catalog.fetchable(), *catalog.releases()]}
     unknown = [name for name in names if name not in known]
     if unknown:
         fail(f"{spoken(unknown)} is not available here; available: {spoken(known)}")
     return [known[name] for name in names] if names else list(known.values())
 
 
-def _served(shelf: Shelf, substitution: str) -> list[str]:
+def _served(catalog: SoftwareCatalog, substitution: str) -> list[str]:
     """Return the software that serves each version of the catalog."""
     from moorage.runtime.database_servers.ports import NotInstalled
     from moorage.runtime.database_servers.software.releases import VERSIONS
@@ -89,7 +89,7 @@ def _served(shelf: Shelf, substitution: str) -> list[str]:
     for engine, versions in VERSIONS.items():
         for version in versions:
             try:
-                choice = shelf.choose(engine, version, substitution)
+                choice = catalog.choose(engine, version, substitution)
                 software = choice.note or f"{choice.release.product} {choice.release.version}"
             except NotInstalled as error:
                 software = f"refused: {error}"

@@ -20,7 +20,7 @@ from moorage.products.databases.servers import Servers
 from moorage.products.databases.service import NewDatabase
 from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server
-from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 from moorage.runtime.engines.local import LocalReplicas
 from moorage.runtime.sandbox.usage import process_tree
 
@@ -91,8 +91,8 @@ class Fleet:
     @classmethod
     def make(cls, db: Store) -> Fleet:
         folder = db.env.settings.folder("run")
-        shelf = Shelf([shared_folder()], db.env.settings.folder("engines"))
-        return cls(db, Servers(db, LocalReplicas(folder), shelf, is_sandboxed=True))
+        catalog = SoftwareCatalog([shared_folder()], db.env.settings.folder("engines"))
+        return cls(db, Servers(db, LocalReplicas(folder), catalog, is_sandboxed=True))
 
     async def start(self, type_: str = "postgresql", name: str = "harbor", **changed: Any) -> Database:
         found = await make_database(self.db, name=name, type_=type_, software=SOFTWARE[type_], **changed)

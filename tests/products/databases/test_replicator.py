@@ -31,7 +31,7 @@ from moorage.products.databases.servers import Servers, add_server, servers_of, 
 from moorage.products.databases.service import NewDatabase
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
-from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 from moorage.runtime.engines.local import LocalReplicas
 from moorage.runtime.sandbox.usage import process_tree
 
@@ -176,8 +176,8 @@ async def world(request: pytest.FixtureRequest, db: Store, tmp_path: Path) -> As
     for folder in ("databases", "logs", "keys", "engines"):
         db.env.settings.folder(folder).mkdir(parents=True, exist_ok=True)
     engine = LocalReplicas(tmp_path / "run", "databases")
-    shelf = Shelf([shared_folder()], db.env.settings.folder("engines"))
-    servers = Servers(db, engine, shelf, is_sandboxed=True)
+    catalog = SoftwareCatalog([shared_folder()], db.env.settings.folder("engines"))
+    servers = Servers(db, engine, catalog, is_sandboxed=True)
     replicator = Replicator(db, servers, Telemetry(quiet=True))
     try:
         made = await make_world(db, servers, replicator, request.param)
@@ -195,8 +195,8 @@ async def make_world(db: Store, servers: Servers, replicator: Replicator, type_:
     version = "16.4.0" if type_ == "postgresql" else "8.4.2"
     new = NewDatabase("orders", type_, version, "micro", visibility="private", architecture="replicaset")
     standing = Standing(Plan.PRO, True)
-    found = await db.write(lambda tx: service.create(tx, org.id, THE_PLATFORM, standing, servers.shelf, new))
-    software = await servers.shelf.ensure(servers.shelf.choose(type_, version, "any"))
+    found = await db.write(lambda tx: service.create(tx, org.id, THE_PLATFORM, standing, servers.catalog, new))
+    software = await servers.catalog.ensure(servers.catalog.choose(type_, version, "any"))
     primary = await db.write(lambda tx: add_server(tx, org.id, found.id, "primary", "s1", found.port))
     await db.write(lambda tx: service.set_column(tx, org.id, found, "software", software.name))
     found = await db.read(lambda tx: service.get_by_id(tx, org.id, found.id))

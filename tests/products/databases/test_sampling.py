@@ -44,7 +44,7 @@ from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database
 from moorage.products.databases.threads import SingleCallThread
 from moorage.runtime.database_servers.ports import Counters
-from moorage.runtime.database_servers.software.catalog import Shelf
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
 from moorage.runtime.engines.ports import ReplicaState
 
 pytestmark = pytest.mark.anyio
@@ -359,7 +359,7 @@ def make_servers(db: Store, engine: MemoryReplicas) -> Servers:
     """Servers without processes."""
     engines = db.env.settings.folder("engines")
     engines.mkdir(parents=True)
-    return Servers(db, engine, Shelf([], engines), is_sandboxed=True)
+    return Servers(db, engine, SoftwareCatalog([], engines), is_sandboxed=True)
 
 
 @SQLITE

@@ -37,7 +37,7 @@ from moorage.runtime.database_servers.ports import (
     Software,
 )
 from moorage.runtime.database_servers.postgres import dumps as postgres_dumps
-from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 from moorage.runtime.engines.local import LocalReplicas
 from moorage.runtime.engines.ports import ReplicaSpec, ReplicaState
 
@@ -52,8 +52,8 @@ _numbers = itertools.count(1)
 
 def find_software(name: str) -> Software:
     """Return the software with this name prefix, which `make setup` installs."""
-    shelf = Shelf([shared_folder()], shared_folder())
-    return next(each for each in shelf.installed() if each.name.startswith(name))
+    catalog = SoftwareCatalog([shared_folder()], shared_folder())
+    return next(each for each in catalog.installed() if each.name.startswith(name))
 
 
 def until(condition: Callable[[], T], what: str) -> T:

@@ -20,7 +20,7 @@ import pytest
 from moorage.core.kit import folders
 from moorage.runtime.database_servers.ports import ADMIN, ServerFailed, Software
 from moorage.runtime.database_servers.software import templates
-from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 
 pytestmark = pytest.mark.xdist_group("templates")  # They share two servers.
 
@@ -29,7 +29,7 @@ STARTED_S = 60
 
 
 def software(engine: str, version: str) -> Software:
-    found = Shelf([], shared_folder()).choose(engine, version, "any").software
+    found = SoftwareCatalog([], shared_folder()).choose(engine, version, "any").software
     assert found is not None, "make setup installs it"
     return found
 

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from moorage.platform.doctor.findings import Check, State
 from moorage.runtime.database_servers.ports import NotInstalled
-from moorage.runtime.database_servers.software.catalog import HINTS, Shelf, shared_folder
+from moorage.runtime.database_servers.software.catalog import HINTS, SoftwareCatalog, shared_folder
 from moorage.runtime.database_servers.software.releases import PRODUCTS, VERSIONS, short
 from moorage.settings import Settings
 
 
 def check_databases(settings: Settings) -> list[Check]:
     own = settings.folder("engines")
-    shelf = Shelf([own, shared_folder()], own)
-    return [check_engine(shelf, engine, settings.substitution) for engine in VERSIONS]
+    catalog = SoftwareCatalog([own, shared_folder()], own)
+    return [check_engine(catalog, engine, settings.substitution) for engine in VERSIONS]
 
 
-def check_engine(shelf: Shelf, engine: str, substitution: str) -> Check:
+def check_engine(catalog: SoftwareCatalog, engine: str, substitution: str) -> Check:
     """Return the software of each version; a warning if an engine has none."""
     name, served, refused = f"databases: {engine}", [], []
     for version in VERSIONS[engine]:
         try:
-            choice = shelf.choose(engine, version, substitution)
+            choice = catalog.choose(engine, version, substitution)
         except NotInstalled as error:
             refused.append(str(error))
             continue
         runs = f"{choice.release.product} {choice.release.version}"
         runs += "" if choice.software is not None else ", fetched when it is first needed"
         served.append(runs if choice.is_exact else f"{runs} for {short(version)}")
-    lacks = [each.lacks for each in shelf.incomplete() if each.software.type == engine]
+    lacks = [each.lacks for each in catalog.incomplete() if each.software.type == engine]
     if served and not lacks:
         return Check(name, State.OK, "; ".join(served))
     if served:
         return Check(name, State.WARN, "; ".join(served), f"install {'; '.join(lacks)}")
     if lacks:
         return Check(name, State.WARN, f"none: {PRODUCTS[engine]} databases are refused", f"install {'; '.join(lacks)}")
-    others = any(each.type == engine for each in shelf.installed())
+    others = any(each.type == engine for each in catalog.installed())
     fix = refused[0].rpartition("; ")[2] if others else HINTS[engine]
     return Check(name, State.WARN, f"none: {PRODUCTS[engine]} databases are refused", fix)

@@ -63,7 +63,7 @@ class Lifecycle:
 
     async def _bring_up(self, run: Run, database: Database) -> None:
         choice = self._choose(database)
-        software = await self._servers.shelf.ensure(choice)
+        software = await self._servers.catalog.ensure(choice)
         if software.name != database.software:
             set_software = partial(service.set_column, database=database, name="software", value=software.name)
             await run.write(lambda tx: set_software(tx, database.org_id))
@@ -82,8 +82,8 @@ class Lifecycle:
         self._wake()
 
     def _choose(self, database: Database) -> Choice:
-        shelf = self._servers.shelf
-        return shelf.choose(database.engine, database.version, self._servers.substitution)
+        catalog = self._servers.catalog
+        return catalog.choose(database.engine, database.version, self._servers.substitution)
 
     async def _provision(self, database: Database, primary: Server) -> str:
         """Create the user and the database; return the version that the server reports."""

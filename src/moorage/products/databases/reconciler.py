@@ -52,7 +52,7 @@ class DatabaseReconciler:
         await engine.adopt({server.key: server.token for _, servers in all_servers for server in servers})
         engine.listen(lambda _: self.wake())
         # Fills the cache, so that no request waits for the `--version` of database programs.
-        await asyncio.to_thread(self._servers.shelf.installed)
+        await asyncio.to_thread(self._servers.catalog.installed)
 
     async def run(self) -> None:
         await self.rounds.run(self.round)

@@ -24,13 +24,13 @@ from moorage.products.databases.schemas import (
 )
 from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers import tls
-from moorage.runtime.database_servers.software.catalog import Shelf
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
 
 
-def make_router(db: Store, shelf: Shelf) -> Router:
+def make_router(db: Store, catalog: SoftwareCatalog) -> Router:
     router = Router("Databases")
     _add_reads(router, db)
-    _add_writes(router, shelf)
+    _add_writes(router, catalog)
     _add_tiers(router)
     return router
 
@@ -74,7 +74,7 @@ def _add_reads(router: Router, db: Store) -> None:
         return DatabaseCredentials(password, address.public, address.private)
 
 
-def _add_writes(router: Router, shelf: Shelf) -> None:
+def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
     @router.post("/databases", floor=Role.MEMBER)
     def create_database(tx: Tx, caller: Caller, body: CreateDatabaseInput) -> DatabaseDetail:
         """Create a database; it accepts connections once it is `running`.
@@ -83,7 +83,7 @@ def _add_writes(router: Router, shelf: Shelf) -> None:
         `DATABASE_URL`, and may connect to the database.
         """
         assert caller.standing is not None
-        created = service.create(tx, caller.org_id, caller.as_actor, caller.standing, shelf, body.new())
+        created = service.create(tx, caller.org_id, caller.as_actor, caller.standing, catalog, body.new())
         return detail(tx, caller.org_id, created)
 
     @router.post("/databases/{name}/rotate-password", floor=Role.ADMIN)

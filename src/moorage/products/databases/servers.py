@@ -34,7 +34,7 @@ from moorage.runtime.database_servers.ports import (
     ServerOptions,
     Software,
 )
-from moorage.runtime.database_servers.software.catalog import Shelf
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
 from moorage.runtime.engines.ports import CannotStart, Replicas, ReplicaSpec
 
 FIRST_UID = 600_000_000  # Unix users of servers if the platform is root: one per database
@@ -64,12 +64,12 @@ def read_secrets(tx: Tx, org_id: int, database: Database) -> Secrets:
 
 
 class Servers:
-    def __init__(self, db: Store, engine: Replicas, shelf: Shelf, *, is_sandboxed: bool) -> None:
+    def __init__(self, db: Store, engine: Replicas, catalog: SoftwareCatalog, *, is_sandboxed: bool) -> None:
         self._db = db
         self._settings = db.env.settings
         self.is_sandboxed = is_sandboxed
         self.engine = engine
-        self.shelf = shelf
+        self.catalog = catalog
         self.substitution = db.env.settings.substitution
         self._limited: dict[str, tuple[int, int, float]] = {}  # by server: pid and start time of the shim, CPU limit
 
@@ -77,7 +77,7 @@ class Servers:
         return kind_of(database.engine)
 
     def software(self, database: Database) -> Software:
-        software = self.shelf.find(database.software or "")
+        software = self.catalog.find(database.software or "")
         if software is None:
             raise CannotStart(f"{database.software} is not installed on this machine any more")
         return software

@@ -28,7 +28,7 @@ from moorage.products.databases.servers import ADMIN_PASSWORD, PASSWORD, REPLICA
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers.ports import NotInstalled
-from moorage.runtime.database_servers.software.catalog import Shelf
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
 
 PORTS = range(13_000, 20_000)  # below the ports of apps and the kernel's ephemeral ports
 GB = 2**30
@@ -149,11 +149,13 @@ def check_tier(tx: Tx, org_id: int, standing: Standing, key: str) -> Tier:
     return tier
 
 
-def create(tx: Tx, org_id: int, actor: Actor, standing: Standing, shelf: Shelf, new: NewDatabase) -> Database:
+def create(
+    tx: Tx, org_id: int, actor: Actor, standing: Standing, catalog: SoftwareCatalog, new: NewDatabase
+) -> Database:
     """Add a database and the job that creates its server."""
     tier = check_tier(tx, org_id, standing, new.instance_type)
     try:
-        choice = shelf.choose(new.type, new.version, tx.env.settings.substitution)
+        choice = catalog.choose(new.type, new.version, tx.env.settings.substitution)
     except NotInstalled as error:
         raise bad_field("version", str(error)) from None
     if new.backup and not (tier.paid and plans.counts_as_paid(tx.env.settings, standing)):

@@ -39,7 +39,7 @@ from moorage.products.databases.servers import Servers
 from moorage.products.databases.tables import Database
 from moorage.products.databases.trash import Trash
 from moorage.products.projects import service as projects
-from moorage.runtime.database_servers.software.catalog import Shelf, shared_folder
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 from moorage.runtime.engines.ports import Replicas
 from moorage.settings import Settings
 
@@ -51,9 +51,9 @@ class EmptyTrash(msgspec.Struct, frozen=True, tag="databases.empty_trash"):
     """Delete databases after the retention of the trash."""
 
 
-def make_shelf(settings: Settings) -> Shelf:
+def make_catalog(settings: Settings) -> SoftwareCatalog:
     own = settings.folder("engines")
-    return Shelf([own, shared_folder()], own, extra_ca=settings.extra_ca)
+    return SoftwareCatalog([own, shared_folder()], own, extra_ca=settings.extra_ca)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Databases(Product):
     def make(
         cls, db: Store, telemetry: Telemetry, artifacts: ArtifactStore, engine: Replicas, is_sandboxed: bool
     ) -> Databases:
-        servers = Servers(db, engine, make_shelf(db.env.settings), is_sandboxed=is_sandboxed)
+        servers = Servers(db, engine, make_catalog(db.env.settings), is_sandboxed=is_sandboxed)
         keeper = DatabaseReconciler(db, servers, telemetry)
         replicator = Replicator(db, servers, telemetry)
         archiver = Archiver(db, servers, artifacts, telemetry)
@@ -108,7 +108,7 @@ class Databases(Product):
 
     def routers(self) -> Sequence[Router]:
         return [
-            routes.make_router(self.db, self.servers.shelf),
+            routes.make_router(self.db, self.servers.catalog),
             backup_routes.make_router(),
             metric_routes.make_router(),
         ]

@@ -97,7 +97,7 @@ def shared_folder() -> Path:
     return Path(sys.prefix) / "share" / "moorage" / "engines"
 
 
-class Shelf:
+class SoftwareCatalog:
     """Searches `folders` in order, and installs into `installs_into`."""
 
     def __init__(

