@@ -71,12 +71,12 @@ def _catalog(data: Path | None, *, shared: bool) -> SoftwareCatalog:
 
 
 def _wanted(catalog: SoftwareCatalog, names: list[str]) -> list[Release]:
-    from moorage.runtime.database_servers.software.releases import spoken
+    from moorage.runtime.database_servers.software.releases import join_names
 
     known = {release.name: release for release in [*catalog.fetchable(), *catalog.releases()]}
     unknown = [name for name in names if name not in known]
     if unknown:
-        fail(f"{spoken(unknown)} is not available here; available: {spoken(known)}")
+        fail(f"{join_names(unknown)} is not available here; available: {join_names(known)}")
     return [known[name] for name in names] if names else list(known.values())
 
 

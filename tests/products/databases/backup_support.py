@@ -114,14 +114,14 @@ class Yard:
         self.handlers = Handlers()
         self.parts.register(self.handlers)
         self.run_jobs = Worker(db, self.handlers, Telemetry(quiet=True), lanes=(Lane.SERVERS,)).run_due
-        await self.parts.keeper.adopt()
+        await self.parts.reconciler.adopt()
         await self.run_jobs()
         await self.settle()
 
     async def settle(self) -> None:
         """Run reconciler rounds until servers and rows agree."""
-        await self.parts.keeper.round()
-        await self.parts.keeper.rounds.idle()
+        await self.parts.reconciler.round()
+        await self.parts.reconciler.rounds.idle()
 
     async def folders(self) -> list[str]:
         """Return the names in the folder of the database, without the permanent one."""

@@ -28,8 +28,7 @@ from moorage.core.kit.clock import DAY_MS, ManualClock
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
 from moorage.products.databases import operator as operating
-from moorage.products.databases import reconciler as keeper
-from moorage.products.databases import service
+from moorage.products.databases import reconciler, service
 from moorage.products.databases.servers import servers_of
 from moorage.products.databases.tables import Database, Server
 from moorage.products.databases.wiring import EmptyTrash
@@ -318,14 +317,14 @@ async def test_a_database_that_is_not_paid_for_is_down_until_it_is(yard: Yard) -
     unpaid, states = await yard.team.read(), dict(yard.servers.engine.states())
     await pay(yard, Plan.PRO)
 
-    assert (unpaid["status"], unpaid["statusReason"], states) == ("stopped", keeper.UNPAID, {})
+    assert (unpaid["status"], unpaid["statusReason"], states) == ("stopped", reconciler.UNPAID, {})
     assert await is_well(yard)
     assert await yard.ask(SHIPS) == ALL_SHIPS
 
 
 async def pay(yard: Yard, plan: Plan) -> None:
     await yard.team.db.write(lambda tx: orgs.set_plan(tx, yard.team.org_id, THE_PLATFORM, plan))
-    await yard.team.db.write(keeper.enforce_plans)
+    await yard.team.db.write(reconciler.enforce_plans)
     await yard.settle()
 
 

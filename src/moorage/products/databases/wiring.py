@@ -60,7 +60,7 @@ def make_catalog(settings: Settings) -> SoftwareCatalog:
 class Databases(Product):
     db: Store
     servers: Servers
-    keeper: DatabaseReconciler
+    reconciler: DatabaseReconciler
     replicator: Replicator
     lifecycle: Lifecycle
     trash: Trash
@@ -73,7 +73,7 @@ class Databases(Product):
         cls, db: Store, telemetry: Telemetry, artifacts: ArtifactStore, engine: Replicas, is_sandboxed: bool
     ) -> Databases:
         servers = Servers(db, engine, make_catalog(db.env.settings), is_sandboxed=is_sandboxed)
-        keeper = DatabaseReconciler(db, servers, telemetry)
+        reconciler = DatabaseReconciler(db, servers, telemetry)
         replicator = Replicator(db, servers, telemetry)
         archiver = Archiver(db, servers, artifacts, telemetry)
         maker = BackupMaker(servers, artifacts)
@@ -95,10 +95,10 @@ class Databases(Product):
         return cls(
             db=db,
             servers=servers,
-            keeper=keeper,
+            reconciler=reconciler,
             replicator=replicator,
-            lifecycle=Lifecycle(servers, replicator, keeper.wake),
-            trash=Trash(servers, keeper.wake),
+            lifecycle=Lifecycle(servers, replicator, reconciler.wake),
+            trash=Trash(servers, reconciler.wake),
             sampler=Sampler(db, servers, telemetry),
             archiver=archiver,
             backups=backup_jobs.BackupJobs(
@@ -135,12 +135,12 @@ class Databases(Product):
     async def adopt(self, duties: Duties) -> None:
         # Before any job: a job must not start a second process of a server that runs already.
         if duties.runs_apps:
-            await self.keeper.adopt()
+            await self.reconciler.adopt()
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
         if not duties.runs_apps:
             return []
-        return [self.keeper.run(), self.replicator.run(), self.sampler.run(), self.archiver.run()]
+        return [self.reconciler.run(), self.replicator.run(), self.sampler.run(), self.archiver.run()]
 
     async def close(self) -> None:
         await self.servers.engine.close()

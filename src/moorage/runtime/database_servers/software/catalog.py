@@ -39,10 +39,10 @@ from moorage.runtime.database_servers.software.releases import (
     PRODUCTS,
     VERSIONS,
     Release,
+    join_names,
     numbers,
     series,
     short,
-    spoken,
 )
 
 PRODUCT_ORDER = (POSTGRESQL, MYSQL, MARIADB)
@@ -159,7 +159,7 @@ class SoftwareCatalog:
         """Select software by the rule `off`, `minor` or `any`; raises NotInstalled."""
         if version not in VERSIONS.get(engine, ()):
             offered = [f"{PRODUCTS[each]} {short(known)}" for each, all_ in VERSIONS.items() for known in all_]
-            raise NotInstalled(f"there is no {engine} {version}; there are {spoken(offered)}")
+            raise NotInstalled(f"there is no {engine} {version}; there are {join_names(offered)}")
         for grade, choice in self._choices(engine, version):
             if grade <= ALLOWS[substitution]:
                 return choice
@@ -261,7 +261,7 @@ class SoftwareCatalog:
 
     def _nothing_for(self, engine: str, version: str) -> str:
         names = [f"{each.product} {each.version}" for each in self.installed() if each.type == engine]
-        text = f"{PRODUCTS[engine]} {short(version)} is not installed on this machine; installed: {spoken(names)}"
+        text = f"{PRODUCTS[engine]} {short(version)} is not installed on this machine; installed: {join_names(names)}"
         for each in self._incomplete:
             if each.software.type == engine:
                 text += f"; {each.software.product} {each.software.version} is there, but lacks {each.lacks}"

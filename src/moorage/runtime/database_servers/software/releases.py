@@ -117,7 +117,7 @@ def short(version: str) -> str:
     return ".".join(map(str, numbers(version)))
 
 
-def spoken(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Join names for a sentence: `a, b and c`."""
     *first, last = list(names) or ["nothing"]
     return f"{', '.join(first)} and {last}" if first else last
