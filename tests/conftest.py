@@ -248,7 +248,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests without a function gateway: nobody waits long for one that might just be starting again."""
-    monkeypatch.setattr(edge_client, "CONNECT_S", 0.2)
+    monkeypatch.setattr(edge_client, "CONNECT_TIMEOUT_S", 0.2)
 
 
 def make_settings(**given: Any) -> Settings:

@@ -26,7 +26,7 @@ from moorage.core.kit.clock import MINUTE_MS
 from moorage.products.functions.logs import loglines
 from moorage.products.functions.records import storing
 from moorage.products.functions.records.recorder import Recorder
-from moorage.products.functions.records.similar import FEWEST, SIZE, Alike
+from moorage.products.functions.records.similar import MIN_RUN, SIZE, UniformRun
 from moorage.products.functions.records.spool import Chunk, SpoolFile
 from moorage.products.functions.records.storing import Batch, Minute, next_batch
 from moorage.products.functions.records.tables import ADDED
@@ -112,7 +112,7 @@ def test_a_run_comes_to_the_numbers_of_its_records(tmp_path: Path) -> None:
     run = chunk_of(tmp_path, records).take_run(Counter({1: RUN}))
 
     (singly,) = one_by_one(records).values()
-    assert run == Alike(1, 1, 128, NOON // MINUTE_MS, RUN, singly.cold_starts, singly.duration_us)
+    assert run == UniformRun(1, 1, 128, NOON // MINUTE_MS, RUN, singly.cold_starts, singly.duration_us)
     batch = Batch(0)
     batch.count_run(run)
     (counted,) = batch.minutes.values()
@@ -171,9 +171,9 @@ def test_a_run_is_no_longer_than_what_is_too_much_and_the_rest_get_rows(tmp_path
 @pytest.mark.parametrize(
     ("records", "surplus"),
     [
-        pytest.param(FEWEST - 1, FEWEST, id="few"),
-        pytest.param(FEWEST, FEWEST - 1, id="few too many"),
-        pytest.param(0, FEWEST, id="none"),
+        pytest.param(MIN_RUN - 1, MIN_RUN, id="few"),
+        pytest.param(MIN_RUN, MIN_RUN - 1, id="few too many"),
+        pytest.param(0, MIN_RUN, id="none"),
     ],
 )
 def test_too_few_are_taken_one_by_one(tmp_path: Path, records: int, surplus: int) -> None:
@@ -249,7 +249,7 @@ async def recorder(db: Database, tmp_path: Path) -> AsyncIterator[Recorder]:
 async def test_a_recorder_that_is_far_behind_counts_all_and_stores_the_newest(
     db: Database, tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, "KEPT", RUN)
+    monkeypatch.setattr(storing, "KEPT_INVOCATIONS", RUN)
     busy, other = await make_function(db), await make_function(db, name="other")
     with writing(tmp_path, LARGE) as writer:
         for number in range(3000):

@@ -46,7 +46,7 @@ async def test_cache_entries_of_earlier_formats_are_removed_and_others_stay(sett
 async def test_the_cache_entry_that_was_used_longest_ago_goes_first(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(install_cache, "MOST_BYTES", 250_000)
+    monkeypatch.setattr(install_cache, "MAX_BYTES", 250_000)
     cache, folder = install_cache.InstallCache(settings), settings.folder("build-cache") / install_cache.FOLDER
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "data").write_bytes(bytes(100_000))

@@ -237,7 +237,7 @@ async def test_text_that_was_damaged_is_never_shown_as_what_was_printed(
 async def test_lines_that_come_late_again_and_again_do_not_make_the_row_longer(db: Database, folder: Path) -> None:
     logs = make_logs(folder)
     recorder, function_id = make_recorder(db, folder, logs), await make_function(db)
-    count = 3 * storing.MANY_PLACES
+    count = 3 * storing.MAX_LOG_PIECES
     with writing(folder) as writer:
         writer.append(record(1, function_id, log=log("first")))
         for number in range(count):
@@ -248,7 +248,7 @@ async def test_lines_that_come_late_again_and_again_do_not_make_the_row_longer(d
     (row,) = await invocations(db)
     ((stdout, *_),) = await texts(db, logs)
     assert stdout == "first\n" + "".join(f"late {number}\n" for number in range(count))
-    assert row["log_ref"].count(",") <= storing.MANY_PLACES
+    assert row["log_ref"].count(",") <= storing.MAX_LOG_PIECES
 
 
 async def test_records_that_come_again_after_a_failed_unit_do_not_write_their_text_again(

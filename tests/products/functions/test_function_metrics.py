@@ -15,7 +15,7 @@ from moorage.app import App
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock, to_wire
 from moorage.products.functions.records import metrics
-from moorage.products.functions.records.metrics import MOST_BUCKETS, window_of
+from moorage.products.functions.records.metrics import MAX_BUCKETS, window_of
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_a_day_is_shown_in_buckets_of_five_minutes_with_the_present_one_la
 
     shown = (await crew.api.get(METRICS)).data
 
-    assert {len(values) for values in shown.values()} == {MOST_BUCKETS}
+    assert {len(values) for values in shown.values()} == {MAX_BUCKETS}
     assert set(shown) == {"timestamps", "invocations", "errors", "latency"}
     assert shown["timestamps"][-2:] == ["2026-01-01T00:00:00.000Z", "2026-01-01T00:05:00.000Z"]
     assert shown["timestamps"][0] == "2025-12-31T00:10:00.000Z"
@@ -111,7 +111,7 @@ async def test_windows_at_the_bounds_are_answered(crew: Team, db: Database, quer
 
     shown = (await crew.api.get(f"{METRICS}?{query}")).data
 
-    assert 1 <= len(shown["timestamps"]) <= MOST_BUCKETS
+    assert 1 <= len(shown["timestamps"]) <= MAX_BUCKETS
     assert set(shown["invocations"]) == {0}
     assert set(shown["latency"]) == {None}
 
@@ -123,7 +123,7 @@ def test_every_window_has_few_aligned_buckets_that_cover_it(first: int, second: 
     window = window_of(start, end, now)
 
     buckets = window.buckets
-    assert 1 <= len(buckets) <= MOST_BUCKETS
+    assert 1 <= len(buckets) <= MAX_BUCKETS
     assert all(bucket % window.width == 0 for bucket in buckets)
     assert buckets[0] <= start
     assert buckets[-1] + window.width >= end
@@ -135,9 +135,9 @@ def test_the_last_day_is_never_more_than_its_buckets_and_ends_with_the_present_o
     window = window_of(None, None, now)
 
     buckets = window.buckets
-    assert len(buckets) <= MOST_BUCKETS
+    assert len(buckets) <= MAX_BUCKETS
     assert buckets[-1] <= now < buckets[-1] + window.width
-    assert len(buckets) == MOST_BUCKETS or now < DAY_MS
+    assert len(buckets) == MAX_BUCKETS or now < DAY_MS
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ async def test_more_old_rows_than_one_unit_takes_all_go(
     app: App, db: Database, folder: Path, run_jobs: RunJobs, clock: ManualClock
 ) -> None:
     function_id = await make_function(db)
-    count = 2 * retention.AT_ONCE + 10
+    count = 2 * retention.DELETE_BATCH + 10
     with writing(folder, 2**20) as writer:
         for number in range(count):
             writer.append(record(number, function_id, started_ms=NOON + number * MINUTE_MS))

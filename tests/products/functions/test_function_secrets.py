@@ -261,7 +261,7 @@ def test_entries_keep_their_moments_and_blocks_without_values_stay_as_they_are()
 
 
 def test_text_that_would_take_too_long_to_mask_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hidden_values, "MOST_WORK", 10)
+    monkeypatch.setattr(hidden_values, "MAX_WORK", 10)
 
     masked = mask_block(Masker([VALUE]), block_of(VALUE.encode()))
 

@@ -93,8 +93,8 @@ async def test_a_publisher_that_starts_tells_everything_once(
     edge.pushes.clear()
 
     was_ready = await publisher.ready(0.01)
-    await publisher.turn()
-    await publisher.turn()
+    await publisher.sync()
+    await publisher.sync()
 
     assert was_ready is False
     assert await publisher.ready(0.01) is True
@@ -106,12 +106,12 @@ async def test_a_gateway_that_restarted_is_told_everything_again(
     team: Team, edge: EdgeStandIn, publisher: Publisher
 ) -> None:
     await team.create("hello")
-    await publisher.turn()
+    await publisher.sync()
     await edge.stop()
     await edge.start()
     empty = known(edge)
 
-    await publisher.turn()
+    await publisher.sync()
 
     assert empty == {}
     assert known(edge) == {"hello": 1}
@@ -123,10 +123,10 @@ async def test_a_gateway_that_was_away_is_told_everything_when_it_is_back(
 ) -> None:
     await team.create("hello")
     await edge.stop()
-    await publisher.turn()
+    await publisher.sync()
     await edge.start()
 
-    await publisher.turn()
+    await publisher.sync()
 
     assert known(edge) == {"hello": 1}
 
@@ -136,7 +136,7 @@ async def test_what_other_processes_changed_is_found_by_comparison(
 ) -> None:
     created = await team.create("hello")
     await team.create("other")
-    await publisher.turn()
+    await publisher.sync()
     await db.write(lambda tx: service.update(tx, team.org_id, THE_PLATFORM, "hello", {"timeout_ms": 9_000}))
     await db.write(lambda tx: service.delete(tx, team.org_id, THE_PLATFORM, "other"))
 
@@ -148,7 +148,7 @@ async def test_what_other_processes_changed_is_found_by_comparison(
 
 async def test_a_comparison_without_changes_sends_nothing(team: Team, edge: EdgeStandIn, publisher: Publisher) -> None:
     await team.create("hello")
-    await publisher.turn()
+    await publisher.sync()
     edge.pushes.clear()
 
     await publisher.compare()
@@ -161,13 +161,13 @@ async def test_settling_while_the_gateway_is_away_raises_nothing_and_is_made_up_
     db: Database, team: Team, edge: EdgeStandIn, publisher: Publisher
 ) -> None:
     created = await team.create("hello")
-    await publisher.turn()
+    await publisher.sync()
     await edge.stop()
     await db.write(lambda tx: service.update(tx, team.org_id, THE_PLATFORM, "hello", {"timeout_ms": 9_000}))
 
-    await publisher.settle(team.org_id, created.data["id"])
+    await publisher.publish(team.org_id, created.data["id"])
     await edge.start()
-    await publisher.turn()
+    await publisher.sync()
 
     assert edge.routes[created.data["id"]]["timeout_ms"] == 9_000
 
@@ -179,7 +179,7 @@ async def test_code_that_is_missing_here_is_unpacked_before_the_gateway_hears_of
     digest = edge.routes[created.data["id"]]["digest"]
     await code.remove(code.folder_of(settings, digest))
 
-    await publisher.turn()
+    await publisher.sync()
 
     assert known(edge) == {"hello": 1}
     assert (code.folder_of(settings, digest) / "main.py").read_text().startswith("def main")
@@ -197,7 +197,7 @@ async def test_a_function_whose_code_cannot_be_had_is_left_out_and_the_others_go
         copy.chmod(0o600)
         copy.write_bytes(b"damaged")
 
-    await publisher.turn()
+    await publisher.sync()
     await publisher.compare()
 
     assert len(copies) == 1
@@ -208,11 +208,11 @@ async def test_many_changes_at_once_end_with_the_newest_everywhere(
     db: Database, team: Team, edge: EdgeStandIn, publisher: Publisher
 ) -> None:
     created = await team.create("hello")
-    await publisher.turn()
+    await publisher.sync()
 
     async def change(timeout_ms: int) -> None:
         await db.write(lambda tx: service.update(tx, team.org_id, THE_PLATFORM, "hello", {"timeout_ms": timeout_ms}))
-        await publisher.settle(team.org_id, created.data["id"])
+        await publisher.publish(team.org_id, created.data["id"])
 
     await asyncio.gather(*(change(1_000 + number) for number in range(20)))
 
@@ -224,7 +224,7 @@ async def test_many_changes_at_once_end_with_the_newest_everywhere(
 
 async def test_what_is_made_while_a_comparison_runs_stays_known(app: App, team: Team, edge: EdgeStandIn) -> None:
     publisher = app.products.functions.publisher
-    await publisher.turn()
+    await publisher.sync()
 
     async def compare_often() -> None:
         for _ in range(60):

@@ -1,4 +1,4 @@
-"""Public addresses of functions: on the host of their organization, and at the address that all functions share."""
+"""Public URLs of functions: on their organization's host, or on the shared host."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ HTTPS = 443
 
 
 def url_of(settings: Settings, org_id: int, name: str) -> str:
-    """Return where a function is called: the host of its organization, or the shared address where there is none."""
+    """Return a function's URL on its organization's host, or on the shared host."""
     domain = settings.function_hosts_domain
     if not domain:
         return f"{settings.functions_url}/api/v1/web/org_{org_id}/default/{name}"
     return f"{_scheme(settings)}://{function_hosts.host_of(domain, org_id)}{_port(settings)}/default/{name}"
 
 
-@across_organizations("a host name belongs to one organization, and any client may connect to it")
+@across_organizations("the host name determines the organization")
 def find_owner(tx: Tx, host: str) -> int | None:
-    """Return the organization whose functions answer at a host; None where it has no functions."""
+    """Return the organization id of a function host; None if it has no functions."""
     org_id = function_hosts.find_org(host, tx.env.settings.function_hosts_domain)
     return org_id if org_id is not None and service.count(tx, org_id) else None
 
 
-def _is_at_edge_url(settings: Settings) -> bool:
-    """Tell whether the hosts are reached in the way that the edge URL says."""
+def _uses_edge_url(settings: Settings) -> bool:
+    """Return whether the hosts share the scheme and port of the edge URL."""
     if not settings.functions_domain:
         return bool(settings.edge_url) or not (settings.is_production and settings.apps_domain)
     return urlsplit(settings.functions_url).hostname == settings.functions_domain
 
 
 def _scheme(settings: Settings) -> str:
-    if _is_at_edge_url(settings):
+    if _uses_edge_url(settings):
         return urlsplit(settings.functions_url).scheme
     return "https" if settings.is_production or settings.https_port else "http"
 
 
 def _port(settings: Settings) -> str:
-    if _is_at_edge_url(settings):
+    if _uses_edge_url(settings):
         port = urlsplit(settings.functions_url).port
         return f":{port}" if port else ""
     if settings.is_production or settings.https_port:

@@ -1,4 +1,4 @@
-"""The code of functions as it runs: the artifacts of their versions, unpacked."""
+"""Unpacked code of functions: the artifacts of their versions as folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moorage.settings import Settings
 __all__ = ["STORED", "collect", "ensure_unpacked", "folder_of", "harden", "new_folder", "place", "remove", "walk"]
 
 MB = 2**20
-# What we packed ourselves, dependencies included; `packages` sees to it that nothing larger is stored.
+# Limits of stored packages, including dependencies; `packages` enforces them.
 STORED = zips.Caps(packed_bytes=256 * MB, unpacked_bytes=256 * MB, entries=50_000, path_chars=1024, depth=64)
 
 
@@ -40,28 +40,28 @@ async def ensure_unpacked(settings: Settings, artifacts: ArtifactStore, org_id: 
 
 
 async def remove_unused(db: Database, digests: Iterable[str]) -> int:
-    """Remove the folders of those digests that no version runs; return how many were there. Safe to repeat."""
+    """Remove the folders of digests without a version; return their number."""
     return await _folders(db.env.settings).remove_unused(db, digests)
 
 
 async def collect(db: Database, settings: Settings) -> int:
-    """Remove what crashes and deleted functions left behind, once it is old; return how many folders that were."""
+    """Remove old leftovers of crashes and deleted functions; return the folder count."""
     await db.write(partial(_drop_abandoned, before=db.env.clock.trusted_now() - YOUNG_MS))
     return await _folders(settings).collect(db)
 
 
-@across_organizations("equal code has one folder, whoever runs it")
-def _is_run(tx: Tx, digest: str) -> bool:
-    return tx.find(tables.IS_RUN_BY_ANY, digest=digest) is not None
+@across_organizations("all organizations share one folder for equal code")
+def _is_used(tx: Tx, digest: str) -> bool:
+    return tx.find(tables.IS_USED, digest=digest) is not None
 
 
 @across_organizations("a deployment of any organization may have died")
 def _drop_abandoned(tx: Tx, before: int) -> None:
-    """Take back the references of deployments that ended without a version, because their process did."""
-    for org_id, owner in tx.all(tables.UNDER_WAY):
+    """Delete the artifact references of deployments that died with their process."""
+    for org_id, owner in tx.all(tables.DEPLOYMENT_REFERENCES):
         if int(owner.split(":")[1]) < before:
             artifact_service.unrefer(tx, org_id, owner)
 
 
 def _folders(settings: Settings) -> Unpacked:
-    return Unpacked(settings.folder("code"), STORED, is_used=_is_run)
+    return Unpacked(settings.folder("code"), STORED, is_used=_is_used)

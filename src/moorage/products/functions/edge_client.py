@@ -1,8 +1,8 @@
-"""Speaking to the function gateway: HTTP on its unix socket.
+"""Client of the edge: HTTP on its unix socket.
 
-The gateway is a process of its own and may be restarting at any moment. So a call says which of two things happened
-when there is no answer: nothing was sent, and it may simply be sent again; or something was, and only the records tell
-whether the function ran.
+The edge is a separate process and may restart at any time. So a call without a response raises one of two errors:
+EdgeUnreachable if nothing was sent, so that the call can be repeated; EdgeLost if the call was sent, so that only the
+records show whether the function ran.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ import msgspec
 from moorage.core.net.local_http import BrokenOff, LocalHttp, NotConnected, Reply
 from moorage.errors import Conflict, Internal, MoorageError, NotFound, RateLimited
 
-CONNECT_S = 2.0  # A restart of the gateway takes less; a caller should not see one.
-AGAIN_S = 0.05
+CONNECT_TIMEOUT_S = 2.0  # longer than a restart of the edge, so that callers do not notice one
+CONNECT_RETRY_S = 0.05
 
 
 class EdgeUnreachable(Internal):
     """Nothing was sent: the call did not run."""
 
     def __init__(self) -> None:
-        super().__init__("The function gateway does not answer right now; the function was not called. Try again")
+        super().__init__("The edge process of functions does not answer; the function was not called. Try again")
 
 
 class EdgeLost(Internal):
-    """The call was sent and no answer came: it may have run."""
+    """The call was sent without a response: it may have run."""
 
     def __init__(self) -> None:
-        super().__init__("The function gateway stopped before it answered; the function's invocations show if it ran")
+        super().__init__("The edge process stopped before it answered; the function's invocations show if it ran")
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One invocation to ask for. `params` is any JSON value, or `msgspec.Raw` where it is text already."""
+    """Request of one invocation; `params` is a JSON value, or encoded `msgspec.Raw`."""
 
     function_id: int = msgspec.field(name="function")
     activation_id: str = msgspec.field(name="activation")
-    door: Literal["api", "schedule"]
+    source: Literal["api", "schedule"] = msgspec.field(name="door")
     params: Any
     schedule_id: int | None = msgspec.field(name="schedule", default=None)
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
-    """What came of an invocation. An error of the function is an outcome, not an exception."""
+    """Result of an invocation; an error of the function is an outcome too."""
 
     status: Literal["success", "error"]
     result: msgspec.Raw
@@ -57,7 +57,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EdgeRoute(msgspec.Struct, frozen=True):
-    """What the gateway knows of one function. It ignores a revision that is older than the one it has."""
+    """A function at the edge, which ignores revisions older than its own."""
 
     id: int
     org: str
@@ -77,7 +77,7 @@ class EdgeRoute(msgspec.Struct, frozen=True):
 
 class Health(msgspec.Struct, frozen=True):
     routes: int = 0
-    started: Any = None  # differs from one start of the gateway to the next
+    started: Any = None  # differs for each start of the edge
 
 
 _encode = msgspec.json.Encoder().encode
@@ -86,18 +86,18 @@ _read_health = msgspec.json.Decoder(Health).decode
 
 
 class EdgeClient:
-    """One client per process. It keeps connections open, and makes as many as there are calls in flight."""
+    """Client with keep-alive connections, one per call in flight. One per process."""
 
     def __init__(self, socket_path: Path) -> None:
         self.socket_path = socket_path
-        self.is_expected = True  # whether this machine runs a gateway: an API process alone need not wait for one
+        self.is_expected = True  # whether this machine runs an edge; an API process alone must not wait for one
         self._http = LocalHttp(socket_path)
 
     async def invoke(self, call: Call) -> Outcome:
-        """Run a function and return what came of it.
+        """Run a function and return its outcome.
 
-        Raises NotFound and RateLimited where the gateway refuses, Conflict where it has been given this activation
-        before, EdgeUnreachable and EdgeLost where it does not answer.
+        Raises NotFound and RateLimited if the edge refuses, Conflict for a known activation id, EdgeUnreachable and
+        EdgeLost if the edge does not answer.
         """
         status, body = await self._send("POST", "/invoke", _encode(call))
         if status != 200:
@@ -108,15 +108,15 @@ class EdgeClient:
             raise EdgeLost from error
 
     async def put_routes(self, routes: Sequence[EdgeRoute]) -> None:
-        """Replace all routes; returns once they are in force."""
-        await self._ask("PUT", "/routes", _encode({"routes": routes}))
+        """Replace all routes; returns when they are active."""
+        await self._request("PUT", "/routes", _encode({"routes": routes}))
 
     async def change_routes(self, routes: Sequence[EdgeRoute], drop: Sequence[int] = ()) -> None:
-        """Set some routes and drop others; returns once they are in force."""
-        await self._ask("PATCH", "/routes", _encode({"set": routes, "drop": drop}))
+        """Set some routes and drop others; returns when they are active."""
+        await self._request("PATCH", "/routes", _encode({"set": routes, "drop": drop}))
 
     async def health(self) -> Health:
-        body = await self._ask("GET", "/health", b"")
+        body = await self._request("GET", "/health", b"")
         try:
             return _read_health(body)
         except msgspec.DecodeError as error:
@@ -125,32 +125,32 @@ class EdgeClient:
     async def close(self) -> None:
         await self._http.close()
 
-    async def _ask(self, method: str, path: str, body: bytes) -> bytes:
-        status, answer = await self._send(method, path, body)
+    async def _request(self, method: str, path: str, body: bytes) -> bytes:
+        status, response = await self._send(method, path, body)
         if status != 200:
             raise _refusal(status)
-        return answer
+        return response
 
     async def _send(self, method: str, path: str, body: bytes) -> Reply:
-        """Send one request, trying to connect for a while. Nothing is ever sent twice."""
+        """Send one request; retries only the connect, so that nothing is sent twice."""
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + CONNECT_S
+        give_up_at = loop.time() + CONNECT_TIMEOUT_S
         while True:
             try:
                 return await self._http.send(method, path, body)
             except NotConnected as error:
-                if loop.time() + AGAIN_S >= give_up_at:
+                if loop.time() + CONNECT_RETRY_S >= give_up_at:
                     raise EdgeUnreachable from error
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(CONNECT_RETRY_S)
             except BrokenOff as error:
                 raise EdgeLost from error
 
 
 def _refusal(status: int) -> MoorageError:
     if status == 404:
-        return NotFound("The function gateway does not know this function")
+        return NotFound("The edge does not know this function")
     if status == 429:
         return RateLimited("The function's queue is full; try again when some of its calls have ended")
     if status == 409:
-        return Conflict("The function gateway was given this call before")
+        return Conflict("The edge has already received this call")
     return EdgeLost()

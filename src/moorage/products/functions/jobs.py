@@ -1,4 +1,4 @@
-"""What is left to do when a function, or its organization, is deleted."""
+"""Jobs after the deletion of a function or of an organization."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from moorage.core.worker.run import Handlers, Run
 from moorage.products.functions import code, service
 from moorage.products.functions.logs.log_files import FunctionLogs
 from moorage.products.functions.publisher import Publisher
-from moorage.products.functions.service import ForgetFunction
+from moorage.products.functions.service import PurgeFunction
 
 
 def register(handlers: Handlers, publisher: Publisher, logs: FunctionLogs) -> None:
-    async def forget(run: Run, payload: ForgetFunction) -> None:
-        await publisher.settle(payload.org_id, payload.function_id)
+    async def purge(run: Run, payload: PurgeFunction) -> None:
+        await publisher.publish(payload.org_id, payload.function_id)
         await asyncio.to_thread(logs.forget, payload.org_id, payload.function_id)
         await code.remove_unused(run.db, payload.digests)
 
-    handlers.add(ForgetFunction, forget)
+    handlers.add(PurgeFunction, purge)
     handlers.listen(OrganizationDeleted, delete_functions)
 
 

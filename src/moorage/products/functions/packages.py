@@ -1,8 +1,8 @@
-"""Packages: from the archive that somebody uploads to the code that runs.
+"""Packages: turn an uploaded archive into deployable code.
 
-An archive is checked and unpacked, its main file found, its dependencies installed where it brings none. What comes of
-that is packed again in one fixed way, so that equal code has an equal digest whichever tool made the archive, and is
-kept as an artifact: what runs after a restore is what was deployed, and not what an installer would fetch that day.
+An archive is validated and unpacked, its main file located, and its dependencies are installed unless it contains them.
+The result is packed again deterministically, so that equal code has an equal digest with any archiver, and stored as
+an artifact: a restore runs the deployed dependencies, not versions that an installer would fetch later.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ T = TypeVar("T")
 MB = 2**20
 PACKED_BYTES = 10 * MB
 UPLOADED = zips.Caps(packed_bytes=PACKED_BYTES, unpacked_bytes=100 * MB, entries=20_000)
-AT_ONCE = 2  # Packing and unpacking keep a core busy, and functions need the others.
+PACKING_THREADS = 2  # Packing and unpacking are CPU-bound; functions need the other cores.
 LABELS = {"nodejs": "Node.js", "python": "Python"}
-# Where a Python package may bring its dependencies, other than beside its main file.
+# Folders of bundled dependencies in a Python package, other than the folder of the main file.
 VENDORED = ("packages", "virtualenv", ".venv", "lib/python*")
 
 
 class BadPackage(Exception):
-    """The package cannot be deployed; the text says why, to its author."""
+    """The package cannot be deployed; the message is for its author."""
 
 
 class Installer(Protocol):
-    """Installs the dependencies of a package into its folder, away from everything else."""
+    """Installs the dependencies of a package into its folder, in isolation."""
 
     async def install(self, org_id: int, folder: Path, runtime: str) -> None:
-        """Add what an organization's package asks for; raises InstallFailed. It may run again in a fresh folder."""
+        """Install the dependencies; raises InstallFailed. May run again in a new folder."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """Code that is stored and unpacked, and that no version runs yet."""
+    """Stored and unpacked code without a version yet."""
 
     digest: str
     main: str
-    owner: str  # of the reference that keeps it until a version has its own
+    owner: str  # of the artifact reference that keeps the code until a version has its own
 
 
 class Packages:
@@ -68,13 +68,13 @@ class Packages:
         self._artifacts = artifacts
         self._installer = installer
         self._scanner = Scanner(db.env.settings.clamd)
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="packages")
+        self._threads = ThreadPoolExecutor(PACKING_THREADS, thread_name_prefix="packages")
 
     @contextlib.asynccontextmanager
     async def ready(self, org_id: int, archive: Path, runtime: str) -> AsyncIterator[Package]:
-        """Prepare an archive; whoever makes a version of it inside the block takes over its reference.
+        """Prepare an archive; a version created inside the block takes over its reference.
 
-        Raises BadPackage. A block that raises leaves nothing behind but a folder, which collection finds.
+        Raises BadPackage. If the block raises, only an unpacked folder remains, which `code.collect` removes.
         """
         settings = self._db.env.settings
         scratch = code.new_folder(settings)
@@ -92,7 +92,7 @@ class Packages:
             raise
 
     async def _prepare(self, org_id: int, archive: Path, scratch: Path, runtime: str) -> tuple[str, Path]:
-        """Return the main file, and the archive of what is now in the folder `package`."""
+        """Unpack, scan, install and pack; return the main file and the new archive."""
         folder, packed = scratch / "package", scratch / "package.zip"
         unpacked_bytes = await self._in_thread(_unpacked_size, archive)
         disk.check_room(scratch, unpacked_bytes, self._db.env.settings.disk_reserve_mb)
@@ -121,40 +121,40 @@ class Packages:
 def find_main(folder: Path, runtime: str) -> str:
     """Return the main file of a package, relative to its folder; raises BadPackage."""
     language = _language(runtime)
-    found = _main_of(folder, language)
-    if found is not None:
-        return found
+    main = _main_of(folder, language)
+    if main is not None:
+        return main
     for other in LANGUAGES:
-        if other != language and (theirs := _main_of(folder, other)) is not None:
-            raise BadPackage(f"is a {LABELS[other]} package ({theirs}), and the function's runtime is {runtime}")
+        if other != language and (other_main := _main_of(folder, other)) is not None:
+            raise BadPackage(f"is a {LABELS[other]} package ({other_main}), and the function's runtime is {runtime}")
     raise BadPackage(f"has no main file: {MAIN_FILES[language][0]} should be at its root, or in its only top folder")
 
 
 def needs_install(folder: Path, runtime: str) -> bool:
-    """Tell whether a package names dependencies and does not bring them; raises BadPackage."""
+    """Return whether a package lists dependencies but lacks them; raises BadPackage."""
     if _language(runtime) == "nodejs":
         return bool(_manifest(folder).get("dependencies")) and not (folder / "node_modules").is_dir()
-    asked = _requirements(folder)
-    return bool(asked) and not _brings_environment(folder) and not all(_is_beside(folder, name) for name in asked)
+    names = _requirements(folder)
+    return bool(names) and not _has_environment(folder) and not all(_is_at_root(folder, name) for name in names)
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write a folder as an archive that depends on nothing but names, bytes and executable bits, and seal it."""
+    """Write a deterministic archive of a folder's names, bytes and executable bits."""
     zips_writer.pack(folder, target)
-    _refuse_bad(zips.inspect, target, code.STORED)
+    _read_archive(zips.inspect, target, code.STORED)
     code.harden(folder)
 
 
 def _unpacked_size(archive: Path) -> int:
-    return sum(entry.size for entry in _refuse_bad(zips.inspect, archive, UPLOADED))
+    return sum(entry.size for entry in _read_archive(zips.inspect, archive, UPLOADED))
 
 
 def _unpack(archive: Path, folder: Path, runtime: str) -> str:
-    _refuse_bad(partial(zips.extract, strip_top=True), archive, folder, UPLOADED)
+    _read_archive(partial(zips.extract, strip_top=True), archive, folder, UPLOADED)
     return find_main(folder, runtime)
 
 
-def _refuse_bad(read: Callable[..., list[zips.Entry]], *args: object) -> list[zips.Entry]:
+def _read_archive(read: Callable[..., list[zips.Entry]], *args: object) -> list[zips.Entry]:
     try:
         return read(*args)
     except zips.BadArchive as error:
@@ -174,7 +174,7 @@ def _main_of(folder: Path, language: str) -> str | None:
 
 
 def _named_mains(folder: Path) -> list[str]:
-    """Return the files that `main` of a package.json can mean, as Node.js would try them."""
+    """Return the files that Node.js tries for `main` of package.json, in order."""
     named = _manifest(folder).get("main")
     if not isinstance(named, str) or "\x00" in named or "\\" in named:
         return []
@@ -189,20 +189,20 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        read = json.loads(path.read_bytes().decode("utf-8-sig"))
+        manifest = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise BadPackage("has a package.json that is not valid JSON") from None
-    if not isinstance(read, dict) or not isinstance(read.get("dependencies", {}), dict):
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("dependencies", {}), dict):
         raise BadPackage("has a package.json that is not an object, or whose `dependencies` are not one")
-    return read
+    return manifest
 
 
 def _requirements(folder: Path) -> list[str]:
-    """Return what a requirements.txt asks for, each by its name, or as it is where it has none."""
+    """Return the names in requirements.txt; a line without a name is kept whole."""
     path = folder / "requirements.txt"
     lines = path.read_bytes().decode("utf-8-sig", "replace").splitlines() if path.is_file() else []
-    asked = [re.sub(r"(^|\s)#.*", "", line).strip() for line in lines]
-    return [_name_in(line) for line in asked if line and not re.match(r"-(?!r|e|-req|-edit)", line)]
+    requirements = [re.sub(r"(^|\s)#.*", "", line).strip() for line in lines]
+    return [_name_in(line) for line in requirements if line and not re.match(r"-(?!r|e|-req|-edit)", line)]
 
 
 def _name_in(requirement: str) -> str:
@@ -210,20 +210,23 @@ def _name_in(requirement: str) -> str:
     return match[1] if match else requirement
 
 
-def _brings_environment(folder: Path) -> bool:
+def _has_environment(folder: Path) -> bool:
     patterns = (*VENDORED, "*.dist-info", "*.egg-info")
     return any(path.is_dir() for pattern in patterns for path in folder.glob(pattern))
 
 
-def _is_beside(folder: Path, requirement: str) -> bool:
-    """Tell whether a package or module of a requirement's name lies at the root, as `pip install --target` puts it."""
-    wanted = re.sub(r"[-_.]+", "_", requirement).lower()
-    beside = (path for path in folder.iterdir() if path.is_dir() or path.suffix in (".py", ".so"))
-    return any(re.sub(r"[-_.]+", "_", path.name.partition(".")[0]).lower() == wanted for path in beside)
+def _is_at_root(folder: Path, requirement: str) -> bool:
+    """Return whether a requirement is at the root, as after `pip install --target`."""
+    name = re.sub(r"[-_.]+", "_", requirement).lower()
+    modules = (path for path in folder.iterdir() if path.is_dir() or path.suffix in (".py", ".so"))
+    return any(re.sub(r"[-_.]+", "_", path.name.partition(".")[0]).lower() == name for path in modules)
 
 
 def _check_installed(folder: Path) -> None:
-    """Take out what an archive must not hold, such as the links that npm makes to programs, and check the size."""
+    """Remove files that an archive must not contain, and check the size.
+
+    npm, for example, creates symbolic links to programs.
+    """
     for path in list(code.walk(folder)):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             path.unlink()

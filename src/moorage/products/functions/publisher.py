@@ -1,8 +1,8 @@
-"""Keeps the function gateway told: which functions there are, and what each is made of.
+"""Pushes the routes of all functions to the edge.
 
-The gateway never asks. It is told everything when it starts or comes back, and each change as it happens; a comparison
-now and then finds what slipped through, such as changes that other processes made. Whoever pushes reads the store and
-sends what it read under one lock, so the gateway never hears of an older state after a newer one.
+The edge never queries the database. It gets all routes when it starts or reconnects, and each change at once; a
+periodic comparison finds the rest, such as changes by other processes. A push reads the database and sends the result
+under one lock, so that the edge never gets an older state after a newer one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from moorage.products.functions.tables import Deployed, Function, function
 from moorage.products.functions.variables import Variables
 from moorage.settings import Settings
 
-LOOK_S = 0.25  # A gateway that came back knows no function until it is told.
-COMPARE_S = {"sqlite": 5.0, "postgresql": 1.0}  # On PostgreSQL other processes write too.
-SETTLE_S = 3.0
-UNPACKERS = 4
+EDGE_POLL_INTERVAL_S = 0.25  # A restarted edge has no routes until the next poll.
+COMPARE_INTERVAL_S = {"sqlite": 5.0, "postgresql": 1.0}  # On PostgreSQL other processes write too.
+PUBLISH_TIMEOUT_S = 3.0
+MAX_CONCURRENT_UNPACKS = 4
 PAGE = 500
 NEVER: Final = object()
-Named = tuple[int, int]  # the organization and the function
+FunctionKey = tuple[int, int]  # organization id and function id
 
 _f = function.c
 REVISIONS: Query[tuple[int, int, int]] = Query(
@@ -45,7 +45,7 @@ REVISIONS: Query[tuple[int, int, int]] = Query(
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A function with its code and variables; None for variables that cannot be decrypted."""
+    """A function with its code and variables; None if decryption failed."""
 
     deployed: Deployed
     variables: Variables | None
@@ -72,59 +72,59 @@ class Publisher:
         self.telemetry = telemetry
         self.hidden = hidden
         self._pushing = asyncio.Lock()
-        self._unpacking = asyncio.Semaphore(UNPACKERS)
-        self._told: Any = NEVER  # which start of the gateway was told everything
-        self._pushed: dict[int, int] = {}  # the revision it has of each function
-        self._unusable: dict[int, int] = {}  # revisions whose code could not be had, to say so once
+        self._unpacking = asyncio.Semaphore(MAX_CONCURRENT_UNPACKS)
+        self._synced_start: Any = NEVER  # the start of the edge process that got all routes
+        self._pushed: dict[int, int] = {}  # the revision of each function at the edge
+        self._unusable: dict[int, int] = {}  # revisions that cannot be published, to log each once
         self._compare_at = 0.0
         self._ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Keep the gateway told until cancelled."""
+        """Keep the routes of the edge up to date until cancelled."""
         while True:
             try:
-                await self.turn()
-            except Exception as error:  # noqa: BLE001 - the loop outlives whatever a turn meets
+                await self.sync()
+            except Exception as error:  # noqa: BLE001 - the loop survives any error
                 self.telemetry.crashed(None, error, where="publisher")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(EDGE_POLL_INTERVAL_S)
 
-    async def turn(self) -> None:
-        """Tell a gateway that has just started everything, any other what changed; do nothing while it is away."""
+    async def sync(self) -> None:
+        """Push all routes to a new edge process, else the changes; no-op if unreachable."""
         try:
             started = (await self.edge.health()).started
-            if self._told is NEVER or started != self._told:
+            if self._synced_start is NEVER or started != self._synced_start:
                 await self._push_all(started)
             if time.monotonic() >= self._compare_at:
                 await self.compare()
         except MoorageError as error:
-            if self._told is not NEVER:
-                self.telemetry.log.warning("the function gateway is away", why=error.message)
-            self._told = NEVER
+            if self._synced_start is not NEVER:
+                self.telemetry.log.warning("the edge does not answer; all routes are pushed again", why=error.message)
+            self._synced_start = NEVER
 
     async def compare(self) -> None:
-        """Push what the gateway should know and does not."""
-        # Noted before the store is read: what is pushed meanwhile is younger than the rows, and not gone.
-        had = set(self._pushed)
+        """Push the functions with another revision than at the edge."""
+        # Copied before the read: a function pushed during the read is newer than the rows, not deleted.
+        known = set(self._pushed)
         rows = await self.db.read(_revisions)
-        self._compare_at = time.monotonic() + COMPARE_S[self.db.dialect]
+        self._compare_at = time.monotonic() + COMPARE_INTERVAL_S[self.db.dialect]
         changed = [(org_id, id_) for id_, org_id, revision in rows if self._pushed.get(id_) != revision]
-        gone = had - {row[0] for row in rows}
-        await self._push([*changed, *((0, id_) for id_ in gone)])
+        deleted = known - {row[0] for row in rows}
+        await self._push([*changed, *((0, id_) for id_ in deleted)])
 
-    async def settle(self, org_id: int, function_id: int) -> None:
-        """Return when the gateway knows a function as it is in the store now, or that it is gone.
+    async def publish(self, org_id: int, function_id: int) -> None:
+        """Wait until the edge has the current state of a function, or its deletion.
 
-        It is not waited for long: what it could not be told it is told when it is back.
+        Waits at most PUBLISH_TIMEOUT_S; `run` repeats a failed push.
         """
         if not self.edge.is_expected:
             return
         try:
-            await self._push([(org_id, function_id)], within_s=SETTLE_S)
-        except Exception as error:  # noqa: BLE001 - the change is made; telling of it is done again by `run`
+            await self._push([(org_id, function_id)], within_s=PUBLISH_TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001 - the change is committed; `run` repeats the push
             self.telemetry.log.warning("a function is not published yet", function=function_id, why=str(error))
 
     async def ready(self, within_s: float) -> bool:
-        """Wait for the gateway to be told everything for the first time; return whether it was."""
+        """Wait for the first push of all routes; return whether it happened in time."""
         try:
             await asyncio.wait_for(self._ready.wait(), within_s)
         except TimeoutError:
@@ -132,78 +132,75 @@ class Publisher:
         return True
 
     async def _push_all(self, started: Any) -> None:
-        """Replace everything the gateway knows. Code that is missing here is fetched afterwards, by a comparison."""
+        """Replace all routes of the edge; a comparison adds functions with missing code."""
         async with self._pushing:
-            found = await self.db.read(_all_deployed)
-            routes = [self._route(each) for each in found if self._is_there(each) and await self._unpack(each)]
+            functions = await self.db.read(_all_deployed)
+            routes = [self._route(each) for each in functions if self._is_unpacked(each) and await self._unpack(each)]
             await self.edge.put_routes(routes)
             self._pushed = {route.id: route.revision for route in routes}
-            self._told = started
+            self._synced_start = started
             self._compare_at = 0.0
         self._ready.set()
-        self.telemetry.log.info("the function gateway was told everything", functions=len(routes))
+        self.telemetry.log.info("all routes were pushed to the edge", functions=len(routes))
 
-    async def _push(self, wanted: list[Named], within_s: float | None = None) -> None:
-        """Push some functions, or that they are gone; raises where the gateway does not take them in time."""
-        while wanted:
-            found = [each for each in await self.db.read(lambda tx: _deployed(tx, wanted)) if each is not None]  # noqa: B023 - awaited before the next turn
-            usable = await asyncio.gather(*(self._unpack(each) for each in found))
-            unpacked = {each.digest for each, is_usable in zip(found, usable, strict=True) if is_usable}
+    async def _push(self, keys: list[FunctionKey], within_s: float | None = None) -> None:
+        """Push functions or their deletion; raises if the edge does not accept in time."""
+        while keys:
+            functions = [each for each in await self.db.read(lambda tx: _deployed(tx, keys)) if each is not None]  # noqa: B023 - awaited before the next turn
+            usable = await asyncio.gather(*(self._unpack(each) for each in functions))
+            unpacked = {each.digest for each, is_usable in zip(functions, usable, strict=True) if is_usable}
             async with asyncio.timeout(within_s), self._pushing:
-                missing = await self._push_unpacked(wanted, unpacked)
-            # Of these another version was deployed meanwhile, and its code comes first.
-            tried = {each.digest for each in found}
-            wanted = [named for named, digest in missing if digest not in tried]
+                missing = await self._push_unpacked(keys, unpacked)
+            # A newer version of these functions was deployed during the unpacking: unpack it, and push again.
+            tried = {each.digest for each in functions}
+            keys = [key for key, digest in missing if digest not in tried]
 
-    async def _push_unpacked(self, wanted: list[Named], unpacked: set[str]) -> list[tuple[Named, str]]:
-        """Push what the store says now, and return those whose code is not here, with its digest."""
-        latest = list(zip(wanted, await self.db.read(lambda tx: _deployed(tx, wanted)), strict=True))
-        drop = [id_ for (_, id_), found in latest if found is None]
-        routes = [self._route(found) for _, found in latest if found is not None and found.digest in unpacked]
+    async def _push_unpacked(self, keys: list[FunctionKey], unpacked: set[str]) -> list[tuple[FunctionKey, str]]:
+        """Push the current state; return functions with other code, and its digest."""
+        latest = list(zip(keys, await self.db.read(lambda tx: _deployed(tx, keys)), strict=True))
+        drop = [id_ for (_, id_), each in latest if each is None]
+        routes = [self._route(each) for _, each in latest if each is not None and each.digest in unpacked]
         if drop or routes:
             await self.edge.change_routes(routes, drop)
         for id_ in drop:
             self._pushed.pop(id_, None)
             self.hidden.drop(id_)
         self._pushed.update({route.id: route.revision for route in routes})
-        return [(named, found.digest) for named, found in latest if found is not None and found.digest not in unpacked]
+        return [(key, each.digest) for key, each in latest if each is not None and each.digest not in unpacked]
 
-    def _is_there(self, each: Published) -> bool:
+    def _is_unpacked(self, each: Published) -> bool:
         return code.folder_of(self.settings, each.digest).is_dir()
 
     async def _unpack(self, each: Published) -> bool:
-        """Make sure that a function can be published: its code is unpacked here and its variables are readable.
-
-        Return False, having logged why, where it cannot.
-        """
-        its = each.deployed.function
+        """Unpack the code of a function; log and return False if it cannot be published."""
+        function = each.deployed.function
         if each.variables is None:
-            self._log_unusable(its, "a variable or secret cannot be decrypted with the keys of this platform")
+            self._log_unusable(function, "a variable or secret cannot be decrypted with the keys of this platform")
             return False
         try:
             async with self._unpacking:
-                await code.ensure_unpacked(self.settings, self.artifacts, its.org_id, each.digest)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one function's code, the others go out
-            self._log_unusable(its, f"its code cannot be unpacked: {error}")
+                await code.ensure_unpacked(self.settings, self.artifacts, function.org_id, each.digest)
+        except Exception as error:  # noqa: BLE001 - one broken package must not stop the other functions
+            self._log_unusable(function, f"its code cannot be unpacked: {error}")
             return False
-        self._unusable.pop(its.id, None)
+        self._unusable.pop(function.id, None)
         return True
 
-    def _log_unusable(self, its: Function, why: str) -> None:
-        if self._unusable.get(its.id) != its.revision:
-            self._unusable[its.id] = its.revision
-            self.telemetry.log.error("a function cannot be published", function=its.id, why=why)
+    def _log_unusable(self, function: Function, why: str) -> None:
+        if self._unusable.get(function.id) != function.revision:
+            self._unusable[function.id] = function.revision
+            self.telemetry.log.error("a function cannot be published", function=function.id, why=why)
 
     def _route(self, each: Published) -> EdgeRoute:
-        """Return what the gateway is told. The recorder knows the secrets before the gateway does."""
+        """Return the route; the log recorder gets the secrets before the edge does."""
         assert each.variables is not None
         self.hidden.put(each.deployed.function.id, each.variables.secrets.values())
         return _route(each.deployed, each.variables)
 
 
-@across_organizations("each function is named with its organization")
-def _deployed(tx: Tx, wanted: list[Named]) -> list[Published | None]:
-    return [_find(tx, org_id, id_) for org_id, id_ in wanted]
+@across_organizations("each key names the function's organization")
+def _deployed(tx: Tx, keys: list[FunctionKey]) -> list[Published | None]:
+    return [_find(tx, org_id, id_) for org_id, id_ in keys]
 
 
 def _find(tx: Tx, org_id: int, function_id: int) -> Published | None:
@@ -216,16 +213,16 @@ def _find(tx: Tx, org_id: int, function_id: int) -> Published | None:
         return Published(deployed, None)
 
 
-@across_organizations("the gateway serves the functions of every organization")
+@across_organizations("the edge serves the functions of every organization")
 def _all_deployed(tx: Tx) -> list[Published]:
-    found: list[Deployed] = []
-    while page := tx.all(tables.ALL_DEPLOYED, after=found[-1].function.id if found else 0, most=PAGE):
-        found += page
-    known = variables.read_all(tx)
-    return [Published(each, known.get(each.function.id, Variables())) for each in found]
+    deployed: list[Deployed] = []
+    while page := tx.all(tables.ALL_DEPLOYED, after=deployed[-1].function.id if deployed else 0, most=PAGE):
+        deployed += page
+    by_function = variables.read_all(tx)
+    return [Published(each, by_function.get(each.function.id, Variables())) for each in deployed]
 
 
-@across_organizations("the gateway serves the functions of every organization")
+@across_organizations("the edge serves the functions of every organization")
 def _revisions(tx: Tx) -> list[tuple[int, int, int]]:
     return tx.all(REVISIONS)
 

@@ -1,6 +1,6 @@
-"""The routes of functions, all but their records.
+"""Routes of functions, except those of their records.
 
-What the function gateway has to know is answered only once it knows: a call right after the answer meets the change.
+A change is answered after the edge has it, so that a call right after the response uses it.
 """
 
 from __future__ import annotations
@@ -46,51 +46,51 @@ from moorage.products.functions.schemas import (
 from moorage.products.functions.tables import Function
 from moorage.runtime.workers import runtimes
 
-BUSY_S = 1  # When a full queue is worth another try: calls are short.
+BUSY_S = 1  # Retry-After of a full queue; calls are short
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What the routes work with."""
+class FunctionServices:
+    """Dependencies of the routes."""
 
     db: Database
     packages: Packages
     publisher: Publisher
     edge: EdgeClient
-    sandbox_state: Callable[[], str]  # `on`, or what a user should know about where functions run
+    sandbox_state: Callable[[], str]  # `on`, or the restriction to show to users
 
     def detail(self, tx: Tx, org_id: int, function: Function) -> FunctionDetail:
         env = variables.read_env_text(tx, org_id, function.id)
         return FunctionDetail.of(function, env, self.db.env.settings, self.sandbox_state())
 
     async def change(self, write: Write, unit: Callable[[Tx], Function]) -> FunctionDetail:
-        """Change a function, and return it once the function gateway knows."""
+        """Change a function, publish it to the edge, and return it."""
 
         def changed(tx: Tx) -> tuple[Function, FunctionDetail]:
             function = unit(tx)
             return function, self.detail(tx, function.org_id, function)
 
         function, detail = await write(changed, answer=lambda result: result[1])
-        await self.publisher.settle(function.org_id, function.id)
+        await self.publisher.publish(function.org_id, function.id)
         return detail
 
 
-def make_router(parts: Parts) -> Router:
+def make_router(services: FunctionServices) -> Router:
     router = Router("Functions")
-    _add_reads(router, parts)
-    _add_uploads(router, parts)
-    _add_changes(router, parts)
+    _add_reads(router, services)
+    _add_uploads(router, services)
+    _add_changes(router, services)
     _add_secrets(router)
-    _add_calls(router, parts)
+    _add_calls(router, services)
     return router
 
 
-def _add_reads(router: Router, parts: Parts) -> None:
+def _add_reads(router: Router, services: FunctionServices) -> None:
     @router.get("/functions")
     def list_functions(tx: Tx, caller: Caller, query: PageQuery) -> Page[FunctionListItem]:
         """List the organization's functions, newest first."""
-        found = service.page(tx, caller.org_id, offset=query.offset, most=query.page_size)
-        return Page([FunctionListItem.of(function) for function in found], service.count(tx, caller.org_id))
+        functions = service.page(tx, caller.org_id, offset=query.offset, most=query.page_size)
+        return Page([FunctionListItem.of(function) for function in functions], service.count(tx, caller.org_id))
 
     @router.get("/functions/token", point=True)
     def read_function_token(tx: Tx, caller: Caller) -> FunctionToken:
@@ -100,68 +100,71 @@ def _add_reads(router: Router, parts: Parts) -> None:
     @router.get("/functions/{name}", point=True)
     def read_function(tx: Tx, caller: Caller, name: str) -> FunctionDetail:
         """Return a function with its settings."""
-        return parts.detail(tx, caller.org_id, service.get(tx, caller.org_id, name))
+        return services.detail(tx, caller.org_id, service.get(tx, caller.org_id, name))
 
     @router.get("/functions/{name}/versions")
     def list_function_versions(tx: Tx, caller: Caller, name: str) -> list[FunctionVersion]:
-        """List the versions of a function, newest first. All are kept until the function is deleted."""
+        """List the versions of a function, newest first.
+
+        All versions are kept until the function is deleted.
+        """
         function = service.get(tx, caller.org_id, name)
-        found = service.versions(tx, caller.org_id, function)
-        return [FunctionVersion.of(version, function) for version in found]
+        versions = service.versions(tx, caller.org_id, function)
+        return [FunctionVersion.of(version, function) for version in versions]
 
 
-def _add_uploads(router: Router, parts: Parts) -> None:
-    db, packages = parts.db, parts.packages
+def _add_uploads(router: Router, services: FunctionServices) -> None:
+    db, packages = services.db, services.packages
 
     @router.post("/functions", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES, CreateFunctionForm))
     async def create_function(caller: Caller, form: Form, write: Write) -> FunctionDetail:
-        """Make a function from a ZIP archive of its code, in the field `code` (or `file`).
+        """Create a function from a ZIP archive of its code.
 
-        The main file stands at the archive's root or in its only top folder. Dependencies that a package.json or a
-        requirements.txt names, and the archive does not bring, are installed.
+        The archive is sent in the field `code` (or `file`). The main file is at its root or in its only top folder.
+        Dependencies listed in package.json or requirements.txt are installed, unless the archive contains them.
         """
-        await asyncio.to_thread(runtimes.installed)  # The first time it asks each runtime for its version.
-        fields, archive, sent_as = read_create_form(form)
+        await asyncio.to_thread(runtimes.installed)  # The first call runs each runtime to get its version.
+        fields, archive, field_name = read_create_form(form)
         org_id, standing, new = caller.org_id, caller.standing, fields.as_new()
         assert standing is not None
         await db.peek(lambda tx: service.check_may_create(tx, org_id, new.name, standing))
         try:
             async with packages.ready(org_id, archive.path, new.runtime) as package:
                 make = partial(service.create, org_id=org_id, actor=caller.as_actor, standing=standing)
-                return await parts.change(write, partial(make, new=new, package=package))
+                return await services.change(write, partial(make, new=new, package=package))
         except BadPackage as error:
-            raise bad_package(sent_as, error) from error
+            raise bad_package(field_name, error) from error
 
     @router.post("/functions/{name}/deploy", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES))
     async def deploy_function(caller: Caller, name: str, form: Form, write: Write) -> FunctionDetail:
         """Deploy a ZIP archive as the function's next version.
 
-        Calls that are under way finish on the version they started on; every later one runs on the new one.
+        Running calls finish on the version they started on; every later call runs on the new version.
         """
-        found = await db.peek(lambda tx: service.get(tx, caller.org_id, name))
-        archive, sent_as = get_file(form)
+        function = await db.peek(lambda tx: service.get(tx, caller.org_id, name))
+        archive, field_name = get_file(form)
         try:
-            async with packages.ready(caller.org_id, archive.path, found.runtime) as package:
-                add = partial(service.deploy, org_id=caller.org_id, actor=caller.as_actor)
-                return await parts.change(write, partial(add, function_id=found.id, package=package))
+            async with packages.ready(caller.org_id, archive.path, function.runtime) as package:
+                deploy = partial(service.deploy, org_id=caller.org_id, actor=caller.as_actor)
+                return await services.change(write, partial(deploy, function_id=function.id, package=package))
         except BadPackage as error:
-            raise bad_package(sent_as, error) from error
+            raise bad_package(field_name, error) from error
 
 
-def bad_package(sent_as: str, error: BadPackage) -> BadRequest:
-    """Say what is wrong with an archive, under its field's own name and under the one that it was sent as."""
-    return BadRequest("The request is not valid", fields={name: str(error) for name in ("code", sent_as)})
+def bad_package(field_name: str, error: BadPackage) -> BadRequest:
+    """Return the error of an archive, for `code` and for the field that held it."""
+    return BadRequest("The request is not valid", fields={name: str(error) for name in ("code", field_name)})
 
 
-def _add_changes(router: Router, parts: Parts) -> None:
+def _add_changes(router: Router, services: FunctionServices) -> None:
     @router.patch("/functions/{name}", floor=Role.MEMBER)
     async def update_function(caller: Caller, name: str, body: UpdateFunctionInput, write: Write) -> FunctionDetail:
-        """Change settings of a function, for calls that start after the answer.
+        """Update the settings of a function, for calls that start after the response.
 
-        `env` replaces all variables and `secrets` all secrets; a secret without a value keeps the one it has.
+        `env` replaces all variables and `secrets` all secrets; a secret without a value keeps its stored value.
         """
         change = partial(service.update, org_id=caller.org_id, actor=caller.as_actor, secrets=body.wanted_secrets())
-        return await parts.change(write, partial(change, name=name, changes=body.changes()))
+        return await services.change(write, partial(change, name=name, changes=body.changes()))
 
     @router.post("/functions/{name}/rollback", floor=Role.MEMBER)
     async def roll_function_back(
@@ -169,15 +172,15 @@ def _add_changes(router: Router, parts: Parts) -> None:
     ) -> FunctionDetail:
         """Make an existing version of a function its current one."""
         change = partial(service.rollback, org_id=caller.org_id, actor=caller.as_actor)
-        return await parts.change(write, partial(change, name=name, version=body.version))
+        return await services.change(write, partial(change, name=name, version=body.version))
 
     @router.delete("/functions/{name}", floor=Role.MEMBER)
     async def delete_function(caller: Caller, name: str, write: Write) -> None:
         """Delete a function with its code, versions, schedules and records."""
         remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
-        left = await write(remove, answer=lambda _: None)
-        await parts.publisher.settle(left.org_id, left.function_id)
-        await code.remove_unused(parts.db, left.digests)
+        purge = await write(remove, answer=lambda _: None)
+        await services.publisher.publish(purge.org_id, purge.function_id)
+        await code.remove_unused(services.db, purge.digests)
 
 
 def _add_secrets(router: Router) -> None:
@@ -194,31 +197,31 @@ def _add_secrets(router: Router) -> None:
         return RevealedSecret(body.name, value)
 
 
-def _add_calls(router: Router, parts: Parts) -> None:
+def _add_calls(router: Router, services: FunctionServices) -> None:
     @router.post("/functions/{name}/invoke", body_optional=True)
     async def invoke_function(
         caller: Caller, request: Request, name: str, body: InvokeFunctionInput
     ) -> InvokeFunctionResult:
-        """Run a function with any JSON value and return what it returned.
+        """Run a function with any JSON value and return its result.
 
-        The body is the payload, or an object whose only key is `params`. A function that fails is a success here,
-        whose `status` is `error`.
+        The body is the payload, or an object with the single key `params`. If the function fails, the response is a
+        success with the `status` `error`.
         """
-        found = await parts.db.peek(lambda tx: service.get(tx, caller.org_id, name))
-        call = Call(found.id, uuid4().hex, "api", body.params)
+        function = await services.db.peek(lambda tx: service.get(tx, caller.org_id, name))
+        call = Call(function.id, uuid4().hex, "api", body.params)
         try:
-            return InvokeFunctionResult.of(await _run(parts, caller.org_id, call))
+            return InvokeFunctionResult.of(await _run(services, caller.org_id, call))
         except RateLimited as error:
             busy = failure(error, request.trace_id)
             busy.headers.append((b"retry-after", b"%d" % BUSY_S))
-            # A handler's type documents its success; the dispatcher passes a whole answer on as it is.
+            # The return type documents the success; the dispatcher sends a complete response unchanged.
             return cast(InvokeFunctionResult, busy)
 
 
-async def _run(parts: Parts, org_id: int, call: Call) -> Outcome:
+async def _run(services: FunctionServices, org_id: int, call: Call) -> Outcome:
     try:
-        return await parts.edge.invoke(call)
+        return await services.edge.invoke(call)
     except NotFound:
-        # The function is in the store, so a gateway without it has just started; a call it refused did not run.
-        await parts.publisher.settle(org_id, call.function_id)
-        return await parts.edge.invoke(call)
+        # The function exists, so an edge without it has just started; a refused call did not run.
+        await services.publisher.publish(org_id, call.function_id)
+        return await services.edge.invoke(call)

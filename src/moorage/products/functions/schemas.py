@@ -1,4 +1,4 @@
-"""What the routes of functions take and give, by its names on the wire."""
+"""Request and response models of the function routes."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class FunctionSecretUpsert(SecretUpsert):
     name: FunctionEnvName
 
 
-def _runtime(asked: str) -> str:
-    found = runtimes.resolve(asked)
-    if found is None:
+def _runtime(name: str) -> str:
+    runtime = runtimes.resolve(name)
+    if runtime is None:
         raise ValueError(f"is not installed here; there is {', '.join(runtimes.installed())}")
-    return found
+    return runtime
 
 
 def _switch(value: Any) -> Any:
@@ -111,7 +111,7 @@ class UpdateFunctionInput(Input):
     handle_options: bool = optional()
 
     def changes(self) -> dict[str, Any]:
-        """Return what was sent, by the names of its columns; secrets are no column."""
+        """Return the sent fields by column name, without `secrets`."""
         sent = self.sent()
         sent.pop("secrets", None)
         if "env" in sent:
@@ -119,7 +119,7 @@ class UpdateFunctionInput(Input):
         return {_COLUMNS.get(name, name): value for name, value in sent.items()}
 
     def wanted_secrets(self) -> list[tuple[str, str | None]] | None:
-        """Return all secrets that the function should have; None for a value stands for the stored one."""
+        """Return the new set of secrets; a value of None keeps the stored value."""
         if "secrets" not in self.model_fields_set:
             return None
         return [(each.name, each.value if "value" in each.model_fields_set else None) for each in self.secrets]
@@ -133,7 +133,7 @@ class FunctionRollbackInput(Input):
 
 
 class InvokeFunctionInput(RootModel[Any]):
-    """Any JSON value, which is what the function gets; or an object whose only key is `params`, an object."""
+    """The payload, any JSON value; or an object with the single key `params`."""
 
     @property
     def params(self) -> Any:
@@ -143,26 +143,26 @@ class InvokeFunctionInput(RootModel[Any]):
 
 
 def read_create_form(form: Form) -> tuple[CreateFunctionForm, UploadedFile, str]:
-    """Return the fields, the file and the file's field; raises BadRequest with a message for each bad field."""
-    # The default is looked up as if it had been sent, and refused by its name where it is not installed.
+    """Return the fields, the file and its field name; raises BadRequest."""
+    # The default runtime is validated like a sent one: it may not be installed.
     values: dict[str, Any] = {"runtime": DEFAULT_RUNTIME, **form.fields}
-    wrong: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for name in ("env", "secrets"):
         if name not in values:
             continue
         try:
             values[name] = strictjson.parse(values[name].encode())
         except BadRequest:
-            wrong[name] = "should be JSON: a list of objects with a name and a value"
+            problems[name] = "should be JSON: a list of objects with a name and a value"
             del values[name]
     if find_file(form) is None:
-        wrong[FILES[0]] = NO_FILE
+        problems[FILES[0]] = NO_FILE
     try:
         fields = validate(CreateFunctionForm, values)
     except BadRequest as error:
-        raise BadRequest(error.message, fields={**wrong, **(error.fields or {})}) from None
-    if wrong:
-        raise BadRequest("The request is not valid", fields=wrong)
+        raise BadRequest(error.message, fields={**problems, **(error.fields or {})}) from None
+    if problems:
+        raise BadRequest("The request is not valid", fields=problems)
     return fields, *get_file(form)
 
 
@@ -170,11 +170,11 @@ NO_FILE = "is required: a ZIP archive of the function's code"
 
 
 def get_file(form: Form) -> tuple[UploadedFile, str]:
-    """Return the archive and the name of the field it came in; raises BadRequest."""
-    found = find_file(form)
-    if found is None:
+    """Return the archive and the name of its field; raises BadRequest."""
+    name = find_file(form)
+    if name is None:
         raise BadRequest("The request is not valid", fields={FILES[0]: NO_FILE})
-    return form.files[found], found
+    return form.files[name], name
 
 
 def find_file(form: Form) -> str | None:

@@ -1,7 +1,7 @@
-"""Functions: made, deployed, changed, rolled back, deleted.
+"""Functions: create, deploy, update, roll back and delete them.
 
-A version is never changed. Which one is current is one column of the function, so a switch happens at once; whatever
-the function gateway has to know of grows `revision` in the same statement.
+A version is immutable. The current version is one column of the function, so a switch is atomic; every change that
+concerns the edge increments `revision` in the same statement.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from moorage.products.functions.tables import Function, Version
 
 # `GET /v1/functions/token` is another route, so a function of that name could never be read.
 RESERVED = frozenset(("token",))
-MOST_VERSION = 2**31 - 1
+MAX_VERSION = 2**31 - 1
 
 
-class ForgetFunction(msgspec.Struct, frozen=True, tag="functions.forget"):
-    """Tell the function gateway that a function is gone, and remove the code that nobody runs any more."""
+class PurgeFunction(msgspec.Struct, frozen=True, tag="functions.forget"):
+    """Remove a deleted function from the edge, and its unused code and logs from disk."""
 
     org_id: int
     function_id: int
@@ -47,7 +47,7 @@ REMOVE: Hook[[Tx, int, int], None] = Hook("function.remove")
 
 @dataclass(frozen=True, slots=True)
 class NewFunction:
-    """A function as it is asked for."""
+    """Requested settings of a new function."""
 
     name: str
     runtime: str
@@ -61,8 +61,7 @@ class NewFunction:
     secrets: Mapping[str, str] = field(default_factory=dict)
 
 
-# All else is a column of the function.
-_IN_VAULT = ("env", "secrets")
+_IN_VAULT = ("env", "secrets")  # All other fields are columns of the function.
 
 
 def find(tx: Tx, org_id: int, name: str) -> Function | None:
@@ -70,10 +69,10 @@ def find(tx: Tx, org_id: int, name: str) -> Function | None:
 
 
 def get(tx: Tx, org_id: int, name: str) -> Function:
-    found = find(tx, org_id, name)
-    if found is None:
+    function = find(tx, org_id, name)
+    if function is None:
         raise _no_function()
-    return found
+    return function
 
 
 def find_by_id(tx: Tx, org_id: int, function_id: int) -> Function | None:
@@ -101,7 +100,7 @@ def masked_token(tx: Tx, org_id: int) -> str:
 
 
 def check_may_create(tx: Tx, org_id: int, name: str, standing: Standing) -> None:
-    """Raise what keeps a function from being made, before its code is looked at."""
+    """Raise Conflict or a quota error before the code of a new function is processed."""
     if name in RESERVED:
         raise Conflict(f"cannot create function {name!r}: the name is reserved")
     if find(tx, org_id, name) is not None:
@@ -110,7 +109,7 @@ def check_may_create(tx: Tx, org_id: int, name: str, standing: Standing) -> None
 
 
 def create(tx: Tx, org_id: int, actor: Actor, standing: Standing, new: NewFunction, package: Package) -> Function:
-    """Make a function with its first version."""
+    """Create a function with its first version."""
     check_may_create(tx, org_id, new.name, standing)
     function_id = tx.find(
         tables.ADD,
@@ -124,24 +123,24 @@ def create(tx: Tx, org_id: int, actor: Actor, standing: Standing, new: NewFuncti
     )
     if function_id is None:
         raise _name_taken(new.name)
-    made = _get_by_id(tx, org_id, function_id)
-    _add_version(tx, org_id, made, package)
+    function = _get_by_id(tx, org_id, function_id)
+    _add_version(tx, org_id, function, package)
     variables.put_env(tx, org_id, function_id, new.env)
     for name, value in new.secrets.items():
         vault.put(tx, org_id, variables.secrets_of(function_id), name, value)
     details = {"runtime": new.runtime} | ({"secrets": sorted(new.secrets)} if new.secrets else {})
-    audit.record(tx, org_id, actor, "function.created", _target(made), **details)
-    return made
+    audit.record(tx, org_id, actor, "function.created", _target(function), **details)
+    return function
 
 
 def deploy(tx: Tx, org_id: int, actor: Actor, function_id: int, package: Package) -> Function:
-    """Add a version and make it the current one; raises NotFound where the function was deleted meanwhile."""
-    changed = tx.find(tables.NEXT_VERSION, org_id=org_id, id=function_id, now=tx.now)
-    if changed is None:
+    """Add a version and make it current; raises NotFound if the function was deleted."""
+    function = tx.find(tables.NEXT_VERSION, org_id=org_id, id=function_id, now=tx.now)
+    if function is None:
         raise _no_function()
-    _add_version(tx, org_id, changed, package)
-    audit.record(tx, org_id, actor, "function.deployed", _target(changed), version=changed.current_version)
-    return changed
+    _add_version(tx, org_id, function, package)
+    audit.record(tx, org_id, actor, "function.deployed", _target(function), version=function.current_version)
+    return function
 
 
 def update(
@@ -152,83 +151,85 @@ def update(
     changes: dict[str, Any],
     secrets: Sequence[tuple[str, str | None]] | None = None,
 ) -> Function:
-    """Change settings, by the names of their columns, variables (`env`) and secrets; without any, nothing happens."""
-    found = _lock(tx, org_id, name)
-    resource = variables.secrets_of(found.id)
+    """Update settings (by column name), variables (`env`) and secrets, if given."""
+    function = _lock(tx, org_id, name)
+    resource = variables.secrets_of(function.id)
     put, removed = vault.replace_all(tx, org_id, resource, secrets) if secrets is not None else ([], [])
     if put or removed:
-        audit.record(tx, org_id, actor, "function.secrets_changed", _target(found), set=put, removed=removed)
+        audit.record(tx, org_id, actor, "function.secrets_changed", _target(function), set=put, removed=removed)
     elif not changes:
-        return found
+        return function
     if "env" in changes:
-        variables.put_env(tx, org_id, found.id, changes["env"])
-    wanted = {f"new_{column}": changes.get(column, getattr(found, column)) for column in tables.SETTINGS}
-    tx.run(tables.UPDATE, org_id=org_id, id=found.id, now=tx.now, **wanted)
+        variables.put_env(tx, org_id, function.id, changes["env"])
+    settings = {f"new_{column}": changes.get(column, getattr(function, column)) for column in tables.SETTINGS}
+    tx.run(tables.UPDATE, org_id=org_id, id=function.id, now=tx.now, **settings)
     if changes:
-        audit.record(tx, org_id, actor, "function.updated", _target(found), changed=sorted(changes))
-    return _get_by_id(tx, org_id, found.id)
+        audit.record(tx, org_id, actor, "function.updated", _target(function), changed=sorted(changes))
+    return _get_by_id(tx, org_id, function.id)
 
 
 def reveal(tx: Tx, org_id: int, actor: Actor, name: str, secret: str) -> str:
-    """Return a secret's value and record the caller."""
-    found = get(tx, org_id, name)
-    value = vault.find(tx, org_id, variables.secrets_of(found.id), secret)
+    """Return a secret's value and record the caller in the audit log."""
+    function = get(tx, org_id, name)
+    value = vault.find(tx, org_id, variables.secrets_of(function.id), secret)
     if value is None:
         raise NotFound("There is no secret of that name")
-    audit.record(tx, org_id, actor, "function.secret_revealed", _target(found), secret=secret)
+    audit.record(tx, org_id, actor, "function.secret_revealed", _target(function), secret=secret)
     return value
 
 
 def rollback(tx: Tx, org_id: int, actor: Actor, name: str, version: int) -> Function:
     """Make an existing version the current one."""
-    found = _lock(tx, org_id, name)
-    # A number that the column cannot hold names nothing either.
-    if version > MOST_VERSION or not tx.find(tables.FIND_VERSION, org_id=org_id, function_id=found.id, version=version):
+    function = _lock(tx, org_id, name)
+    # The column cannot hold a larger number.
+    if version > MAX_VERSION or not tx.find(
+        tables.FIND_VERSION, org_id=org_id, function_id=function.id, version=version
+    ):
         raise NotFound(f"The function has no version {version}")
-    tx.run(tables.SWITCH, org_id=org_id, id=found.id, version=version, now=tx.now)
+    tx.run(tables.SWITCH, org_id=org_id, id=function.id, version=version, now=tx.now)
     audit.record(
-        tx, org_id, actor, "function.rolled_back", _target(found), version=version, before=found.current_version
+        tx, org_id, actor, "function.rolled_back", _target(function), version=version, before=function.current_version
     )
-    return _get_by_id(tx, org_id, found.id)
+    return _get_by_id(tx, org_id, function.id)
 
 
-def delete(tx: Tx, org_id: int, actor: Actor, name: str) -> ForgetFunction:
-    """Delete a function with all its versions. What is left to do outside the store is returned, and is a job too."""
-    found = _lock(tx, org_id, name)
-    audit.record(tx, org_id, actor, "function.deleted", _target(found))
-    return _remove(tx, org_id, found)
+def delete(tx: Tx, org_id: int, actor: Actor, name: str) -> PurgeFunction:
+    """Delete a function; return the job that cleans up the edge and the disk."""
+    function = _lock(tx, org_id, name)
+    audit.record(tx, org_id, actor, "function.deleted", _target(function))
+    return _remove(tx, org_id, function)
 
 
 def delete_all(tx: Tx, org_id: int) -> None:
-    """Delete every function of an organization that is gone itself."""
-    for found in tx.all(tables.ALL_OF, org_id=org_id):
-        _remove(tx, org_id, found)
+    """Delete every function of a deleted organization."""
+    for function in tx.all(tables.ALL_OF, org_id=org_id):
+        _remove(tx, org_id, function)
 
 
 def _lock(tx: Tx, org_id: int, name: str) -> Function:
-    found = tx.find(tables.LOCK, org_id=org_id, name=name)
-    if found is None:
+    function = tx.find(tables.LOCK, org_id=org_id, name=name)
+    if function is None:
         raise _no_function()
-    return found
+    return function
 
 
-def _remove(tx: Tx, org_id: int, function: Function) -> ForgetFunction:
+def _remove(tx: Tx, org_id: int, function: Function) -> PurgeFunction:
     records.delete_all_of(tx, org_id, function.id)
     tx.env.hooks.call(REMOVE, tx, org_id, function.id)
     variables.remove(tx, org_id, function.id)
     stored = versions(tx, org_id, function)
-    # References lock what they refer to, so everybody takes them in the same order.
+    # A reference locks its artifact: one common order prevents deadlocks.
     for version in sorted(stored, key=lambda each: each.digest):
         artifacts.unrefer(tx, org_id, _owner(function.id, version.version))
     tx.run(tables.DELETE_VERSIONS, org_id=org_id, function_id=function.id)
     tx.run(tables.DELETE, org_id=org_id, id=function.id)
-    left = ForgetFunction(org_id, function.id, sorted({version.digest for version in stored}))
-    jobs.add(tx, left, key=f"function:{function.id}")
-    return left
+    job = PurgeFunction(org_id, function.id, sorted({version.digest for version in stored}))
+    jobs.add(tx, job, key=f"function:{function.id}")
+    return job
 
 
 def _add_version(tx: Tx, org_id: int, function: Function, package: Package) -> None:
-    """Record a function's newest version, which takes the package's reference over."""
+    """Add the newest version; it takes over the reference of the package."""
     tx.one(
         tables.ADD_VERSION,
         org_id=org_id,
@@ -244,10 +245,10 @@ def _add_version(tx: Tx, org_id: int, function: Function, package: Package) -> N
 
 
 def _get_by_id(tx: Tx, org_id: int, function_id: int) -> Function:
-    found = find_by_id(tx, org_id, function_id)
-    if found is None:
+    function = find_by_id(tx, org_id, function_id)
+    if function is None:
         raise _no_function()
-    return found
+    return function
 
 
 def _owner(function_id: int, version: int) -> str:

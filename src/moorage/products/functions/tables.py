@@ -1,4 +1,4 @@
-"""Functions and their versions."""
+"""Tables of functions and their versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ function = table(
     id_column(),
     Column("org_id", Id, nullable=False),
     text("name"),
-    text("runtime"),  # with the version that runs it, such as `python:3.11`
+    text("runtime"),  # with its version, such as `python:3.11`
     Column("timeout_ms", Integer, nullable=False),
     Column("memory_mb", Integer, nullable=False),
     text("description", nullable=True),
@@ -36,8 +36,8 @@ function = table(
     Column("raw_http", Boolean, nullable=False),  # the query and body reach the function unparsed
     Column("own_options", Boolean, nullable=False),  # the function answers OPTIONS itself
     Column("current_version", Integer, nullable=False),
-    Column("last_version", Integer, nullable=False),  # numbers are never given out twice
-    # Grows with every change that the function gateway has to know of.
+    Column("last_version", Integer, nullable=False),  # version numbers are never reused
+    # Incremented by every change that concerns the edge.
     Column("revision", BigInteger, nullable=False),
     millis("created_at"),
     millis("updated_at"),
@@ -50,7 +50,7 @@ function_version = table(
     Column("org_id", Id, nullable=False),
     Column("function_id", Id, ForeignKey("function.id"), nullable=False),
     Column("version", Integer, nullable=False),
-    text("digest"),  # of the artifact: the package as it runs, dependencies included
+    text("digest"),  # of the artifact: the package with its dependencies
     text("main"),  # the main file inside the package
     millis("created_at"),
     millis("updated_at"),
@@ -96,11 +96,11 @@ _its = (_v.org_id == arg("org_id")) & (_v.function_id == arg("function_id"))
 
 _named = select(*columns(function)).where(_mine & (_f.name == arg("name")))
 FIND = Query(_named, Function)
-# For who changes what it has read; SQLite has one writer anyway.
+# Row lock for read-modify-write; SQLite has a single writer anyway.
 LOCK = Query(_named.with_for_update(), Function)
 FIND_BY_ID = Query(select(*columns(function)).where(_this), Function)
 ALL_OF = Query(select(*columns(function)).where(_mine).order_by(_f.id), Function)
-# Newest first, so that what somebody has just made is on the first page.
+# Newest first, so that a new function is on the first page.
 PAGE = Query(
     select(*columns(function)).where(_mine).order_by(_f.id.desc()).limit(arg("most")).offset(arg("offset")), Function
 )
@@ -116,7 +116,7 @@ UPDATE = Command(
     .where(_this)
     .values(revision=_f.revision + 1, updated_at=arg("now"), **{name: arg("new_" + name) for name in SETTINGS})
 )
-# The row is changed before anything else reads it, so that of two deployments each gets a number of its own.
+# One UPDATE ... RETURNING, so that concurrent deployments get different version numbers.
 NEXT_VERSION = Query(
     update(function)
     .where(_this)
@@ -144,9 +144,9 @@ ADD_VERSION: Query[int] = Query(
 VERSIONS = Query(select(*columns(function_version)).where(_its).order_by(_v.version.desc()), Version)
 FIND_VERSION = Query(select(*columns(function_version)).where(_its & (_v.version == arg("version"))), Version)
 DELETE_VERSIONS = Command(delete(function_version).where(_its))
-IS_RUN_BY_ANY: Query[int] = Query(select(literal(1)).where(_v.digest == arg("digest")).limit(1), scalar)
+IS_USED: Query[int] = Query(select(literal(1)).where(_v.digest == arg("digest")).limit(1), scalar)
 
-# A function as the function gateway has to know it: with what its current version is made of.
+# Functions with the code of their current version, as the edge needs them.
 _with_version = select(*columns(function), _v.digest, _v.main).join(
     function_version, (_v.function_id == _f.id) & (_v.version == _f.current_version)
 )
@@ -160,14 +160,14 @@ class Deployed:
 
 
 def _deployed(*row: object) -> Deployed:
-    *of_function, digest, main = row
-    return Deployed(Function(*of_function), str(digest), str(main))  # type: ignore[arg-type]
+    *columns_, digest, main = row
+    return Deployed(Function(*columns_), str(digest), str(main))  # type: ignore[arg-type]
 
 
 DEPLOYED = Query(_with_version.where(_this), _deployed)
 ALL_DEPLOYED = Query(_with_version.where(_f.id > arg("after")).order_by(_f.id).limit(arg("most")), _deployed)
 
-# References that a deployment holds while it is under way: `deploy:<epoch ms>:<random>`.
-UNDER_WAY: Query[tuple[int, str]] = Query(
+# References of running deployments: `deploy:<epoch ms>:<random>`.
+DEPLOYMENT_REFERENCES: Query[tuple[int, str]] = Query(
     select(_r.org_id, _r.owner).where(_r.owner.startswith("deploy:", autoescape=True)).order_by(_r.id), pair
 )

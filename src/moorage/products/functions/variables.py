@@ -1,7 +1,7 @@
-"""Variables and secrets of functions, which the store has only in the vault, encrypted.
+"""Variables and secrets of functions, stored encrypted in the vault.
 
-Variables are one vault entry per function, because their order is part of what users sent. Secrets are one entry each,
-like those of projects. A secret wins over a variable of the same name.
+All variables of a function are one vault entry, which keeps their order. Each secret is an entry of its own, as for
+projects. A secret overrides a variable of the same name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from moorage.core.vault import service as vault
 
 ENV_OF = "function-env:"
 SECRETS_OF = "function:"
-ENV = "env"  # name of the entry that holds the variables
+ENV = "env"  # name of the entry with the variables
 NONE = "[]"
 
 
@@ -29,7 +29,7 @@ class Variables:
     secrets: dict[str, str] = field(default_factory=dict)
 
     def merged(self) -> list[tuple[str, str]]:
-        """Return what the function's process gets."""
+        """Return the environment of the function's process."""
         return list(({each.name: each.value for each in read_env(self.env)} | self.secrets).items())
 
 
@@ -56,23 +56,23 @@ def remove(tx: Tx, org_id: int, function_id: int) -> None:
     vault.remove_all(tx, org_id, secrets_of(function_id))
 
 
-@across_organizations("the function gateway serves the functions of every organization")
+@across_organizations("the edge serves the functions of every organization")
 def read_all(tx: Tx) -> Mapping[int, Variables | None]:
-    """Return the variables of all functions that have some, by id; None where one cannot be decrypted."""
-    found: dict[int, Variables | None] = {}
+    """Return the variables of functions by id; None if one cannot be decrypted."""
+    by_function: dict[int, Variables | None] = {}
     for prefix in (ENV_OF, SECRETS_OF):
         for stored in vault.all_below(tx, prefix):
             function_id = int(stored.resource.removeprefix(prefix))
-            its = found.setdefault(function_id, Variables())
-            if its is None:
+            function_variables = by_function.setdefault(function_id, Variables())
+            if function_variables is None:
                 continue
             try:
                 value = tx.env.ring.decrypt(stored.ciphertext, place=stored.place)
             except CannotDecrypt:
-                found[function_id] = None
+                by_function[function_id] = None
                 continue
             if prefix == ENV_OF:
-                its.env = value
+                function_variables.env = value
             else:
-                its.secrets[stored.name] = value
-    return found
+                function_variables.secrets[stored.name] = value
+    return by_function

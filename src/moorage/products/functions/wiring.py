@@ -62,8 +62,8 @@ class Functions(Product):
         )
 
     def routers(self) -> Sequence[Router]:
-        parts = routes.Parts(self.db, self.packages, self.publisher, self.edge, self.sandbox_state)
-        return [routes.make_router(parts), record_routes.make_router(self.db, self.recorder)]
+        services = routes.FunctionServices(self.db, self.packages, self.publisher, self.edge, self.sandbox_state)
+        return [routes.make_router(services), record_routes.make_router(self.db, self.recorder)]
 
     def register(self, handlers: Handlers) -> None:
         jobs.register(handlers, self.publisher, self.recorder.logs)

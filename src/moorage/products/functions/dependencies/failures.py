@@ -1,10 +1,10 @@
-"""How an install fails. It stands apart, so that an installer loads nothing of the store it has no business with."""
+"""Failure of an install; a module of its own, so that installers import little."""
 
 from __future__ import annotations
 
 
 class InstallFailed(Exception):
-    """The dependencies could not be installed; the text is the end of what the installer said."""
+    """The dependencies could not be installed; `tail` is the end of the output."""
 
     def __init__(self, tail: str) -> None:
         super().__init__(tail)

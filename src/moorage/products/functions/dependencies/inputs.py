@@ -1,7 +1,7 @@
-"""Input files of a dependency install, and the cache key that names them.
+"""Input files of a dependency install, and their cache key.
 
-An install gets a folder of its own with exactly the files that it may read. The key is a hash of these files, of the
-organization and of the operator's settings, so two installs with the same key cannot differ by anything a tenant sent.
+An install gets its own folder with exactly the files that it may read. The key is a hash of these files, the
+organization and the operator's settings, so that two installs with the same key have the same input from the tenant.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 REQUIREMENTS = "requirements.txt"
 NPM_LOCKS = ("npm-shrinkwrap.json", "package-lock.json")  # npm reads the first one that exists
-MOST_FILES = 1_000
+MAX_FILES = 1_000
 FORMAT = b"moorage function dependencies, format 2\n"
 # npm runs these scripts of the package itself when it installs.
 _INSTALL_SCRIPTS = frozenset(
@@ -44,7 +44,7 @@ class Inputs:
             shutil.copyfile(upload / name, target / name)
 
     def key(self, upload: Path, org_id: int, runtime: str, env: Mapping[str, str]) -> str:
-        """Return the name of the cache entry: the organization, and a hash of all that influences the install."""
+        """Return the cache key: the organization id and a hash of all install inputs."""
         settings = json.dumps([org_id, runtime, os.uname().machine, sorted(env.items())])
         digest = hashlib.sha256(FORMAT + settings.encode())
         for name in sorted(self.names):
@@ -54,17 +54,17 @@ class Inputs:
 
 
 def of_python(upload: Path) -> Inputs:
-    """Return requirements.txt, the files that it names with -r and -c, and wheels that lie in the upload."""
+    """Return requirements.txt, the files of its -r and -c options, and local wheels."""
     reader = _Requirements(upload)
     reader.read(REQUIREMENTS)
     return Inputs(tuple(reader.names), reader.is_fixed)
 
 
 def of_node(upload: Path) -> Inputs | None:
-    """Return the files that describe the dependencies; None where the install may run scripts.
+    """Return the dependency files; None if the install may run scripts.
 
-    Scripts can read every file of the upload and can write anything, so such an install gets the upload and is never
-    cached. Without a lock file the result depends on the registry's state: that is not cached either.
+    Scripts can read every file of the upload and write any file, so such an install gets the whole upload and is never
+    cached. Without a lock file the result depends on the registry's state and is not cached either.
     """
     if not _runs_no_script(upload):
         return None
@@ -73,7 +73,7 @@ def of_node(upload: Path) -> Inputs | None:
 
 
 class _Requirements:
-    """Reads requirement files as pip does, as far as they name other files."""
+    """Parses requirement files like pip, to find the files that they refer to."""
 
     def __init__(self, upload: Path) -> None:
         self._upload = upload
@@ -84,9 +84,9 @@ class _Requirements:
         if name in self.names or not self._add(name):
             return
         for line in _logical_lines((self._upload / name).read_bytes().decode("utf-8-sig", "replace")):
-            self._take(line, os.path.dirname(name))
+            self._parse_line(line, os.path.dirname(name))
 
-    def _take(self, line: str, folder: str) -> None:
+    def _parse_line(self, line: str, folder: str) -> None:
         words = _words(line)
         if not words or not words[0].startswith("-"):
             is_wheel = bool(words) and words[0].endswith(".whl") and self._add(os.path.normpath(words[0]))
@@ -99,7 +99,7 @@ class _Requirements:
                 continue
             if match := _LINKS_OPTION.fullmatch(word):
                 self._add_wheels(os.path.normpath(os.path.join(folder, _value(match, words))))
-            self.is_fixed &= word == "--require-hashes"  # Others name an index, for example.
+            self.is_fixed &= word == "--require-hashes"  # Other options set an index, for example.
 
     def _add_wheels(self, folder: str) -> None:
         if _is_below(folder) and (self._upload / folder).is_dir():
@@ -107,7 +107,7 @@ class _Requirements:
                 self._add(os.path.join(folder, path.name))
 
     def _add(self, name: str) -> bool:
-        if not _is_inside(self._upload, name) or len(self.names) >= MOST_FILES:
+        if not _is_inside(self._upload, name) or len(self.names) >= MAX_FILES:
             self.is_fixed = False
             return False
         self.names[os.path.normpath(name)] = None
@@ -115,7 +115,7 @@ class _Requirements:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without comments; a line that ends with a backslash goes on in the next one."""
+    """Yield lines without comments; a backslash at the end continues a line."""
     pending = ""
     for line in text.splitlines():
         stripped = re.sub(r"(^|\s)#.*", "", line)
@@ -132,12 +132,12 @@ def _logical_lines(text: str) -> Iterator[str]:
 def _words(line: str) -> list[str]:
     try:
         return shlex.split(line)
-    except ValueError:  # an unclosed quote: pip will say so
+    except ValueError:  # an unclosed quote, which pip reports
         return []
 
 
 def _value(match: re.Match[str], words: list[str]) -> str:
-    """Return the value of an option, which is part of its word or the next word."""
+    """Return the value of an option, from the same word or the next one."""
     return match["short"] or match["long"] or (words.pop(0) if words else "")
 
 
@@ -146,14 +146,14 @@ def _is_below(name: str) -> bool:
 
 
 def _is_inside(upload: Path, name: str) -> bool:
-    """Tell whether a name stands for a file of the upload that no link leads to."""
+    """Return whether a name is a file of the upload, reached without symbolic links."""
     if not _is_below(name) or not (upload / name).is_file():
         return False
     return Path(os.path.realpath(upload / name)) == Path(os.path.realpath(upload), os.path.normpath(name))
 
 
 def _runs_no_script(upload: Path) -> bool:
-    """Tell whether npm can install from the lock file without running anything that came with a package."""
+    """Return whether npm can install from the lock file without running scripts."""
     package = _json(upload / "package.json")
     lock = next((_json(upload / name) for name in NPM_LOCKS if (upload / name).is_file()), {})
     scripts, packages = package.get("scripts", {}), lock.get("packages")
@@ -176,7 +176,7 @@ def _is_plain_download(path: str, entry: Any) -> bool:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes().decode("utf-8-sig"))
+        value = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

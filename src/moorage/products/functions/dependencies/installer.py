@@ -1,8 +1,8 @@
-"""Install the dependencies of functions at deployment with npm or pip, in the build sandbox.
+"""Installs the dependencies of functions with npm or pip in the build sandbox.
 
-Nothing is installed on a request. Results are cached per organization, so a deployment that changes only code is quick.
-pip never sees the upload: it runs isolated, in a folder that holds only the requirement files. npm sees the upload only
-where scripts may run, and such a result is never cached.
+An install runs at deployment, never on a request. Results are cached per organization, so a deployment that changes
+only code is fast. pip never has access to the upload: it runs isolated, in a folder with only the requirement files.
+npm has access to the upload only if scripts may run, and such a result is never cached.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from moorage.runtime.workers import toolchain, zygotes
 from moorage.runtime.workers.runtimes import Runtime, installed
 from moorage.settings import Settings
 
-AT_ONCE = 2
+MAX_CONCURRENT_INSTALLS = 2
 TAIL_LINES = 30
 TAIL_BYTES = 3000
-BUILD_UIDS = 190_000  # first of the user ids that builds run under
+BUILD_UIDS = 190_000  # first user id of builds
 TIMEOUT_S = 300.0
 MB = 2**20
-DISK_MB = 1024  # A package may have 256 MB with its dependencies; npm and pip need some more while they work.
+DISK_MB = 1024  # A package with its dependencies may have 256 MB; npm and pip need more while they run.
 UPLOAD = "upload"  # folder of the input files, below the work folder
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What an install reads, and where it works."""
+    """Inputs and folders of an install."""
 
-    inputs: Inputs | None  # None: the upload itself, changed in place
+    inputs: Inputs | None  # None: the upload itself is modified in place
     work: Path
     result: Path
 
@@ -55,32 +55,32 @@ class SandboxInstaller:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._cache = InstallCache(settings)
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._free_uids = list(range(BUILD_UIDS, BUILD_UIDS + AT_ONCE))
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_INSTALLS)
+        self._free_uids = list(range(BUILD_UIDS, BUILD_UIDS + MAX_CONCURRENT_INSTALLS))
 
     async def install(self, org_id: int, folder: Path, runtime: str) -> None:
-        """Add to an organization's package what it depends on; raises InstallFailed or DiskFull.
+        """Install the dependencies of a package; raises InstallFailed or DiskFull.
 
-        It may run again in a fresh folder.
+        It may run again in a new folder.
         """
-        found = installed().get(runtime)
-        if found is None:
+        installed_runtime = installed().get(runtime)
+        if installed_runtime is None:
             raise InstallFailed(f"{runtime} is not installed here any more")
-        target = folder / ("node_modules" if found.language == "nodejs" else "packages")
+        target = folder / ("node_modules" if installed_runtime.language == "nodejs" else "packages")
         if os.path.lexists(target):
             raise InstallFailed(f"the package has a file {target.name} where its dependencies belong")
         disk.check_room(folder, 0, self._settings.disk_reserve_mb)
-        of = install_inputs.of_node if found.language == "nodejs" else install_inputs.of_python
-        inputs = await asyncio.to_thread(of, folder)
+        find_inputs = install_inputs.of_node if installed_runtime.language == "nodejs" else install_inputs.of_python
+        inputs = await asyncio.to_thread(find_inputs, folder)
         key = None
         if inputs is not None and inputs.is_fixed:
             key = await asyncio.to_thread(inputs.key, folder, org_id, runtime, toolchain.environment())
         if key is not None and await asyncio.to_thread(self._cache.take, key, target):
             return
         async with _planned(folder, target, inputs) as plan, self._slots:
-            await self._run(plan, folder, found)
+            await self._run(plan, folder, installed_runtime)
             if plan.inputs is not None and _is_folder(plan.result):
-                plan.result.chmod(0o755)  # An ordinary user can move a folder only where it may write to it.
+                plan.result.chmod(0o755)  # A rename by a non-root user needs write permission on the folder.
                 plan.result.rename(target)
         if key is not None and _is_folder(target):
             await asyncio.to_thread(self._cache.keep, key, target)
@@ -90,13 +90,13 @@ class SandboxInstaller:
         try:
             if plan.inputs is not None:
                 await asyncio.to_thread(plan.inputs.copy, folder, plan.work / UPLOAD)
-            done = await self._run_as(plan, runtime, uid)
+            result = await self._run_as(plan, runtime, uid)
         finally:
             self._free_uids.append(uid)
-        if done.code == sandbox.NO_ROOM:
+        if result.code == sandbox.NO_ROOM:
             raise DiskFull
-        if done.code != 0:
-            raise InstallFailed(tail(done.output) + (f"\n({done.why})" if done.why else ""))
+        if result.code != 0:
+            raise InstallFailed(tail(result.output) + (f"\n({result.why})" if result.why else ""))
 
     async def _run_as(self, plan: _Plan, runtime: Runtime, uid: int) -> sandbox.Finished:
         if os.getuid() != 0:
@@ -132,7 +132,10 @@ class SandboxInstaller:
 
 @contextlib.asynccontextmanager
 async def _planned(folder: Path, target: Path, inputs: Inputs | None) -> AsyncIterator[_Plan]:
-    """Give an install its work folder: the upload, or a new one on the same file system that is removed afterwards."""
+    """Yield the plan of an install with its work folder.
+
+    The work folder is the upload, or a temporary folder on the same file system.
+    """
     if inputs is None:
         yield _Plan(None, folder, target)
         return
@@ -145,20 +148,20 @@ async def _planned(folder: Path, target: Path, inputs: Inputs | None) -> AsyncIt
 
 
 def _is_folder(path: Path) -> bool:
-    """Tell whether a path is a folder and not a link: a script may have left a link to a folder of the host."""
+    """Return whether a path is a folder; a script may leave a link to a host folder."""
     return os.path.lexists(path) and stat.S_ISDIR(path.lstat().st_mode)
 
 
 def _npm(plan: _Plan, runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[str]:
-    """`npm ci` where there is a lock file."""
+    """Return the npm command: `npm ci` if there is a lock file, else `npm install`."""
     folder = plan.work / plan.cwd
     has_lock = any((folder / name).is_file() for name in install_inputs.NPM_LOCKS)
     binds[toolchain.NPM] = str(toolchain.npm_folder(runtime))
     env["npm_config_cache"] = "/tmp/npm"  # noqa: S108
-    # Links to programs are no files, and a function's package has only files.
+    # A function's package contains only regular files, so npm must not create links to programs.
     flags = ["--omit=dev", "--no-audit", "--no-fund", "--no-bin-links", "--loglevel=error"]
     if plan.inputs is not None:
-        # The lock file names no package with a script. One that has a script all the same must not fill the cache.
+        # The lock file declares no install script. A package with an undeclared one must not fill the cache.
         flags.append("--ignore-scripts")
     node = zygotes.inside(runtime)
     env["PATH"] = f"{Path(node).parent}:{env['PATH']}"
@@ -166,17 +169,17 @@ def _npm(plan: _Plan, runtime: Runtime, binds: dict[str, str], env: dict[str, st
 
 
 def _pip(runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[str]:
-    """pip with wheels only: building from source would run its authors' code for what is only a library.
+    """Return the pip command; only wheels, because a source build runs foreign code.
 
     Python starts isolated, so neither the current folder nor a variable adds modules; pip is started by its path.
     """
-    found = toolchain.find_pip()
-    if found is None:
+    pip = toolchain.find_pip()
+    if pip is None:
         raise InstallFailed("pip is not installed on this machine")
-    binds[str(Path(toolchain.PIP, found[0]))] = str(found[1])
+    binds[str(Path(toolchain.PIP, pip[0]))] = str(pip[1])
     env["PIP_CONFIG_FILE"] = os.devnull
-    # A folder is started by its main file. In an archive the package is what can be started.
-    program = f"{toolchain.PIP}/pip/__main__.py" if found[0] else f"{toolchain.PIP}/pip"
+    # An unpacked pip is started by its `__main__.py`; in an archive the package itself can be started.
+    program = f"{toolchain.PIP}/pip/__main__.py" if pip[0] else f"{toolchain.PIP}/pip"
     flags = [
         "--only-binary=:all:",
         "--no-input",
@@ -189,7 +192,7 @@ def _pip(runtime: Runtime, binds: dict[str, str], env: dict[str, str]) -> list[s
 
 
 def tail(output: str) -> str:
-    """Return the end of what an installer printed, without the paths of the sandbox."""
+    """Return the end of an installer's output, without the paths of the sandbox."""
     lines = output.strip().splitlines()[-TAIL_LINES:]
     text = "\n".join(lines)[-TAIL_BYTES:]
     return text.replace(f"{sandbox.WORK}/{UPLOAD}/", "").replace(f"{sandbox.WORK}/", "")

@@ -1,7 +1,7 @@
-"""Values of functions' secrets, masked in logs and error messages before these are stored.
+"""Masks the values of secrets in logs and error messages before they are stored.
 
-The publisher hands over the values of a function before it tells the function gateway about them, in the process that
-records the calls of the same gateway. So no record can show a value that is not known here.
+The publisher adds the values of a function here before it pushes them to the edge, in the process that records the
+calls of the same edge. So no record can contain a value that is unknown here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from moorage.products.functions import variables
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.spool import Record
 
-KEPT_SETS = 3  # Instances of earlier revisions may still print the values that they were started with.
-# Bytes of text times texts to look for. So much takes 0.2 s; functions with a few secrets never reach it.
-MOST_WORK = 500_000_000
+KEPT_SETS = 3  # Workers of earlier revisions may still print the values that they were started with.
+# Bytes of text times number of search texts. This takes 0.2 s; functions with a few secrets never reach it.
+MAX_WORK = 500_000_000
 TOO_MUCH = b"[not shown: there is too much text to look for this function's secrets in]\n"
 _ENTRY = struct.Struct("<BqI")
 
@@ -31,15 +31,15 @@ class HiddenValues:
         self._is_loaded = False
 
     async def load(self, db: Database) -> None:
-        """Read all values, once: records of earlier calls may be there before anything is published."""
+        """Read all values once: earlier records may precede the first publication."""
         if self._is_loaded:
             return
-        for function_id, its in (await db.read(variables.read_all)).items():
-            self.put(function_id, its.secrets.values() if its is not None else ())
+        for function_id, each in (await db.read(variables.read_all)).items():
+            self.put(function_id, each.secrets.values() if each is not None else ())
         self._is_loaded = True
 
     def put(self, function_id: int, values: Iterable[str]) -> None:
-        """Mask these values from now on, and those of the last few changes."""
+        """Mask these values from now on, and those of the latest changes."""
         new, known = frozenset(values), self._sets.get(function_id, ())
         if known[-1:] == (new,) or not (new or known):
             return
@@ -69,11 +69,11 @@ class HiddenValues:
 
 
 def mask_block(mask: Masker, block: bytes) -> bytes:
-    """Mask a log block. A value may begin in one entry and end in the next one of its stream."""
+    """Mask a log block; a value may span several entries of a stream."""
     if not block or not mask.shapes:
         return block
-    if len(block) * mask.shapes > MOST_WORK:
-        return spool.log_entry(spool.NOTE, _moment_of(block), TOO_MUCH)
+    if len(block) * mask.shapes > MAX_WORK:
+        return spool.log_entry(spool.NOTE, _time_of(block), TOO_MUCH)
     entries = list(_entries(block))
     changed = False
     for stream in {entry[0] for entry in entries}:
@@ -100,5 +100,5 @@ def _entries(block: bytes) -> Iterable[tuple[int, int, bytes]]:
         at += length
 
 
-def _moment_of(block: bytes) -> int:
+def _time_of(block: bytes) -> int:
     return int(_ENTRY.unpack_from(block)[1]) if len(block) >= _ENTRY.size else 0

@@ -1,4 +1,4 @@
-"""The log text of invocations: the one place through which it is written, and the one through which it is read."""
+"""Writes and reads the log text of invocations; all log text passes through here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MB = 2**20
 
 
 class _Key(NamedTuple):
-    """Tells texts apart: of one call there may be several, which it printed after its answer."""
+    """Identity of a text; one call may have several, printed after its response."""
 
     function_id: int
     activation: str
@@ -23,49 +23,49 @@ class _Key(NamedTuple):
 
 
 class TextWriter:
-    """Writes the text of records, before the rows that refer to it.
+    """Writes the log text of records before the rows that refer to it.
 
-    Where a unit fails, its records come again, perhaps in another batch. Their text is not written twice then.
+    After a failed transaction its records come again, perhaps in another batch. Their text is not written twice.
     """
 
     def __init__(self, logs: FunctionLogs) -> None:
         self._logs = logs
         self._unconfirmed: dict[_Key, str] = {}
 
-    def seal(self, org_id: int, function_id: int, block: bytes) -> bytes:
-        """Return what a call printed in the form in which it is stored. All text passes here before it is written."""
+    def encode(self, org_id: int, function_id: int, block: bytes) -> bytes:
+        """Encode a log block for storage."""
         return loglines.pack(block)
 
     def write(self, batch: Batch, now_ms: int) -> None:
-        """Store the sealed text of a batch; its rows then have references in place of text. To be called in a thread.
+        """Store the texts of a batch and set the references of its rows. Blocks.
 
-        The files are not synced: as with the spool, only the loss of the machine can take what the kernel had not
-        written yet, and a row whose text is lost says so.
+        The files are not synced: as with the spool, only a crash of the machine loses text in the page cache, and the
+        row of a lost text reports it as damaged.
         """
         keys = [_Key(text.function_id, text.activation, zlib.crc32(text.packed)) for text in batch.texts]
         new = {key: text for key, text in zip(keys, batch.texts, strict=True) if key not in self._unconfirmed}
-        places = self._logs.put([Text(each.org_id, each.function_id, each.packed) for each in new.values()], now_ms)
-        placed = {**self._unconfirmed, **dict(zip(new, places, strict=True))}
+        written = self._logs.put([Text(each.org_id, each.function_id, each.packed) for each in new.values()], now_ms)
+        references = {**self._unconfirmed, **dict(zip(new, written, strict=True))}
         for key, text in zip(keys, batch.texts, strict=True):
-            text.refer(placed[key])
-        self._unconfirmed = {key: place for key, place in placed.items() if not place.startswith("!")}
+            text.set_reference(references[key])
+        self._unconfirmed = {key: each for key, each in references.items() if not each.startswith("!")}
 
     def confirm(self) -> None:
-        """Forget what was written: the unit is stored, or another process stored its records."""
+        """Clear the written texts after this or another process stored their records."""
         self._unconfirmed.clear()
 
-    def write_again(self, row: Invocation, stored: bytes | None, now_ms: int) -> str:
-        """Write the text of an invocation in one piece, and return the reference to it. To be called in a thread."""
-        packed = self.seal(row.org_id, row.function_id, block_of(self._logs, row, stored))
-        (place,) = self._logs.put([Text(row.org_id, row.function_id, packed)], now_ms)
-        return place
+    def rewrite(self, row: Invocation, stored: bytes | None, now_ms: int) -> str:
+        """Write the text of an invocation in one piece and return its reference. Blocks."""
+        packed = self.encode(row.org_id, row.function_id, block_of(self._logs, row, stored))
+        (reference,) = self._logs.put([Text(row.org_id, row.function_id, packed)], now_ms)
+        return reference
 
 
 def block_of(logs: FunctionLogs, row: Invocation, stored: bytes | None, most: int = loglines.MOST) -> bytes:
-    """Return the log block of an invocation, or its beginning where it is longer than `most`.
+    """Return the first `most` bytes of an invocation's log block.
 
-    `stored` is what its row itself has, from before there were log files. Each piece that is missing is an entry that
-    says why. It reads the disk where the row has a reference.
+    `stored` is the text in the row itself, from before log files existed. An entry explains each missing piece. Reads
+    the disk if the row has a reference.
     """
     block = loglines.unpack(stored, most)
     gaps: set[Gap] = set()
@@ -76,11 +76,11 @@ def block_of(logs: FunctionLogs, row: Invocation, stored: bytes | None, most: in
             block += loglines.unpack(piece, most - len(block))
         elif piece not in gaps:
             gaps.add(piece)
-            block += spool.log_entry(spool.NOTE, row.started_at, _sentence(piece, logs.limits).encode() + b"\n")
+            block += spool.log_entry(spool.NOTE, row.started_at, _explain(piece, logs.limits).encode() + b"\n")
     return spool.cut_text(block, loglines.TEXT)
 
 
-def _sentence(gap: Gap, limits: LogLimits) -> str:
+def _explain(gap: Gap, limits: LogLimits) -> str:
     match gap.why:
         case Missing.QUOTA:
             why = (

@@ -1,4 +1,4 @@
-"""Logs as they are stored, and as they are read back."""
+"""Packing of log blocks for storage, and their texts by stream."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import NamedTuple
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.spool import NOTE, STDERR, STDOUT
 
-TEXT = 10 * 2**20 + 1024  # of one invocation, both streams together: 10 MB, and the notice that more was cut
-MOST = 12 * 2**20  # of a block: its text, and what the heads of entries add
-# Compressing a line or two costs more time than it saves room. A block starts with the number of a stream and a
-# compressed one with 0x78, so that the two are told apart by their first byte.
-WORTH_COMPRESSING = 512
+TEXT = 10 * 2**20 + 1024  # bytes of one invocation, both streams together: 10 MB and the notice that more was cut
+MOST = 12 * 2**20  # bytes of a block: its text and the headers of its entries
+# Compressing a line or two costs more time than it saves space. The first byte distinguishes both forms: a block starts
+# with a stream number, a compressed block with 0x78.
+MIN_COMPRESSED_BYTES = 512
 _RAW = (STDOUT, STDERR, NOTE)
 
 
 class Texts(NamedTuple):
     stdout: str
     stderr: str
-    is_cut: bool  # there is more than is shown here
-    is_dropped: bool = False  # some of it was not kept, and a note says why
+    is_cut: bool  # the block is longer than the texts
+    is_dropped: bool = False  # some output was not kept, and a note says why
 
 
 def pack(block: bytes) -> bytes:
-    """Return a log block as it is stored."""
+    """Cut a log block to its limits and compress it if it is large."""
     block = spool.cut_log(spool.cut_text(block, TEXT), MOST)
-    return block if len(block) < WORTH_COMPRESSING and block[0] in _RAW else zlib.compress(block, 1)
+    return block if len(block) < MIN_COMPRESSED_BYTES and block[0] in _RAW else zlib.compress(block, 1)
 
 
 def unpack(stored: bytes | None, most: int = MOST) -> bytes:
-    """Return the log block that was stored, or the beginning of it where it is longer than `most`."""
+    """Return the first `most` bytes of a stored log block."""
     if not stored:
         return b""
     if stored[0] in _RAW:
@@ -39,7 +39,7 @@ def unpack(stored: bytes | None, most: int = MOST) -> bytes:
 
 
 def texts_of(block: bytes, most: int = MOST) -> Texts:
-    """Return both streams of a log block as texts of at most so many bytes in all."""
+    """Return both streams of a log block as texts of at most `most` bytes in total."""
     shown = spool.cut_log(block, most)
     stdout, stderr = spool.log_texts(shown)
     return Texts(stdout, stderr, is_cut=len(block) > most, is_dropped=spool.has_note(shown))

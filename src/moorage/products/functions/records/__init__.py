@@ -1,1 +1,1 @@
-"""Records of invocations: read from the spool, stored, and shown."""
+"""Records of invocations: read from the spool, stored and served."""

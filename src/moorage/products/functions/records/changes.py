@@ -1,4 +1,4 @@
-"""Telling those who follow a function that something new was stored of it."""
+"""In-process notifications of new records, for the live streams of functions."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Iterable, Iterator
 
 
 class Follower:
-    """One who follows a function in this process."""
+    """A live stream of a function in this process."""
 
     def __init__(self) -> None:
-        self.news = asyncio.Event()
-        self.grown: set[int] = set()  # invocations whose logs became longer after they were stored
+        self.notified = asyncio.Event()
+        self.grown: set[int] = set()  # invocations with log text added after they were stored
 
-    async def wait(self, at_most_s: float) -> None:
-        """Return when there is news, or after a time: another process may have stored something."""
+    async def wait(self, timeout_s: float) -> None:
+        """Wait for a notification or the timeout: another process may have stored records."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(at_most_s):
-                await self.news.wait()
-        self.news.clear()
+            async with asyncio.timeout(timeout_s):
+                await self.notified.wait()
+        self.notified.clear()
 
     def take_grown(self) -> set[int]:
-        taken, self.grown = self.grown, set()
-        return taken
+        grown, self.grown = self.grown, set()
+        return grown
 
 
 class Changes:
-    """Who follows what. Used within one event loop."""
+    """Followers by function. Used within one event loop."""
 
     def __init__(self) -> None:
         self._followers: dict[int, set[Follower]] = {}
@@ -47,7 +47,7 @@ class Changes:
             if not self._followers[function_id]:
                 del self._followers[function_id]
 
-    def tell(self, function_id: int, grown: Iterable[int] = ()) -> None:
+    def notify(self, function_id: int, grown: Iterable[int] = ()) -> None:
         for follower in self._followers.get(function_id, ()):
             follower.grown.update(grown)
-            follower.news.set()
+            follower.notified.set()

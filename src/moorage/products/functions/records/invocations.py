@@ -1,4 +1,4 @@
-"""Reading invocations back: a page of them with their logs, and what came after one."""
+"""Reads invocations: a page with logs, and the invocations after a given one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from moorage.products.functions.logs.loglines import Texts
 from moorage.products.functions.records import tables as records
 from moorage.products.functions.records.tables import Invocation
 
-# One invocation may have 10 MB of logs and a page a hundred invocations. What is over this is left out, newest last.
+# One invocation may have 10 MB of logs, and a page 100 invocations. Logs beyond this limit are left out.
 PAGE_LOG_BYTES = 20 * 2**20
 _NO_TEXTS = Texts("", "", is_cut=False)
 
 
 class InvocationSummary(Output, frozen=True):
-    """An invocation without what it printed."""
+    """An invocation without its logs."""
 
     id: int
     duration: float
@@ -55,8 +55,8 @@ class FunctionInvocation(Output, frozen=True):
     door: str
     wait_ms: float
     cold_start: bool
-    logs_cut: bool  # the page's logs are too large for one answer; a smaller page shows more of these
-    logs_dropped: bool  # what it printed, or some of it, was not kept; `stderr` says why
+    logs_cut: bool  # the page's logs are too large for one response; a smaller page shows more of them
+    logs_dropped: bool  # some or all of its output was not kept; `stderr` says why
 
     @classmethod
     def of(cls, row: Invocation, texts: Texts) -> FunctionInvocation:
@@ -85,21 +85,21 @@ def _common(row: Invocation) -> dict[str, Any]:
 
 
 def get_function_id(tx: Tx, org_id: int, name: str) -> int:
-    found = tx.find(records.FUNCTION_ID, org_id=org_id, name=name)
-    if found is None:
+    function_id = tx.find(records.FUNCTION_ID, org_id=org_id, name=name)
+    if function_id is None:
         raise NotFound(f"There is no function {name!r}")
-    return found
+    return function_id
 
 
 def page_of(tx: Tx, org_id: int, name: str, query: PageQuery) -> tuple[list[Invocation], int]:
-    """Return a page of a function's invocations, newest first, and how many there are in all."""
+    """Return a page of a function's invocations, newest first, and the total number."""
     function_id = get_function_id(tx, org_id, name)
     total = tx.one(records.COUNT, function_id=function_id)
     return tx.all(records.PAGE, function_id=function_id, most=query.page_size, offset=query.offset), total
 
 
 async def with_texts(db: Database, logs: FunctionLogs, org_id: int, rows: list[Invocation]) -> list[FunctionInvocation]:
-    """Return invocations with what they printed, as much of it as one answer may have."""
+    """Return invocations with their logs, up to PAGE_LOG_BYTES."""
     stored, left = {}, PAGE_LOG_BYTES
     for row in rows:
         if row.stored_size > records.SMALL and left > 0:
@@ -129,12 +129,12 @@ def _texts(logs: FunctionLogs, row: Invocation, stored: bytes | None, left: int)
 
 
 def after(tx: Tx, org_id: int, function_id: int, last: int, *, most: int) -> list[Invocation]:
-    """Return what came after an invocation, oldest first; for those who follow a function."""
+    """Return the invocations after the row id `last`, oldest first."""
     return [
         row for row in tx.all(records.AFTER, function_id=function_id, after=last, most=most) if row.org_id == org_id
     ]
 
 
-def place_before_newest(tx: Tx, org_id: int, function_id: int, count: int) -> int:
-    """Return the id after which the newest so many invocations come."""
+def id_before_newest(tx: Tx, org_id: int, function_id: int, count: int) -> int:
+    """Return the row id before the newest `count` invocations."""
     return tx.find(records.BEFORE_NEWEST, function_id=function_id, most=count) or 0

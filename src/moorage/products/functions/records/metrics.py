@@ -1,4 +1,4 @@
-"""How much a function was called, how often it failed and how long it took, over time; and what a month came to."""
+"""Metrics of functions over time, and the monthly usage of organizations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.errors import bad_field
 from moorage.products.functions.records import tables as records
 from moorage.products.functions.records.invocations import get_function_id
 
-MOST_BUCKETS = 288
+MAX_BUCKETS = 288
 _STEPS = (
     *(minutes * MINUTE_MS for minutes in (1, 5, 10, 15, 30)),
     *(hours * HOUR_MS for hours in (1, 2, 3, 6, 12)),
@@ -32,7 +32,7 @@ class MetricsQuery(QueryInput):
 
 
 class FunctionMetrics(Output, frozen=True):
-    """Lists that run in parallel: one element each for every bucket."""
+    """Parallel lists with one element for each bucket."""
 
     timestamps: list[str]
     invocations: list[int]
@@ -41,10 +41,10 @@ class FunctionMetrics(Output, frozen=True):
 
 
 class Window(NamedTuple):
-    """A span of time and the buckets it is shown in, which stand at multiples of their width in UTC."""
+    """A time range and its buckets, aligned to multiples of their width in UTC."""
 
     start: int
-    end: int  # what happens then is no longer in it
+    end: int  # exclusive
     width: int
 
     @property
@@ -53,10 +53,10 @@ class Window(NamedTuple):
 
 
 def window_of(from_ms: int | None, to_ms: int | None, now: int) -> Window:
-    """Return the window that is asked for; the last 24 hours, up to and with the present bucket, where none is."""
+    """Return the requested window; default: 24 hours up to the current bucket."""
     if from_ms is None:
-        # Aligned first, so that a day is 288 buckets of five minutes and not one more.
-        width = DAY_MS // MOST_BUCKETS
+        # Aligned first, so that a day has exactly 288 buckets of 5 minutes.
+        width = DAY_MS // MAX_BUCKETS
         end = ((now if to_ms is None else max(to_ms - 1, 0)) // width + 1) * width
         return Window(max(end - DAY_MS, 0), end, width)
     end = now + 1 if to_ms is None else to_ms
@@ -67,34 +67,34 @@ def window_of(from_ms: int | None, to_ms: int | None, now: int) -> Window:
 
 def _width(start: int, end: int) -> int:
     for width in _STEPS:
-        if len(Window(start, end, width).buckets) <= MOST_BUCKETS:
+        if len(Window(start, end, width).buckets) <= MAX_BUCKETS:
             return width
-    # One bucket less than allowed, because the first one may begin before the window.
-    return -(-(end - start) // ((MOST_BUCKETS - 1) * DAY_MS)) * DAY_MS
+    # One bucket less than the maximum, because the first bucket may begin before the window.
+    return -(-(end - start) // ((MAX_BUCKETS - 1) * DAY_MS)) * DAY_MS
 
 
 def metrics_of(tx: Tx, org_id: int, name: str, query: MetricsQuery) -> FunctionMetrics:
     function_id = get_function_id(tx, org_id, name)
     window = window_of(query.from_ms, query.to_ms, tx.now)
     start = window.start // MINUTE_MS * MINUTE_MS
-    found = {
+    by_start = {
         bucket.start: bucket
         for bucket in tx.all(
             records.BUCKETS, org_id=org_id, function_id=function_id, start=start, end=window.end, width=window.width
         )
     }
-    shown = FunctionMetrics([], [], [], [])
+    response = FunctionMetrics([], [], [], [])
     for at in window.buckets:
-        bucket = found.get(at)
-        shown.timestamps.append(to_wire(at))
-        shown.invocations.append(bucket.invocations if bucket else 0)
-        shown.errors.append(bucket.errors if bucket else 0)
-        shown.latency.append(round(bucket.duration_us / bucket.invocations / 1000, 3) if bucket else None)
-    return shown
+        bucket = by_start.get(at)
+        response.timestamps.append(to_wire(at))
+        response.invocations.append(bucket.invocations if bucket else 0)
+        response.errors.append(bucket.errors if bucket else 0)
+        response.latency.append(round(bucket.duration_us / bucket.invocations / 1000, 3) if bucket else None)
+    return response
 
 
 def usage_of_month(tx: Tx, org_id: int) -> tuple[int, float]:
-    """Return how many invocations, and how many gigabyte-seconds, an organization used in this month (UTC)."""
+    """Return the invocations and GB-seconds of an organization in this month (UTC)."""
     today = datetime.fromtimestamp(tx.now / 1000, UTC)
     start = int(datetime(today.year, today.month, 1, tzinfo=UTC).timestamp() * 1000)
     invocations, mb_ms = tx.one(records.USED, org_id=org_id, start=start)

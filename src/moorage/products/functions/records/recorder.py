@@ -1,8 +1,8 @@
-"""The recorder: reads what the function gateways of this machine wrote to the spool, and stores it exactly once.
+"""The recorder: stores the spool records of this machine's edges exactly once.
 
-Rows and the position in the file are one transaction, so a crash anywhere neither loses nor doubles a record. The text
-that calls printed is in a log file before the row that refers to it is stored. A spool file is deleted before its row
-is: were it the other way round, a crash between the two would have it read again.
+One transaction stores rows and the position in the file, so a crash neither loses nor doubles a record. Log text is
+written to a log file before the row that refers to it is stored. A spool file is deleted before its row: in the
+opposite order, a crash between the two steps would make the file be read again.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from moorage.products.functions.records import tables as records
 from moorage.products.functions.records.changes import Changes
 from moorage.products.functions.records.spool import Chunk, SpoolFile
 from moorage.products.functions.records.storing import (
-    KEPT,
+    KEPT_INVOCATIONS,
     Batch,
+    EncodeText,
     Mask,
-    MovedOn,
     OnScheduled,
-    Seal,
+    PositionConflict,
     Stored,
     next_batch,
 )
 
-POLL_S = 0.2
-BUSY = 1_000  # records in one pass; while there are more, few large passes cost less than many small ones
-BUSY_S = 3.0
-PAUSE_S = 2.0  # after a pass that failed: the store may be away for a while
-CATCH_UP_S = 5.0  # A request for records waits so long for the newest ones.
-LAST_PASS_S = 2.0  # for a pass that is under way when the process stops
-TRIM_LOGS_S = 600.0
-TRIM_EVERY = 2_000  # A busy function would write millions of rows between two runs of the retention job.
+POLL_INTERVAL_S = 0.2
+BUSY_RECORDS = 1_000  # in one pass; above it, few large passes cost less than many small ones
+BUSY_INTERVAL_S = 3.0
+FAILURE_PAUSE_S = 2.0  # The database may be unavailable for a while.
+CATCH_UP_TIMEOUT_S = 5.0  # A request for records waits at most this long for the newest ones.
+LAST_PASS_TIMEOUT_S = 2.0  # for a running pass when the process stops
+TRIM_LOGS_INTERVAL_S = 600.0
+TRIM_AFTER_ROWS = 2_000  # A busy function would write millions of rows between two runs of the retention job.
 
 
 class Recorder:
-    """Moves records from one spool folder into the store. `on_scheduled` may be set before it runs."""
+    """Moves records from one spool folder into the database."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Recorder:
         self._folder = folder
         self._texts = TextWriter(logs)
         self._id = ""
-        self._known: dict[str, int] = {}  # the positions that the store has
+        self._known: dict[str, int] = {}  # stored position by file name
         self._files: dict[str, SpoolFile] = {}
         self._untrimmed: Counter[int] = Counter()
         self._stored = 0  # since the last pass began
@@ -74,53 +74,59 @@ class Recorder:
         self._next: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
-        """Record until cancelled; a pass that is under way is waited for."""
+        """Record until cancelled; then wait for the running pass."""
         loop, trim_at = asyncio.get_running_loop(), 0.0
         try:
             while True:
                 if loop.time() >= trim_at:
-                    trim_at = loop.time() + TRIM_LOGS_S
+                    trim_at = loop.time() + TRIM_LOGS_INTERVAL_S
                     await self.trim_logs()
                 self._stored = 0
                 is_well = await self._share_pass()
-                await asyncio.sleep(self._pause_s() if is_well else PAUSE_S)
+                await asyncio.sleep(self._pause_s() if is_well else FAILURE_PAUSE_S)
         finally:
             if running := {task for task in (self._passing, self._next) if task is not None}:
-                await asyncio.wait(running, timeout=LAST_PASS_S)
+                await asyncio.wait(running, timeout=LAST_PASS_TIMEOUT_S)
 
     def _pause_s(self) -> float:
-        """Return how long to wait for more. Whoever reads records has them caught up first, and nobody else waits."""
-        return BUSY_S if self._stored > BUSY and not self.changed.is_followed else POLL_S
+        """Return the pause before the next pass; only a live log needs a short one.
+
+        Every other reader of records calls `catch_up` first.
+        """
+        return BUSY_INTERVAL_S if self._stored > BUSY_RECORDS and not self.changed.is_followed else POLL_INTERVAL_S
 
     async def catch_up(self) -> bool:
-        """Store everything that was written before the call. Return False where that failed or takes too long."""
+        """Store all records written before the call; return False on failure or timeout."""
         try:
-            async with asyncio.timeout(CATCH_UP_S):
+            async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
                 return await self._share_pass()
         except TimeoutError:
             return False
 
     async def trim_logs(self) -> None:
-        """Remove log files that are too old, and those of functions that are gone.
+        """Remove expired log files, and those of deleted functions.
 
-        Each machine does so for its own folder: a job that deletes a function runs on one of them.
+        Each machine cleans its own folder: the job that deletes a function runs on only one machine.
         """
         try:
-            found = await asyncio.to_thread(self.logs.functions)
-            ids = {function_id for _, function_id in found}
-            alive = await self._db.read(lambda tx: records.which_exist(tx, ids))
-            await asyncio.to_thread(self.logs.trim, self._db.env.clock.trusted_now(), found, alive)
-        except Exception as error:  # noqa: BLE001 - the loop outlives whatever the store or the disk meets
+            functions = await asyncio.to_thread(self.logs.functions)
+            ids = {function_id for _, function_id in functions}
+            alive = await self._db.read(lambda tx: records.existing_functions(tx, ids))
+            await asyncio.to_thread(self.logs.trim, self._db.env.clock.trusted_now(), functions, alive)
+        except Exception as error:  # noqa: BLE001 - the loop survives any error of the database or the disk
             self._telemetry.crashed(None, error, where="recorder logs")
 
     def close(self) -> None:
-        """Let go of all files. What is not recorded yet stays in them."""
+        """Close all files; unread records stay in them."""
         for file in self._files.values():
             file.close()
         self._files.clear()
 
     async def _share_pass(self) -> bool:
-        """Wait for a pass that begins after this call. A running one may already be past what the caller waits for."""
+        """Wait for a pass that starts after this call; concurrent callers share it.
+
+        A running pass may have read a file before the caller's records were written.
+        """
         if self._next is None:
             self._next = asyncio.create_task(self._pass_after(self._passing))
         return await asyncio.shield(self._next)
@@ -131,25 +137,25 @@ class Recorder:
         self._passing, self._next = self._next, None
         try:
             return await self._pass()
-        except Exception as error:  # noqa: BLE001 - the loop outlives whatever the store or the disk meets
+        except Exception as error:  # noqa: BLE001 - the loop survives any error of the database or the disk
             self._telemetry.crashed(None, error, where="recorder")
             return False
 
     async def _pass(self) -> bool:
-        """Store what is new in every file. One that cannot be read does not keep the others from it."""
-        is_well = await self._look()
+        """Store the new records of every file, even if some file is unreadable."""
+        is_well = await self._list_files()
         for file in sorted(self._files.values(), key=lambda each: each.name):
             try:
                 await self._drain(file)
             except FileNotFoundError:
-                continue  # The next look forgets it.
+                continue  # The next `_list_files` removes its row.
             except OSError as error:
                 self._telemetry.crashed(None, error, where="recorder file")
                 is_well = False
         return is_well
 
-    async def _look(self) -> bool:
-        """Find out which files there are, and forget those that vanished. Return whether all could be opened."""
+    async def _list_files(self) -> bool:
+        """Open new files and remove the rows of vanished ones; return whether all opened."""
         if not self._id:
             await self._hidden.load(self._db)
             spool_id = await asyncio.to_thread(spool.ensure_id, self._folder)
@@ -158,7 +164,7 @@ class Recorder:
         names = spool.names_in(self._folder)
         opened = [self._open(name) for name in names if name not in self._files]
         for name in (self._files.keys() | self._known.keys()) - set(names):
-            await self._forget(name)
+            await self._delete_row(name)
         return all(opened)
 
     def _open(self, name: str) -> bool:
@@ -172,42 +178,45 @@ class Recorder:
         return True
 
     async def _drain(self, file: SpoolFile) -> None:
-        """Store what is new in a file, and be done with one that nobody writes to any more."""
-        is_whole = file.is_abandoned()
-        most = spool.FIRST
+        """Store the new records of a file; remove the file if its writer is gone."""
+        is_complete = file.is_abandoned()
+        max_bytes = spool.FIRST_READ_BYTES
         while file.has_more():
             try:
-                is_last = await self._store_chunk(file, most)
-            except MovedOn:
+                is_last = await self._store_chunk(file, max_bytes)
+            except PositionConflict:
                 self._texts.confirm()
-                await self._look_again(file)
+                await self._reload_position(file)
                 continue
             if is_last:
                 break
-            most = spool.CHUNK
-        if is_whole and not file.has_more():
+            max_bytes = spool.CHUNK_BYTES
+        if is_complete and not file.has_more():
             await self._finish(file)
 
-    async def _store_chunk(self, file: SpoolFile, most: int) -> bool:
-        """Store the records of one piece of a file. Return whether there was nothing more in it."""
-        mask, seal = self._hidden.mask, self._texts.seal
-        chunk, surplus, batch = await asyncio.to_thread(_begin, file, most, seal, mask)
-        prepare = partial(next_batch, chunk, surplus, seal, mask)
-        is_stuck = batch is None  # It should have had a record: somebody cut the file.
+    async def _store_chunk(self, file: SpoolFile, max_bytes: int) -> bool:
+        """Store the records of one chunk of a file; return whether it was the last."""
+        mask, encode = self._hidden.mask, self._texts.encode
+        chunk, surplus, batch = await asyncio.to_thread(_begin, file, max_bytes, encode, mask)
+        prepare = partial(next_batch, chunk, surplus, encode, mask)
+        is_stuck = batch is None  # `has_more` saw a record, so the file was truncated.
         while batch is not None:
-            # The next one is made ready while this one is written.
+            # The next batch is prepared while this one is stored.
             _, batch = await asyncio.gather(self._store(file, batch), asyncio.to_thread(prepare))
         if chunk.problem is not None:
             file.problem = chunk.problem
             self._telemetry.log.warning("spool file is torn", file=file.name, why=chunk.problem)
         return chunk.is_last or is_stuck
 
-    async def _look_again(self, file: SpoolFile) -> None:
-        """Take the position from the store: another process reads this folder too, or we did not hear of a commit."""
-        found = dict(await self._db.read(partial(positions, spool_id=self._id)))
+    async def _reload_position(self, file: SpoolFile) -> None:
+        """Read the stored position again after a conflict.
+
+        Another process reads this folder too, or the result of a commit was lost.
+        """
+        stored = dict(await self._db.read(partial(positions, spool_id=self._id)))
         if not file.path.exists():
             raise FileNotFoundError(f"{file.name} was read and deleted by another process")
-        file.position = self._known[file.name] = found.get(file.name, 0)
+        file.position = self._known[file.name] = stored.get(file.name, 0)
 
     async def _store(self, file: SpoolFile, batch: Batch) -> None:
         key = self._key(file.name)
@@ -220,44 +229,44 @@ class Recorder:
         self._stored += batch.count
         await self._follow_up(stored)
         for org_id, function_id in {(text.org_id, text.function_id) for text in batch.texts}:
-            if function_id in stored.gone:
+            if function_id in stored.deleted:
                 await asyncio.to_thread(self.logs.forget, org_id, function_id)
 
     async def _follow_up(self, stored: Stored) -> None:
-        for org_id, row_id in stored.scattered:
+        for org_id, row_id in stored.fragmented:
             await self._join_logs(org_id, row_id)
         for function_id in stored.added.keys() | stored.grown.keys():
-            self.changed.tell(function_id, stored.grown.get(function_id, ()))
+            self.changed.notify(function_id, stored.grown.get(function_id, ()))
         self._untrimmed.update(stored.added)
         for function_id in stored.added:
-            if self._untrimmed[function_id] >= TRIM_EVERY:
+            if self._untrimmed[function_id] >= TRIM_AFTER_ROWS:
                 count = self._untrimmed.pop(function_id)
-                trim = partial(records.keep_newest, function_id=function_id, most=KEPT, at_once=2 * count)
+                trim = partial(records.keep_newest, function_id=function_id, most=KEPT_INVOCATIONS, at_once=2 * count)
                 await self._db.write(trim)
 
     async def _join_logs(self, org_id: int, row_id: int) -> None:
-        """Write text that came in many pieces again in one, so that a row's reference stays short."""
+        """Rewrite fragmented log text in one piece, to shorten the row's reference."""
         row = await self._db.read(lambda tx: tx.find(records.FIND, org_id=org_id, id=row_id))
         if row is None or row.log_ref is None:
             return
         stored = await self._db.read(lambda tx: records.read_logs(tx, org_id, row))
-        place = await asyncio.to_thread(self._texts.write_again, row, stored, self._db.env.clock.now())
+        joined = await asyncio.to_thread(self._texts.rewrite, row, stored, self._db.env.clock.now())
         was = row.log_ref
-        if not place.startswith("!"):
-            await self._db.write(lambda tx: tx.run(records.JOIN_LOGS, org_id=org_id, id=row_id, was=was, new=place))
+        if not joined.startswith("!"):
+            await self._db.write(lambda tx: tx.run(records.JOIN_LOGS, org_id=org_id, id=row_id, was=was, new=joined))
 
     async def _finish(self, file: SpoolFile) -> None:
-        """Remove a file that nobody writes to and that was read to its end."""
+        """Remove a complete file that was read to its end; keep a torn one aside."""
         if file.problem is None:
             await asyncio.to_thread(file.delete)
         else:
             await asyncio.to_thread(file.set_aside)
-        await self._forget(file.name)
+        await self._delete_row(file.name)
 
-    async def _forget(self, name: str) -> None:
+    async def _delete_row(self, name: str) -> None:
         if name in self._known:
             key = self._key(name)
-            await self._db.write(lambda tx: tx.run(records.FORGET_FILE, file=key))
+            await self._db.write(lambda tx: tx.run(records.DELETE_FILE, file=key))
             del self._known[name]
         if file := self._files.pop(name, None):
             file.close()
@@ -266,14 +275,14 @@ class Recorder:
         return f"{self._id}/{name}"
 
 
-def _begin(file: SpoolFile, most: int, seal: Seal, mask: Mask) -> tuple[Chunk, Counter[int], Batch | None]:
-    chunk = file.read(most)
+def _begin(file: SpoolFile, max_bytes: int, encode: EncodeText, mask: Mask) -> tuple[Chunk, Counter[int], Batch | None]:
+    chunk = file.read(max_bytes)
     surplus = storing.surplus_of(chunk)
-    return chunk, surplus, next_batch(chunk, surplus, seal, mask)
+    return chunk, surplus, next_batch(chunk, surplus, encode, mask)
 
 
-@across_organizations("spool files are the platform's")
+@across_organizations("spool files belong to the platform")
 def positions(tx: Tx, spool_id: str) -> list[tuple[str, int]]:
-    """Return how far each file of a folder was read, by its name."""
-    found = tx.all(records.POSITIONS, pattern=f"{spool_id}/%")
-    return [(name.partition("/")[2], position) for name, position in found]
+    """Return the file names of a folder with their stored positions."""
+    rows = tx.all(records.POSITIONS, pattern=f"{spool_id}/%")
+    return [(name.partition("/")[2], position) for name, position in rows]

@@ -1,4 +1,4 @@
-"""What is recorded of functions: invocations, metrics and the live log."""
+"""Routes of function records: invocations, metrics and the live log."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class TailQuery(QueryInput):
 
 
 def make_router(db: Database, recorder: Recorder) -> Router:
-    """The routes that read records. Each first has the recorder store what the gateway wrote up to now."""
+    """Make the routes that read records; each lets the recorder catch up first."""
     router = Router("Functions")
 
     @router.get("/functions/{name}/invocations")
     async def list_invocations(caller: Caller, name: str, query: PageQuery) -> Page[FunctionInvocation]:
-        """List a function's invocations, newest first, with what each printed.
+        """List a function's invocations, newest first, with their logs.
 
-        The newest 10,000 of the last 30 days are kept. `logsCut` says that the page holds more than 20 MB of logs and
-        that some are left out: ask for a smaller page. `logsDropped` says that what the call printed was not kept, or
-        not all of it; a line in `stderr` says why.
+        The newest 10,000 of the last 30 days are kept. `logsCut` means that the page has more than 20 MB of logs and
+        some are left out: request a smaller page. `logsDropped` means that some or all output of the call was not kept;
+        a line in `stderr` says why.
         """
         await recorder.catch_up()
         rows, total = await db.read(lambda tx: invocations.page_of(tx, caller.org_id, name, query))
@@ -44,28 +44,29 @@ def make_router(db: Database, recorder: Recorder) -> Router:
 
     @router.get("/functions/{name}/metrics")
     async def read_metrics(caller: Caller, name: str, query: MetricsQuery) -> FunctionMetrics:
-        """Return invocations, errors and average latency (ms) over time, in at most 288 buckets.
+        """Return invocations, errors and average latency (ms) over time.
 
-        Without `fromMs` it is the last 24 hours. Minutes are counted for 90 days.
+        The response has at most 288 buckets. Without `fromMs` the range is the last 24 hours. Counters are kept for
+        90 days.
         """
         await recorder.catch_up()
         return await db.read(lambda tx: metrics.metrics_of(tx, caller.org_id, name, query))
 
     @router.get("/functions/{name}/logs/stream", events=True)
     async def follow_logs(caller: Caller, name: str, query: TailQuery, request: Request) -> Stream:
-        """Follow a function live, as server-sent events: `log` for each line, then `invocation` for what came of it.
+        """Follow a function live, as server-sent events.
 
-        `tail` says how many past invocations come first. A client that was cut off sends `Last-Event-ID`, as browsers
-        do, and misses nothing.
+        Each log line is a `log` event, each ended invocation an `invocation` event. `tail` is the number of past
+        invocations that come first. A client that reconnects with `Last-Event-ID`, as browsers do, misses no event.
         """
         await recorder.catch_up()
-        seen = parse_id(request.header(b"last-event-id") or "-")
+        last_event_id = parse_id(request.header(b"last-event-id") or "-")
 
         def begin(tx: Tx) -> tuple[int, int]:
             function_id = invocations.get_function_id(tx, caller.org_id, name)
-            return function_id, stream.place_of(tx, caller.org_id, function_id, seen, query.tail)
+            return function_id, stream.start_after(tx, caller.org_id, function_id, last_event_id, query.tail)
 
-        function_id, place = await db.read(begin)
-        return sse.stream(stream.follow(db, recorder, caller.org_id, function_id, place))
+        function_id, last = await db.read(begin)
+        return sse.stream(stream.follow(db, recorder, caller.org_id, function_id, last))
 
     return router

@@ -1,7 +1,7 @@
-"""Many records that differ in little: what a busy function leaves. They are counted by columns, not one by one.
+"""Counts long runs of similar records of a busy function by columns.
 
-A plain record is thirteen words of eight bytes, so that the same word of each stands at the same distance. Python
-counts and compares such a column in a fraction of the time that taking each record apart takes.
+A plain record has 13 words of 8 bytes, so the same word of all records is a strided column. Python counts and compares
+such a column in a fraction of the time that decoding each record takes.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from moorage.runtime.edge.spool import (
     WEB,
 )
 
-FEWEST = 256  # records; taking fewer apart one by one takes no time worth saving
+MIN_RUN = 256  # records; decoding fewer one by one is fast enough
 SIZE = LENGTH_SIZE + HEAD_SIZE
 _WORDS = SIZE // 8
 _HEAD, _FUNCTION, _ORG, _VERSION_AND_MEMORY, _STARTED, _DURATION, _WAIT, _SCHEDULE = range(8)
-_SIZES = 12  # of error and log
-# The first word of a call that went well: length, kind, door, ok, cold.
+_SIZES = 12  # sizes of error and log
+# First word of a successful call: length, kind, door, ok, cold.
 _WARM = frozenset(HEAD_SIZE | END << 32 | door << 40 | 1 << 48 for door in (WEB, API))
 _HEADS = _WARM | {head | 1 << 56 for head in _WARM}
 
 
-class Alike(NamedTuple):
-    """What a run of records comes to: calls of one function that began in one minute and went well."""
+class UniformRun(NamedTuple):
+    """Sums of consecutive successful calls of one function that started in one minute."""
 
     function_id: int
     org_id: int
     memory_mb: int
-    minute: int  # its number
+    minute: int  # minutes since the epoch
     calls: int
     cold_starts: int
     duration_us: int
 
 
 def count_functions(data: bytes, at: int) -> Counter[int] | None:
-    """Count the calls of each function, where all records from a place on are plain; None where one is not."""
+    """Count the calls of each function; None if a record after `at` is not plain."""
     words = _words(data, at, (len(data) - at) // SIZE)
     heads = words[_HEAD::_WORDS].tolist() if words else []
     count = heads.index(0) if 0 in heads else len(heads)
-    if count < FEWEST or not _HEADS.issuperset(heads[:count]):
+    if count < MIN_RUN or not _HEADS.issuperset(heads[:count]):
         return None
     return Counter(words[_FUNCTION : count * _WORDS : _WORDS].tolist())
 
 
-def find_run(seen: bytes, data: bytes, at: int, most: int) -> Alike | None:
-    """Return what the plain records of one function come to that stand at a place, up to a number of them.
+def find_run(seen: bytes, data: bytes, at: int, most: int) -> UniformRun | None:
+    """Return the sums of at most `most` plain records of one function at a position.
 
-    Both looks at the file have to have them. None where there are too few.
+    Both reads of the file must have the records. Returns None if the run is too short.
     """
     count = min(most, (min(len(seen), len(data)) - at) // SIZE)
-    while count >= FEWEST:
+    while count >= MIN_RUN:
         if _HEADS.issuperset(_words(seen, at, count)[_HEAD::_WORDS].tolist()):
             run = _sum(_words(data, at, count), count)
             if run is not None:
@@ -71,15 +71,15 @@ def find_run(seen: bytes, data: bytes, at: int, most: int) -> Alike | None:
     return None
 
 
-def _sum(words: memoryview, count: int) -> Alike | None:
+def _sum(words: memoryview, count: int) -> UniformRun | None:
     heads = words[_HEAD::_WORDS].tolist()
     version, memory_mb = words[_VERSION_AND_MEMORY] & 0xFFFFFFFF, words[_VERSION_AND_MEMORY] >> 32
     started = words[_STARTED::_WORDS].tolist()
     durations = words[_DURATION::_WORDS].tolist()
     minute = started[0] // MINUTE_MS
-    is_alike = (
+    is_uniform = (
         _HEADS.issuperset(heads)
-        and all(len(set(words[which::_WORDS].tolist())) == 1 for which in (_FUNCTION, _ORG, _VERSION_AND_MEMORY))
+        and all(len(set(words[column::_WORDS].tolist())) == 1 for column in (_FUNCTION, _ORG, _VERSION_AND_MEMORY))
         and minute == min(started) // MINUTE_MS == max(started) // MINUTE_MS
         and max(started) < MOST_MS
         and max(durations) < MOST_US
@@ -90,13 +90,13 @@ def _sum(words: memoryview, count: int) -> Alike | None:
         and not any(words[_SIZES::_WORDS].tolist())
         and 0 < words[_FUNCTION] < MOST_ID > words[_ORG]
     )
-    if not is_alike:
+    if not is_uniform:
         return None
     cold = count - sum(map(heads.count, _WARM))
-    return Alike(words[_FUNCTION], words[_ORG], memory_mb, minute, count, cold, sum(durations))
+    return UniformRun(words[_FUNCTION], words[_ORG], memory_mb, minute, count, cold, sum(durations))
 
 
 def _words(data: bytes, at: int, count: int) -> memoryview:
-    """Return records as a row of words. Only where the machine's order of bytes is the file's there are any."""
+    """Return records as 8-byte words; none on a big-endian machine."""
     whole = max(count, 0) * SIZE if sys.byteorder == "little" else 0
     return memoryview(data)[at : at + whole].cast("Q")

@@ -1,4 +1,4 @@
-"""The spool folder as its reader sees it: which files there are, and what of each was not read yet."""
+"""Reader of the spool folder: its files, and the unread records of each."""
 
 from __future__ import annotations
 
@@ -9,74 +9,74 @@ import secrets
 from collections import Counter
 from pathlib import Path
 
-from moorage.products.functions.records import similar as alike
-from moorage.products.functions.records.similar import Alike
+from moorage.products.functions.records import similar
+from moorage.products.functions.records.similar import UniformRun
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.spool import END, HEAD_SIZE, LENGTH_SIZE, SUFFIX, UNBORN, Record, Torn
 
-# Most of the time a handful of records is new, so that little is read at first; then a lot at once.
-FIRST = 64 * 2**10
-CHUNK = 8 * spool.MB
+# Usually only a few records are new, so the first read is small and further reads are large.
+FIRST_READ_BYTES = 64 * 2**10
+CHUNK_BYTES = 8 * spool.MB
 ID_FILE = "spool.id"
-TORN = ".torn"  # what a file that cannot be read on is renamed to, for somebody to look at
+TORN = ".torn"  # suffix of a file with an unreadable record, kept for inspection
 
 
 class Chunk:
-    """A piece of a file that starts with a record, taken apart as it is asked for.
+    """Part of a file that starts with a record; records are decoded on demand.
 
-    It is read twice, and a record is taken from the second look only if the first one saw its length: the writer may
-    run on a processor that lets others see the length a moment before the record.
+    The file is read twice, and a record is taken from the second read (`data`) only if the first read (`seen`) had its
+    length: on a CPU with weak memory ordering the length may become visible before the record.
     """
 
     def __init__(self, seen: bytes, data: bytes, position: int, file_size: int) -> None:
-        self.position = position  # in the file; what is before it was taken
-        self.is_last = False  # there was nothing more in the file when the chunk was read
-        self.problem: str | None = None  # why it cannot be read on
+        self.position = position  # offset in the file of the next record
+        self.is_last = False  # the file had no further record when the chunk was read
+        self.problem: str | None = None  # why the next record cannot be read
         self._seen = seen
         self._data = data
         self._at = 0
         self._file_size = file_size
 
     def take(self, count: int, size: int) -> list[Record]:
-        """Return the next records, up to a count and, if there is more than one, a number of bytes."""
-        taken: list[Record] = []
+        """Return the next records: at most `count`, and at most `size` bytes if several."""
+        records: list[Record] = []
         seen, data, at = self._seen, self._data, self._at
         full = at + size
         while length := spool.length_at(seen, at):
             start = at + LENGTH_SIZE
-            if len(taken) == count or (taken and start + length > full) or self._goes_on(start, length):
+            if len(records) == count or (records and start + length > full) or self._is_cut_off(start, length):
                 break
             try:
-                taken.append(spool.decode(data, start, length))
+                records.append(spool.decode(data, start, length))
             except Torn as error:
                 self.problem = f"at byte {self.position + at - self._at}: {error}"
                 break
             at = start + length
         else:
-            # Where the data ends the file may go on.
+            # The file may continue after the chunk.
             self.is_last = len(seen) - at >= LENGTH_SIZE or self.position + len(seen) - self._at >= self._file_size
         self.position, self._at = self.position + at - self._at, at
-        return taken
+        return records
 
-    def take_run(self, surplus: Counter[int]) -> Alike | None:
-        """Take what stands next if it is a run of plain records of one function that has too many of them."""
+    def take_run(self, surplus: Counter[int]) -> UniformRun | None:
+        """Take a run of plain records if one comes next and its function has a surplus."""
         _, _, function_id = spool.glance_at(self._seen, self._at)
         most = surplus.get(function_id, 0)
-        run = alike.find_run(self._seen, self._data, self._at, most) if most >= alike.FEWEST else None
+        run = similar.find_run(self._seen, self._data, self._at, most) if most >= similar.MIN_RUN else None
         if run is not None:
-            size = run.calls * alike.SIZE
+            size = run.calls * similar.SIZE
             self.position, self._at = self.position + size, self._at + size
         return run
 
-    def _goes_on(self, start: int, length: int) -> bool:
-        """Tell whether a record is cut off only by the end of the chunk."""
+    def _is_cut_off(self, start: int, length: int) -> bool:
+        """Return whether a record continues after the end of the chunk."""
         in_file = self.position + start - self._at + length
         return length >= HEAD_SIZE and start + length > len(self._data) and in_file <= self._file_size
 
     def ends_of_functions(self) -> Counter[int]:
-        """Count the calls of each function that come to an end in it."""
+        """Count the ended calls of each function in the chunk."""
         at = self._at
-        plain = alike.count_functions(self._seen, at)
+        plain = similar.count_functions(self._seen, at)
         if plain is not None:
             return plain
         counts: Counter[int] = Counter()
@@ -92,12 +92,12 @@ class Chunk:
 
 
 class SpoolFile:
-    """One file and how far it was read."""
+    """One spool file and its read position."""
 
     def __init__(self, path: Path, position: int) -> None:
         self.path = path
         self.position = position
-        self.problem: str | None = None  # why it cannot be read on
+        self.problem: str | None = None  # why the next record cannot be read
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     @property
@@ -105,7 +105,7 @@ class SpoolFile:
         return self.path.name
 
     def is_abandoned(self) -> bool:
-        """Tell whether nobody writes to it any more; asked before reading, so that what is read then is all."""
+        """Return whether the writer is gone; a read after this call is then complete."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -113,23 +113,23 @@ class SpoolFile:
         return True
 
     def has_more(self) -> bool:
-        """Look whether a record stands where reading ended; one small read of memory."""
+        """Return whether there is an unread record; costs one small read."""
         if self.problem is not None:
             return False
         head = os.pread(self._fd, LENGTH_SIZE, self.position)
         return spool.length_at(head, 0) != 0
 
-    def read(self, most: int) -> Chunk:
-        """Return what stands after the position: so many bytes, or a whole record where that is more."""
+    def read(self, max_bytes: int) -> Chunk:
+        """Return at most `max_bytes` after the position, but at least one whole record."""
         size = os.fstat(self._fd).st_size
-        seen = os.pread(self._fd, most, self.position)
+        seen = os.pread(self._fd, max_bytes, self.position)
         length = spool.length_at(seen, 0) + LENGTH_SIZE
         if len(seen) < length <= size - self.position:
-            seen = self._whole(self.position, length)
-        return Chunk(seen, self._whole(self.position, len(seen)), self.position, size)
+            seen = self._pread_all(self.position, length)
+        return Chunk(seen, self._pread_all(self.position, len(seen)), self.position, size)
 
-    def _whole(self, position: int, length: int) -> bytes:
-        """Read so many bytes; one call may return less than was asked for."""
+    def _pread_all(self, position: int, length: int) -> bytes:
+        """Read `length` bytes; a single pread may return fewer."""
         parts: list[bytes] = []
         while length > 0 and (part := os.pread(self._fd, length, position)):
             parts.append(part)
@@ -137,12 +137,12 @@ class SpoolFile:
         return b"".join(parts)
 
     def delete(self) -> None:
-        """Remove the file for good: it must not come back, after a loss of power, once its row is gone."""
+        """Remove the file and fsync: it must not reappear after a power loss."""
         self.path.unlink(missing_ok=True)
         _sync(self.path.parent)
 
     def set_aside(self) -> None:
-        """Keep a file that cannot be read on out of the way."""
+        """Rename a torn file, so that it is kept but not read again."""
         self.path.rename(self.path.with_suffix(TORN))
         _sync(self.path.parent)
 
@@ -151,7 +151,7 @@ class SpoolFile:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of the spool's files, oldest first; leftovers of a writer that died at birth are removed."""
+    """Return the spool file names, oldest first; removes leftovers of died writers."""
     names = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -163,7 +163,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def _remove_unborn(path: str) -> None:
-    """Remove a file that never got its name, unless its writer is just about to give it one."""
+    """Remove a file that never got its final name, unless its writer still runs."""
     with contextlib.suppress(FileNotFoundError, BlockingIOError):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -174,9 +174,9 @@ def _remove_unborn(path: str) -> None:
 
 
 def ensure_id(folder: Path, name: str = ID_FILE) -> str:
-    """Return the folder's own id, which is in the file of this name, made the first time.
+    """Return the id of a folder from its id file; the first call creates the file.
 
-    It tells the files of several machines apart in one store, and goes with the folder where that is moved.
+    The id distinguishes the folders of several machines in one database, and moves with the folder.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / name

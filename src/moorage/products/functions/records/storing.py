@@ -1,6 +1,7 @@
-"""What a run of records comes to: rows, counters and news for schedules, stored in one unit with the file's position.
+"""Turns spool records into rows, counters and schedule events, and stores them.
 
-Everything that can be worked out beforehand is, away from the transaction: the unit has only statements to run.
+One transaction stores a batch together with the spool file's position. A batch is prepared before the transaction,
+which then only runs statements.
 """
 
 from __future__ import annotations
@@ -16,37 +17,37 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import MINUTE_MS
 from moorage.products.functions.records import tables as records
-from moorage.products.functions.records.similar import Alike
+from moorage.products.functions.records.similar import UniformRun
 from moorage.products.functions.records.spool import Chunk
 from moorage.runtime.edge.spool import DOORS, END, HEAD_SIZE, LATE, LENGTH_SIZE, SCHEDULE, START, Record
 
-RECORDS = 1_000  # of one unit
-BYTES = 8 * 2**20  # of one unit: what does not fit comes in the next one
-KEPT = 10_000  # invocations of one function
-MANY_PLACES = 16  # Text that came in more pieces than this is written again in one.
-LATE_AMONG = 2_000  # A late line belongs to one of so many newest invocations of its function.
+BATCH_RECORDS = 1_000
+BATCH_BYTES = 8 * 2**20
+KEPT_INVOCATIONS = 10_000  # per function
+MAX_LOG_PIECES = 16  # Log text in more pieces is rewritten in one piece.
+LATE_SEARCH_ROWS = 2_000  # newest invocations of a function that are searched for the call of a late line
 
 FUNCTION = records.ADDED.index("function_id")
 ORG = records.ADDED.index("org_id")
 ACTIVATION = records.ADDED.index("activation_id")
 
-# Brings what a call of a function of an organization printed into the form in which it is stored.
-Seal = Callable[[int, int, bytes], bytes]
+# Encodes the output of a call for storage; takes the organization id, the function id and the log block.
+EncodeText = Callable[[int, int, bytes], bytes]
 
-# Told of the calls that schedules made: those that are handed to an instance now, and those that came to an end.
+# Gets the started and the ended calls of schedules.
 OnScheduled = Callable[[Tx, list[Record], list[Record]], None]
 
 # Masks the values of secrets in records.
 Mask = Callable[[list[Record]], list[Record]]
 
 
-class MovedOn(Exception):
-    """Somebody else stored records of this file: its position is not what it was."""
+class PositionConflict(Exception):
+    """Another process stored records of this file: the stored position has changed."""
 
 
 @dataclass(slots=True)
 class Minute:
-    """What one function did in one minute."""
+    """Counters of one function in one minute."""
 
     org_id: int
     invocations: int = 0
@@ -57,8 +58,8 @@ class Minute:
 
 
 @dataclass(slots=True)
-class Late:
-    """What a call printed after its answer: its text, then the reference to it."""
+class LateText:
+    """Output of a call after its response: first the text, then the reference to it."""
 
     org_id: int
     function_id: int
@@ -69,38 +70,38 @@ class Late:
 
 @dataclass(slots=True)
 class BatchText:
-    """Text that has to be in a file before the batch is stored, and what gets the reference to it."""
+    """Text to write to a log file before the batch is stored, and its owner."""
 
     org_id: int
     function_id: int
     activation: str
     packed: bytes
-    owner: list[Any] | Late
+    owner: list[Any] | LateText
 
-    def refer(self, place: str) -> None:
-        if isinstance(self.owner, Late):
-            self.owner.log_ref = place
+    def set_reference(self, log_ref: str) -> None:
+        if isinstance(self.owner, LateText):
+            self.owner.log_ref = log_ref
         else:
-            self.owner[-1] = place
+            self.owner[-1] = log_ref
 
 
 class Batch:
-    """Records that are stored in one unit, as what the unit will write."""
+    """Rows and counters that one transaction writes."""
 
     def __init__(self, was: int) -> None:
-        self.was = was  # the file's position before them
-        self.to = was  # and after them
-        self.rows: list[list[Any]] = []  # in the order of `records.ADDED`; in place of `log_ref` there is text at first
+        self.was = was  # the file's position before the records
+        self.to = was  # the file's position after the records
+        self.rows: list[list[Any]] = []  # in the order of `records.ADDED`; `log_ref` holds the text at first
         self.texts: list[BatchText] = []
-        self.minutes: dict[tuple[int, int], Minute] = {}  # by function and number of the minute
-        self.late: dict[tuple[int, str], Late] = {}  # by function and activation
+        self.minutes: dict[tuple[int, int], Minute] = {}  # by function and minutes since the epoch
+        self.late: dict[tuple[int, str], LateText] = {}  # by function and activation
         self.starts: list[Record] = []
         self.ends: list[Record] = []
         self._by_activation: dict[str, list[Any]] = {}
 
     @property
     def count(self) -> int:
-        """Return how many calls came to an end in it."""
+        """Return the number of ended calls."""
         return sum(minute.invocations for minute in self.minutes.values())
 
     @property
@@ -108,15 +109,15 @@ class Batch:
         counted = {function_id for function_id, _ in self.minutes}
         return counted.union((function_id for function_id, _ in self.late), (each.function_id for each in self.starts))
 
-    def fill(self, found: list[Record], surplus: Counter[int]) -> None:
-        """Take records in. Of a function with a surplus the next so many calls are counted, but get no row.
+    def fill(self, added: list[Record], surplus: Counter[int]) -> None:
+        """Add records; the surplus calls of a function are counted without a row.
 
-        Every record comes through here, so that each is taken apart once and nothing is called for it.
+        A hot loop over every record: it unpacks each record once and avoids function calls.
         """
         rows, minutes, by_activation = self.rows, self.minutes, self._by_activation
-        for record in found:
+        for record in added:
             if record[0] != END:
-                self._take_note(record, surplus)
+                self._add_start_or_late(record, surplus)
                 continue
             (_, door, ok, cold, function_id, org_id, version, memory_mb, started_ms, duration_us, wait_us, schedule_id,
              activation, error, log) = record  # fmt: skip
@@ -139,30 +140,30 @@ class Batch:
             rows.append(row)
             by_activation[activation] = row
 
-    def count_run(self, run: Alike) -> None:
-        """Take in calls that are counted, and get no row."""
+    def count_run(self, run: UniformRun) -> None:
+        """Count calls that get no row."""
         minute = self.minutes.setdefault((run.function_id, run.minute), Minute(run.org_id))
         minute.invocations += run.calls
         minute.cold_starts += run.cold_starts
         minute.duration_us += run.duration_us
         minute.mb_ms += run.memory_mb * run.duration_us // 1000
 
-    def pack(self, seal: Seal) -> None:
-        """Bring what is to be stored into its final form and order.
+    def pack(self, encode: EncodeText) -> None:
+        """Encode the texts and sort the rows by function.
 
-        Calls of one function stay in theirs. Beside each other they go to the same page of the index.
+        The order within a function stays. Adjacent rows of a function go to the same page of the index.
         """
         for row in self.rows:
             if row[-1]:
                 org_id, function_id = row[ORG], row[FUNCTION]
-                packed = seal(org_id, function_id, row[-1])
+                packed = encode(org_id, function_id, row[-1])
                 self.texts.append(BatchText(org_id, function_id, row[ACTIVATION], packed, row))
         for late in self.late.values():
-            packed = seal(late.org_id, late.function_id, late.block)
+            packed = encode(late.org_id, late.function_id, late.block)
             self.texts.append(BatchText(late.org_id, late.function_id, late.activation, packed, late))
         self.rows.sort(key=itemgetter(FUNCTION))
 
-    def _take_note(self, record: Record, surplus: Counter[int]) -> None:
+    def _add_start_or_late(self, record: Record, surplus: Counter[int]) -> None:
         if record.kind == START and record.door == SCHEDULE:
             self.starts.append(record)
         elif record.kind == LATE and record.log:
@@ -171,73 +172,73 @@ class Batch:
                 row[-1] = (row[-1] or b"") + record.log
             elif not surplus[record.function_id] > 0:
                 key = (record.function_id, record.activation)
-                late = self.late.setdefault(key, Late(record.org_id, *key, b""))
+                late = self.late.setdefault(key, LateText(record.org_id, *key, b""))
                 late.block += record.log
 
 
-def next_batch(chunk: Chunk, surplus: Counter[int], seal: Seal, mask: Mask = list) -> Batch | None:
+def next_batch(chunk: Chunk, surplus: Counter[int], encode: EncodeText, mask: Mask = list) -> Batch | None:
     """Return the next batch of a chunk, or None at its end."""
     batch = Batch(chunk.position)
     while run := chunk.take_run(surplus):
         batch.count_run(run)
         surplus[run.function_id] -= run.calls
-    found = chunk.take(RECORDS, BYTES)
-    if not found and not batch.minutes:
+    taken = chunk.take(BATCH_RECORDS, BATCH_BYTES)
+    if not taken and not batch.minutes:
         return None
-    batch.fill(mask(found), surplus)
-    batch.pack(seal)
+    batch.fill(mask(taken), surplus)
+    batch.pack(encode)
     batch.to = chunk.position
     return batch
 
 
 def surplus_of(chunk: Chunk) -> Counter[int]:
-    """Return of which functions a chunk has more calls than are kept, and how many more.
+    """Return by function how many calls of a chunk exceed the kept number.
 
-    The recorder fell behind then, and the older ones would be deleted as soon as they are written.
+    Such a recorder has fallen behind, and retention would delete the rows of these calls at once.
     """
-    if len(chunk) <= KEPT * (HEAD_SIZE + LENGTH_SIZE):
+    if len(chunk) <= KEPT_INVOCATIONS * (HEAD_SIZE + LENGTH_SIZE):
         return Counter()
-    return +Counter({function_id: count - KEPT for function_id, count in chunk.ends_of_functions().items()})
+    return +Counter({function_id: count - KEPT_INVOCATIONS for function_id, count in chunk.ends_of_functions().items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a unit did, for those who follow."""
+    """Result of a stored batch."""
 
-    added: dict[int, int]  # rows of each function
-    grown: dict[int, list[int]]  # rows of each function whose logs grew
-    scattered: list[tuple[int, int]]  # organization and id of rows whose logs are in many pieces
-    gone: set[int]  # functions that do not exist any more
+    added: dict[int, int]  # number of new rows by function
+    grown: dict[int, list[int]]  # ids of rows with additional log text by function
+    fragmented: list[tuple[int, int]]  # organization id and row id of rows with too many log pieces
+    deleted: set[int]  # functions that no longer exist
 
 
-@across_organizations("one batch of records has calls of many")
+@across_organizations("a batch has calls of many organizations")
 def store(tx: Tx, batch: Batch, file: str, path: Path, on_scheduled: OnScheduled | None) -> Stored:
-    """Store a batch and move its file's position, or raise MovedOn and leave nothing behind."""
-    _move_on(tx, batch, file, path)
-    alive = records.hold_functions(tx, batch.functions)
+    """Store a batch and advance its file's position; raises PositionConflict."""
+    _advance_position(tx, batch, file, path)
+    alive = records.lock_functions(tx, batch.functions)
     rows = [row for row in batch.rows if row[FUNCTION] in alive]
     records.add(tx, rows)
     _count(tx, batch, alive)
-    grown, scattered = _append_late(tx, [late for late in batch.late.values() if late.function_id in alive])
+    grown, fragmented = _append_late(tx, [late for late in batch.late.values() if late.function_id in alive])
     starts = [record for record in batch.starts if record.function_id in alive]
     ends = [record for record in batch.ends if record.function_id in alive]
     if on_scheduled is not None and (starts or ends):
         on_scheduled(tx, starts, ends)
-    return Stored(Counter(row[FUNCTION] for row in rows), grown, scattered, batch.functions - alive)
+    return Stored(Counter(row[FUNCTION] for row in rows), grown, fragmented, batch.functions - alive)
 
 
-@across_organizations("spool files are the platform's")
-def _move_on(tx: Tx, batch: Batch, file: str, path: Path) -> None:
+@across_organizations("spool files belong to the platform")
+def _advance_position(tx: Tx, batch: Batch, file: str, path: Path) -> None:
     if batch.was == 0:
         added = tx.find(records.ADD_FILE, name=file, position=0, updated_at=tx.now)
         if added is not None and not path.exists():
-            # Its row is new only because another reader finished with the file and forgot it.
-            raise MovedOn
-    if tx.run(records.MOVE_ON, file=file, was=batch.was, to=batch.to, now=tx.now) == 0:
-        raise MovedOn
+            # The row is new because another reader finished and removed the file and its row.
+            raise PositionConflict
+    if tx.run(records.ADVANCE_POSITION, file=file, was=batch.was, to=batch.to, now=tx.now) == 0:
+        raise PositionConflict
 
 
-@across_organizations("one batch of records has calls of many")
+@across_organizations("a batch has calls of many organizations")
 def _count(tx: Tx, batch: Batch, alive: set[int]) -> None:
     sums = [
         {
@@ -257,20 +258,17 @@ def _count(tx: Tx, batch: Batch, alive: set[int]) -> None:
         tx.run_many(records.ADD_TO_MINUTE, sums)
 
 
-@across_organizations("one batch of records has calls of many")
-def _append_late(tx: Tx, late: list[Late]) -> tuple[dict[int, list[int]], list[tuple[int, int]]]:
-    """Refer rows to what their calls printed after the answer.
-
-    Return those rows of each function, and which of them have their logs in many pieces.
-    """
+@across_organizations("a batch has calls of many organizations")
+def _append_late(tx: Tx, late: list[LateText]) -> tuple[dict[int, list[int]], list[tuple[int, int]]]:
+    """Add references to late text; return `Stored.grown` and `Stored.fragmented`."""
     grown: dict[int, list[int]] = {}
-    scattered = []
+    fragmented = []
     for each in late:
-        row = records.find_activation(tx, each.org_id, each.function_id, each.activation, among=LATE_AMONG)
+        row = records.find_activation(tx, each.org_id, each.function_id, each.activation, among=LATE_SEARCH_ROWS)
         if row is not None:
-            new = f"{row.log_ref},{each.log_ref}" if row.log_ref else each.log_ref
-            tx.run(records.SET_LOG_REF, org_id=each.org_id, id=row.id, new=new)
+            log_ref = f"{row.log_ref},{each.log_ref}" if row.log_ref else each.log_ref
+            tx.run(records.SET_LOG_REF, org_id=each.org_id, id=row.id, new=log_ref)
             grown.setdefault(each.function_id, []).append(row.id)
-            if new.count(",") >= MANY_PLACES:
-                scattered.append((each.org_id, row.id))
-    return grown, scattered
+            if log_ref.count(",") >= MAX_LOG_PIECES:
+                fragmented.append((each.org_id, row.id))
+    return grown, fragmented

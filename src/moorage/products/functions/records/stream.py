@@ -1,4 +1,4 @@
-"""Following a function live: what it prints, line by line, and each invocation as it ends."""
+"""Live stream of a function: its log lines, and each invocation as it ends."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from moorage.products.functions.records.tables import Invocation
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.spool import STDOUT, Entry
 
-AT_ONCE = 100
-# Where processes share a store another one may record, and then nobody tells this one.
-POLL_S = {"postgresql": 0.4, "sqlite": 5.0}
-REMEMBERED = 1_000  # invocations whose late lines can still be told apart from those that were sent
+BATCH = 100
+# On PostgreSQL another process may store records without a notification in this one.
+POLL_INTERVAL_S = {"postgresql": 0.4, "sqlite": 5.0}
+MAX_TRACKED = 1_000  # invocations with a count of sent lines, to send only their late lines
 
 
 class LogLine(Output, frozen=True):
@@ -42,8 +42,8 @@ class LogLine(Output, frozen=True):
         return cls(entry.text.removesuffix("\n"), to_wire(entry.at_ms), stream, activation_id)
 
 
-class Seen(NamedTuple):
-    """How much of an invocation's logs was sent."""
+class SentLines(NamedTuple):
+    """Number of log lines of an invocation that were sent."""
 
     activation_id: str
     lines: int
@@ -51,27 +51,27 @@ class Seen(NamedTuple):
 
 @dataclass
 class Feed:
-    """One stream: where it is, and what it sent."""
+    """State of one stream."""
 
     db: Database
     logs: FunctionLogs
     org_id: int
     function_id: int
-    last: int
-    _sent: OrderedDict[int, Seen] = field(default_factory=OrderedDict)
+    last: int  # row id of the latest sent invocation
+    _sent: OrderedDict[int, SentLines] = field(default_factory=OrderedDict)
 
-    async def news(self) -> AsyncIterator[Event]:
-        """Yield the events of the next invocations, the oldest first; none where there are none."""
-        ask = partial(invocations.after, org_id=self.org_id, function_id=self.function_id, last=self.last)
-        for row in await self.db.read(lambda tx: ask(tx, most=AT_ONCE)):
+    async def next_events(self) -> AsyncIterator[Event]:
+        """Yield the events of new invocations, oldest first."""
+        read = partial(invocations.after, org_id=self.org_id, function_id=self.function_id, last=self.last)
+        for row in await self.db.read(lambda tx: read(tx, most=BATCH)):
             block = await self._read_logs(row)
             for event in self._lines(row.id, row.activation_id, block):
                 yield event
             self.last = row.id
             yield Event("invocation", InvocationSummary.of(row), id=str(row.id))
 
-    async def late(self, grown: set[int]) -> AsyncIterator[Event]:
-        """Yield the lines that came after their invocation was sent."""
+    async def late_lines(self, grown: set[int]) -> AsyncIterator[Event]:
+        """Yield lines that were stored after their invocation was sent."""
         for row_id in sorted(grown & self._sent.keys()):
             row = await self.db.read(partial(_find, org_id=self.org_id, row_id=row_id))
             block = await self._read_logs(row) if row is not None else b""
@@ -87,14 +87,14 @@ class Feed:
         return await asyncio.to_thread(log_text.block_of, self.logs, row, stored)
 
     def _lines(self, row_id: int, activation_id: str, block: bytes) -> Iterator[Event]:
-        """Yield what was not sent yet of an invocation's logs. They may be long, so they come one by one."""
+        """Yield the unsent log lines of an invocation, lazily because logs may be long."""
         sent = self._sent[row_id].lines if row_id in self._sent else 0
         count = 0
         for count, entry in enumerate(spool.log_entries(block), 1):
             if count > sent:
                 yield Event("log", LogLine.of(entry, activation_id))
-        self._sent[row_id] = Seen(activation_id, count)
-        if len(self._sent) > REMEMBERED:
+        self._sent[row_id] = SentLines(activation_id, count)
+        if len(self._sent) > MAX_TRACKED:
             self._sent.popitem(last=False)
 
 
@@ -102,21 +102,21 @@ def _find(tx: Tx, org_id: int, row_id: int) -> Invocation | None:
     return tx.find(records.FIND, org_id=org_id, id=row_id)
 
 
-def place_of(tx: Tx, org_id: int, function_id: int, last: int | None, tail: int) -> int:
-    """Return where a stream begins: after the event the client saw last, else with as much of the past as it wants."""
-    return last if last is not None else invocations.place_before_newest(tx, org_id, function_id, tail)
+def start_after(tx: Tx, org_id: int, function_id: int, last: int | None, tail: int) -> int:
+    """Return the row id after which a stream starts: `last`, else `tail` rows back."""
+    return last if last is not None else invocations.id_before_newest(tx, org_id, function_id, tail)
 
 
 async def follow(db: Database, recorder: Recorder, org_id: int, function_id: int, last: int) -> AsyncIterator[Event]:
-    """Yield what happens to a function after an invocation, until the client goes."""
+    """Yield the events after the row id `last` until the client disconnects."""
     feed = Feed(db, recorder.logs, org_id, function_id, last)
     with recorder.changed.following(function_id) as follower:
         while True:
             is_idle = True
-            async for event in feed.late(follower.take_grown()):
+            async for event in feed.late_lines(follower.take_grown()):
                 yield event
-            async for event in feed.news():
+            async for event in feed.next_events():
                 is_idle = False
                 yield event
             if is_idle:
-                await follower.wait(POLL_S[db.dialect])
+                await follower.wait(POLL_INTERVAL_S[db.dialect])

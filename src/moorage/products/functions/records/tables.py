@@ -1,4 +1,4 @@
-"""Invocations as they are kept: one row each, counters per minute, and how far each spool file was read."""
+"""Tables of invocations, counters per minute and positions in spool files."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ invocation = table(
     Column("cold", Boolean, nullable=False),
     Column("ok", Boolean, nullable=False),
     text("error", nullable=True),
-    # Text of an invocation that was recorded before there were log files: compressed entries, both streams.
+    # Log text of an invocation that was recorded before log files existed: compressed entries, both streams.
     Column("logs", LargeBinary, nullable=True),
-    text("log_ref", nullable=True),  # where its text is in the log files of its function, see `log_files.py`
+    text("log_ref", nullable=True),  # reference to its text in the function's log files, see `log_files.py`
 )
 Index("ix_invocation_function_id_id", invocation.c.function_id, invocation.c.id)
 
@@ -65,7 +65,7 @@ function_minute = table(
     Column("errors", BigInteger, nullable=False),
     Column("cold_starts", BigInteger, nullable=False),
     Column("duration_us", BigInteger, nullable=False),  # the sum
-    Column("mb_ms", BigInteger, nullable=False),  # memory limit times duration, summed: what usage is counted in
+    Column("mb_ms", BigInteger, nullable=False),  # sum of memory limit times duration: the unit of usage
     UniqueConstraint("function_id", "minute"),
 )
 Index("ix_function_minute_org_id_minute", function_minute.c.org_id, function_minute.c.minute)
@@ -74,7 +74,7 @@ spool_file = table(
     "spool_file",
     id_column(),
     text("name", unique=True),
-    Column("position", BigInteger, nullable=False),  # every record before it is stored
+    Column("position", BigInteger, nullable=False),  # every record before this offset is stored
     millis("updated_at"),
 )
 
@@ -94,13 +94,13 @@ class Invocation:
     ok: bool
     error: str | None
     log_ref: str | None
-    stored_size: int  # of the text in the row itself
-    small_logs: bytes | None  # that text, where it is small
+    stored_size: int  # bytes of the text in the row itself
+    small_logs: bytes | None  # that text, if at most SMALL bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What happened in one span of time."""
+    """Counters of one time span."""
 
     start: int
     invocations: int
@@ -108,11 +108,11 @@ class Bucket:
     duration_us: int
 
 
-SMALL = 64 * 2**10  # Logs up to this come with their row; larger ones are fetched one at a time.
+SMALL = 64 * 2**10  # Logs up to this size are read with their row; larger ones separately.
 
 _i, _m, _s = invocation.c, function_minute.c, spool_file.c
-# Whoever asks looked the function up with its organization. Asked for by the function alone, most of these are
-# answered from the index, which is what keeps counting and trimming ten thousand rows cheap.
+# Callers have looked up the function with its organization. A filter on the function alone lets most queries use only
+# the index, which keeps counting and trimming 10,000 rows cheap.
 _mine = _i.function_id == arg("function_id")
 _size = func.coalesce(func.length(_i.logs), 0)
 _ROW = (
@@ -147,12 +147,12 @@ AFTER = Query(
 _this = (_i.org_id == arg("org_id")) & (_i.id == arg("id"))
 FIND = Query(select(*_ROW).where(_this), Invocation)
 LOGS: Query[bytes | None] = Query(select(_i.logs).where(_this), scalar)
-# The id before the newest `most` rows of a function; no row where there are no more than those.
+# The id before the newest `most` rows of a function; no row if the function has at most `most` rows.
 BEFORE_NEWEST: Query[int] = Query(
     select(_i.id).where(_mine).order_by(_i.id.desc()).limit(1).offset(arg("most", BigInteger)), scalar
 )
 
-# The columns of a new row, in the order that a record has them in.
+# The columns of a new row, in the order of a spool record.
 ADDED = (
     "door",
     "ok",
@@ -168,12 +168,12 @@ ADDED = (
     "error",
     "log_ref",
 )
-TOGETHER = 50  # Rows of one statement: half the cost of one each, and more of them gain little.
+ROWS_PER_INSERT = 50  # Half the cost of single-row statements; more rows gain little.
 _ADD = Command(insert(invocation), sets=ADDED)
-_ADD_TOGETHER = Command(
-    insert(invocation).values([{name: arg(f"{name}{row}") for name in ADDED} for row in range(TOGETHER)])
+_ADD_MANY = Command(
+    insert(invocation).values([{name: arg(f"{name}{row}") for name in ADDED} for row in range(ROWS_PER_INSERT)])
 )
-_TOGETHER_NAMES = tuple(f"{name}{row}" for row in range(TOGETHER) for name in ADDED)
+_ADD_MANY_NAMES = tuple(f"{name}{row}" for row in range(ROWS_PER_INSERT) for name in ADDED)
 _BY_ACTIVATION = Query(
     select(*_ROW)
     .where(_mine & (_i.activation_id == arg("activation_id")) & (_i.id > arg("after")))
@@ -182,7 +182,7 @@ _BY_ACTIVATION = Query(
     Invocation,
 )
 SET_LOG_REF = Command(update(invocation).where(_this).values(log_ref=arg("new")))
-# All text of a row in one piece, if it is still the text that was read.
+# Replaces the references of a row by one, if they have not changed since they were read.
 JOIN_LOGS = Command(update(invocation).where(_this & (_i.log_ref == arg("was"))).values(log_ref=arg("new"), logs=None))
 
 
@@ -202,28 +202,29 @@ ADD_TO_MINUTE = Command(
 
 
 def _existing_functions(dialect: str) -> Select[tuple[int]]:
-    """Of some ids, those of functions that exist."""
+    """Select those of the given ids that are functions."""
     ids = arg("ids", Text)
     if dialect == "sqlite":
-        wanted = select(func.json_each(ids).table_valued("value").c.value)
+        given = select(func.json_each(ids).table_valued("value").c.value)
     else:
         texts = func.json_array_elements_text(cast(ids, postgresql.JSON)).table_valued("value")
-        wanted = select(cast(texts.c.value, BigInteger))
-    return select(function.c.id).where(function.c.id.in_(wanted)).order_by(function.c.id)
+        given = select(cast(texts.c.value, BigInteger))
+    return select(function.c.id).where(function.c.id.in_(given)).order_by(function.c.id)
 
 
-def _hold_functions(dialect: str) -> ClauseElement:
-    """The same, locked on PostgreSQL, in order, until the end of the unit.
+def _lock_functions(dialect: str) -> ClauseElement:
+    """Select the existing functions and, on PostgreSQL, lock them in order.
 
-    So a function cannot go while its records are written, and of two machines that record calls of one function the
-    second gets its row ids once the first has committed: whoever follows the ids misses none.
+    The lock prevents the deletion of a function while its records are written. It also serialises two machines that
+    record calls of one function: the second gets its row ids after the first has committed, so a reader that follows
+    the ids misses no row.
     """
     return _existing_functions(dialect).with_for_update(key_share=True)
 
 
 _EXISTING_FUNCTIONS: Query[int] = Query(_existing_functions, scalar)
-_HOLD_FUNCTIONS: Query[int] = Query(_hold_functions, scalar)
-_HOLD_FUNCTION: Query[int] = Query(
+_LOCK_FUNCTIONS: Query[int] = Query(_lock_functions, scalar)
+_LOCK_FUNCTION: Query[int] = Query(
     select(function.c.id)
     .where((function.c.org_id == arg("org_id")) & (function.c.id == arg("function_id")))
     .with_for_update(),
@@ -232,12 +233,12 @@ _HOLD_FUNCTION: Query[int] = Query(
 
 POSITIONS = Query(select(_s.name, _s.position).where(_s.name.like(arg("pattern"))), lambda name, at: (name, at))
 ADD_FILE: Query[int] = Query(insert_or_ignore(spool_file), scalar, sets=("name", "position", "updated_at"))
-MOVE_ON = Command(
+ADVANCE_POSITION = Command(
     update(spool_file)
     .where((_s.name == arg("file")) & (_s.position == arg("was")))
     .values(position=arg("to"), updated_at=arg("now"))
 )
-FORGET_FILE = Command(delete(spool_file).where(_s.name == arg("file")))
+DELETE_FILE = Command(delete(spool_file).where(_s.name == arg("file")))
 
 _bucket = (_m.minute // arg("width", BigInteger) * arg("width", BigInteger)).label("bucket")
 BUCKETS = Query(
@@ -266,7 +267,7 @@ USED = Query(
 
 _oldest = select(_i.id).where(_mine & (_i.id <= arg("upto"))).order_by(_i.id).limit(arg("most", Integer))
 TRIM_FUNCTION = Command(delete(invocation).where(_i.id.in_(_oldest)))
-# Ids grow with time, so what is old stands at their beginning and no index on the time is needed.
+# Ids grow with time, so the oldest rows have the lowest ids, and no index on the time is needed.
 _first = select(_i.id).order_by(_i.id).limit(arg("most", Integer))
 TRIM_OLD = Command(delete(invocation).where(_i.id.in_(_first) & (_i.started_at < arg("before"))))
 _first_minutes = select(_m.id).order_by(_m.id).limit(arg("most", Integer))
@@ -277,53 +278,52 @@ CROWDED: Query[int] = Query(
 _DELETE_ALL = Command(delete(invocation).where(_mine & (_i.org_id == arg("org_id"))))
 
 
-@across_organizations("one batch of records has calls of many")
-def hold_functions(tx: Tx, ids: set[int]) -> set[int]:
-    """Return which of the functions exist, and keep those from being deleted until the unit ends."""
-    return set(tx.all(_HOLD_FUNCTIONS, ids=msgspec.json.encode(sorted(ids)).decode()))
+@across_organizations("a batch has calls of many organizations")
+def lock_functions(tx: Tx, ids: set[int]) -> set[int]:
+    """Return the existing functions and lock them until the transaction ends."""
+    return set(tx.all(_LOCK_FUNCTIONS, ids=msgspec.json.encode(sorted(ids)).decode()))
 
 
-@across_organizations("log files are the platform's")
-def which_exist(tx: Tx, ids: set[int]) -> set[int]:
-    """Return which of the functions exist."""
+@across_organizations("log files belong to the platform")
+def existing_functions(tx: Tx, ids: set[int]) -> set[int]:
     return set(tx.all(_EXISTING_FUNCTIONS, ids=msgspec.json.encode(sorted(ids)).decode()))
 
 
-@across_organizations("one batch of records has calls of many")
+@across_organizations("a batch has calls of many organizations")
 def add(tx: Tx, rows: list[list[Any]]) -> None:
     """Add invocations, each with its values in the order of `ADDED`."""
-    whole = len(rows) - len(rows) % TOGETHER
-    together = [chain.from_iterable(rows[at : at + TOGETHER]) for at in range(0, whole, TOGETHER)]
-    if together:
-        tx.run_many(_ADD_TOGETHER, [dict(zip(_TOGETHER_NAMES, values, strict=True)) for values in together])
-    if whole < len(rows):
-        tx.run_many(_ADD, [dict(zip(ADDED, row, strict=True)) for row in rows[whole:]])
+    full = len(rows) - len(rows) % ROWS_PER_INSERT
+    groups = [chain.from_iterable(rows[at : at + ROWS_PER_INSERT]) for at in range(0, full, ROWS_PER_INSERT)]
+    if groups:
+        tx.run_many(_ADD_MANY, [dict(zip(_ADD_MANY_NAMES, values, strict=True)) for values in groups])
+    if full < len(rows):
+        tx.run_many(_ADD, [dict(zip(ADDED, row, strict=True)) for row in rows[full:]])
 
 
 def find_activation(tx: Tx, org_id: int, function_id: int, activation_id: str, *, among: int) -> Invocation | None:
-    """Return the invocation of an activation, looked for among the newest of a function."""
+    """Return an invocation by its activation id, among the newest of a function."""
     before = tx.find(BEFORE_NEWEST, function_id=function_id, most=among)
-    found = tx.find(_BY_ACTIVATION, function_id=function_id, activation_id=activation_id, after=before or 0)
-    return found if found is not None and found.org_id == org_id else None
+    row = tx.find(_BY_ACTIVATION, function_id=function_id, activation_id=activation_id, after=before or 0)
+    return row if row is not None and row.org_id == org_id else None
 
 
 def read_logs(tx: Tx, org_id: int, row: Invocation) -> bytes | None:
-    """Return the text that the row of an invocation has itself, however large it is."""
+    """Return the log text in the row of an invocation, of any size."""
     return tx.find(LOGS, org_id=org_id, id=row.id) if row.stored_size > SMALL else row.small_logs
 
 
-@across_organizations("retention is the same for all, and a function's id is its own")
+@across_organizations("retention is the same for all organizations")
 def keep_newest(tx: Tx, function_id: int, *, most: int, at_once: int) -> int:
-    """Delete the oldest rows of a function that has more than `most`; return how many went."""
+    """Delete the oldest rows of a function beyond `most`; return how many."""
     upto = tx.find(BEFORE_NEWEST, function_id=function_id, most=most)
     return 0 if upto is None else tx.run(TRIM_FUNCTION, function_id=function_id, upto=upto, most=at_once)
 
 
 def delete_all_of(tx: Tx, org_id: int, function_id: int) -> None:
-    """Forget the invocations of a function, for whoever deletes it in the same unit.
+    """Delete a function's invocations, in the transaction that deletes the function.
 
-    Its row is locked first: records that are just being written are waited for, and go as well. The counters stay
-    until they are old: what an organization used this month is not undone by deleting what used it.
+    The function's row is locked first, so that records of a concurrent recorder are committed and deleted too. The
+    counters stay until they expire: deleting a function does not reduce the organization's usage of the month.
     """
-    tx.find(_HOLD_FUNCTION, org_id=org_id, function_id=function_id)
+    tx.find(_LOCK_FUNCTION, org_id=org_id, function_id=function_id)
     tx.run(_DELETE_ALL, org_id=org_id, function_id=function_id)
