@@ -1,4 +1,4 @@
-"""A project with analytics, and an access log as the gateway writes it."""
+"""A project with analytics, and an access log in the gateway's format."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def make_ingest(db: Database, find_host: Any = find_own_host, also: Iterable[Con
 
 
 def line(at_ms: int, *, host: str = "harbor.localhost", uri: str = "/", ip: str = "203.0.113.9", **more: Any) -> str:
-    """A line as the gateway writes it.
+    """Return a line in the gateway's format.
 
-    `status`, `size` and `seconds` are the answer's, `agent` and `referer` the visitor's.
+    `status`, `size` and `seconds` are of the response, `agent` and `referer` of the request.
     """
     entry = {
         "ts": at_ms / 1000,
@@ -72,7 +72,7 @@ class Log:
             file.writelines(texts)
 
     def visit(self, times: int = 1, *, ago_ms: int = 0, **what: Any) -> None:
-        """Write lines that differ in nothing."""
+        """Write identical lines."""
         self.write(line(self.now() - ago_ms, **what) * times)
 
     def rotate(self, tag: str = "2026-01-01T00-00-00.000-size") -> Path:

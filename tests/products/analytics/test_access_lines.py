@@ -1,4 +1,4 @@
-"""A line of the access log is reduced to what is counted."""
+"""Parsing of access log lines."""
 
 from __future__ import annotations
 

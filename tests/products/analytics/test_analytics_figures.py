@@ -1,4 +1,4 @@
-"""What is counted of requests: visitors without knowing them, top lists that stay small, and what is forgotten when."""
+"""Figures of requests: anonymous visitors, bounded top lists and retention."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_a_list_has_at_most_500_rows_a_day_and_the_rest_is_counted_togethe
 
     assert len(paths) == 500
     assert paths["/page/485"] == 2
-    assert paths["/page/530"] == 2  # of those that were new, it is the one that was asked for most
+    assert paths["/page/530"] == 2  # the most requested of the new paths
     assert OTHER not in paths
     assert listed == 490 + 56
     assert listed - sum(paths.values()) == 40

@@ -1,4 +1,4 @@
-"""What a member reads of a project's visits."""
+"""The analytics route."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_figures_of_the_last_24_hours_are_shown_by_the_hour(client: Client
     }
     assert data["series"][-3]["requests"] == 1
     assert data["topReferrers"] == [{"referrer": "news.example.com", "requests": 2}]
-    # Lists are kept by the day, so what came on the first day before the window is in them too.
+    # Lists are per day, so they include requests of the first day before the window.
     assert data["topPaths"] == [
         {"path": "/", "requests": 3},
         {"path": "/early", "requests": 1},

@@ -1,4 +1,4 @@
-"""The log that the real gateway writes is counted, with rotations that it makes itself."""
+"""Ingest of a real gateway's access log, including its rotations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOST = "harbor.localhost"
 
 @pytest.fixture
 def clock() -> SystemClock:
-    """The gateway writes the time of the system."""
+    """The system clock, because the gateway logs the system time."""
     return SystemClock()
 
 
@@ -40,7 +40,7 @@ def settings(settings: Settings) -> Settings:
 
 
 def write_config(settings: Settings) -> Path:
-    """Write the gateway's configuration, with a log that is rotated as early as can be."""
+    """Write the gateway's configuration with the smallest log rotation size."""
     path = caddy.write_config(settings, HostConfig(logged=frozenset({HOST})))
     made = json.loads(path.read_text())
     made["logging"]["logs"]["access"]["writer"] |= {"roll_size_mb": 1, "roll_keep": 10}
@@ -76,7 +76,7 @@ async def test_requests_to_the_real_gateway_are_counted_across_its_own_rotations
         await client.get("/", headers={"Host": "other.localhost"})
         await make_ingest(db).catch_up()
         first = await requests(db, project)
-        for _ in range(320):  # A line of each takes more than 7 kB, so that two megabytes are soon full.
+        for _ in range(320):  # Each line has more than 7 kB, so that 2 MB fill fast.
             await client.get("/", headers={"User-Agent": "x" * 7_000})
         rotated = list(log.folder.glob("access-*.log"))
         await client.get("/")

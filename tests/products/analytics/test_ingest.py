@@ -1,4 +1,4 @@
-"""Every line of the access log counts exactly once, whatever happens to the file, the reader or the store."""
+"""Every line of the access log counts exactly once, despite failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from moorage.products.analytics.lines import Hit
 from moorage.products.analytics.log_files import BATCH_LINES, CHUNK_BYTES
 
 pytestmark = pytest.mark.anyio
-# What happens to files is the same whichever store it is.
+# File handling does not depend on the database.
 any_store = pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 
 
@@ -39,7 +39,7 @@ def log(db: Database) -> Log:
 
 
 class Killed(BaseException):
-    """The end of a process, as far as what it was doing can tell."""
+    """Simulates the death of a process."""
 
 
 async def test_lines_are_counted_as_they_come(db: Database, log: Log) -> None:

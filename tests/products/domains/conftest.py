@@ -28,7 +28,7 @@ def zone(dns_server: DnsServer) -> Zone:
 
 @pytest.fixture
 def settings(tmp_path: Path, dns_server: DnsServer, request: pytest.FixtureRequest) -> Settings:
-    """Settings of a test, whose resolver is the test's own."""
+    """Settings with the test's own DNS resolver."""
     marker = request.node.get_closest_marker("settings")
     given: dict[str, Any] = {
         "data": tmp_path / "data",

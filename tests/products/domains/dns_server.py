@@ -1,4 +1,4 @@
-"""A real DNS server on loopback: answers over UDP, and over TCP what a datagram cannot hold."""
+"""A real DNS server on loopback, over UDP and, for large answers, TCP."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ DATAGRAM_BYTES = 1232
 
 @dataclass
 class Zone:
-    """What the server answers; a test changes it while it serves."""
+    """Records of the server; a test may change them while it runs."""
 
     records: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    silent: set[str] = field(default_factory=set)  # names it never answers for
-    broken: set[str] = field(default_factory=set)  # names it answers SERVFAIL for
-    strays: dict[str, str] = field(default_factory=dict)  # names it answers with the records of another
+    silent: set[str] = field(default_factory=set)  # names without any answer
+    broken: set[str] = field(default_factory=set)  # names with a SERVFAIL answer
+    strays: dict[str, str] = field(default_factory=dict)  # names answered with the records of another name
     asked: list[tuple[str, str]] = field(default_factory=list)
 
     def put(self, name: str, kind: str, *values: str) -> None:
@@ -62,7 +62,7 @@ class Zone:
 
     def _fill(self, reply: dns.message.Message, name: str, kind: str) -> None:
         source = self.strays.get(name, name)
-        # A resolver follows aliases, and a loop of them until it has had enough.
+        # A resolver follows CNAMEs, and a loop of them up to its limit.
         for _ in range(20):
             if values := self.records.get((source, kind)):
                 reply.answer.append(dns.rrset.from_text(source + ".", 0, "IN", kind, *values))
@@ -117,7 +117,7 @@ async def _talk(zone: Zone, reader: asyncio.StreamReader, writer: asyncio.Stream
 
 @contextmanager
 def running_dns() -> Iterator[DnsServer]:
-    """Serve in a thread of its own, so that a test that blocks its loop still gets answers."""
+    """Serve in a thread, so that a test that blocks its event loop still gets answers."""
     zone, started, loop = Zone(), threading.Event(), asyncio.new_event_loop()
     ports: list[int] = []
 
@@ -143,7 +143,7 @@ def running_dns() -> Iterator[DnsServer]:
 
 
 def _quoted(text: str) -> str:
-    """Write a text as the presentation form of a TXT record: pieces of at most 255 bytes, in quotes."""
+    """Return a TXT value in presentation form: quoted pieces of at most 255 bytes."""
     pieces = [text[start : start + 255] for start in range(0, len(text), 255)] or [""]
     return " ".join('"' + "".join(_escaped(character) for character in piece) + '"' for piece in pieces)
 

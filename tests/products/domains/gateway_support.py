@@ -1,4 +1,4 @@
-"""A real gateway that gets real certificates, and a browser's view of it."""
+"""A real gateway that gets real certificates, and HTTP clients for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def running_gateway(settings: Settings) -> Iterator[None]:
 
 @asynccontextmanager
 async def serving_ask(port: int, is_granted: Callable[[str], Awaitable[bool]]) -> AsyncIterator[list[str]]:
-    """Answer the gateway's question whether it may get a certificate; yields the names it asked for."""
+    """Serve the gateway's permission requests for certificates; yields the names."""
     asked: list[str] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -63,7 +63,7 @@ class Visit:
 
 
 async def visit(port: int, host: str, path: str = "/", *, root: str | None = None) -> Visit:
-    """Ask for a page over plain HTTP, or over TLS where the root is given that has to vouch for the host."""
+    """Fetch a page over HTTP, or over TLS if a root certificate is given."""
     context = None if root is None else ssl.create_default_context(cadata=root)
     name = None if root is None else host
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
@@ -76,7 +76,7 @@ async def visit(port: int, host: str, path: str = "/", *, root: str | None = Non
 
 
 async def protocol_of(port: int, host: str, root: str) -> str | None:
-    """Return what a browser that speaks HTTP/2 would speak."""
+    """Return the protocol that ALPN selects for a client with HTTP/2."""
     context = ssl.create_default_context(cadata=root)
     context.set_alpn_protocols(["h2", "http/1.1"])
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=host)

@@ -1,4 +1,4 @@
-"""Pebble, the certificate authority for tests, with a certificate of its own that is made here."""
+"""Pebble, the ACME test server, with a self-signed server certificate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.ports import free_port
 class Pebble:
     port: int
     management_port: int
-    ca_file: Path  # who signed the certificate of the server itself
+    ca_file: Path  # issuer of the server's own certificate
     _context: ssl.SSLContext
 
     @property
@@ -34,7 +34,7 @@ class Pebble:
         return f"https://127.0.0.1:{self.port}/dir"
 
     def root(self) -> str:
-        """Return the root of the certificates that it issues; it makes a new one at each start."""
+        """Return the root of the issued certificates; each start creates a new one."""
         return self._get(f"https://127.0.0.1:{self.management_port}/roots/0")
 
     def is_up(self) -> bool:
@@ -64,7 +64,7 @@ def running_pebble(folder: Path, *, dns: str, http_port: int, tls_port: int) -> 
         "tlsPort": tls_port,
     }
     (folder / "pebble.json").write_text(json.dumps({"pebble": config}))
-    # It would wait, refuse and repeat at random, to harden its clients; here only the outcome counts.
+    # Disables the random delays and rejections that Pebble uses to test its clients.
     env = {**os.environ, "PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0"}
     command = [binary, "-config", str(folder / "pebble.json"), "-dnsserver", dns]
     pebble = Pebble(port, management_port, certificate, ssl.create_default_context(cafile=str(certificate)))
@@ -79,7 +79,7 @@ def running_pebble(folder: Path, *, dns: str, http_port: int, tls_port: int) -> 
 
 
 def make_own_certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate for loopback that signs itself."""
+    """Make a self-signed certificate for loopback."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "pebble")])
     now = datetime.datetime.now(datetime.UTC)

@@ -1,4 +1,4 @@
-"""What the tests of domains share: organizations with a project, the routes, and the work that happens by itself."""
+"""Organizations with a project, the routes and the jobs for tests of domains."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STANDING = Standing(Plan.PRO, card_verified=True)
 
 @dataclass
 class Team:
-    """An organization with a project, and a client that acts for it."""
+    """An organization with a project, and its client."""
 
     org_id: int
     project: Project
@@ -102,7 +102,7 @@ class Desk:
         return Team(org.id, made, Client(self.asgi, token=member), Client(self.asgi, token=viewer))
 
     def prove(self, added: Any) -> None:
-        """Set the TXT record of a domain, beside those of others."""
+        """Add the TXT record of a domain to those of other organizations."""
         proof = added["verification"]
         self.zone.add_txt(proof["name"], proof["value"])
 
@@ -117,7 +117,7 @@ class Desk:
         await Worker(self.db, self.handlers, Telemetry(quiet=True), slots=8).run_due(turns=10)
 
     async def recheck(self, after_ms: int) -> None:
-        """Let time pass, and have the domains whose time has come looked at again."""
+        """Advance the clock and recheck the domains that are due."""
         clock = self.db.env.clock
         assert isinstance(clock, ManualClock)
         clock.advance(after_ms)
@@ -129,13 +129,13 @@ class Desk:
         return await self.db.read(service.served)
 
     async def feed(self, team: Team) -> list[str]:
-        """Return what the audit log says of domains, oldest first."""
+        """Return the audit entries of domains, oldest first."""
         rows = await self.db.read(partial(audit.latest, org_id=team.org_id, before=None, most=100))
         return [row.action for row in reversed(rows) if row.action.startswith("domain.")]
 
 
 async def add_function(db: Database, org_id: int, name: str) -> None:
-    """Add the row of a function, without any code."""
+    """Add the row of a function without code."""
     numbers = {column.name: 0 for column in function_tables.function.c if column.name != "id"}
     texts = {"name": name, "runtime": "python", "description": "", "env": "[]", "network": "none"}
     flags = {"raw_http": False, "own_options": False}

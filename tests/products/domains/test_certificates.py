@@ -1,4 +1,4 @@
-"""Certificates of custom domains: a real gateway gets them from a real certificate authority, for verified names."""
+"""Certificates of custom domains, from a real certificate authority."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from moorage.products.domains.issuance import Permission
 from moorage.products.domains.jobs import RETRY_S
 from moorage.settings import Settings, load
 
-# One process runs them all, so that the authority and the gateway are started once.
+# One process runs all of them, so that the authority and the gateway start once.
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("certificates")]
 
 
@@ -72,8 +72,8 @@ def settings(gateway: Settings) -> Settings:
 
 
 @pytest.fixture
-async def asked(db: Database, settings: Settings) -> AsyncIterator[list[str]]:
-    """The names that the gateway asked the API for."""
+async def requested_hosts(db: Database, settings: Settings) -> AsyncIterator[list[str]]:
+    """The names in the gateway's permission requests."""
     permission = Permission(db, tls.GatewayCertificates(settings), Telemetry(quiet=True).log)
     async with serving_ask(settings.api_port, permission.ask) as names:
         yield names
@@ -87,7 +87,7 @@ def make_site(settings: Settings, folder: Path, host: str) -> None:
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 async def test_a_verified_domain_gets_a_certificate_and_is_served_under_it(
-    desk: Desk, zone: Zone, authority: Pebble, settings: Settings, asked: list[str], tmp_path: Path
+    desk: Desk, zone: Zone, authority: Pebble, settings: Settings, requested_hosts: list[str], tmp_path: Path
 ) -> None:
     zone.put("shop.example.com", "A", "127.0.0.1")
     make_site(settings, tmp_path / "site", "shop.example.com")
@@ -104,12 +104,12 @@ async def test_a_verified_domain_gets_a_certificate_and_is_served_under_it(
     assert await protocol_of(settings.https_port, "shop.example.com", authority.root()) == "h2"
     assert tls.certificate_status(settings, "shop.example.com") == "issued"
     assert (await team.verify(verified))["certificateStatus"] == "issued"
-    assert asked == ["shop.example.com"]
+    assert requested_hosts == ["shop.example.com"]
 
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 async def test_a_project_gets_a_certificate_for_its_own_host_at_the_first_visit(
-    desk: Desk, zone: Zone, authority: Pebble, settings: Settings, asked: list[str], tmp_path: Path
+    desk: Desk, zone: Zone, authority: Pebble, settings: Settings, requested_hosts: list[str], tmp_path: Path
 ) -> None:
     zone.put("quay.apps.example.net", "A", "127.0.0.1")
     make_site(settings, tmp_path / "site", "quay.apps.example.net")
@@ -122,7 +122,7 @@ async def test_a_project_gets_a_certificate_for_its_own_host_at_the_first_visit(
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 async def test_the_host_of_an_organization_gets_a_certificate_once_it_has_a_function(
-    desk: Desk, db: Database, zone: Zone, authority: Pebble, settings: Settings, asked: list[str]
+    desk: Desk, db: Database, zone: Zone, authority: Pebble, settings: Settings, requested_hosts: list[str]
 ) -> None:
     team = await desk.make_team("pier")
     host = f"org-{team.org_id}.fn.example.net"
@@ -133,14 +133,14 @@ async def test_the_host_of_an_organization_gets_a_certificate_once_it_has_a_func
     await add_function(db, team.org_id, "hello")
     reply = await visit(settings.https_port, host, "/default/hello", root=authority.root())
 
-    assert reply.status == 502  # It was passed on, and no function gateway runs here.
+    assert reply.status == 502  # proxied, but no edge runs in this test
     assert "The server of this address does not answer" in reply.body
-    assert asked[-1] == host
+    assert requested_hosts[-1] == host
 
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 async def test_a_domain_that_is_not_verified_gets_no_certificate(
-    desk: Desk, zone: Zone, authority: Pebble, settings: Settings, asked: list[str]
+    desk: Desk, zone: Zone, authority: Pebble, settings: Settings, requested_hosts: list[str]
 ) -> None:
     zone.put("pending.example.com", "A", "127.0.0.1")
     team = await desk.make_team("harbor")
@@ -152,13 +152,13 @@ async def test_a_domain_that_is_not_verified_gets_no_certificate(
 
     assert became == "failed"
     assert tls.certificate_status(settings, "pending.example.com") == "none"
-    assert set(asked) == {"pending.example.com"}
+    assert set(requested_hosts) == {"pending.example.com"}
 
 
 @pytest.mark.boundary("tenant-to-tenant", "Renames give an organization no certificates beyond its weekly budget.")
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 async def test_an_organization_that_used_up_its_budget_gets_no_certificate_from_the_authority(
-    desk: Desk, db: Database, zone: Zone, authority: Pebble, settings: Settings, asked: list[str]
+    desk: Desk, db: Database, zone: Zone, authority: Pebble, settings: Settings, requested_hosts: list[str]
 ) -> None:
     zone.put("over.example.com", "A", "127.0.0.1")
     zone.put("over.apps.example.net", "A", "127.0.0.1")
@@ -175,13 +175,13 @@ async def test_an_organization_that_used_up_its_budget_gets_no_certificate_from_
     found = await team.only()
     assert found["certificateStatus"] == "failed"
     assert "the most that are allowed" in found["lastError"]
-    assert set(asked) == {"over.example.com", "over.apps.example.net"}
+    assert set(requested_hosts) == {"over.example.com", "over.apps.example.net"}
     assert tls.certificate_status(settings, "over.apps.example.net") == "none"
 
 
 @pytest.fixture
 async def hasty_desk(db: Database, zone: Zone, settings: Settings) -> AsyncIterator[Desk]:
-    """One that does not wait for what the gateway tries for minutes."""
+    """A desk that does not wait for the gateway's retries, which take minutes."""
     desk = Desk(db, zone, tls.GatewayCertificates(settings, timeout_s=0.3))
     yield desk
     await desk.close()
@@ -189,7 +189,7 @@ async def hasty_desk(db: Database, zone: Zone, settings: Settings) -> AsyncItera
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 async def test_a_domain_that_does_not_lead_here_is_served_and_says_what_is_wrong(
-    hasty_desk: Desk, asked: list[str]
+    hasty_desk: Desk, requested_hosts: list[str]
 ) -> None:
     team = await hasty_desk.make_team("harbor")
     verified = await hasty_desk.make_verified(team, "astray.example.com")
@@ -205,7 +205,7 @@ async def test_a_domain_that_does_not_lead_here_is_served_and_says_what_is_wrong
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 async def test_verifying_tries_for_the_certificate_at_once_but_not_over_and_over(
-    hasty_desk: Desk, asked: list[str], clock: ManualClock
+    hasty_desk: Desk, requested_hosts: list[str], clock: ManualClock
 ) -> None:
     team = await hasty_desk.make_team("harbor")
     verified = await hasty_desk.make_verified(team, "adrift.example.com")
@@ -226,7 +226,7 @@ async def test_verifying_tries_for_the_certificate_at_once_but_not_over_and_over
 
 @pytest.fixture
 def unreachable_by_tls(dns_server: DnsServer, tmp_path: Path) -> Iterator[Settings]:
-    """A gateway whose authority cannot reach its TLS port."""
+    """A gateway with a TLS port that the authority cannot reach."""
     http_port = free_port()
     with running_pebble(tmp_path, dns=dns_server.address, http_port=http_port, tls_port=free_port()) as authority:
         settings = make_settings(tmp_path / "data", authority, gateway_port=http_port, https_port=free_port())

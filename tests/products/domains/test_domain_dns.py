@@ -1,4 +1,4 @@
-"""What real DNS queries say of a domain, on a server that answers well, badly and not at all."""
+"""DNS lookups of a domain, with correct, broken and missing answers."""
 
 from __future__ import annotations
 

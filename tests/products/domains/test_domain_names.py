@@ -1,4 +1,4 @@
-"""Which names a project may have, and the form that they are kept in."""
+"""Validation and normalisation of domain names."""
 
 from __future__ import annotations
 

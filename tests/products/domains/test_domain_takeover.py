@@ -1,4 +1,4 @@
-"""A domain stays with whoever proved it, until they release it or their record is gone; nobody else can take it."""
+"""A domain stays with its verified owner until release or loss of the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom domains as their owners see them: added, verified by DNS, released."""
+"""Custom domains in the API: add, verify by DNS, release."""
 
 from __future__ import annotations
 

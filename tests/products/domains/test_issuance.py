@@ -1,4 +1,4 @@
-"""Which names get certificates: those that are served, within a budget of each organization."""
+"""Certificates only for served names, within each organization's budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUDGET = pytest.mark.settings(certificates_per_week=3)
 
 @dataclass
 class Gateway:
-    """A gateway that has some certificates, and notes what is logged."""
+    """A gateway with some certificates, which records log lines."""
 
     has: set[str] = field(default_factory=set)
     covers: set[str] = field(default_factory=set)
@@ -93,7 +93,7 @@ async def test_each_name_of_a_project_counts_against_the_budget_of_its_organizat
 
     assert granted == [True] * 3 + [False] * 58
     assert await permission.ask("quay.apps.example.net")
-    assert await permission.ask(f"{names[2]}.apps.example.net")  # It has its certificate, and sends visitors on.
+    assert await permission.ask(f"{names[2]}.apps.example.net")  # It has a certificate, and redirects visitors.
     clock.advance(WEEK_MS)
     assert await permission.ask(f"{names[-1]}.apps.example.net")
     assert {line["organization"] for line in gateway.logged} == {team.org_id}

@@ -1,4 +1,4 @@
-"""A function gateway that takes what it is told, and an organization whose functions it serves."""
+"""A stand-in for the edge, and an organization with functions that it serves."""
 
 from __future__ import annotations
 

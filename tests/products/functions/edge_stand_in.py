@@ -1,6 +1,6 @@
-"""The other end of the wire to the function gateway: a real HTTP server on a unix socket that keeps what it is told.
+"""Stand-in for the edge: a real HTTP server on a unix socket that keeps its routes.
 
-It runs no functions. A test says what becomes of each call, and it leaves the records that the gateway would leave.
+It runs no functions. A test sets the outcome of each call, and the stand-in writes the records of the edge.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ORG = 1
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a call, step by step; each step that is False is where the gateway dies."""
+    """Outcome of a call, step by step; the edge dies at the first step that is False."""
 
     starts: bool = True
     ends: bool = True
@@ -34,7 +34,7 @@ class Fate:
     refusal: int | None = None
     error: str | None = None
     result: Any = "done"
-    waits: asyncio.Event | None = None  # between its start and its end
+    waits: asyncio.Event | None = None  # held between its start and its end
 
 
 @dataclass
@@ -46,7 +46,7 @@ class EdgeStandIn:
     routes: dict[int, dict[str, Any]] = field(default_factory=dict)
     pushes: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
-    ran: Counter[str] = field(default_factory=Counter)  # how often each activation was handed to an instance
+    ran: Counter[str] = field(default_factory=Counter)  # number of runs by activation id
     _runner: web.AppRunner | None = None
     _started: str = ""
 

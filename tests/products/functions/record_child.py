@@ -1,4 +1,4 @@
-"""A process that records a spool folder into a store, for a test to kill."""
+"""A process that records a spool folder into a database, for a test to kill."""
 
 from __future__ import annotations
 

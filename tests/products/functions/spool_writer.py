@@ -1,4 +1,4 @@
-"""Records for tests, and a process that writes them without a pause until somebody kills it."""
+"""Records for tests, and a process that writes records until it is killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from moorage.runtime.edge import spool
 from moorage.runtime.edge.spool import END, STDERR, STDOUT, WEB, SpoolWriter
 
 SMALL_FILE = 64 * 2**10
-NOON = 1_767_225_600_000  # where the tests' clock stands
+NOON = 1_767_225_600_000  # time of the tests' clock
 _COLUMNS = ("org_id", "name", "runtime", "timeout_ms", "memory_mb", "network", "raw_http", "own_options",
             "current_version", "last_version", "revision", "created_at", "updated_at")  # fmt: skip
 _ADD: Query[int] = Query(insert(function).returning(function.c.id), scalar, sets=_COLUMNS)
@@ -37,7 +37,7 @@ def activation(number: int) -> str:
 
 
 def record(number: int = 1, function_id: int = 1, **changes: Any) -> bytes:
-    """Return a record of the call with this number; its duration in microseconds is the number too."""
+    """Return a record of a numbered call; the number is also its duration in microseconds."""
     fields: dict[str, Any] = {
         "kind": END,
         "door": WEB,
@@ -58,7 +58,7 @@ def record(number: int = 1, function_id: int = 1, **changes: Any) -> bytes:
 
 
 def log(*lines: str, at_ms: int = NOON) -> bytes:
-    """Return a log block; a line that starts with `!` went to standard error."""
+    """Return a log block; a line that starts with `!` is of standard error."""
     return b"".join(
         spool.log_entry(STDERR if line.startswith("!") else STDOUT, at_ms, line.encode() + b"\n") for line in lines
     )
@@ -72,14 +72,14 @@ def writing(folder: Path, capacity: int = SMALL_FILE) -> Iterator[SpoolWriter]:
 
 
 def write(folder: Path, *records: bytes) -> None:
-    """Write records as a gateway does that ends afterwards."""
+    """Write records like an edge that exits afterwards."""
     with writing(folder) as writer:
         for each in records:
             writer.append(each)
 
 
 def make_logs(spool_folder: Path, function_mb: int = 100, org_mb: int = 1024, reserve_mb: int = 0) -> FunctionLogs:
-    """Return the log files that belong to a spool folder: both are of one machine."""
+    """Return the log files of the machine that owns a spool folder."""
     limits = LogLimits(function_mb * spool.MB, org_mb * spool.MB, reserve_mb * spool.MB)
     return FunctionLogs(spool_folder.with_name(f"{spool_folder.name}-logs"), limits)
 
@@ -89,7 +89,7 @@ def make_recorder(db: Database, folder: Path, logs: FunctionLogs | None = None) 
 
 
 async def texts(db: Database, logs: FunctionLogs, **where: int) -> list[Texts]:
-    """Return what each invocation printed, in the order they were added."""
+    """Return the output of each invocation, in order of insertion."""
     found = []
     for row in await invocations(db, **where):
         find = partial(_find, org_id=row["org_id"], row_id=row["id"])
@@ -115,7 +115,7 @@ async def make_function(db: Database, org_id: int = 1, name: str = "hello") -> i
 
 
 async def rows(db: Database, table: Any, **where: int) -> list[dict[str, Any]]:
-    """Return everything in a table, or what has these values, in the order it was added."""
+    """Return all rows of a table, or those with these values, in order of insertion."""
     names = [column.name for column in table.c]
 
     def unit(tx: Tx) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ async def spool_files(db: Database) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Write numbered records for a function; each number is printed once its record is written."""
+    """Write numbered records of a function; print each number after its record is written."""
     folder, function_id = Path(sys.argv[1]), int(sys.argv[2])
     writer = SpoolWriter(folder, SMALL_FILE)
     for number in range(10_000_000):

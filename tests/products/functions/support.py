@@ -1,4 +1,4 @@
-"""What the tests of functions share: archives, uploads and somebody who sends them."""
+"""Archives, uploads and clients for the tests of functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def zip_of(
     moment: int = 2020,
     stored: bool = False,
 ) -> bytes:
-    """Return an archive as a usual tool would write it."""
+    """Return an archive in the usual form of a ZIP tool."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
@@ -45,7 +45,7 @@ def zip_of(
 
 
 def form(archive: bytes | None, *, sent_as: str = "code", **fields: str) -> dict[str, Any]:
-    """Return what a client sends for an upload: the body, and the header that describes it."""
+    """Return the body and the content type of an upload."""
     parts = [f'--{EDGE}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{fields[key]}\r\n' for key in fields]
     body = "".join(parts).encode()
     if archive is not None:
@@ -59,13 +59,13 @@ def form(archive: bytes | None, *, sent_as: str = "code", **fields: str) -> dict
 
 @dataclass(frozen=True)
 class Team:
-    """An organization, and a client that speaks as one of its members."""
+    """An organization, and a client of one of its members."""
 
     org_id: int
     api: Client
 
     async def create(self, name: str = "hello", files: Mapping[str, str | bytes] | None = None, **fields: str) -> Reply:
-        """Create a function, of Python unless the fields say otherwise."""
+        """Create a function, by default in Python."""
         sent = {"name": name, "runtime": "python", **fields}
         return await self.api.post("/v1/functions", **form(zip_of(files or PYTHON), **sent))
 
@@ -101,7 +101,7 @@ def _triple(org_id: int, owner: str, digest: str) -> tuple[int, str, str]:
 
 
 def code_folders(settings: Settings) -> set[str]:
-    """Return the names of everything in the folder of code but its lock."""
+    """Return the names in the code folder, except its lock."""
     root = settings.folder("code")
     return {path.name for path in root.iterdir() if path.name != ".lock"} if root.exists() else set()
 
@@ -111,6 +111,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 async def actions(team: Team) -> list[str]:
-    """Return what the activity feed says was done with functions, newest first."""
+    """Return the actions on functions in the activity feed, newest first."""
     feed = await team.api.get("/v1/activity")
     return [row["action"] for row in feed.data["items"] if row["action"].startswith("function.")]

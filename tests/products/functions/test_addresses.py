@@ -1,4 +1,4 @@
-"""Public addresses of functions, by what the operator configured."""
+"""Public URLs of functions for different settings of the operator."""
 
 from __future__ import annotations
 

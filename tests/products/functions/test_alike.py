@@ -1,4 +1,4 @@
-"""Runs of plain records: counted together to what they come to one by one, and never past a record that differs."""
+"""Runs of plain records: counted together with the same sums as one by one."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from moorage.runtime.edge.spool import (
 
 LARGE = 2**20
 MANY = 1_000_000
-RUN = 300  # records, more than the fewest
+RUN = 300  # records, more than MIN_RUN
 PAGE = 4096
 DURATION = ADDED.index("duration_us")
 
 
 def written(folder: Path, records: list[bytes]) -> bytes:
-    """Return the file that has these records."""
+    """Return a file with these records."""
     with writing(folder, LARGE) as writer:
         for each in records:
             writer.append(each)
@@ -68,14 +68,14 @@ def chunk_of(folder: Path, records: list[bytes]) -> Chunk:
 
 
 def batches(chunk: Chunk, surplus: int) -> Iterator[Batch]:
-    """Yield all that a chunk comes to where the first function, or what is none, has too many calls by a number."""
+    """Yield the batches of a chunk with a surplus of calls of the first function."""
     left = Counter({0: surplus, 1: surplus})
     while batch := next_batch(chunk, left, lambda org_id, function_id, block: loglines.pack(block)):
         yield batch
 
 
 def minutes_of(*found: Batch) -> dict[tuple[int, int], Minute]:
-    """Return what batches come to together."""
+    """Return the summed minutes of batches."""
     sums: dict[tuple[int, int], Minute] = {}
     for batch in found:
         for key, each in batch.minutes.items():
@@ -96,11 +96,11 @@ def decoded(packed: bytes) -> Record:
 
 
 def exact(number: int, **changes: Any) -> bytes:
-    """Return a record of so many whole milliseconds, whose memory is the same rounded or not."""
+    """Return a record of whole milliseconds, so that its memory use needs no rounding."""
     return record(number, **{"duration_us": number * 1000, **changes})
 
 
-# What is counted.
+# Counting.
 
 
 def test_a_run_comes_to_the_numbers_of_its_records(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_torn_records_are_in_no_run_and_reading_stops_there(tmp_path: Path, torn
     assert chunk.problem == f"at byte {at * SIZE}: its values make no sense"
 
 
-# What is stored.
+# Storing.
 
 
 @pytest.fixture
@@ -269,16 +269,16 @@ async def test_a_recorder_that_is_far_behind_counts_all_and_stores_the_newest(
     rows = [row["duration_us"] // 1000 for row in await invocations(db, function_id=busy)]
     assert rows[-RUN:] == list(range(3000 - RUN, 3000))
     assert rows == sorted(set(rows))
-    assert len(rows) <= 2 * RUN  # A first look, which is a small one, and the large one after it.
+    assert len(rows) <= 2 * RUN  # the small first read and the large second one
     printed = [each.stdout for each in await texts(db, recorder.logs, function_id=other)]
     assert printed == ["call 0\n", "call 1000\n", "call 2000\n"]
 
 
-# What is written.
+# Writing.
 
 
 def plain(numbers: range) -> bytes:
-    """Return the records of some calls as the gateway packs them."""
+    """Return the records of calls as packed by the edge."""
     return b"".join(
         pack_plain(HEAD_SIZE, END, WEB, 1, 0, 1, 1, 3, 128, NOON, number, 40, 0, activation(number).encode(), 0, 0)
         for number in numbers
@@ -286,7 +286,7 @@ def plain(numbers: range) -> bytes:
 
 
 def read_back(folder: Path) -> list[list[Record]]:
-    """Return what stands in each file, the oldest first."""
+    """Return the records of each file, oldest first."""
     found = []
     for path in sorted(folder.glob("*.spool"), key=lambda path: int(path.stem.split("-")[2])):
         file = SpoolFile(path, 0)
@@ -300,7 +300,7 @@ def test_records_that_are_appended_together_are_read_as_if_appended_one_by_one(t
     writer = SpoolWriter(tmp_path, capacity)
     expected: list[Record] = []
 
-    for size in (1, 30, 2, 50, 0, 39, 3):  # A page has room for 39 and a bit; 50 need a file of their own.
+    for size in (1, 30, 2, 50, 0, 39, 3):  # A page holds 39 records; 50 need their own file.
         numbers = range(len(expected) + 1, len(expected) + 1 + size)
         if size:
             writer.append_plain(plain(numbers))

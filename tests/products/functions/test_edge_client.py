@@ -1,4 +1,4 @@
-"""Speaking to the function gateway over a real socket, through its restarts."""
+"""The client of the edge on a real socket, through restarts of the edge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installing dependencies: what is refused before anything runs."""
+"""Installing dependencies: refusals before an install runs, and the cache."""
 
 from __future__ import annotations
 

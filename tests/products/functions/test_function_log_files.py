@@ -1,4 +1,4 @@
-"""Log text of functions in files: within its quotas, apart from the store, and in agreement with the rows."""
+"""Log files of functions: quotas, and consistency with the rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def noise(number: int, megabytes: float) -> str:
-    """Return text that compresses to about its half."""
+    """Return text that compresses to about half its size."""
     return random.Random(number).randbytes(int(megabytes * MB / 2)).hex()
 
 

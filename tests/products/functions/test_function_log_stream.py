@@ -1,4 +1,4 @@
-"""Following a function live: lines as they were printed, then what came of the call; nothing is missed."""
+"""Live stream of a function: its lines, then the invocation, without gaps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Stage:
-    """A function, a gateway that writes records of it, and guests that follow it."""
+    """A function, an edge that writes its records, and clients that follow it."""
 
     def __init__(self, app: App, org_id: int, token: str, function_id: int, folder: Path) -> None:
         self._app, self._token, self._org_id, self._function_id = app, token, org_id, function_id
@@ -51,7 +51,7 @@ async def stage(app: App, db: Database, settings: Settings) -> AsyncIterator[Sta
 
 @pytest.fixture
 async def recording(app: App) -> AsyncIterator[None]:
-    """The recorder turns by itself, as it does in the control process."""
+    """Run the recorder loop, as in the control process."""
     task = asyncio.create_task(app.products.functions.recorder.run())
     yield
     task.cancel()
@@ -69,7 +69,7 @@ def events(text: str) -> list[tuple[str, str | None, Any]]:
 
 
 def story(text: str) -> list[str]:
-    """Return what the events tell, in a few words each."""
+    """Return a short text for each event."""
     return [
         data["message"] if name == "log" else f"call {data['duration'] * 1000:.0f}" for name, _, data in events(text)
     ]

@@ -1,4 +1,4 @@
-"""Metrics of functions over the API, the buckets they come in, and what a month came to."""
+"""Metrics of functions in the API, their buckets, and the monthly usage."""
 
 from __future__ import annotations
 

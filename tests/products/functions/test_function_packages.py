@@ -1,4 +1,4 @@
-"""Packages: what is taken, what is refused and with which words, and that equal code is stored once."""
+"""Packages: accepted and refused archives, and equal code is stored once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MB = 2**20
 
 
 async def only_code(db: Database) -> dict[str, bytes]:
-    """Return what is in the one folder of code that there is."""
+    """Return the contents of the only code folder."""
     (digest,) = code_folders(db.env.settings)
     return contents(code.folder_of(db.env.settings, digest))
 
@@ -168,8 +168,8 @@ async def test_code_that_differs_in_an_executable_bit_or_an_empty_folder_is_othe
     assert len(code_folders(db.env.settings)) == 3
 
 
-class Shelf:
-    """An installer that puts a module, and a link to it, into the folder: what npm and pip leave there."""
+class StubInstaller:
+    """An installer that adds a module and a link to it, as npm and pip do."""
 
     def __init__(self, fails: str | None = None) -> None:
         self.fails = fails
@@ -184,8 +184,8 @@ class Shelf:
         (folder / "packages" / "link").symlink_to("/etc/passwd")
 
 
-def packer(db: Database, installer: Shelf | None) -> Callable[[dict[str, str]], Awaitable[dict[str, bytes]]]:
-    """Return what prepares some files and gives back what would run."""
+def packer(db: Database, installer: StubInstaller | None) -> Callable[[dict[str, str]], Awaitable[dict[str, bytes]]]:
+    """Return a function that prepares files and returns the deployed package."""
     made = Packages(db, ArtifactStore(db), installer)
 
     async def prepare(files: dict[str, str]) -> dict[str, bytes]:
@@ -200,7 +200,7 @@ def packer(db: Database, installer: Shelf | None) -> Callable[[dict[str, str]], 
 
 @one_store
 async def test_dependencies_are_installed_into_the_package_without_links(db: Database) -> None:
-    shelf = Shelf()
+    shelf = StubInstaller()
 
     found = await packer(db, shelf)({"main.py": "", "requirements.txt": "six"})
 
@@ -210,7 +210,7 @@ async def test_dependencies_are_installed_into_the_package_without_links(db: Dat
 
 @one_store
 async def test_an_installer_is_not_asked_where_nothing_is_missing(db: Database) -> None:
-    shelf = Shelf()
+    shelf = StubInstaller()
 
     await packer(db, shelf)({"main.py": "", "requirements.txt": "six", "six.py": ""})
 
@@ -220,7 +220,7 @@ async def test_an_installer_is_not_asked_where_nothing_is_missing(db: Database) 
 @one_store
 async def test_a_failed_install_shows_the_end_of_what_the_installer_said(db: Database) -> None:
     with pytest.raises(BadPackage, match=r"could not be installed: .*no such version$"):
-        await packer(db, Shelf(fails="ERROR: no such version"))({"main.py": "", "requirements.txt": "six"})
+        await packer(db, StubInstaller(fails="ERROR: no such version"))({"main.py": "", "requirements.txt": "six"})
 
     assert (await references(db), code_folders(db.env.settings)) == ([], set())
 

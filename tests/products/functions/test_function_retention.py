@@ -1,4 +1,4 @@
-"""Retention: what is old or too much goes, in small units; what is not stays."""
+"""Retention: old and surplus records are deleted in small transactions."""
 
 from __future__ import annotations
 

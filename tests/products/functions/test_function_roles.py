@@ -1,4 +1,4 @@
-"""Who may do what with functions: the floors that are promised, on the real gate."""
+"""Minimum roles of the function routes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.core.db.store import Database
 
 pytestmark = pytest.mark.anyio
 
-FLOORS = {
+MIN_ROLES = {
     ("GET", "/v1/functions"): None,
     ("GET", "/v1/functions/token"): None,
     ("POST", "/v1/functions"): Role.MEMBER,
@@ -51,7 +51,7 @@ CALLS: tuple[tuple[str, str, dict[str, Any], Role | None], ...] = (
 async def test_the_routes_of_functions_carry_the_floors_that_are_promised(app: App) -> None:
     declared = {(route.method, route.path): route.floor for route in app.routes if route.tag == "Functions"}
 
-    assert declared == FLOORS
+    assert declared == MIN_ROLES
 
 
 async def test_each_role_may_do_what_its_floor_says(app: App, db: Database, team: Team) -> None:

@@ -1,4 +1,4 @@
-"""Variables and secrets of functions: where they go, who sees them, and that the store has none of them in clear."""
+"""Variables and secrets of functions: use, visibility and encryption."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_secrets_sent_are_the_whole_new_set_and_a_bare_name_keeps_its_valu
 
     assert (changed.status, again.status) == (200, 200)
     assert env_at(edge, made.data["id"]) == {"KEEP": "kept", "NEW": "fresh"}
-    assert edge.routes[made.data["id"]]["revision"] == revision  # Instances go on where nothing changed.
+    assert edge.routes[made.data["id"]]["revision"] == revision  # Workers stay if nothing changed.
     assert (await team.api.get("/v1/functions/hello/secrets")).data == [{"name": "KEEP"}, {"name": "NEW"}]
 
 
@@ -201,7 +201,7 @@ async def function_id(team: Team) -> int:
 async def recorded(
     db: Database, folder: Path, *records: bytes, hidden: HiddenValues | None = None
 ) -> tuple[str, str, str | None]:
-    """Return both streams and the error of the newest call, as they are stored."""
+    """Return the stored streams and the error of the newest call."""
     recorder = Recorder(db, Telemetry(quiet=True), folder, make_logs(folder), hidden=hidden)
     write(folder, *records)
     try:

@@ -1,4 +1,4 @@
-"""Versions of functions: deployed, rolled back to, and gone with their function."""
+"""Versions of functions: deployment, rollback and deletion."""
 
 from __future__ import annotations
 

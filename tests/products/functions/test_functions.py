@@ -1,4 +1,4 @@
-"""Functions as their API shows them: made, read, changed, deployed, rolled back and deleted."""
+"""The function API: create, read, update, deploy, roll back and delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invocations over the API: what is recorded shows up at once, newest first, with its logs."""
+"""Invocations in the API: visible at once, newest first, with logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invoking through the API: what the gateway is asked, and what becomes of its answers."""
+"""Invocation by the API: the request to the edge, and its responses."""
 
 from __future__ import annotations
 

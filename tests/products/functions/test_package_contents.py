@@ -1,4 +1,4 @@
-"""What a folder is as a package: its main file, whether something is missing in it, and its bytes."""
+"""Contents of a package: main file, missing dependencies and packed bytes."""
 
 from __future__ import annotations
 

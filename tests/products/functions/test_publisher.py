@@ -1,4 +1,4 @@
-"""Keeping the function gateway told, through its restarts and ours."""
+"""The publisher, through restarts of the edge and of the control process."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ async def edge(settings: Settings) -> AsyncIterator[EdgeStandIn]:
 
 @pytest.fixture
 async def team(app: App, db: Database, edge: EdgeStandIn) -> AsyncIterator[Team]:
-    """Somebody who deploys functions; the application's own publisher tells the gateway of each."""
+    """A client that deploys functions, published by the application's own publisher."""
     yield await make_team(app.asgi, db)
     await app.products.functions.edge.close()
 
 
 @pytest.fixture
 async def publisher(db: Database, app: App, settings: Settings) -> AsyncIterator[Publisher]:
-    """Another publisher, as a control process that has just started has one."""
+    """A second publisher, as in a control process that has just started."""
     client = EdgeClient(settings.folder("run") / "edge.sock")
     yield Publisher(db, settings, client, app.artifacts, Telemetry(quiet=True), HiddenValues())
     await client.close()

@@ -1,4 +1,4 @@
-"""The recorder: each record once, whatever happens in between; counters, late lines, and files that come and go."""
+"""The recorder: each record once, counters, late lines and vanishing files."""
 
 from __future__ import annotations
 
@@ -382,8 +382,8 @@ async def test_the_loop_records_until_it_is_cancelled(db: Database, folder: Path
         for number in range(3):
             writer.append(record(number, function_id))
             async with asyncio.timeout(20):
-                await follower.news.wait()
-            follower.news.clear()
+                await follower.notified.wait()
+            follower.notified.clear()
     task.cancel()
     await asyncio.wait({task})
 

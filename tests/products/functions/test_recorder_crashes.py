@@ -1,4 +1,4 @@
-"""Crashes of the writer and of the recorder, at any moment: no record is lost, none is stored twice."""
+"""Crashes of writer and recorder at any line lose and double no record."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ TRACED = {module.__file__ for module in (changes, log_files, log_text, recorder,
 
 
 class Crash(BaseException):
-    """Nothing in the product catches this."""
+    """An exception that no product code catches."""
 
 
 class CrashAt:
-    """Raises at a certain line that is run of the recorder, counted from the start."""
+    """Raises at the n-th executed line of the recorder."""
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -63,7 +63,7 @@ class CrashAt:
 
 
 async def record_until_crash(db: Database, folder: Path, line: int) -> bool:
-    """Record a folder with a new recorder that crashes at a line; return whether it came that far."""
+    """Run a new recorder until it crashes at a line; return whether it did."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     trace, before, crashing = CrashAt(line), sys.gettrace(), make_recorder(db, folder)
     tasks = asyncio.all_tasks()
@@ -77,7 +77,7 @@ async def record_until_crash(db: Database, folder: Path, line: int) -> bool:
         trace.is_over = True
         sys.settrace(before)
         threading.settrace(before)
-        # The end of a process ends its tasks, and lets go of its locks.
+        # A crash ends the tasks of a process and releases its locks.
         for left in (orphans := asyncio.all_tasks() - tasks):
             left.cancel()
         await asyncio.gather(*orphans, return_exceptions=True)
@@ -88,7 +88,7 @@ async def record_until_crash(db: Database, folder: Path, line: int) -> bool:
 async def test_a_crash_at_any_line_of_the_recorder_loses_and_doubles_nothing(db: Database, tmp_path: Path) -> None:
     line, crashes = 0, 0
     while True:
-        # The lines are the same on every store; a second one need not see all of them.
+        # The lines are the same on every database, so the second one runs only some of them.
         line += 1 if db.dialect == "sqlite" else 5
         folder = tmp_path / str(line)
         function_id = await make_function(db, name=f"f{line}")
@@ -122,7 +122,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def kill(process: subprocess.Popen[str]) -> str:
-    """End a process without a word to it; return what it had printed and nobody had read."""
+    """Kill a process with SIGKILL; return its unread output."""
     process.send_signal(signal.SIGKILL)
     printed, _ = process.communicate(timeout=20)
     return printed
@@ -142,7 +142,7 @@ async def test_what_a_killed_writer_wrote_is_recorded_whole(db: Database, tmp_pa
 
     found = [row["duration_us"] for row in await invocations(db)]
     newest = found[-1]
-    # The last line may itself be cut off, and the record before it may not have been printed yet.
+    # The last line may be cut off, and the last record may not be printed yet.
     assert newest >= int(printed[-2] if len(printed) > 1 else printed[-1])
     assert found == list(range(newest + 1))[-len(found) :]
     assert sum(minute["invocations"] for minute in await minutes(db)) == newest + 1

@@ -1,4 +1,4 @@
-"""The spool folder: which files there are, what stands in them, and what becomes of broken ones."""
+"""The spool folder: its files, their records, and broken files."""
 
 from __future__ import annotations
 

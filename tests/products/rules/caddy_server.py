@@ -1,4 +1,4 @@
-"""A real Caddy that serves hosts with rules in front of a file, an app and a page for what is not there."""
+"""A real Caddy that serves hosts with rules, a file, an app and a 404 page."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ class RuleServer:
         }
 
     def fetch(self, host: str, target: str, *, headers: str = "") -> Reply:
-        """Send exactly this target, which a client library would tidy up."""
+        """Send exactly this target, which a client library would normalise."""
         request = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n"
         received = self._exchange(request.encode())
-        # Just after a reload, a connection may still have gone to what is about to stop, which closes it unread.
+        # Just after a reload, the old server may accept a connection and close it unread.
         while not received:
             received = self._exchange(request.encode())
         head, _, body = received.partition(b"\r\n\r\n")
@@ -113,13 +113,13 @@ class RuleServer:
         return received
 
     def locate(self, host: str, target: str) -> str | None:
-        """Return where a target leads, or None where it is answered."""
+        """Return the Location header, or None without a redirect."""
         return self.fetch(host, target).headers.get("location")
 
 
 @contextmanager
 def running_rule_server() -> Iterator[RuleServer]:
-    # A socket's path must be short, and the folder of a test is not.
+    # The path of a unix socket must be short, and the test's folder is long.
     with tempfile.TemporaryDirectory(prefix="rules") as folder:
         server = RuleServer(Path(folder))
         path = server.folder / "caddy.json"

@@ -1,4 +1,4 @@
-"""What rules may say: each bad field by its name, all at once."""
+"""Validation of rules: an error for each bad field, all at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Destinations of redirects: what stands in them, and what a visitor must not be able to make of them."""
+"""Destinations of redirects: parsing, and no open redirects."""
 
 from __future__ import annotations
 

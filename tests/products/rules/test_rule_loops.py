@@ -1,4 +1,4 @@
-"""Redirects that never arrive are found before anybody follows them."""
+"""Detection of redirect loops."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_a_path_that_only_grows_is_found(destination: str) -> None:
         [("/:page/index.html", "/:page")],
         [("/b", "/elsewhere"), ("/*", "https://harbor.example:8000/*")],
         [("/*", "https://other.example/*")],
-        # The first rule wins, so the second never meets its own destination.
+        # The first rule wins, so the second never matches its own destination.
         [("/b", "https://other.example/"), ("/*", "/b")],
-        # Only for a visitor who asks for /b/b; the rule is good for all others.
+        # Loops only for /b/b; the rule is correct for all other paths.
         [("/:x/b", "/b/:x")],
     ],
 )

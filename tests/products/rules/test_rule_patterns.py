@@ -1,4 +1,4 @@
-"""Sources of rules: what they take, what they refuse, and that their regular expressions mean the same."""
+"""Sources of rules: matching, refusals and equivalent regular expressions."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_source_that_means_nothing_is_refused_with_a_reason(source: str, compl
         parse_source(source)
 
 
-# Few letters, so that paths often fit; with those that mean something in expressions, templates, queries and Caddy.
+# Few letters, so that paths often match; with special characters of regexps, templates, queries and Caddy.
 TEXTS = st.text("ab.$+(&{é%1", min_size=1, max_size=3).filter(lambda text: text not in (".", ".."))
 ENDINGS = st.sampled_from(["", "", ".a", ".b.a"])
 NAMED = st.tuples(st.sampled_from([":x", ":y", "*"]), ENDINGS).map("".join)

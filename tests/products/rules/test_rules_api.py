@@ -1,4 +1,4 @@
-"""The routes of rules, on both stores."""
+"""The routes of rules, on both databases."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REDIRECTS = "/v1/projects/harbor/redirects"
 
 @dataclass
 class Team:
-    """A project, clients of its organization, and what the store said each time the gateway was to catch up."""
+    """A project, its clients, and the stored rules at each sync of the gateway."""
 
     db: Database
     org_id: int

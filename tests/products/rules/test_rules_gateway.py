@@ -1,4 +1,4 @@
-"""Rules as visitors meet them: a real Caddy, and requests that no browser would send."""
+"""Rules on a real Caddy, also with requests that no browser sends."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_no_visitor_chooses_another_origin_or_adds_a_header(
     reply = gateway.fetch(open_site, start + attack)
 
     location = reply.headers.get("location", "/")
-    # Browsers drop tabs and line breaks, and take a backslash for a slash.
+    # Browsers drop tabs and line breaks, and read a backslash as a slash.
     seen = urlsplit(urljoin(f"https://{open_site}/x/y", location.translate({9: "", 10: "", 13: "", 92: "/"})))
     assert (seen.scheme, seen.hostname) == ("https", "good.example" if location.startswith("https") else open_site)
     assert set(location) <= set(string.ascii_letters + string.digits + "-._~:/?#[]@!$&'()*+,;=%")
@@ -282,7 +282,7 @@ def test_a_thousand_plain_rules_make_no_regular_expression_of_their_own() -> Non
 
     (route,) = rule_routes("many.localhost", HostRules(rules))
 
-    assert str(route).count("input_regexp") == 1  # of the query that is kept
+    assert str(route).count("input_regexp") == 1  # for the kept query
     assert str(route).count("'input'") == 1000
 
 

@@ -1,4 +1,4 @@
-"""A function gateway that stands in for the real one, and a control process beside it."""
+"""A stand-in for the edge, and a control process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def control(db: Database, edge: EdgeStandIn) -> AsyncIterator[Control]:
 
 @pytest.fixture
 async def live_app(app: App, edge: EdgeStandIn) -> AsyncIterator[App]:
-    """The application, with a function gateway to speak to."""
+    """The application with a running stand-in for the edge."""
     yield app
     await app.products.schedules.runner.stop()
     app.products.functions.recorder.close()

@@ -1,4 +1,4 @@
-"""What the tests of schedules share: functions to schedule, and control processes that can die and come back."""
+"""Functions to schedule, and control processes that can die and restart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from moorage.runtime.edge.spool import Record
 
 
 class Control:
-    """One control process, as far as schedules go."""
+    """The schedule parts of a control process."""
 
     def __init__(self, db: Database, *, most: int = 100) -> None:
         settings, telemetry = db.env.settings, Telemetry(quiet=True)
@@ -61,19 +61,19 @@ class Control:
         await self.recorder.catch_up()
 
     async def die(self) -> None:
-        """End without seeing anything through, as a killed process does."""
+        """Stop at once, like a killed process."""
         await self.runner.stop()
         self.recorder.close()
         await self.edge.close()
 
 
 def due(clock: ManualClock) -> None:
-    """Let the next minute begin."""
+    """Advance the clock to the next minute."""
     clock.advance(MINUTE_MS)
 
 
 def once(first: Fate, then: Fate | None = None) -> Any:
-    """Return a fate for the first call of each activation, and another for those that follow."""
+    """Return one fate for the first call of each activation, another for later ones."""
     seen: set[str] = set()
 
     def fate(call: dict[str, Any]) -> Fate:
@@ -90,7 +90,7 @@ def make_record(kind: int, schedule: Schedule, activation: str, started_ms: int)
 
 
 async def until(is_so: Callable[[], Any]) -> None:
-    """Wait for something that other tasks bring about."""
+    """Wait until other tasks make a condition true."""
     async with asyncio.timeout(10):
         while not is_so():
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""A run is sent once and counted once, whoever dies and whenever."""
+"""A run is sent and counted once, whichever process dies at any time."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_a_run_whose_gateway_restarts_is_an_error_at_once_and_is_never_sen
 
 
 async def everything_restarted(db: Database, clock: ManualClock, edge: EdgeStandIn) -> Control:
-    """Let a run be sent, end both processes, start the gateway, and return the next control process."""
+    """Send a run, restart the edge and the control process, and return the latter."""
     dead = Control(db)
     due(clock)
     await dead.tick()
@@ -302,7 +302,7 @@ async def test_a_run_whose_schedule_is_gone_is_cleared_away(db: Database, clock:
     org = await make_org(db)
     await make_function(db, org.id)
     schedule = await make_schedule(db, org.id)
-    # A deletion and a run that was asked for at the same moment may leave this behind.
+    # A manual run concurrent with a deletion may leave this row.
     await db.write(lambda tx: service.delete(tx, org.id, THE_PLATFORM, schedule.id))
     await db.write(
         lambda tx: tx.run(tables.ADD_RUN, org_id=org.id, schedule_id=schedule.id, activation_id="f" * 32, due_at=1)
@@ -332,5 +332,5 @@ async def test_a_run_of_another_machine_is_left_to_it_until_it_is_stranded(
         assert (soon.total_runs, edge.calls) == (0, [])
         assert (found.total_runs, found.last_error) == (1, STRANDED)
     else:
-        # An SQLite store has one machine: whatever stands in it is its own, also after a move to another one.
+        # An SQLite database belongs to one machine, even after a move to another.
         assert (soon.total_runs, len(edge.calls)) == (1, 1)

@@ -1,4 +1,4 @@
-"""Scheduled runs: by their ticks, and because somebody asked."""
+"""Scheduled runs, by ticks and by request."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_a_long_run_does_not_hold_back_the_next(
 
     found = await read_schedule(db, nightly)
     assert found.total_runs == 2
-    # The run that started last is the one that is shown, although the other ended after it.
+    # The shown run is the one that started last, although the other ended later.
     assert found.last_run_at == clock.now()
 
 

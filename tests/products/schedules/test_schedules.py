@@ -35,7 +35,7 @@ def body(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 async def team(app: App, db: Database) -> tuple[Client, int, int]:
-    """A client that may do everything, its organization, and a function of it."""
+    """A client with all permissions, its organization and a function."""
     client, org_id = await make_client(app.asgi, db)
     return client, org_id, await make_function(db, org_id)
 

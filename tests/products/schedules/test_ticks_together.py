@@ -1,4 +1,4 @@
-"""Many ticks on the same minute share transactions, and still stand or fall alone."""
+"""Ticks of the same minute share transactions but succeed or fail separately."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_running_scheduler_fires_a_tick_when_it_is_due(db: Database, clo
     fired = asyncio.Event()
     scheduler = Scheduler(db, Telemetry(quiet=True), {"test": lambda tx, tick: tx.after_commit(fired.set)})
     await put(db, 1)
-    # The next tick is a moment away, and then the clock is moved past it.
+    # The clock moves past the next tick.
     clock.now_ms += MINUTE_MS - 50
     running = asyncio.create_task(scheduler.run())
     await asyncio.sleep(0.02)
