@@ -341,7 +341,7 @@ async def test_logs_over_ten_megabytes_are_cut_there(db: Database, folder: Path,
         await recorder.catch_up()
 
     ((text, *_),) = await texts(db, recorder.logs)
-    assert 10 * 2**20 <= len(text) <= loglines.TEXT
+    assert 10 * 2**20 <= len(text) <= loglines.MAX_TEXT_BYTES
     assert text.startswith("x")
     assert text.endswith("y")
 

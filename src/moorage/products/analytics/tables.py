@@ -127,11 +127,11 @@ def _add_up(into: Table, keys: tuple[str, ...], sums: dict[str, str]) -> Source:
 
 
 def as_list(values: Any) -> str:
-    """Encode values as the JSON array that `_given` expands."""
+    """Encode values as the JSON array that `_json_elements` expands."""
     return msgspec.json.encode(values).decode()
 
 
-def _given(dialect: str) -> Select[Any]:
+def _json_elements(dialect: str) -> Select[Any]:
     """Select the elements of the JSON array parameter `given`."""
     values = arg("given", Text)
     if dialect == "sqlite":
@@ -171,7 +171,7 @@ COUNT_VISITORS: Query[int] = Query(
 )
 KNOWN_VISITORS: Query[tuple[str, int]] = Query(
     lambda dialect: select(_v.visitor, _v.hours).where(
-        _scoped(_v) & (_v.day == arg("day")) & _v.visitor.in_(_given(dialect))
+        _scoped(_v) & (_v.day == arg("day")) & _v.visitor.in_(_json_elements(dialect))
     ),
     pair,
 )
@@ -190,7 +190,7 @@ LISTED: Query[int] = Query(
     select(cast(func.coalesce(func.sum(_t.requests), 0), BigInteger)).where(_list & (_t.day >= arg("start"))), scalar
 )
 KNOWN_NAMES: Query[str] = Query(
-    lambda dialect: select(_t.name).where(_list & (_t.day == arg("day")) & _t.name.in_(_given(dialect))), scalar
+    lambda dialect: select(_t.name).where(_list & (_t.day == arg("day")) & _t.name.in_(_json_elements(dialect))), scalar
 )
 COUNT_NAMES: Query[int] = Query(select(func.count()).where(_list & (_t.day == arg("day")) & (_t.name != OTHER)), scalar)
 
@@ -201,7 +201,7 @@ def _lock_projects(dialect: str) -> ClauseElement:
     The lock prevents the deletion of a project while its figures are written, and serialises two machines that count
     visits to one project, so that the second sees the visitors of the first.
     """
-    ids = _given(dialect).subquery()
+    ids = _json_elements(dialect).subquery()
     return (
         select(project.c.id)
         .where(project.c.id.in_(select(cast(ids.c.value, BigInteger))) & project.c.enable_analytics)

@@ -43,7 +43,7 @@ _RECENT: Query[int] = Query(
     select(_g.at).where(_mine & (_g.at > arg("since"))).order_by(_g.at.desc()).limit(arg("most")), scalar
 )
 _ADD: Query[int] = Query(insert_or_ignore(certificate_grant), scalar, sets=("org_id", "kind", "name", "at"))
-_FORGET = Command(delete(certificate_grant).where(_mine))
+_DELETE_OF_ORG = Command(delete(certificate_grant).where(_mine))
 
 OWNER_OF_SUBDOMAIN: Query[int] = Query(
     union_all(
@@ -84,5 +84,5 @@ def add(tx: Tx, org_id: int, kind: Kind, name: str) -> None:
     tx.find(_ADD, org_id=org_id, kind=kind, name=name, at=tx.now)
 
 
-def forget(tx: Tx, org_id: int) -> None:
-    tx.run(_FORGET, org_id=org_id)
+def remove_of_organization(tx: Tx, org_id: int) -> None:
+    tx.run(_DELETE_OF_ORG, org_id=org_id)

@@ -48,7 +48,7 @@ def register(handlers: Handlers, verifier: Verifier) -> None:
     handlers.maintain(KIND, CRON, RecheckDomains(), recheck)
     handlers.add(EnsureCertificate, ensure_certificate)
     handlers.listen(ServedDomainsChanged)
-    handlers.listen(OrganizationDeleted, forget)
+    handlers.listen(OrganizationDeleted, remove_organization)
 
 
 async def _issue(run: Run, verifier: Verifier, domain: Domain) -> str:
@@ -60,6 +60,6 @@ async def _issue(run: Run, verifier: Verifier, domain: Domain) -> str:
     return await verifier.certificates.ensure(domain.domain)
 
 
-def forget(tx: Tx, event: OrganizationDeleted) -> None:
-    grants.forget(tx, event.org_id)
+def remove_organization(tx: Tx, event: OrganizationDeleted) -> None:
+    grants.remove_of_organization(tx, event.org_id)
     service.remove_of_organization(tx, event.org_id)

@@ -20,7 +20,7 @@ from sqlalchemy.sql.elements import ClauseElement
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, pair, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.domains.states import DomainStatus
-from moorage.products.projects.tables import preview, project, project_name
+from moorage.products.projects.tables import project
 
 custom_domain = table(
     "custom_domain",
@@ -82,7 +82,7 @@ class Domain:
     project_name: str
 
 
-_d, _p, _n, _v, _h = custom_domain.c, project.c, project_name.c, preview.c, domain_holder.c
+_d, _p, _h = custom_domain.c, project.c, domain_holder.c
 _mine = _d.org_id == arg("org_id")
 _this = _mine & (_d.id == arg("id"))
 _named = _d.domain == arg("domain")
@@ -97,7 +97,6 @@ def _locked(dialect: str) -> ClauseElement:
 
 FIND = Query(_all.where(_this), Domain)
 LOCK = Query(_locked, Domain)
-FIND_NAMED: Query[int] = Query(select(_d.id).where(_mine & _named), scalar)
 OF_PROJECT = Query(_all.where(_mine & (_d.project_id == arg("project_id"))).order_by(_d.id), Domain)
 HOLDER = Query(_all.where(_named & _is_verified), Domain)
 DUE = Query(

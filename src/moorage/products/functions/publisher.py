@@ -227,21 +227,21 @@ def _revisions(tx: Tx) -> list[tuple[int, int, int]]:
     return tx.all(REVISIONS)
 
 
-def _route(deployed: Deployed, its_variables: Variables) -> EdgeRoute:
-    its = deployed.function
+def _route(deployed: Deployed, function_variables: Variables) -> EdgeRoute:
+    function = deployed.function
     return EdgeRoute(
-        id=its.id,
-        org=str(its.org_id),
-        name=its.name,
-        revision=its.revision,
-        version=its.current_version,
-        runtime=its.runtime,
+        id=function.id,
+        org=str(function.org_id),
+        name=function.name,
+        revision=function.revision,
+        version=function.current_version,
+        runtime=function.runtime,
         digest=deployed.digest,
         main=deployed.main,
-        timeout_ms=its.timeout_ms,
-        memory_mb=its.memory_mb,
-        env=its_variables.merged(),
-        network=its.network,
-        raw_http=its.raw_http,
-        own_options=its.own_options,
+        timeout_ms=function.timeout_ms,
+        memory_mb=function.memory_mb,
+        env=function_variables.merged(),
+        network=function.network,
+        raw_http=function.raw_http,
+        own_options=function.own_options,
     )

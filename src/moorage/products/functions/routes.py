@@ -212,10 +212,15 @@ def _add_calls(router: Router, services: FunctionServices) -> None:
         try:
             return InvokeFunctionResult.of(await _run(services, caller.org_id, call))
         except RateLimited as error:
-            busy = failure(error, request.trace_id)
-            busy.headers.append((b"retry-after", b"%d" % BUSY_S))
-            # The return type documents the success; the dispatcher sends a complete response unchanged.
-            return cast(InvokeFunctionResult, busy)
+            return busy_response(error, request)
+
+
+def busy_response(error: RateLimited, request: Request) -> InvokeFunctionResult:
+    """Return the response of a full queue, with Retry-After."""
+    response = failure(error, request.trace_id)
+    response.headers.append((b"retry-after", b"%d" % BUSY_S))
+    # The return type documents the success; the dispatcher sends a complete response unchanged.
+    return cast(InvokeFunctionResult, response)
 
 
 async def _run(services: FunctionServices, org_id: int, call: Call) -> Outcome:

@@ -27,10 +27,10 @@ def register(handlers: Handlers, runner: ScheduleRunner) -> None:
         tx.after_commit(lambda: runner.submit(run))
 
     handlers.ticks[KIND] = on_tick
-    handlers.listen(OrganizationDeleted, forget)
+    handlers.listen(OrganizationDeleted, remove_organization)
 
 
-def forget(tx: Tx, event: OrganizationDeleted) -> None:
+def remove_organization(tx: Tx, event: OrganizationDeleted) -> None:
     service.remove_of_organization(tx, event.org_id)
 
 

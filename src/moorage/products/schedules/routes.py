@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.tx import Tx
-from moorage.core.http.answer import failure
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router
 from moorage.errors import RateLimited
-from moorage.products.functions.routes import BUSY_S
+from moorage.products.functions.routes import busy_response
 from moorage.products.functions.schemas import InvokeFunctionResult
 from moorage.products.schedules import service
 from moorage.products.schedules.runner import ScheduleRunner
@@ -68,9 +65,6 @@ def make_router(runner: ScheduleRunner) -> Router:
         try:
             return InvokeFunctionResult.of(await runner.run_now(caller.org_id, schedule_id))
         except RateLimited as error:
-            busy = failure(error, request.trace_id)
-            busy.headers.append((b"retry-after", b"%d" % BUSY_S))
-            # The return type documents the success; the dispatcher sends a complete response unchanged.
-            return cast(InvokeFunctionResult, busy)
+            return busy_response(error, request)
 
     return router

@@ -287,7 +287,7 @@ class FunctionLogs:
 
     @property
     def key(self) -> str:
-        """Return the host name, for operators, and the id of this folder."""
+        """Return the host name, for operators, and the folder id, which is unique."""
         if not self._key:
             host = _NOT_IN_KEY.sub("-", socket.gethostname())[:40].strip("-") or "machine"
             self._key = f"{host}_{ensure_id(self._folder, ID_FILE)[:12]}"

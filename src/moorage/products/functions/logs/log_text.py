@@ -61,7 +61,7 @@ class TextWriter:
         return reference
 
 
-def block_of(logs: FunctionLogs, row: Invocation, stored: bytes | None, most: int = loglines.MOST) -> bytes:
+def block_of(logs: FunctionLogs, row: Invocation, stored: bytes | None, most: int = loglines.MAX_BLOCK_BYTES) -> bytes:
     """Return the first `most` bytes of an invocation's log block.
 
     `stored` is the text in the row itself, from before log files existed. An entry explains each missing piece. Reads
@@ -77,7 +77,7 @@ def block_of(logs: FunctionLogs, row: Invocation, stored: bytes | None, most: in
         elif piece not in gaps:
             gaps.add(piece)
             block += spool.log_entry(spool.NOTE, row.started_at, _explain(piece, logs.limits).encode() + b"\n")
-    return spool.cut_text(block, loglines.TEXT)
+    return spool.cut_text(block, loglines.MAX_TEXT_BYTES)
 
 
 def _explain(gap: Gap, limits: LogLimits) -> str:

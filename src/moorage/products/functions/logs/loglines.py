@@ -8,8 +8,8 @@ from typing import NamedTuple
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.spool import NOTE, STDERR, STDOUT
 
-TEXT = 10 * 2**20 + 1024  # bytes of one invocation, both streams together: 10 MB and the notice that more was cut
-MOST = 12 * 2**20  # bytes of a block: its text and the headers of its entries
+MAX_TEXT_BYTES = 10 * 2**20 + 1024  # both streams of one invocation: 10 MB and the notice that more was cut
+MAX_BLOCK_BYTES = 12 * 2**20  # a block: its text and the headers of its entries
 # Compressing a line or two costs more time than it saves space. The first byte distinguishes both forms: a block starts
 # with a stream number, a compressed block with 0x78.
 MIN_COMPRESSED_BYTES = 512
@@ -25,11 +25,11 @@ class Texts(NamedTuple):
 
 def pack(block: bytes) -> bytes:
     """Cut a log block to its limits and compress it if it is large."""
-    block = spool.cut_log(spool.cut_text(block, TEXT), MOST)
+    block = spool.cut_log(spool.cut_text(block, MAX_TEXT_BYTES), MAX_BLOCK_BYTES)
     return block if len(block) < MIN_COMPRESSED_BYTES and block[0] in _RAW else zlib.compress(block, 1)
 
 
-def unpack(stored: bytes | None, most: int = MOST) -> bytes:
+def unpack(stored: bytes | None, most: int = MAX_BLOCK_BYTES) -> bytes:
     """Return the first `most` bytes of a stored log block."""
     if not stored:
         return b""
@@ -38,8 +38,8 @@ def unpack(stored: bytes | None, most: int = MOST) -> bytes:
     return zlib.decompressobj().decompress(stored, most) if most > 0 else b""
 
 
-def texts_of(block: bytes, most: int = MOST) -> Texts:
+def texts_of(block: bytes, most: int = MAX_BLOCK_BYTES) -> Texts:
     """Return both streams of a log block as texts of at most `most` bytes in total."""
-    shown = spool.cut_log(block, most)
-    stdout, stderr = spool.log_texts(shown)
-    return Texts(stdout, stderr, is_cut=len(block) > most, is_dropped=spool.has_note(shown))
+    cut = spool.cut_log(block, most)
+    stdout, stderr = spool.log_texts(cut)
+    return Texts(stdout, stderr, is_cut=len(block) > most, is_dropped=spool.has_note(cut))

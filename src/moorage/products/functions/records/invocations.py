@@ -124,7 +124,7 @@ def _texts(logs: FunctionLogs, row: Invocation, stored: bytes | None, left: int)
         return _NO_TEXTS
     if left <= 0 or (row.stored_size and stored is None):
         return Texts("", "", is_cut=True)
-    most = min(left, loglines.MOST)
+    most = min(left, loglines.MAX_BLOCK_BYTES)
     return loglines.texts_of(log_text.block_of(logs, row, stored, most + 1), most)
 
 
