@@ -125,7 +125,7 @@ async def test_builds_that_nobody_runs_are_let_go_but_for_a_few(team: Team, repo
 
     kept = await builds(team)
 
-    assert len(kept) == 1 + building.KEPT
+    assert len(kept) == 1 + building.KEPT_BUILDS
     assert kept[0].id == (await team.row()).build_id
 
 

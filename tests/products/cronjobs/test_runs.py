@@ -296,7 +296,7 @@ async def test_what_watches_over_a_run_may_be_killed(team: Team, machine: Machin
     os.kill(state.pid, signal.SIGKILL)
 
     done = await ended(team, uuid)
-    assert done["errorMessage"] == "what watched over it has ended"
+    assert done["errorMessage"] == "the shim of this run ended without a result"
     assert (await run(team, "true"))["status"] == "succeeded"
 
 

@@ -1,7 +1,7 @@
-"""What a cronjob is built into: asked for, built once for each commit, and kept for its runs.
+"""Builds of cronjobs: requested, built once per commit, and kept for the runs.
 
-The build itself is the one of projects: the same sources, the same detection, the same sandbox and artifact store. Only
-what becomes of it differs: nothing is published, and the newest build that succeeded is what runs.
+A build uses the sources, detection, sandbox and artifact store of projects. The result differs: nothing is published,
+and runs use the newest build that succeeded.
 """
 
 from __future__ import annotations
@@ -45,110 +45,110 @@ from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.detection.reading import folder_inside
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built
 
-TRIES = 3  # of a build whose process died, once such ends count
-KEPT = 3  # builds of a cronjob whose artifacts are kept besides the one that runs
-MOST_LINES = 100_000
-SUPERSEDED = "A newer build of this cronjob was asked for before this one started"
+MAX_BUILD_ATTEMPTS = 3  # Attempts that end with the worker process within UNCOUNTED_MS do not count.
+KEPT_BUILDS = 3  # builds of a cronjob that are kept besides the current one
+MAX_LOG_LINES = 100_000
+SUPERSEDED = "A newer build of this cronjob was requested before this one started"
 STARTED_OVER = "The platform was restarted while this build was under way; it starts over"
 UNDECRYPTABLE = "A secret of this cronjob cannot be decrypted with the keys this platform has"
-OURS = "The platform could not finish this build; try again"
-# What of a cronjob decides what comes of a build.
-DECIDE = ("repository_name", "language", "base_dir", "build_cmd", "start_cmd", "command", "env")
+PLATFORM_FAILED = "The platform could not finish this build; try again"
+# Columns of a cronjob that determine the result of a build.
+BUILD_INPUTS = ("repository_name", "language", "base_dir", "build_cmd", "start_cmd", "command", "env")
 
 
 class BuildCronjob(msgspec.Struct, frozen=True, tag="cronjobs.build"):
-    """Fetch and build what a cronjob runs."""
+    """Fetch and build the source of a cronjob."""
 
     org_id: int
     build_id: int
 
 
 class CannotBuild(Exception):
-    """A build cannot go on; the text is its last line."""
+    """Fails a build; the text becomes the last line of its log."""
 
 
-class Gone(Exception):
-    """Nobody wants a build any more: its cronjob was deleted."""
+class CronjobDeleted(Exception):
+    """The cronjob was deleted while its build was running."""
 
 
-def start(tx: Tx, org_id: int, found: Cronjob, commit: str | None = None) -> Build:
-    """Ask for a build of the head of the branch, or of a commit. One that still waits is superseded."""
-    for waiting in tx.all(tables.BUILDS_OF, org_id=org_id, cronjob_id=found.id):
+def start(tx: Tx, org_id: int, cronjob: Cronjob, commit: str | None = None) -> Build:
+    """Request a build of the branch head, or of a commit; supersedes queued builds."""
+    for waiting in tx.all(tables.BUILDS_OF, org_id=org_id, cronjob_id=cronjob.id):
         if waiting.status == BuildStatus.QUEUED:
             _end(tx, org_id, waiting, SUPERSEDED)
     build_id = tx.one(
         tables.ADD_BUILD,
         uuid=new_uuid(),
         org_id=org_id,
-        cronjob_id=found.id,
+        cronjob_id=cronjob.id,
         status=BuildStatus.QUEUED,
-        branch=found.branch,
+        branch=cronjob.branch,
         commit_sha=commit,
         digest=None,
         plan=None,
-        settings=_deciding(tx, org_id, found),
+        settings=_build_inputs(tx, org_id, cronjob),
         reason=None,
         created_at=tx.now,
         updated_at=tx.now,
     )
-    to = CronjobStatus.DEPLOYING if found.status == CronjobStatus.PENDING else CronjobStatus.UPDATING
-    if found.status not in (CronjobStatus.DEPLOYING, CronjobStatus.UPDATING):
-        move(tx, CRONJOB, found, to=to)
-    key = f"cronjob-build:{found.id}"
-    jobs.add(tx, BuildCronjob(org_id, build_id), key=key, lane=Lane.HEAVY, max_attempts=TRIES)
+    to = CronjobStatus.DEPLOYING if cronjob.status == CronjobStatus.PENDING else CronjobStatus.UPDATING
+    if cronjob.status not in (CronjobStatus.DEPLOYING, CronjobStatus.UPDATING):
+        move(tx, CRONJOB, cronjob, to=to)
+    key = f"cronjob-build:{cronjob.id}"
+    jobs.add(tx, BuildCronjob(org_id, build_id), key=key, lane=Lane.HEAVY, max_attempts=MAX_BUILD_ATTEMPTS)
     return get(tx, org_id, build_id)
 
 
-def _deciding(tx: Tx, org_id: int, found: Cronjob) -> str:
-    """Return what decides about a build as one text. Of secrets only the names: they are read while it is built."""
-    told = {name: getattr(found, name) for name in DECIDE} | {"secrets": vault.names(tx, org_id, found.resource)}
-    return msgspec.json.encode(told).decode()
+def _build_inputs(tx: Tx, org_id: int, cronjob: Cronjob) -> str:
+    """Encode the inputs of a build as JSON; secrets only by name."""
+    inputs = {name: getattr(cronjob, name) for name in BUILD_INPUTS}
+    return msgspec.json.encode(inputs | {"secrets": vault.names(tx, org_id, cronjob.resource)}).decode()
 
 
-def is_last_good(tx: Tx, org_id: int, found: Cronjob) -> bool:
-    """Tell whether the newest build can be run."""
-    builds = tx.all(tables.BUILDS_OF, org_id=org_id, cronjob_id=found.id)
+def is_newest_good(tx: Tx, org_id: int, cronjob: Cronjob) -> bool:
+    """Return whether the newest build succeeded."""
+    builds = tx.all(tables.BUILDS_OF, org_id=org_id, cronjob_id=cronjob.id)
     return bool(builds) and builds[0].status == BuildStatus.SUCCEEDED
 
 
-@across_organizations("content is stored once for everybody")
+@across_organizations("organizations share artifacts with the same digest")
 def is_used(tx: Tx, digest: str) -> bool:
-    """Tell whether any build came to this, and may be run."""
+    """Return whether any build refers to the artifact."""
     return tx.find(tables.IS_USED, of_digest=digest) is not None
 
 
 def get(tx: Tx, org_id: int, build_id: int) -> Build:
-    found = tx.find(tables.FIND_BUILD, org_id=org_id, id=build_id)
-    if found is None:
+    build = tx.find(tables.FIND_BUILD, org_id=org_id, id=build_id)
+    if build is None:
         raise _no_build()
-    return found
+    return build
 
 
 def get_by_uuid(tx: Tx, org_id: int, cronjob: Cronjob, uuid: str) -> Build:
-    found = tx.find(tables.FIND_BUILD_BY_UUID, org_id=org_id, uuid=uuid)
-    if found is None or found.cronjob_id != cronjob.id:
+    build = tx.find(tables.FIND_BUILD_BY_UUID, org_id=org_id, uuid=uuid)
+    if build is None or build.cronjob_id != cronjob.id:
         raise _no_build()
-    return found
+    return build
 
 
 def lines(tx: Tx, org_id: int, build: Build, after: int = 0) -> list[Line]:
-    return tx.all(tables.LINES_AFTER, org_id=org_id, build_id=build.id, seq=after, most=MOST_LINES)
+    return tx.all(tables.LINES_AFTER, org_id=org_id, build_id=build.id, seq=after, most=MAX_LOG_LINES)
 
 
 def owner_of(build_id: int) -> str:
-    """Return what holds the reference to a build's artifact."""
+    """Return the name under which a build holds its artifact reference."""
     return f"cronjob-build:{build_id}"
 
 
 @dataclass(frozen=True)
 class BuildLines:
-    """Where the log of a build is kept."""
+    """Stores the log of a build as rows; the `lines` of a LogWriter."""
 
     def last_seq(self, tx: Tx, org_id: int, owner_id: int) -> int:
         return tx.one(tables.LAST_SEQ, org_id=org_id, build_id=owner_id)
 
     def add(self, tx: Tx, org_id: int, owner_id: int, lines: Sequence[Line]) -> None:
-        given = [
+        rows = [
             {
                 "org_id": org_id,
                 "build_id": owner_id,
@@ -159,38 +159,38 @@ class BuildLines:
             }
             for each in lines
         ]
-        tx.run_many(tables.ADD_LINE, given)
+        tx.run_many(tables.ADD_LINE, rows)
 
 
 @dataclass(frozen=True)
 class Builds:
     db: Database
     artifacts: ArtifactStore
-    releases: Unpacked  # where runs find their files
+    releases: Unpacked  # unpacked artifacts, mounted by runs
     sources: Sources
     builder: Builder
     followers: Followers
 
     async def handle(self, run: Run, job: BuildCronjob) -> None:
-        begun = await run.write(partial(_begin, org_id=job.org_id, build_id=job.build_id, attempt=run.attempt))
-        if begun is None:
+        claimed = await run.write(partial(_begin, org_id=job.org_id, build_id=job.build_id, attempt=run.attempt))
+        if claimed is None:
             return
-        build, cronjob = begun
+        build, cronjob = claimed
         write = _fenced(run, build)
         try:
             clock = self.db.env.clock
             async with LogWriter(write, build.org_id, build.id, self.followers, clock.now, lines=BuildLines()) as log:
                 try:
-                    await log.guard(self._make(write, build, cronjob, log))
+                    await log.guard(self._build(write, build, cronjob, log))
                 except (CannotBuild, FetchFailed, BuildFailed, QuotaExceeded) as error:
                     log.say(str(error))
                     await log.finish()
                     await write(partial(_fail, org_id=build.org_id, build_id=build.id, why=str(error)))
-        except Gone:
+        except CronjobDeleted:
             await run.write(partial(remove, org_id=build.org_id, build=build))
 
-    async def _make(self, write: Write, build: Build, cronjob: Cronjob, log: LogWriter) -> None:
-        env = await self._read(cronjob, log)
+    async def _build(self, write: Write, build: Build, cronjob: Cronjob, log: LogWriter) -> None:
+        env = await self._read_env(cronjob, log)
         scratch = self.db.env.settings.folder("builds") / f"c{build.id}-{random.token_hex(4)}"
         try:
             source = scratch / "source"
@@ -203,13 +203,14 @@ class Builds:
                 target=source,
                 say=log.say,
             )
-            note = partial(_note_source, org_id=build.org_id, build=build, sha=fetched.sha, branch=fetched.branch)
-            await write(note)
-            built_before = await self.db.read(partial(_same, org_id=build.org_id, build=build, sha=fetched.sha))
-            if built_before is not None:
-                log.say("This commit was built before with the same settings: that is what is run")
+            await write(
+                partial(_record_source, org_id=build.org_id, build=build, sha=fetched.sha, branch=fetched.branch)
+            )
+            earlier = await self.db.read(partial(_find_same, org_id=build.org_id, build=build, sha=fetched.sha))
+            if earlier is not None:
+                log.say("This commit was built before with the same settings: its artifact is used again")
                 await log.finish()
-                await write(partial(_take, org_id=build.org_id, build=build, other=built_before))
+                await write(partial(_reuse, org_id=build.org_id, build=build, other=earlier))
                 return
             built = await self.builder.build(_request(cronjob, source, env), log)
             await log.finish()
@@ -218,7 +219,7 @@ class Builds:
         finally:
             await asyncio.to_thread(folders.remove, scratch)
 
-    async def _read(self, cronjob: Cronjob, log: LogWriter) -> dict[str, str]:
+    async def _read_env(self, cronjob: Cronjob, log: LogWriter) -> dict[str, str]:
         try:
             hidden = await self.db.read(lambda tx: vault.values(tx, cronjob.org_id, cronjob.resource))
         except CannotDecrypt:
@@ -240,13 +241,13 @@ def register(handlers: Handlers, builds: Builds) -> None:
 
 
 def _fenced(run: Run, build: Build) -> Write:
-    """Let a job write only while its lease is its own and its cronjob is there; raises LostLease and Gone."""
+    """Fence the writes of a job; they raise LostLease or CronjobDeleted."""
 
     async def write(unit: Callable[[Tx], Any]) -> Any:
         def fenced(tx: Tx) -> Any:
             cronjob = tx.find(tables.LOCK_BY_ID, org_id=build.org_id, id=build.cronjob_id)
             if cronjob is None or cronjob.status == CronjobStatus.DELETING:
-                raise Gone
+                raise CronjobDeleted
             return unit(tx)
 
         return await run.write(fenced)
@@ -254,12 +255,12 @@ def _fenced(run: Run, build: Build) -> Write:
     return write
 
 
-def _note_source(tx: Tx, org_id: int, build: Build, sha: str, branch: str) -> None:
+def _record_source(tx: Tx, org_id: int, build: Build, sha: str, branch: str) -> None:
     tx.run(tables.SET_BUILD_SOURCE, org_id=org_id, id=build.id, sha=sha, of_branch=branch, now=tx.now)
 
 
-def _take(tx: Tx, org_id: int, build: Build, other: Build) -> None:
-    """Let an earlier build's artifact be what comes of this one."""
+def _reuse(tx: Tx, org_id: int, build: Build, other: Build) -> None:
+    """Finish a build with the artifact of an earlier one."""
     assert other.digest is not None
     assert other.plan is not None
     artifacts.refer(tx, org_id, other.digest, owner_of(build.id))
@@ -267,7 +268,7 @@ def _take(tx: Tx, org_id: int, build: Build, other: Build) -> None:
 
 
 def cache_of(cronjob: Cronjob) -> str:
-    """Return the name of the build cache; after a restore of the store the same ids are given out again."""
+    # After a database restore ids are assigned again; the creation time keeps the names unique.
     return f"cronjob-{cronjob.org_id}-{cronjob.id}-{cronjob.created_at}"
 
 
@@ -289,7 +290,7 @@ def _request(cronjob: Cronjob, source: Path, env: dict[str, str]) -> BuildReques
 
 
 def _begin(tx: Tx, org_id: int, build_id: int, attempt: int) -> tuple[Build, Cronjob] | None:
-    """Take a build up; None where it has ended, or gone with its cronjob."""
+    """Move a build to running; None where it has ended or its cronjob is deleted."""
     build = tx.find(tables.FIND_BUILD, org_id=org_id, id=build_id)
     if build is None or build.status in BUILD.terminal:
         return None
@@ -304,8 +305,8 @@ def _begin(tx: Tx, org_id: int, build_id: int, attempt: int) -> tuple[Build, Cro
     return build, cronjob
 
 
-def _same(tx: Tx, org_id: int, build: Build, sha: str) -> Build | None:
-    """Return an earlier build of the same commit with the same settings, as long as its artifact is kept."""
+def _find_same(tx: Tx, org_id: int, build: Build, sha: str) -> Build | None:
+    """Find an earlier build of the same commit and settings with a kept artifact."""
     for other in tx.all(tables.BUILDS_OF, org_id=org_id, cronjob_id=build.cronjob_id):
         is_same = (other.commit_sha, other.settings) == (sha, build.settings)
         if is_same and other.status == BuildStatus.SUCCEEDED and other.digest is not None:
@@ -314,13 +315,13 @@ def _same(tx: Tx, org_id: int, build: Build, sha: str) -> Build | None:
 
 
 def _succeed(tx: Tx, org_id: int, build: Build, digest: str, plan: str) -> None:
-    """Let what was built be what runs, from the next run on."""
+    """Record the artifact; the next run uses it."""
     tx.run(tables.SET_BUILT, org_id=org_id, id=build.id, of_digest=digest, of_plan=plan, now=tx.now)
     move(tx, BUILD, build, to=BuildStatus.SUCCEEDED)
     cronjob = tx.find(tables.LOCK_BY_ID, org_id=org_id, id=build.cronjob_id)
-    assert cronjob is not None  # Who writes for a build has seen to that.
+    assert cronjob is not None  # The fenced write has locked the row.
     tx.run(tables.SET["build_id"], org_id=org_id, id=cronjob.id, new=build.id, now=tx.now)
-    _settle(tx, org_id, cronjob, CronjobStatus.RUNNING)
+    _end_deploying(tx, org_id, cronjob, CronjobStatus.RUNNING)
     trim(tx, org_id, cronjob.id, build.id)
 
 
@@ -331,21 +332,18 @@ def _fail(tx: Tx, org_id: int, build_id: int, why: str) -> None:
     _end(tx, org_id, build, why)
     cronjob = tx.find(tables.LOCK_BY_ID, org_id=org_id, id=build.cronjob_id)
     if cronjob is not None and cronjob.status != CronjobStatus.DELETING:
-        _settle(tx, org_id, cronjob, CronjobStatus.FAILED)
+        _end_deploying(tx, org_id, cronjob, CronjobStatus.FAILED)
 
 
 def _end(tx: Tx, org_id: int, build: Build, why: str) -> None:
     move(tx, BUILD, build, to=BuildStatus.FAILED, reason=why)
 
 
-def _settle(tx: Tx, org_id: int, cronjob: Cronjob, to: CronjobStatus) -> None:
-    """Give a cronjob the status that the end of a build means, unless another build waits already."""
-    open_ones = [
-        each
-        for each in tx.all(tables.BUILDS_OF, org_id=org_id, cronjob_id=cronjob.id)
-        if each.status not in BUILD.terminal
-    ]
-    if open_ones or cronjob.status not in (CronjobStatus.DEPLOYING, CronjobStatus.UPDATING):
+def _end_deploying(tx: Tx, org_id: int, cronjob: Cronjob, to: CronjobStatus) -> None:
+    """Move a cronjob out of deploying or updating, unless another build is open."""
+    builds = tx.all(tables.BUILDS_OF, org_id=org_id, cronjob_id=cronjob.id)
+    has_open_build = any(each.status not in BUILD.terminal for each in builds)
+    if has_open_build or cronjob.status not in (CronjobStatus.DEPLOYING, CronjobStatus.UPDATING):
         return
     if to == CronjobStatus.RUNNING and not cronjob.is_active:
         to = CronjobStatus.PAUSED
@@ -353,10 +351,10 @@ def _settle(tx: Tx, org_id: int, cronjob: Cronjob, to: CronjobStatus) -> None:
 
 
 def trim(tx: Tx, org_id: int, cronjob_id: int, current: int) -> None:
-    """Let go of builds that nobody runs any more, but for a few."""
+    """Delete unused builds, keeping the latest KEPT_BUILDS and those of open runs."""
     others = [each for each in tx.all(tables.BUILDS_OF, org_id=org_id, cronjob_id=cronjob_id) if each.id != current]
     in_use = {each.build_id for each in tx.all(tables.OPEN_OF, org_id=org_id, cronjob_id=cronjob_id)}
-    for build in others[KEPT:]:
+    for build in others[KEPT_BUILDS:]:
         if build.status in BUILD.terminal and build.id not in in_use:
             remove(tx, org_id, build)
 
@@ -369,7 +367,7 @@ def remove(tx: Tx, org_id: int, build: Build) -> None:
 
 @across_organizations("the job names the organization")
 def _give_up(tx: Tx, job: BuildCronjob) -> None:
-    _fail(tx, job.org_id, job.build_id, OURS)
+    _fail(tx, job.org_id, job.build_id, PLATFORM_FAILED)
 
 
 def _no_build() -> NotFound:

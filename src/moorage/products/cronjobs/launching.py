@@ -1,7 +1,7 @@
-"""From a run's row to everything that is needed to start it.
+"""Prepares the replica spec of a cronjob run.
 
-Variables and secrets are read when a run starts, so they are never written down beside it. A run from a repository has
-the artifact of the last good build; one from an image has what the image's name stands for at that moment.
+Variables and secrets are read when a run starts and never stored with it. A run from a repository uses the artifact of
+the last good build; a run from an image resolves the image reference when it starts.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from moorage.runtime.sandbox import image_root
 from moorage.runtime.sandbox.inside import TMP
 from moorage.runtime.shim.logs.logfile import LogFile
 
-FIRST_UID = 700_000_000  # of the users that cronjobs run as, where we are root: one for each cronjob
+FIRST_UID = 700_000_000  # As root, each cronjob runs as its own user: FIRST_UID plus its id.
 PIDS = 512
 MB_OF_GB = 1024
 LOG_BYTES = 10 * 10**6
 RESULT = "result.json"
-NOTHING_TO_RUN = "nothing that could be run is built (any more)"
+NOTHING_TO_RUN = "the cronjob has no build that can run"
 UNDECRYPTABLE = "a secret of this cronjob cannot be decrypted with the keys this platform has"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the store says about a run."""
+class RunInputs:
+    """Rows and decrypted secrets that a run is started from."""
 
     cronjob: Cronjob
     build: Build | None
     env: dict[str, str]
-    hidden: list[str]
+    hidden: list[str]  # values of secrets, masked in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Prepared:
 
 
 def folder_of(logs: Path, execution: Execution) -> Path:
-    """Return where what a run prints is kept, and how it ended."""
+    """Return the folder with the log and the result file of a run."""
     return logs / "cronjobs" / str(execution.cronjob_id) / str(execution.id)
 
 
@@ -76,19 +76,19 @@ class Launcher:
     is_sandboxed: bool
 
     async def prepare(self, execution: Execution) -> Prepared:
-        """Return how a run is started; raises CannotStart. An image may have to be pulled for that."""
+        """Return the spec of a run, pulling its image if needed; raises CannotStart."""
         try:
-            told = await self.db.read(lambda tx: _read(tx, execution.org_id, execution))
+            inputs = await self.db.read(lambda tx: _read_inputs(tx, execution.org_id, execution))
         except NotFound:
             raise CannotStart(NOTHING_TO_RUN) from None
         except CannotDecrypt:
             raise CannotStart(UNDECRYPTABLE) from None
-        if told.cronjob.is_image:
-            return await self._from_image(execution, told)
-        return await self._from_build(execution, told)
+        if inputs.cronjob.is_image:
+            return await self._from_image(execution, inputs)
+        return await self._from_build(execution, inputs)
 
-    async def _from_build(self, execution: Execution, told: Told) -> Prepared:
-        cronjob, build = told.cronjob, told.build
+    async def _from_build(self, execution: Execution, inputs: RunInputs) -> Prepared:
+        cronjob, build = inputs.cronjob, inputs.build
         if build is None or build.digest is None or build.plan is None:
             raise CannotStart(NOTHING_TO_RUN)
         plan = msgspec.json.decode(build.plan, type=Plan)
@@ -97,34 +97,34 @@ class Launcher:
             raise CannotStart("it has no command: set `command` or `startCmd`")
         release = await self.releases.ensure(self.artifacts, build.org_id, build.digest)
         try:
-            made = await asyncio.to_thread(
+            command_line = await asyncio.to_thread(
                 launch,
                 self.db.env.settings,
                 replace(plan, start=command),
                 plan.base,
-                told.env,
+                inputs.env,
                 is_sandboxed=self.is_sandboxed,
                 release=release,
                 memory_mb=_memory_mb(cronjob),
             )
         except BuildFailed as error:
             raise CannotStart(str(error)) from None
-        base = self._spec(execution, told, made.argv, made.env)
-        spec = replace(base, release=str(release), base=plan.base, binds=made.binds)
+        base = self._spec(execution, inputs, command_line.argv, command_line.env)
+        spec = replace(base, release=str(release), base=plan.base, binds=command_line.binds)
         return Prepared(spec, build.id, None)
 
-    async def _from_image(self, execution: Execution, told: Told) -> Prepared:
-        log = LogFile(self._folder(execution), execution.key, told.hidden)
+    async def _from_image(self, execution: Execution, inputs: RunInputs) -> Prepared:
+        log = LogFile(self._folder(execution), execution.key, inputs.hidden)
         try:
-            image = await self._pull(execution.org_id, told.cronjob, lambda line: log.write("system", line.encode()))
+            image = await self._pull(execution.org_id, inputs.cronjob, lambda line: log.write("system", line.encode()))
         except PullFailed as error:
             log.write("system", str(error).encode())
             raise CannotStart(str(error)) from None
         finally:
             log.close()
         config = image.config
-        env = {"PATH": image_root.PATH, "TMPDIR": TMP, **config.env, **told.env}
-        base = self._spec(execution, told, argv_of(told.cronjob, image), env)
+        env = {"PATH": image_root.PATH, "TMPDIR": TMP, **config.env, **inputs.env}
+        base = self._spec(execution, inputs, argv_of(inputs.cronjob, image), env)
         return Prepared(replace(base, image=str(image.root), workdir=config.workdir), None, image.digest)
 
     async def _pull(self, org_id: int, cronjob: Cronjob, say: Callable[[str], None]) -> Image:
@@ -134,21 +134,21 @@ class Launcher:
             raise PullFailed(str(error)) from None
         return await self.images.pull(reference, say, org_id)
 
-    def _spec(self, execution: Execution, told: Told, argv: list[str], env: dict[str, str]) -> ReplicaSpec:
-        """Return what is the same for all runs."""
-        settings, cronjob = self.db.env.settings, told.cronjob
+    def _spec(self, execution: Execution, inputs: RunInputs, argv: list[str], env: dict[str, str]) -> ReplicaSpec:
+        """Return the fields that runs from builds and from images share."""
+        settings, cronjob = self.db.env.settings, inputs.cronjob
         folder = self._folder(execution)
         moment = execution.created_at if execution.scheduled_for is None else execution.scheduled_for
-        given = {"MOORAGE_EXECUTION_ID": execution.uuid, "MOORAGE_SCHEDULED_AT": to_wire(moment)}
+        run_env = {"MOORAGE_EXECUTION_ID": execution.uuid, "MOORAGE_SCHEDULED_AT": to_wire(moment)}
         return ReplicaSpec(
             key=execution.key,
             token=execution.token,
             release="",
             base="",
             argv=argv,
-            env={**env, **given},
+            env={**env, **run_env},
             binds={},
-            hidden=told.hidden,
+            hidden=inputs.hidden,
             log_folder=str(folder),
             cpu=cronjob.tier.cpu,
             memory_mb=_memory_mb(cronjob),
@@ -168,7 +168,7 @@ class Launcher:
 
 
 def argv_of(cronjob: Cronjob, image: Image) -> list[str]:
-    """Return what an image is started with: its entry point, with the cronjob's command or else its own."""
+    """Return the entry point of an image with the cronjob's or the image's command."""
     try:
         command = shlex.split(cronjob.command)
     except ValueError as error:
@@ -183,9 +183,9 @@ def _memory_mb(cronjob: Cronjob) -> int:
     return int(cronjob.tier.memory * MB_OF_GB)
 
 
-def _read(tx: Tx, org_id: int, execution: Execution) -> Told:
+def _read_inputs(tx: Tx, org_id: int, execution: Execution) -> RunInputs:
     cronjob = service.get_by_id(tx, org_id, execution.cronjob_id)
     build = tx.find(tables.FIND_BUILD, org_id=org_id, id=cronjob.build_id or 0)
     hidden = vault.values(tx, org_id, cronjob.resource)
     env = {each.name: each.value for each in read_env(cronjob.env)} | hidden
-    return Told(cronjob, build, env, list(hidden.values()))
+    return RunInputs(cronjob, build, env, list(hidden.values()))

@@ -1,4 +1,4 @@
-"""The routes of what runs of cronjobs print: read back, and followed."""
+"""Routes that read and follow the logs of cronjob runs."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from moorage.core.http.route import Router, Uuid
 from moorage.products.cronjobs import logs, service
 from moorage.products.cronjobs.schemas import ExecutionLogs
 
-AT_ONCE = 2  # A log may have ten megabytes; many of them together would slow down everybody.
+MAX_CONCURRENT_READS = 2  # A log may have 10 MB; many concurrent reads would slow down all requests.
 
 
 def make_router(db: Database) -> Router:
     router = Router("Cronjobs")
-    reading = asyncio.Semaphore(AT_ONCE)
+    reading = asyncio.Semaphore(MAX_CONCURRENT_READS)
     folder = db.env.settings.folder("logs")
 
     @router.get("/cronjobs/executions/{uuid}/logs", paid=True)
     async def read_execution_logs(caller: Caller, uuid: Uuid) -> ExecutionLogs:
-        """Return what a run has printed: as one text, and as lines.
+        """Return the log of a run, as one text and as lines.
 
-        `stream` is `stdout`, `stderr`, or `system` for what the platform says about the run. The newest 10 MB are kept.
+        `stream` is `stdout`, `stderr`, or `system` for messages of the platform. The newest 10 MB are kept.
         """
-        found = await db.read(partial(service.get_execution_by_uuid, org_id=caller.org_id, uuid=uuid))
+        execution = await db.read(partial(service.get_execution_by_uuid, org_id=caller.org_id, uuid=uuid))
         async with reading:
-            return await asyncio.to_thread(logs.read, folder, found)
+            return await asyncio.to_thread(logs.read, folder, execution)
 
     @router.get("/cronjobs/executions/{uuid}/logs/stream", paid=True, events=True)
     async def follow_execution(caller: Caller, uuid: Uuid, request: Request) -> Stream:
-        """Follow a run, as server-sent events: `log` for each line, `status`, and `done` at the end.
+        """Follow a run as server-sent events.
 
-        All lines come, from the first. A client that was cut off sends `Last-Event-ID`, as browsers do, and gets those
-        it has not seen.
+        The events are `log` for each line, `status` for each change, and `done` at the end. The stream starts with the
+        first line. A client that reconnects sends `Last-Event-ID`, as browsers do, and gets only the lines after it.
         """
-        found = await db.read(partial(service.get_execution_by_uuid, org_id=caller.org_id, uuid=uuid))
-        return sse.stream(logs.follow(db, folder, found, request.header(b"last-event-id")))
+        execution = await db.read(partial(service.get_execution_by_uuid, org_id=caller.org_id, uuid=uuid))
+        return sse.stream(logs.follow(db, folder, execution, request.header(b"last-event-id")))
 
     return router

@@ -1,6 +1,6 @@
-"""What runs of cronjobs print: read back whole, and followed while they go on.
+"""Logs of cronjob runs: read as a whole, or followed during the run.
 
-The lines are those of the files that shims write, so they are there whoever was away meanwhile.
+Shims write the log files, so no lines are lost while the control process is down.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.http.sse import Event
 from moorage.core.kit.clock import to_wire
 from moorage.products.apps.logs.log_files import AppLogs
-from moorage.products.apps.logs.log_files import LogLine as Found
+from moorage.products.apps.logs.log_files import LogLine as StoredLine
 from moorage.products.cronjobs import tables
 from moorage.products.cronjobs.launching import folder_of
 from moorage.products.cronjobs.schemas import ExecutionLogs
@@ -23,34 +23,34 @@ from moorage.products.cronjobs.states import EXECUTION
 from moorage.products.cronjobs.tables import Execution
 from moorage.products.projects.deployments.logs import LogLine, StatusNow
 
-POLL_S = 0.2
-MOST_LINES = 10**7  # more than fit into what is kept
+FOLLOW_POLL_INTERVAL_S = 0.2
+MAX_LINES = 10**7  # more than fit into the 10 MB that are kept
 
 
 def read(logs: Path, execution: Execution) -> ExecutionLogs:
-    """Return all that is kept of what a run printed; for a thread."""
-    lines = _files(logs, execution).read(execution.id, limit=MOST_LINES)
-    return ExecutionLogs("".join(f"{line.message}\n" for line in lines), [_shown(line) for line in lines])
+    """Return the whole log of a run; blocking, so call it in a thread."""
+    lines = _files(logs, execution).read(execution.id, limit=MAX_LINES)
+    return ExecutionLogs("".join(f"{line.message}\n" for line in lines), [_to_output(line) for line in lines])
 
 
 async def follow(db: Database, logs: Path, execution: Execution, after: str | None) -> AsyncIterator[Event]:
-    """Yield the lines of a run after one, its status when that changes, and `done` when it has ended."""
+    """Yield the lines after the id `after`, changes of status, and `done` at the end."""
     files, status = _files(logs, execution), ""
     cursor = await asyncio.to_thread(files.start, execution.id, after)
     while True:
-        # The status is read before the lines: a run whose row says that it has ended has printed all.
-        found = await db.read(partial(_find, org_id=execution.org_id, execution_id=execution.id))
+        # The status is read before the lines: once the row is terminal, the log is complete.
+        row = await db.read(partial(_find, org_id=execution.org_id, execution_id=execution.id))
         while lines := await asyncio.to_thread(files.news, execution.id, cursor):
             for line in lines:
-                yield Event("log", _shown(line), id=line.id)
-        now = found.status if found is not None else "failed"
+                yield Event("log", _to_output(line), id=line.id)
+        now = row.status if row is not None else "failed"
         if now != status:
             status = now
             yield Event("status", StatusNow(status))
-        if found is None or found.status in EXECUTION.terminal:
+        if row is None or row.status in EXECUTION.terminal:
             yield Event("done", StatusNow(status))
             return
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(FOLLOW_POLL_INTERVAL_S)
 
 
 def _find(tx: Tx, org_id: int, execution_id: int) -> Execution | None:
@@ -61,5 +61,5 @@ def _files(logs: Path, execution: Execution) -> AppLogs:
     return AppLogs(folder_of(logs, execution).parent)
 
 
-def _shown(line: Found) -> LogLine:
+def _to_output(line: StoredLine) -> LogLine:
     return LogLine(line.message, to_wire(line.at), line.stream)

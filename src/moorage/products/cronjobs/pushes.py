@@ -1,4 +1,4 @@
-"""What a push to a repository starts: the cronjobs that are built from it, and want that, are built anew."""
+"""Rebuilds cronjobs with autoDeploy when their branch is pushed."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ from moorage.products.repositories.service import Push
 
 
 def on_push(tx: Tx, org_id: int, push: Push) -> list[str]:
-    """Build what a push to the built-in git server is for; return the lines that whoever pushed sees."""
-    said = []
+    """Build the cronjobs of a push to the built-in git server.
+
+    Returns lines for the terminal of the pusher.
+    """
+    lines = []
     moved = {update.branch: update.new for update in push.updates}
-    for found in _cronjobs(tx, push.repository):
-        if found.org_id != org_id or found.branch not in moved:
+    for cronjob in _cronjobs(tx, push.repository):
+        if cronjob.org_id != org_id or cronjob.branch not in moved:
             continue
-        if found.auto_deploy:
-            building.start(tx, org_id, found, moved[found.branch])
-            said.append(f"Building cronjob {found.name} ({moved[found.branch][:12]})")
+        if cronjob.auto_deploy:
+            building.start(tx, org_id, cronjob, moved[cronjob.branch])
+            lines.append(f"Building cronjob {cronjob.name} ({moved[cronjob.branch][:12]})")
         else:
-            said.append(f"Cronjob {found.name} is not built on push (autoDeploy is off)")
-    return said
+            lines.append(f"Cronjob {cronjob.name} is not built on push (autoDeploy is off)")
+    return lines
 
 
-@across_organizations("the repository decides whose cronjob it is")
+@across_organizations("cronjobs of any organization may use the repository")
 def on_github_push(tx: Tx, event: GithubEvent) -> None:
     pushed = github.read_push(event)
     if pushed is None:
         return
-    for found in _cronjobs(tx, pushed.repository):
-        is_wanted = found.auto_deploy and found.branch == pushed.branch
-        if is_wanted and github.concerns(tx, found.org_id, event, pushed.repository):
-            building.start(tx, found.org_id, found, pushed.sha)
+    for cronjob in _cronjobs(tx, pushed.repository):
+        is_wanted = cronjob.auto_deploy and cronjob.branch == pushed.branch
+        if is_wanted and github.concerns(tx, cronjob.org_id, event, pushed.repository):
+            building.start(tx, cronjob.org_id, cronjob, pushed.sha)
 
 
-@across_organizations("the repository decides whose cronjob it is")
+@across_organizations("cronjobs of any organization may use the repository")
 def _cronjobs(tx: Tx, repository: str) -> list[Cronjob]:
     return tx.all(tables.OF_REPOSITORY, repository=repository.lower())

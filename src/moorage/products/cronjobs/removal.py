@@ -1,4 +1,4 @@
-"""Forgetting a cronjob whose runs have been stopped: their logs, its builds and secrets, then itself."""
+"""Removes a cronjob after its runs stopped: logs, runs, builds, secrets, its row."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from moorage.core.vault import service as vault
 from moorage.products.cronjobs import building, tables
 from moorage.products.cronjobs.tables import Cronjob
 
-AT_ONCE = 500
+BATCH_SIZE = 500  # runs deleted in one transaction
 
 
-async def remove(db: Database, releases: Unpacked, logs: Path, found: Cronjob) -> None:
-    """Forget a cronjob. The row goes last, so whatever stops this is made up for by the next try."""
-    await asyncio.to_thread(folders.remove, logs / "cronjobs" / str(found.id))
-    while await db.write(partial(_remove_executions, org_id=found.org_id, found=found)) == AT_ONCE:
+async def remove(db: Database, releases: Unpacked, logs: Path, cronjob: Cronjob) -> None:
+    """Remove a cronjob. Its row goes last, so an interrupted removal is repeated."""
+    await asyncio.to_thread(folders.remove, logs / "cronjobs" / str(cronjob.id))
+    while await db.write(partial(_remove_executions, org_id=cronjob.org_id, cronjob=cronjob)) == BATCH_SIZE:
         continue
-    digests = await db.write(partial(_remove_rest, org_id=found.org_id, found=found))
+    digests = await db.write(partial(_remove_rest, org_id=cronjob.org_id, cronjob=cronjob))
     await releases.remove_unused(db, digests)
 
 
-def _remove_executions(tx: Tx, org_id: int, found: Cronjob) -> int:
-    some = tx.all(tables.SOME_EXECUTIONS, org_id=org_id, cronjob_id=found.id, most=AT_ONCE)
-    for each in some:
+def _remove_executions(tx: Tx, org_id: int, cronjob: Cronjob) -> int:
+    executions = tx.all(tables.SOME_EXECUTIONS, org_id=org_id, cronjob_id=cronjob.id, most=BATCH_SIZE)
+    for each in executions:
         tx.run(tables.DELETE_EXECUTION, org_id=org_id, id=each.id)
-    return len(some)
+    return len(executions)
 
 
-def _remove_rest(tx: Tx, org_id: int, found: Cronjob) -> list[str]:
-    """Remove what else there is; return the digests that it was built into."""
-    builds = tx.all(tables.BUILDS_OF, org_id=org_id, cronjob_id=found.id)
+def _remove_rest(tx: Tx, org_id: int, cronjob: Cronjob) -> list[str]:
+    """Remove builds, secrets and the row; return the digests of its artifacts."""
+    builds = tx.all(tables.BUILDS_OF, org_id=org_id, cronjob_id=cronjob.id)
     for build in builds:
         building.remove(tx, org_id, build)
-    vault.remove_all(tx, org_id, found.resource)
-    tx.run(tables.DELETE, org_id=org_id, id=found.id)
+    vault.remove_all(tx, org_id, cronjob.resource)
+    tx.run(tables.DELETE, org_id=org_id, id=cronjob.id)
     return [build.digest for build in builds if build.digest is not None]

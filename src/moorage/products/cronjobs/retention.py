@@ -1,4 +1,4 @@
-"""Forgetting runs that ended long ago with what they printed, and images that nobody runs any more."""
+"""Deletes old runs with their logs, and images that no run uses."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from moorage.runtime.images.store import Images
 KIND = "cronjobs.trim"
 CRON = "23 * * * *"
 KEPT_RUNS = 1000  # of each cronjob
-KEPT_MS = 30 * DAY_MS
-AT_ONCE = 200
+RUN_RETENTION_MS = 30 * DAY_MS
+BATCH_SIZE = 200  # runs deleted in one transaction
 
 
 class TrimCronjobs(msgspec.Struct, frozen=True, tag="cronjobs.trim"):
-    """Forget old runs, and images without use."""
+    """Delete old runs and unused images."""
 
 
 def register(handlers: Handlers, images: Images) -> None:
@@ -38,17 +38,17 @@ def register(handlers: Handlers, images: Images) -> None:
 
 
 async def trim_executions(run: Run) -> None:
-    """Remove in small units: what runs printed first, so that nothing is left which no row leads to."""
+    """Delete old runs in batches, logs first so that no log is left without a row."""
     logs = run.db.env.settings.folder("logs")
-    while some := await run.read(_old):
-        await asyncio.to_thread(_remove_logs, logs, some)
+    while executions := await run.read(_find_old):
+        await asyncio.to_thread(_remove_logs, logs, executions)
 
-        @across_organizations("old runs of everybody")
-        def forget(tx: Tx, gone: list[Execution] = some) -> None:
-            for each in gone:
+        @across_organizations("old runs of all organizations")
+        def delete_rows(tx: Tx, executions: list[Execution] = executions) -> None:
+            for each in executions:
                 tx.run(tables.DELETE_EXECUTION, org_id=each.org_id, id=each.id)
 
-        await run.write(forget)
+        await run.write(delete_rows)
 
 
 async def collect_images(db: Database, images: Images) -> None:
@@ -56,16 +56,16 @@ async def collect_images(db: Database, images: Images) -> None:
     await asyncio.to_thread(images.collect, keep, db.env.clock.trusted_now())
 
 
-@across_organizations("old runs of everybody")
-def _old(tx: Tx) -> list[Execution]:
-    return tx.all(tables.OLD_EXECUTIONS, kept=KEPT_RUNS, before=tx.trusted_now - KEPT_MS, most=AT_ONCE)
+@across_organizations("old runs of all organizations")
+def _find_old(tx: Tx) -> list[Execution]:
+    return tx.all(tables.OLD_EXECUTIONS, kept=KEPT_RUNS, before=tx.trusted_now - RUN_RETENTION_MS, most=BATCH_SIZE)
 
 
-@across_organizations("images are there once for everybody")
+@across_organizations("organizations share images")
 def _digests_in_use(tx: Tx) -> set[str]:
     return {each.image_digest for each in tx.all(tables.RUNNING) if each.image_digest is not None}
 
 
-def _remove_logs(logs: Path, some: list[Execution]) -> None:
-    for each in some:
+def _remove_logs(logs: Path, executions: list[Execution]) -> None:
+    for each in executions:
         folders.remove(folder_of(logs, each))

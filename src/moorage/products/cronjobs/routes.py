@@ -1,4 +1,4 @@
-"""Cronjobs: made, changed, paused, triggered, deleted; their runs, and what those printed."""
+"""Routes of cronjobs, their runs and the logs of their builds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moorage.products.projects.deployments.logs import LogLine
 
 
 def make_router(wake: Callable[[], None]) -> Router:
-    """Return the routes; `wake` has whatever keeps the runs look at the rows again."""
+    """Return the routes; `wake` starts a round of the run reconciler."""
     router = Router("Cronjobs")
     _add_reads(router)
     _add_writes(router, wake)
@@ -36,29 +36,29 @@ def _add_reads(router: Router) -> None:
     @router.get("/cronjobs", paid=True)
     def list_cronjobs(tx: Tx, caller: Caller, query: PageQuery) -> Page[CronjobListItem]:
         """List the organization's cronjobs, newest first."""
-        found = service.page(tx, caller.org_id, skip=query.offset, most=query.page_size)
-        items = [CronjobListItem.of(each, service.next_run_at(tx, caller.org_id, each)) for each in found]
+        cronjobs = service.page(tx, caller.org_id, skip=query.offset, most=query.page_size)
+        items = [CronjobListItem.of(each, service.next_run_at(tx, caller.org_id, each)) for each in cronjobs]
         return Page(items, service.count(tx, caller.org_id))
 
     @router.get("/cronjobs/{name}", paid=True)
     def read_cronjob(tx: Tx, caller: Caller, name: str) -> CronjobDetail:
         """Return a cronjob with its settings; secrets are never part of it."""
-        found = service.get(tx, caller.org_id, name)
-        return CronjobDetail.of(found, service.next_run_at(tx, caller.org_id, found))
+        cronjob = service.get(tx, caller.org_id, name)
+        return CronjobDetail.of(cronjob, service.next_run_at(tx, caller.org_id, cronjob))
 
     @router.get("/cronjobs/{name}/executions", paid=True)
     def list_executions(tx: Tx, caller: Caller, name: str, query: PageQuery) -> Page[CronjobExecution]:
         """List the runs of a cronjob, newest first."""
-        found = service.get(tx, caller.org_id, name)
-        rows = service.executions(tx, caller.org_id, found, skip=query.offset, most=query.page_size)
-        total = service.count_executions(tx, caller.org_id, found)
+        cronjob = service.get(tx, caller.org_id, name)
+        rows = service.executions(tx, caller.org_id, cronjob, skip=query.offset, most=query.page_size)
+        total = service.count_executions(tx, caller.org_id, cronjob)
         return Page([CronjobExecution.of(each) for each in rows], total)
 
     @router.get("/cronjobs/{name}/builds/{uuid}/logs", paid=True)
     def read_build_logs(tx: Tx, caller: Caller, name: str, uuid: Uuid) -> BuildLogs:
-        """Return what a build of a cronjob printed, by its `deploymentUuid`, and how far it is."""
-        found = service.get(tx, caller.org_id, name)
-        build = building.get_by_uuid(tx, caller.org_id, found, uuid)
+        """Return the log and the status of a cronjob's build, by its `deploymentUuid`."""
+        cronjob = service.get(tx, caller.org_id, name)
+        build = building.get_by_uuid(tx, caller.org_id, cronjob, uuid)
         lines = building.lines(tx, caller.org_id, build)
         text = "".join(f"{line.message}\n" for line in lines)
         return BuildLogs(build.uuid, build.status, build.commit_sha, text, [LogLine.of(line) for line in lines])
@@ -72,28 +72,29 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         identifies=(("/v1/cronjobs/{name}/builds/{uuid}", "deploymentUuid"),),
     )
     def create_cronjob(tx: Tx, caller: Caller, body: CreateCronjobInput) -> CronjobMutationResult:
-        """Make a cronjob, from a repository or from a public image.
+        """Create a cronjob from a repository or a public image.
 
-        One from a repository is built first; `deploymentUuid` names that build. `cronSchedule` has five fields, or is
-        a name such as `@hourly`, and counts in UTC.
+        A repository is built first; `deploymentUuid` names that build. `cronSchedule` is a cron expression of five
+        fields or a name such as `@hourly`, in UTC.
         """
         body.check_source()
         assert caller.standing is not None
-        made, build = service.create(tx, caller.org_id, caller.as_actor, caller.standing, body.new(), body.hidden())
-        return CronjobMutationResult.of(made, build)
+        cronjob, build = service.create(tx, caller.org_id, caller.as_actor, caller.standing, body.new(), body.hidden())
+        return CronjobMutationResult.of(cronjob, build)
 
     @router.patch("/cronjobs/{name}", floor=Role.MEMBER, paid=True)
     def update_cronjob(tx: Tx, caller: Caller, name: str, body: UpdateCronjobInput) -> CronjobMutationResult:
-        """Change a cronjob. It is built anew where what it is built from changes; until then the former is run.
+        """Change a cronjob; a change of its source or build settings starts a build.
 
-        `env` replaces all variables and `secrets` all secrets; a secret without a value keeps the one it has.
+        Runs use the previous build until the new one succeeds. `env` replaces all variables and `secrets` all secrets;
+        a secret without a value keeps its value.
         """
-        changed, build = service.update(tx, caller.org_id, caller.as_actor, name, body.changes(), body.hidden())
-        return CronjobMutationResult.of(changed, build)
+        cronjob, build = service.update(tx, caller.org_id, caller.as_actor, name, body.changes(), body.hidden())
+        return CronjobMutationResult.of(cronjob, build)
 
     @router.delete("/cronjobs/{name}", floor=Role.MEMBER, paid=True)
     def delete_cronjob(tx: Tx, caller: Caller, name: str) -> None:
-        """Delete a cronjob with its runs and their logs. A run that goes on is stopped."""
+        """Delete a cronjob with its runs and their logs. A running run is stopped."""
         service.delete(tx, caller.org_id, caller.as_actor, name)
         tx.after_commit(wake)
 
@@ -101,12 +102,12 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
 def _add_switches(router: Router, wake: Callable[[], None]) -> None:
     @router.post("/cronjobs/{name}/pause", floor=Role.MEMBER, paid=True)
     def pause_cronjob(tx: Tx, caller: Caller, name: str) -> CronjobMutationResult:
-        """Let no run begin by the clock. One that goes on goes on, and `trigger` still works."""
+        """Stop scheduled runs. A running run continues, and `trigger` still works."""
         return CronjobMutationResult.of(service.pause(tx, caller.org_id, caller.as_actor, name))
 
     @router.post("/cronjobs/{name}/resume", floor=Role.MEMBER, paid=True)
     def resume_cronjob(tx: Tx, caller: Caller, name: str) -> CronjobMutationResult:
-        """Let runs begin by the clock again, from now on."""
+        """Start scheduled runs again, from now on."""
         return CronjobMutationResult.of(service.resume(tx, caller.org_id, caller.as_actor, name))
 
     @router.post(
@@ -116,7 +117,7 @@ def _add_switches(router: Router, wake: Callable[[], None]) -> None:
         identifies=(("/v1/cronjobs/executions/{uuid}", "executionUuid"),),
     )
     def trigger_cronjob(tx: Tx, caller: Caller, name: str) -> TriggerCronjobResult:
-        """Run a cronjob now. The next run by the clock stays where it is."""
-        asked = service.trigger(tx, caller.org_id, caller.as_actor, name)
+        """Run a cronjob now. The next scheduled run does not change."""
+        execution = service.trigger(tx, caller.org_id, caller.as_actor, name)
         tx.after_commit(wake)
-        return TriggerCronjobResult(asked.uuid, asked.status)
+        return TriggerCronjobResult(execution.uuid, execution.status)

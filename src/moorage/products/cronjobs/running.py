@@ -1,8 +1,8 @@
-"""Sees every run through: from its row to a program that runs, and from that program's end back to the row.
+"""Reconciles cronjob runs: starts a process per queued row and records its end.
 
-The rows are the queue. Level-triggered: a round looks for runs that nobody sees through, and whatever is under way for
-one is one task. A run is begun in the store before it is begun on the machine, so it never happens twice; and what
-watches over it writes down how it ended, so that nothing is lost while the control plane is away.
+The rows are the queue. Level-triggered: a round finds the runs without a task and starts one task for each. The row
+moves to running before the process starts, so a run never starts twice. The shim writes a result file, so the exit code
+survives a restart of the control process.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from moorage.products.cronjobs.states import CronjobStatus
 from moorage.products.cronjobs.tables import Cronjob, Execution
 from moorage.runtime.engines.ports import CannotStart, Replicas, ReplicaState
 
-ROUND_S = 2.0
-PER_CORE = 4
-MOST_IMAGES = 200  # runs whose image is looked for at once: a registry that does not answer holds up nobody else
-MOST_SEEN = 1_000  # queued runs that one round looks at
-GRACE_S = 10.0  # for a run whose cronjob is deleted
-PAUSE_S = 0.05
+ROUND_INTERVAL_S = 2.0
+RUNS_PER_CORE = 4
+MAX_IMAGE_RUNS = 200  # Pulling runs hold no slot, so a registry that does not answer delays no other run.
+MAX_QUEUED_PER_ROUND = 1_000
+STOP_GRACE_S = 10.0  # before a run of a deleted cronjob is killed
+STOP_POLL_INTERVAL_S = 0.05
 RESTARTED = "the platform restarted"
-UNWATCHED = "what watched over it has ended"
+SHIM_ENDED = "the shim of this run ended without a result"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunOutcome:
     exit_code: int | None
-    error: str | None  # None where it ended well
-    at: int | None  # None for just now
+    error: str | None  # None on success
+    at: int | None  # None for the time of the transaction
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the rows say."""
+    """Rows that one round works on."""
 
     running: list[Execution]
-    queued: list[Execution]  # the oldest, oldest first
-    images: set[int]  # the cronjobs among theirs that run an image
+    queued: list[Execution]  # the oldest MAX_QUEUED_PER_ROUND, oldest first
+    images: set[int]  # ids of the queued runs' cronjobs that run an image
     deleting: list[Cronjob]
 
 
 class Slots:
-    """How many runs go on at once. Those that wait get theirs in the order they asked."""
+    """Limits concurrent runs, first come, first served."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -62,7 +62,7 @@ class Slots:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def take_anyway(self) -> None:
-        """Take one also where none is free: for what runs already."""
+        """Take a slot even where none is free: for runs that are running already."""
         self._taken += 1
 
     async def take(self) -> None:
@@ -88,7 +88,7 @@ class Slots:
 
 
 class Runner:
-    """Owns the runs of this machine. There is one at a time for an engine."""
+    """Owns the cronjob runs of this machine; one runner per engine."""
 
     def __init__(
         self, db: Database, engine: Replicas, launcher: Launcher, telemetry: Telemetry, most: int | None = None
@@ -97,18 +97,18 @@ class Runner:
         self._engine = engine
         self._launcher = launcher
         self._logs = db.env.settings.folder("logs")
-        self._slots = Slots(most or db.env.settings.cronjob_runs or PER_CORE * (os.cpu_count() or 1))
-        self.rounds = Rounds(telemetry, "cronjobs", ROUND_S)
-        self.wake = self.rounds.wake  # has the rows looked at again, soon
-        self._in_hand: dict[str, bool] = {}  # runs that are prepared or wait for their turn: whether it is an image's
-        self._ends: dict[str, asyncio.Future[None]] = {}
+        self._slots = Slots(most or db.env.settings.cronjob_runs or RUNS_PER_CORE * (os.cpu_count() or 1))
+        self.rounds = Rounds(telemetry, "cronjobs", ROUND_INTERVAL_S)
+        self.wake = self.rounds.wake  # starts a round soon
+        self._pending: dict[str, bool] = {}  # runs being prepared or waiting for a slot: True for an image
+        self._stopped: dict[str, asyncio.Future[None]] = {}
         self._last: dict[str, ReplicaState] = {}
 
     async def adopt(self) -> None:
-        """Find what runs already, and say how that ended which does not any more. Called once, before anything else."""
+        """Adopt running runs and record the end of the others. Called once, at start."""
         seen = await self._db.read(_view)
         await self._engine.adopt({row.key: row.token for row in seen.running})
-        self._engine.listen(self._changed)
+        self._engine.listen(self._on_change)
         states = self._engine.states()
         for row in seen.running:
             if row.key not in states:
@@ -118,146 +118,140 @@ class Runner:
         await self.rounds.run(self.round)
 
     async def round(self) -> None:
-        """Take up every run that nobody sees through, and every cronjob that is to go."""
+        """Start a task for every open run without one, and for every cronjob to delete."""
         seen = await self._db.read(_view)
-        going = {found.id for found in seen.deleting}
+        deleting = {cronjob.id for cronjob in seen.deleting}
         for row in seen.running:
             self.rounds.begin(row.key, partial(self._watch, row))
         for row in seen.queued:
             is_image = row.cronjob_id in seen.images
-            if row.cronjob_id not in going and self._may_take(row, is_image=is_image):
-                self._in_hand[row.key] = is_image
-                see_through = partial(self._see_through, row, is_image=is_image)
-                self.rounds.begin(row.key, see_through, after=partial(self._in_hand.pop, row.key, None))
-        for found in seen.deleting:
-            self.rounds.begin(f"remove-{found.id}", partial(self._remove, found))
-        self._end_strangers({row.key for row in (*seen.running, *seen.queued)})
+            if row.cronjob_id not in deleting and self._may_start(row, is_image=is_image):
+                self._pending[row.key] = is_image
+                run = partial(self._run_queued, row, is_image=is_image)
+                self.rounds.begin(row.key, run, after=partial(self._pending.pop, row.key, None))
+        for cronjob in seen.deleting:
+            self.rounds.begin(f"remove-{cronjob.id}", partial(self._remove, cronjob))
+        self._stop_unknown({row.key for row in (*seen.running, *seen.queued)})
 
-    def _may_take(self, row: Execution, *, is_image: bool) -> bool:
-        """Tell whether to take up a run now: a few more than can run, so that the next one is there when one ends."""
+    def _may_start(self, row: Execution, *, is_image: bool) -> bool:
         if row.key in self.rounds.tasks:
             return False
-        most = MOST_IMAGES if is_image else 2 * self._slots.most
-        return sum(each == is_image for each in self._in_hand.values()) < most
+        # More runs than slots may be pending, so that a freed slot is taken immediately.
+        most = MAX_IMAGE_RUNS if is_image else 2 * self._slots.most
+        return sum(each == is_image for each in self._pending.values()) < most
 
-    def _end_strangers(self, known: set[str]) -> None:
-        """End what runs without a row: its cronjob was deleted."""
+    def _stop_unknown(self, known: set[str]) -> None:
+        """Stop processes without a row: their cronjob was deleted."""
         for key, state in self._engine.states().items():
             if key not in known and state.phase != "stopped":
-                self.rounds.begin(key, partial(self._engine.stop, key, GRACE_S))
+                self.rounds.begin(key, partial(self._engine.stop, key, STOP_GRACE_S))
 
-    # One run.
-
-    async def _see_through(self, row: Execution, *, is_image: bool) -> None:
-        """Prepare, start and watch a run. An image may take minutes to come, and no run's place meanwhile."""
+    async def _run_queued(self, row: Execution, *, is_image: bool) -> None:
+        """Prepare, start and watch a run. An image is pulled without holding a slot."""
         try:
             prepared = await self._launcher.prepare(row) if is_image else None
         except CannotStart as error:
-            await self._end(row, Ended(None, str(error), None))
+            await self._record_end(row, RunOutcome(None, str(error), None))
             return
         await self._slots.take()
         try:
             await self._start(row, prepared)
         except CannotStart as error:
-            await self._end(row, Ended(None, str(error), None))
+            await self._record_end(row, RunOutcome(None, str(error), None))
         finally:
             self._slots.give()
 
     async def _start(self, row: Execution, prepared: Prepared | None) -> None:
         prepared = prepared or await self._launcher.prepare(row)
-        # From here on it is not taken back, only stopped.
-        self._in_hand.pop(row.key, None)
+        # From here on the task is not cancelled; the process is stopped instead.
+        self._pending.pop(row.key, None)
         if await self._db.write(partial(_begin, org_id=row.org_id, row=row, prepared=prepared)):
             await self._engine.start(prepared.spec)
-            await self._over(row.key)
-            await self._finish(row, UNWATCHED)
+            await self._wait_stopped(row.key)
+            await self._finish(row, SHIM_ENDED)
 
     async def _watch(self, row: Execution) -> None:
-        """See a run through that was begun before: by another process, or by us when its row could not be written."""
+        """Watch a run of an earlier process, or one with an end that was not recorded."""
         self._slots.take_anyway()
         try:
-            await self._over(row.key)
-            await self._finish(row, UNWATCHED)
+            await self._wait_stopped(row.key)
+            await self._finish(row, SHIM_ENDED)
         finally:
             self._slots.give()
 
-    async def _over(self, key: str) -> None:
-        """Return when a run has ended, or is not there."""
+    async def _wait_stopped(self, key: str) -> None:
+        """Return when a run is stopped or unknown to the engine."""
         while (state := self._engine.states().get(key)) is not None and state.phase != "stopped":
-            self._ends[key] = asyncio.get_running_loop().create_future()
-            await self._ends[key]
+            self._stopped[key] = asyncio.get_running_loop().create_future()
+            await self._stopped[key]
 
-    def _changed(self, key: str) -> None:
+    def _on_change(self, key: str) -> None:
         state = self._engine.states().get(key)
         if state is not None and state.phase != "stopped":
             return
         if state is not None and key in self.rounds.tasks:
             self._last[key] = state
-        ended = self._ends.pop(key, None)
-        if ended is not None and not ended.done():
-            ended.set_result(None)
+        stopped = self._stopped.pop(key, None)
+        if stopped is not None and not stopped.done():
+            stopped.set_result(None)
 
     async def _finish(self, row: Execution, otherwise: str, *, was_away: bool = False) -> None:
-        """Say how a run ended: as what watched over it has written down, or told, or else in these words."""
+        """Record the end of a run from its result file, its last state, or `otherwise`."""
         last = self._last.pop(row.key, None)
         path = folder_of(self._logs, row) / RESULT
-        ended = await asyncio.to_thread(_read_result, path, was_away=was_away)
-        if ended is None and last is not None:
-            ended = Ended(last.exit_code, last.reason, None)
-        await self._end(row, ended or Ended(None, otherwise, None))
+        outcome = await asyncio.to_thread(_read_result, path, was_away=was_away)
+        if outcome is None and last is not None:
+            outcome = RunOutcome(last.exit_code, last.reason, None)
+        await self._record_end(row, outcome or RunOutcome(None, otherwise, None))
 
-    async def _end(self, row: Execution, ended: Ended) -> None:
+    async def _record_end(self, row: Execution, outcome: RunOutcome) -> None:
         def unit(tx: Tx) -> None:
-            at = tx.now if ended.at is None else ended.at
-            service.finish(tx, row.org_id, row, exit_code=ended.exit_code, error=ended.error, ended_at=at)
+            at = tx.now if outcome.at is None else outcome.at
+            service.finish(tx, row.org_id, row, exit_code=outcome.exit_code, error=outcome.error, ended_at=at)
 
         await self._db.write(unit)
 
-    # One cronjob that goes.
-
-    async def _remove(self, found: Cronjob) -> None:
-        """Stop what runs of a cronjob, then forget it with all that it had."""
-        rows = await self._db.read(partial(_open_of, org_id=found.org_id, cronjob_id=found.id))
+    async def _remove(self, cronjob: Cronjob) -> None:
+        rows = await self._db.read(partial(_open_of, org_id=cronjob.org_id, cronjob_id=cronjob.id))
         await asyncio.gather(*(self._stop_run(row.key) for row in rows))
-        await removal.remove(self._db, self._launcher.releases, self._logs, found)
+        await removal.remove(self._db, self._launcher.releases, self._logs, cronjob)
 
     async def _stop_run(self, key: str) -> None:
         task = self.rounds.tasks.get(key)
-        if task is not None and key in self._in_hand:
+        if task is not None and key in self._pending:
             task.cancel()
         while task is not None and not task.done():
-            await self._engine.stop(key, GRACE_S)
-            await asyncio.wait({task}, timeout=PAUSE_S)
-        await self._engine.stop(key, GRACE_S)
+            await self._engine.stop(key, STOP_GRACE_S)
+            await asyncio.wait({task}, timeout=STOP_POLL_INTERVAL_S)
+        await self._engine.stop(key, STOP_GRACE_S)
 
 
-def _read_result(path: Path, *, was_away: bool) -> Ended | None:
-    """Read how a run ended; None where nobody could write that down."""
+def _read_result(path: Path, *, was_away: bool) -> RunOutcome | None:
+    """Read the result file of a run; None where the shim could not write it."""
     try:
-        told = json.loads(path.read_bytes())
-        code = told["exitCode"]
-        return Ended(code, told["reason"], int(told["endedMs"]) if was_away else None)
+        result = json.loads(path.read_bytes())
+        return RunOutcome(result["exitCode"], result["reason"], int(result["endedMs"]) if was_away else None)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-@across_organizations("one machine runs everybody's cronjobs")
+@across_organizations("one machine runs the cronjobs of all organizations")
 def _view(tx: Tx) -> View:
     return View(
         running=tx.all(tables.RUNNING),
-        queued=tx.all(tables.QUEUED, most=MOST_SEEN),
+        queued=tx.all(tables.QUEUED, most=MAX_QUEUED_PER_ROUND),
         images=set(tx.all(tables.IMAGES_QUEUED)),
         deleting=tx.all(tables.DELETING),
     )
 
 
 def _begin(tx: Tx, org_id: int, row: Execution, prepared: Prepared) -> bool:
-    """Say that a run's program runs, from now on; False where its cronjob is being deleted."""
-    found = tx.find(tables.LOCK_BY_ID, org_id=org_id, id=row.cronjob_id)
-    if found is None or found.status == CronjobStatus.DELETING:
+    """Move a run to running; False where its cronjob is being deleted."""
+    cronjob = tx.find(tables.LOCK_BY_ID, org_id=org_id, id=row.cronjob_id)
+    if cronjob is None or cronjob.status == CronjobStatus.DELETING:
         return False
-    what = {"of_build": prepared.build_id, "digest": prepared.image_digest}
-    tx.run(tables.SET_WHAT_RUNS, org_id=org_id, id=row.id, now=tx.now, **what)
+    artifact = {"of_build": prepared.build_id, "digest": prepared.image_digest}
+    tx.run(tables.SET_ARTIFACT, org_id=org_id, id=row.id, now=tx.now, **artifact)
     service.begin(tx, org_id, row, tx.now)
     return True
 

@@ -1,4 +1,4 @@
-"""What the routes of cronjobs take and give, by its names on the wire."""
+"""Request and response bodies of the cronjob routes."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class CreateCronjobInput(Input):
     secrets: Annotated[Env, Field(default_factory=list, description="Never returned.")]
 
     def check_source(self) -> None:
-        """Raise BadRequest unless just the source is given that `imageSource` says."""
+        """Raise BadRequest unless only the source that `imageSource` names is present."""
         needed, other = ("publicImage", "repositoryName") if self.is_image else ("repositoryName", "publicImage")
-        given = {"publicImage": self.public_image, "repositoryName": self.repository_name}
+        sources = {"publicImage": self.public_image, "repositoryName": self.repository_name}
         wrong = {}
-        if given[needed] is None:
+        if sources[needed] is None:
             wrong[needed] = f"is required where imageSource is {self.image_source}"
-        if given[other] is not None:
+        if sources[other] is not None:
             wrong[other] = f"must not be given where imageSource is {self.image_source}"
         if wrong:
             raise BadRequest("The request is not valid", fields=wrong)
@@ -82,13 +82,13 @@ class CreateCronjobInput(Input):
             "repository_name", "branch", "is_public", "language", "base_dir", "build_cmd", "start_cmd",
             "dockerfile_path", "docker_build_context_dir", "auto_deploy",
         )  # fmt: skip
-        given = {name: getattr(self, name) for name in common}
+        values = {name: getattr(self, name) for name in common}
         if self.is_image:
             return NewCronjob(
-                **given, image_source="public_image", public_image=self.public_image, env=env_text(self.env)
+                **values, image_source="public_image", public_image=self.public_image, env=env_text(self.env)
             )
-        given |= {name: getattr(self, name) for name in own}
-        return NewCronjob(**given, image_source="codehost", env=env_text(self.env))
+        values |= {name: getattr(self, name) for name in own}
+        return NewCronjob(**values, image_source="codehost", env=env_text(self.env))
 
     def hidden(self) -> dict[str, str]:
         return {each.name: each.value for each in self.secrets}
@@ -129,13 +129,13 @@ class RunStats(Output, frozen=True):
     next_run_at: str | None
 
     @classmethod
-    def of(cls, found: Cronjob, next_run_at: int | None) -> RunStats:
+    def of(cls, cronjob: Cronjob, next_run_at: int | None) -> RunStats:
         return cls(
-            total_runs=found.total_runs,
-            successful_runs=found.successful_runs,
-            failed_runs=found.failed_runs,
-            skipped_runs=found.skipped_runs,
-            last_run_at=to_wire_or_none(found.last_run_at),
+            total_runs=cronjob.total_runs,
+            successful_runs=cronjob.successful_runs,
+            failed_runs=cronjob.failed_runs,
+            skipped_runs=cronjob.skipped_runs,
+            last_run_at=to_wire_or_none(cronjob.last_run_at),
             next_run_at=to_wire_or_none(next_run_at),
         )
 
@@ -155,20 +155,20 @@ class CronjobListItem(Output, frozen=True):
     updated_at: str | None
 
     @classmethod
-    def of(cls, found: Cronjob, next_run_at: int | None) -> CronjobListItem:
+    def of(cls, cronjob: Cronjob, next_run_at: int | None) -> CronjobListItem:
         return cls(
-            id=found.id,
-            name=found.name,
-            cron_schedule=found.cron_schedule,
-            region=found.region,
-            instance_type=found.instance_type,
-            language=found.language,
-            image_source=found.image_source,
-            status=found.status,
-            is_active=found.is_active,
-            run_stats=RunStats.of(found, next_run_at),
-            created_at=to_wire(found.created_at),
-            updated_at=to_wire(found.updated_at),
+            id=cronjob.id,
+            name=cronjob.name,
+            cron_schedule=cronjob.cron_schedule,
+            region=cronjob.region,
+            instance_type=cronjob.instance_type,
+            language=cronjob.language,
+            image_source=cronjob.image_source,
+            status=cronjob.status,
+            is_active=cronjob.is_active,
+            run_stats=RunStats.of(cronjob, next_run_at),
+            created_at=to_wire(cronjob.created_at),
+            updated_at=to_wire(cronjob.updated_at),
         )
 
 
@@ -201,20 +201,20 @@ class CronjobDetail(Output, frozen=True):
     updated_at: str | None
 
     @classmethod
-    def of(cls, found: Cronjob, next_run_at: int | None) -> CronjobDetail:
-        same = (
+    def of(cls, cronjob: Cronjob, next_run_at: int | None) -> CronjobDetail:
+        copied = (
             "id", "name", "repository_name", "branch", "is_public", "auto_deploy", "base_dir", "language", "build_cmd",
             "start_cmd", "command", "region", "cron_schedule", "instance_type", "image_source", "public_image",
             "docker_build_context_dir", "dockerfile_path", "status", "is_active",
         )  # fmt: skip
         return cls(
-            **{name: getattr(found, name) for name in same},
-            organization_id=str(found.org_id),
+            **{name: getattr(cronjob, name) for name in copied},
+            organization_id=str(cronjob.org_id),
             docker_build_args=None,
-            env=read_env(found.env),
-            run_stats=RunStats.of(found, next_run_at),
-            created_at=to_wire(found.created_at),
-            updated_at=to_wire(found.updated_at),
+            env=read_env(cronjob.env),
+            run_stats=RunStats.of(cronjob, next_run_at),
+            created_at=to_wire(cronjob.created_at),
+            updated_at=to_wire(cronjob.updated_at),
         )
 
 
@@ -225,8 +225,8 @@ class CronjobMutationResult(Output, frozen=True):
     deployment_uuid: str | None
 
     @classmethod
-    def of(cls, found: Cronjob, build: Build | None = None) -> CronjobMutationResult:
-        return cls(found.id, found.name, found.status, build.uuid if build else None)
+    def of(cls, cronjob: Cronjob, build: Build | None = None) -> CronjobMutationResult:
+        return cls(cronjob.id, cronjob.name, cronjob.status, build.uuid if build else None)
 
 
 class TriggerCronjobResult(Output, frozen=True):
@@ -248,19 +248,19 @@ class CronjobExecution(Output, frozen=True):
     updated_at: str | None
 
     @classmethod
-    def of(cls, found: Execution) -> CronjobExecution:
+    def of(cls, execution: Execution) -> CronjobExecution:
         return cls(
-            id=found.id,
-            cronjob_id=found.cronjob_id,
-            execution_uuid=found.uuid,
-            status=found.status,
-            scheduled_for=to_wire_or_none(found.scheduled_for),
-            started_at=to_wire_or_none(found.started_at),
-            completed_at=to_wire_or_none(found.completed_at),
-            exit_code=found.exit_code,
-            error_message=found.error_message,
-            created_at=to_wire(found.created_at),
-            updated_at=to_wire(found.updated_at),
+            id=execution.id,
+            cronjob_id=execution.cronjob_id,
+            execution_uuid=execution.uuid,
+            status=execution.status,
+            scheduled_for=to_wire_or_none(execution.scheduled_for),
+            started_at=to_wire_or_none(execution.started_at),
+            completed_at=to_wire_or_none(execution.completed_at),
+            exit_code=execution.exit_code,
+            error_message=execution.error_message,
+            created_at=to_wire(execution.created_at),
+            updated_at=to_wire(execution.updated_at),
         )
 
 

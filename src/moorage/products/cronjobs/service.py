@@ -1,4 +1,4 @@
-"""Cronjobs: asked for, changed, paused, triggered, deleted; and their runs, each of which is a row before it begins."""
+"""Creates, changes, pauses, triggers and deletes cronjobs, and records their runs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from moorage.products.cronjobs import building, tables
 from moorage.products.cronjobs.states import CRONJOB, EXECUTION, CronjobStatus, ExecutionStatus
 from moorage.products.cronjobs.tables import KIND, Build, Cronjob, Execution
 
-SHOWN_ERROR = 2_000
-# A change of one of these means another artifact.
+MAX_ERROR_CHARS = 2_000
+# A change of one of these columns starts a build.
 BUILT_FROM = (
     "repository_name", "branch", "language", "base_dir", "build_cmd", "start_cmd", "dockerfile_path",
     "docker_build_context_dir",
@@ -32,7 +32,7 @@ BUILT_FROM = (
 
 @dataclass(frozen=True, slots=True)
 class NewCronjob:
-    """A cronjob as it is asked for."""
+    """Columns of a new cronjob that the request sets."""
 
     name: str
     image_source: str
@@ -59,10 +59,10 @@ def find(tx: Tx, org_id: int, name: str) -> Cronjob | None:
 
 
 def get(tx: Tx, org_id: int, name: str) -> Cronjob:
-    found = find(tx, org_id, name)
-    if found is None:
+    cronjob = find(tx, org_id, name)
+    if cronjob is None:
         raise _no_cronjob()
-    return found
+    return cronjob
 
 
 def find_by_id(tx: Tx, org_id: int, cronjob_id: int) -> Cronjob | None:
@@ -70,24 +70,24 @@ def find_by_id(tx: Tx, org_id: int, cronjob_id: int) -> Cronjob | None:
 
 
 def get_by_id(tx: Tx, org_id: int, cronjob_id: int) -> Cronjob:
-    found = find_by_id(tx, org_id, cronjob_id)
-    if found is None:
+    cronjob = find_by_id(tx, org_id, cronjob_id)
+    if cronjob is None:
         raise _no_cronjob()
-    return found
+    return cronjob
 
 
 def lock(tx: Tx, org_id: int, name: str) -> Cronjob:
-    """Return a cronjob for who is about to change it; raises Conflict for one that goes."""
-    found = tx.find(tables.LOCK, org_id=org_id, name=name)
-    if found is None:
+    """Return a cronjob with its row locked; raises Conflict while it is being deleted."""
+    cronjob = tx.find(tables.LOCK, org_id=org_id, name=name)
+    if cronjob is None:
         raise _no_cronjob()
-    if found.status == CronjobStatus.DELETING:
+    if cronjob.status == CronjobStatus.DELETING:
         raise Conflict("The cronjob is being deleted")
-    return found
+    return cronjob
 
 
 def page(tx: Tx, org_id: int, *, skip: int, most: int) -> list[Cronjob]:
-    """Return some cronjobs, newest first."""
+    """Return one page of cronjobs, newest first."""
     return tx.all(tables.PAGE, org_id=org_id, skip=skip, most=most)
 
 
@@ -95,26 +95,23 @@ def count(tx: Tx, org_id: int) -> int:
     return tx.one(tables.COUNT, org_id=org_id)
 
 
-def target_of(found: Cronjob) -> Target:
-    return Target("cronjob", found.name)
+def target_of(cronjob: Cronjob) -> Target:
+    return Target("cronjob", cronjob.name)
 
 
-def next_run_at(tx: Tx, org_id: int, found: Cronjob) -> int | None:
-    """Return when the next run begins by the clock; None for one that is paused."""
-    entry = timetable.find(tx, org_id, KIND, str(found.id))
-    return entry.next_run_at if entry is not None and found.is_active else None
-
-
-# Changing them.
+def next_run_at(tx: Tx, org_id: int, cronjob: Cronjob) -> int | None:
+    """Return the time of the next scheduled run; None for a paused cronjob."""
+    entry = timetable.find(tx, org_id, KIND, str(cronjob.id))
+    return entry.next_run_at if entry is not None and cronjob.is_active else None
 
 
 def create(
     tx: Tx, org_id: int, actor: Actor, standing: Standing, new: NewCronjob, hidden: Mapping[str, str]
 ) -> tuple[Cronjob, Build | None]:
-    """Make a cronjob, and ask for its first build where it has to be built."""
+    """Create a cronjob, and request its first build unless it runs an image."""
     plans.check_room(tx, org_id, standing, "cronjobs")
     if find(tx, org_id, new.name) is not None:
-        raise _taken(new.name)
+        raise _name_taken(new.name)
     values: dict[str, Any] = {each.name: getattr(new, each.name) for each in fields(new)}
     values |= dict.fromkeys(("total_runs", "successful_runs", "failed_runs", "skipped_runs"), 0)
     try:
@@ -132,17 +129,17 @@ def create(
                 updated_at=tx.now,
             )
     except UniqueClash:
-        raise _taken(new.name) from None
-    made = get_by_id(tx, org_id, cronjob_id)
+        raise _name_taken(new.name) from None
+    cronjob = get_by_id(tx, org_id, cronjob_id)
     for name, value in hidden.items():
-        vault.put(tx, org_id, made.resource, name, value)
-    timetable.put(tx, org_id, KIND, str(made.id), Cron.parse(new.cron_schedule))
-    audit.record(tx, org_id, actor, "cronjob.created", target_of(made), source=new.image_source)
-    if made.is_image:
-        move(tx, CRONJOB, made, to=CronjobStatus.RUNNING)
-        return get_by_id(tx, org_id, made.id), None
-    build = building.start(tx, org_id, made)
-    return get_by_id(tx, org_id, made.id), build
+        vault.put(tx, org_id, cronjob.resource, name, value)
+    timetable.put(tx, org_id, KIND, str(cronjob.id), Cron.parse(new.cron_schedule))
+    audit.record(tx, org_id, actor, "cronjob.created", target_of(cronjob), source=new.image_source)
+    if cronjob.is_image:
+        move(tx, CRONJOB, cronjob, to=CronjobStatus.RUNNING)
+        return get_by_id(tx, org_id, cronjob.id), None
+    build = building.start(tx, org_id, cronjob)
+    return get_by_id(tx, org_id, cronjob.id), build
 
 
 def update(
@@ -153,10 +150,10 @@ def update(
     changes: Mapping[str, Any],
     hidden: Sequence[tuple[str, str | None]] | None,
 ) -> tuple[Cronjob, Build | None]:
-    """Change a cronjob. It is built anew where what it is built from changes."""
+    """Change a cronjob, and request a build where its source or build settings change."""
     before = lock(tx, org_id, name)
     _check_source(before, changes)
-    if before.is_image:  # As when one is made, what is about repositories means nothing to it.
+    if before.is_image:  # Settings of repositories are ignored, as in `create`.
         changes = {column: value for column, value in changes.items() if column not in (*BUILT_FROM, "auto_deploy")}
     if hidden is not None:
         vault.replace_all(tx, org_id, before.resource, hidden)
@@ -174,106 +171,101 @@ def update(
     return get_by_id(tx, org_id, after.id), build
 
 
-def _check_source(found: Cronjob, changes: Mapping[str, Any]) -> None:
-    if "public_image" in changes and not found.is_image:
+def _check_source(cronjob: Cronjob, changes: Mapping[str, Any]) -> None:
+    if "public_image" in changes and not cronjob.is_image:
         raise bad_field("publicImage", "is for cronjobs that run a public image; this one is built from a repository")
 
 
 def pause(tx: Tx, org_id: int, actor: Actor, name: str) -> Cronjob:
-    """Let nothing begin by the clock; a run that goes on goes on. Safe to repeat."""
-    found = lock(tx, org_id, name)
-    if found.is_active:
-        _set_active(tx, org_id, found, False)
-        if found.status in (CronjobStatus.RUNNING, CronjobStatus.FAILED):
-            move(tx, CRONJOB, found, to=CronjobStatus.PAUSED)
-        audit.record(tx, org_id, actor, "cronjob.paused", target_of(found))
-    return get_by_id(tx, org_id, found.id)
+    """Stop scheduled runs; a running run continues. Safe to repeat."""
+    cronjob = lock(tx, org_id, name)
+    if cronjob.is_active:
+        _set_active(tx, org_id, cronjob, False)
+        if cronjob.status in (CronjobStatus.RUNNING, CronjobStatus.FAILED):
+            move(tx, CRONJOB, cronjob, to=CronjobStatus.PAUSED)
+        audit.record(tx, org_id, actor, "cronjob.paused", target_of(cronjob))
+    return get_by_id(tx, org_id, cronjob.id)
 
 
 def resume(tx: Tx, org_id: int, actor: Actor, name: str) -> Cronjob:
-    """Let runs begin by the clock again, counted from now. Safe to repeat."""
-    found = lock(tx, org_id, name)
-    if not found.is_active:
-        _set_active(tx, org_id, found, True)
-        if found.status == CronjobStatus.PAUSED:
-            is_good = found.is_image or building.is_last_good(tx, org_id, found)
-            move(tx, CRONJOB, found, to=CronjobStatus.RUNNING if is_good else CronjobStatus.FAILED)
-        audit.record(tx, org_id, actor, "cronjob.resumed", target_of(found))
-    return get_by_id(tx, org_id, found.id)
+    """Start scheduled runs again, from now on. Safe to repeat."""
+    cronjob = lock(tx, org_id, name)
+    if not cronjob.is_active:
+        _set_active(tx, org_id, cronjob, True)
+        if cronjob.status == CronjobStatus.PAUSED:
+            is_good = cronjob.is_image or building.is_newest_good(tx, org_id, cronjob)
+            move(tx, CRONJOB, cronjob, to=CronjobStatus.RUNNING if is_good else CronjobStatus.FAILED)
+        audit.record(tx, org_id, actor, "cronjob.resumed", target_of(cronjob))
+    return get_by_id(tx, org_id, cronjob.id)
 
 
-def _set_active(tx: Tx, org_id: int, found: Cronjob, is_active: bool) -> None:
-    tx.run(tables.SET["is_active"], org_id=org_id, id=found.id, new=is_active, now=tx.now)
-    timetable.put(tx, org_id, KIND, str(found.id), Cron.parse(found.cron_schedule), enabled=is_active)
+def _set_active(tx: Tx, org_id: int, cronjob: Cronjob, is_active: bool) -> None:
+    tx.run(tables.SET["is_active"], org_id=org_id, id=cronjob.id, new=is_active, now=tx.now)
+    timetable.put(tx, org_id, KIND, str(cronjob.id), Cron.parse(cronjob.cron_schedule), enabled=is_active)
 
 
 def delete(tx: Tx, org_id: int, actor: Actor, name: str) -> None:
-    """Ask for a cronjob to be deleted; what runs of it is stopped first. Safe to repeat."""
-    found = tx.find(tables.LOCK, org_id=org_id, name=name)
-    if found is None:
+    """Mark a cronjob for deletion; the runner stops its runs first. Safe to repeat."""
+    cronjob = tx.find(tables.LOCK, org_id=org_id, name=name)
+    if cronjob is None:
         raise _no_cronjob()
-    if found.status != CronjobStatus.DELETING:
-        audit.record(tx, org_id, actor, "cronjob.deleted", target_of(found))
-        begin_delete(tx, org_id, found)
+    if cronjob.status != CronjobStatus.DELETING:
+        audit.record(tx, org_id, actor, "cronjob.deleted", target_of(cronjob))
+        begin_delete(tx, org_id, cronjob)
 
 
-def begin_delete(tx: Tx, org_id: int, found: Cronjob) -> None:
-    timetable.remove(tx, org_id, KIND, str(found.id))
-    move(tx, CRONJOB, found, to=CronjobStatus.DELETING)
+def begin_delete(tx: Tx, org_id: int, cronjob: Cronjob) -> None:
+    timetable.remove(tx, org_id, KIND, str(cronjob.id))
+    move(tx, CRONJOB, cronjob, to=CronjobStatus.DELETING)
 
 
 def delete_all(tx: Tx, org_id: int) -> None:
-    """Delete every cronjob of an organization that is gone itself."""
-    for found in tx.all(tables.ALL_OF, org_id=org_id):
-        if found.status != CronjobStatus.DELETING:
-            begin_delete(tx, org_id, found)
+    for cronjob in tx.all(tables.ALL_OF, org_id=org_id):
+        if cronjob.status != CronjobStatus.DELETING:
+            begin_delete(tx, org_id, cronjob)
 
 
-# Runs.
-
-
-def is_ready(found: Cronjob) -> bool:
-    """Tell whether there is something to run."""
-    return found.status != CronjobStatus.DELETING and (found.is_image or found.build_id is not None)
+def is_ready(cronjob: Cronjob) -> bool:
+    """Return whether the cronjob has an image or a build to run."""
+    return cronjob.status != CronjobStatus.DELETING and (cronjob.is_image or cronjob.build_id is not None)
 
 
 def trigger(tx: Tx, org_id: int, actor: Actor, name: str) -> Execution:
-    """Ask for a run now, also of a cronjob that is paused. The next one by the clock stays where it is."""
-    found = lock(tx, org_id, name)
-    if not is_ready(found):
-        raise Conflict(f"The cronjob is {found.status}: there is nothing built yet that could be run")
-    audit.record(tx, org_id, actor, "cronjob.triggered", target_of(found))
-    return add_execution(tx, org_id, found, None)
+    """Queue a run now, also of a paused cronjob. The schedule does not change."""
+    cronjob = lock(tx, org_id, name)
+    if not is_ready(cronjob):
+        raise Conflict(f"The cronjob is {cronjob.status}: there is nothing built yet that could be run")
+    audit.record(tx, org_id, actor, "cronjob.triggered", target_of(cronjob))
+    return add_execution(tx, org_id, cronjob, None)
 
 
 def on_tick(tx: Tx, org_id: int, cronjob_id: int, at: int) -> Execution | None:
-    """Ask for the run of a tick, unless one of the same cronjob still goes on, or there is nothing to run yet."""
-    found = tx.find(tables.LOCK_BY_ID, org_id=org_id, id=cronjob_id)
-    if found is None or not found.is_active or not is_ready(found) or not _is_paid(tx, org_id):
+    """Queue the run of a tick, unless a run is open or the cronjob cannot run."""
+    cronjob = tx.find(tables.LOCK_BY_ID, org_id=org_id, id=cronjob_id)
+    if cronjob is None or not cronjob.is_active or not is_ready(cronjob) or not _is_paid(tx, org_id):
         return None
-    if tx.all(tables.OPEN_OF, org_id=org_id, cronjob_id=found.id):
-        tx.run(tables.COUNT_SKIPPED, org_id=org_id, id=found.id)
-        audit.record(tx, org_id, THE_PLATFORM, "cronjob.run_skipped", target_of(found), why="a run still goes on")
+    if tx.all(tables.OPEN_OF, org_id=org_id, cronjob_id=cronjob.id):
+        tx.run(tables.COUNT_SKIPPED, org_id=org_id, id=cronjob.id)
+        audit.record(tx, org_id, THE_PLATFORM, "cronjob.run_skipped", target_of(cronjob), why="a run still goes on")
         return None
     try:
         with tx.savepoint():
-            return add_execution(tx, org_id, found, at)
+            return add_execution(tx, org_id, cronjob, at)
     except UniqueClash:
-        return None  # Somebody has had this tick.
+        return None  # The run of this tick exists already.
 
 
 def _is_paid(tx: Tx, org_id: int) -> bool:
-    """Tell whether the organization's plan still has cronjobs; those of one that has not wait until it does."""
-    found = orgs.find(tx, org_id)
-    return found is not None and plans.counts_as_paid(tx.env.settings, Standing(found.plan, found.card_verified))
+    org = orgs.find(tx, org_id)
+    return org is not None and plans.counts_as_paid(tx.env.settings, Standing(org.plan, org.card_verified))
 
 
-def add_execution(tx: Tx, org_id: int, found: Cronjob, scheduled_for: int | None) -> Execution:
+def add_execution(tx: Tx, org_id: int, cronjob: Cronjob, scheduled_for: int | None) -> Execution:
     execution_id = tx.one(
         tables.ADD_EXECUTION,
         uuid=new_uuid(),
         org_id=org_id,
-        cronjob_id=found.id,
+        cronjob_id=cronjob.id,
         status=ExecutionStatus.QUEUED,
         scheduled_for=scheduled_for,
         token=secrets.token_hex(24),
@@ -290,41 +282,41 @@ def add_execution(tx: Tx, org_id: int, found: Cronjob, scheduled_for: int | None
 
 
 def get_execution(tx: Tx, org_id: int, execution_id: int) -> Execution:
-    found = tx.find(tables.FIND_EXECUTION, org_id=org_id, id=execution_id)
-    if found is None:
+    execution = tx.find(tables.FIND_EXECUTION, org_id=org_id, id=execution_id)
+    if execution is None:
         raise _no_execution()
-    return found
+    return execution
 
 
 def get_execution_by_uuid(tx: Tx, org_id: int, uuid: str) -> Execution:
-    found = tx.find(tables.FIND_EXECUTION_BY_UUID, org_id=org_id, uuid=uuid)
-    if found is None:
+    execution = tx.find(tables.FIND_EXECUTION_BY_UUID, org_id=org_id, uuid=uuid)
+    if execution is None:
         raise _no_execution()
-    return found
+    return execution
 
 
-def executions(tx: Tx, org_id: int, found: Cronjob, *, skip: int, most: int) -> list[Execution]:
-    """Return some runs of a cronjob, newest first."""
-    return tx.all(tables.EXECUTIONS, org_id=org_id, cronjob_id=found.id, skip=skip, most=most)
+def executions(tx: Tx, org_id: int, cronjob: Cronjob, *, skip: int, most: int) -> list[Execution]:
+    """Return one page of a cronjob's runs, newest first."""
+    return tx.all(tables.EXECUTIONS, org_id=org_id, cronjob_id=cronjob.id, skip=skip, most=most)
 
 
-def count_executions(tx: Tx, org_id: int, found: Cronjob) -> int:
-    return tx.one(tables.COUNT_EXECUTIONS, org_id=org_id, cronjob_id=found.id)
+def count_executions(tx: Tx, org_id: int, cronjob: Cronjob) -> int:
+    return tx.one(tables.COUNT_EXECUTIONS, org_id=org_id, cronjob_id=cronjob.id)
 
 
-def begin(tx: Tx, org_id: int, found: Execution, started_at: int) -> None:
-    """Say that a run's program runs. Of two who say so one gets IllegalMove."""
-    move(tx, EXECUTION, found, to=ExecutionStatus.RUNNING, started_at=started_at)
-    tx.run(tables.SET_LAST_RUN, org_id=org_id, id=found.cronjob_id, at=started_at)
+def begin(tx: Tx, org_id: int, execution: Execution, started_at: int) -> None:
+    """Move a run to running. Of two concurrent callers, one gets IllegalMove."""
+    move(tx, EXECUTION, execution, to=ExecutionStatus.RUNNING, started_at=started_at)
+    tx.run(tables.SET_LAST_RUN, org_id=org_id, id=execution.cronjob_id, at=started_at)
 
 
-def finish(tx: Tx, org_id: int, found: Execution, *, exit_code: int | None, error: str | None, ended_at: int) -> None:
-    """Say how a run ended, and count it, once."""
+def finish(tx: Tx, org_id: int, run: Execution, *, exit_code: int | None, error: str | None, ended_at: int) -> None:
+    """Record the end of a run and count it once."""
     is_good = error is None
     to = ExecutionStatus.SUCCEEDED if is_good else ExecutionStatus.FAILED
-    shown = None if error is None else error[:SHOWN_ERROR]
-    move(tx, EXECUTION, found, to=to, exit_code=exit_code, error_message=shown, completed_at=ended_at)
-    tx.run(tables.COUNT_RUN, org_id=org_id, id=found.cronjob_id, succeeded=int(is_good), failed=int(not is_good))
+    shown = None if error is None else error[:MAX_ERROR_CHARS]
+    move(tx, EXECUTION, run, to=to, exit_code=exit_code, error_message=shown, completed_at=ended_at)
+    tx.run(tables.COUNT_RUN, org_id=org_id, id=run.cronjob_id, succeeded=int(is_good), failed=int(not is_good))
 
 
 def _no_cronjob() -> NotFound:
@@ -335,5 +327,5 @@ def _no_execution() -> NotFound:
     return NotFound("There is no such run")
 
 
-def _taken(name: str) -> Conflict:
+def _name_taken(name: str) -> Conflict:
     return Conflict(f"The organization has a cronjob named {name!r} already")

@@ -1,4 +1,4 @@
-"""The states of a cronjob, of what it is built into, and of its runs."""
+"""States of cronjobs, their builds and their runs."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from moorage.core.kit.machine import Machine
 
 
 class CronjobStatus(StrEnum):
-    PENDING = "pending"  # was asked for
-    DEPLOYING = "deploying"  # is being built for the first time
-    RUNNING = "running"  # is ready: its runs begin when they are due
-    UPDATING = "updating"  # is being built anew; what was built before is run meanwhile
-    PAUSED = "paused"  # nothing begins by the clock
-    FAILED = "failed"  # the last build failed; what was built before, if anything, goes on being run
-    DELETING = "deleting"  # its runs are stopped, then it is gone
-    DELETED = "deleted"  # is gone
+    PENDING = "pending"  # created; no build has been requested
+    DEPLOYING = "deploying"  # the first build is queued or running
+    RUNNING = "running"  # ready: runs start on schedule
+    UPDATING = "updating"  # a new build is queued or running; runs use the previous one
+    PAUSED = "paused"  # no run starts on schedule
+    FAILED = "failed"  # the last build failed; runs use the previous one, if any
+    DELETING = "deleting"  # runs are being stopped, then the cronjob is removed
+    DELETED = "deleted"  # removed
 
 
 class BuildStatus(StrEnum):
-    QUEUED = "queued"  # waits for its turn
-    RUNNING = "running"  # is fetched and built
-    SUCCEEDED = "succeeded"  # can be run
-    FAILED = "failed"  # its log says why
+    QUEUED = "queued"  # waits for a worker
+    RUNNING = "running"  # a worker fetches and builds the source
+    SUCCEEDED = "succeeded"  # runs can use it
+    FAILED = "failed"  # the log has the reason
 
 
 class ExecutionStatus(StrEnum):
-    QUEUED = "queued"  # is due, and waits for its turn
-    RUNNING = "running"  # its program runs
-    SUCCEEDED = "succeeded"  # it ended with exit code 0
-    FAILED = "failed"  # it ended otherwise, or never began; `errorMessage` says why
+    QUEUED = "queued"  # waits for a free slot
+    RUNNING = "running"  # the process runs
+    SUCCEEDED = "succeeded"  # ended with exit code 0
+    FAILED = "failed"  # ended otherwise or did not start; `errorMessage` has the reason
 
 
 C, B, E = CronjobStatus, BuildStatus, ExecutionStatus

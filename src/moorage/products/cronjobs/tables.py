@@ -1,4 +1,4 @@
-"""Cronjobs, what they are built into, and their runs."""
+"""Tables and queries of cronjobs, their builds and their runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moorage.core.db.query import Command, Query, arg, columns, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.projects.deployments.tables import Line
 
-KIND = "cronjob"  # of the timetable's entries
+KIND = "cronjob"  # kind of the timetable entries
 
 cronjob = table(
     "cronjob",
@@ -27,7 +27,7 @@ cronjob = table(
     text("region"),
     text("instance_type"),
     text("repository_name", nullable=True),
-    text("repository_key", nullable=True),  # in lower case, for pushes
+    text("repository_key", nullable=True),  # repository_name in lower case, looked up on a push
     text("branch", nullable=True),
     Column("is_public", Boolean, nullable=False),
     text("language", nullable=True),
@@ -40,7 +40,7 @@ cronjob = table(
     Column("auto_deploy", Boolean, nullable=False),
     text("public_image", nullable=True),
     text("env"),
-    Column("build_id", Id, nullable=True),  # the last one that succeeded: what is run
+    Column("build_id", Id, nullable=True),  # the last build that succeeded; runs use it
     Column("total_runs", Integer, nullable=False),
     Column("successful_runs", Integer, nullable=False),
     Column("failed_runs", Integer, nullable=False),
@@ -52,7 +52,7 @@ cronjob = table(
 )
 Index("ix_cronjob_repository_key", cronjob.c.repository_key)
 
-# No foreign keys: what a deleted cronjob leaves is cleared up some time later.
+# No foreign keys: builds and runs of a deleted cronjob are removed later.
 build = table(
     "cronjob_build",
     id_column(),
@@ -63,8 +63,8 @@ build = table(
     text("branch", nullable=True),
     text("commit_sha", nullable=True),
     text("digest", nullable=True),  # of the artifact
-    text("plan", nullable=True),  # what was found out about it, as JSON
-    text("settings"),  # what of the cronjob decides how it is built, as JSON
+    text("plan", nullable=True),  # the detected Plan, as JSON
+    text("settings"),  # building.BUILD_INPUTS of the cronjob and names of secrets, as JSON
     text("reason", nullable=True),
     millis("created_at"),
     millis("updated_at"),
@@ -90,9 +90,9 @@ execution = table(
     Column("org_id", Id, nullable=False),
     Column("cronjob_id", Id, nullable=False),
     text("status"),  # ExecutionStatus
-    millis("scheduled_for", nullable=True),  # the tick; null where somebody asked for it
-    text("token"),  # what watches over it proves with this that it is the one
-    Column("build_id", Id, nullable=True),  # what it runs, once it does
+    millis("scheduled_for", nullable=True),  # the tick; null for a manual trigger
+    text("token"),  # secret that authenticates the shim to the control process
+    Column("build_id", Id, nullable=True),  # null until the run starts, and for an image
     text("image_digest", nullable=True),
     Column("exit_code", Integer, nullable=True),
     text("error_message", nullable=True),
@@ -141,13 +141,12 @@ class Cronjob:
 
     @property
     def tier(self) -> Tier:
-        found = tiers.find_tier(self.instance_type)
-        assert found is not None  # What is stored was checked.
-        return found
+        tier = tiers.find_tier(self.instance_type)
+        assert tier is not None  # Requests with an unknown instance type are rejected.
+        return tier
 
     @property
     def resource(self) -> str:
-        """Return what the vault calls it."""
         return f"cronjob:{self.id}"
 
     @property
@@ -306,20 +305,20 @@ IMAGES_QUEUED: Query[int] = Query(
     scalar,
 )
 ADD_EXECUTION: Query[int] = Query(insert(execution).returning(_e.id), scalar, sets=_sets(execution))
-SET_WHAT_RUNS = Command(
+SET_ARTIFACT = Command(
     update(execution)
     .where(_of_execution)
     .values(build_id=arg("of_build", _e.build_id.type), image_digest=arg("digest"), updated_at=arg("now"))
 )
 _rank = func.row_number().over(partition_by=_e.cronjob_id, order_by=_e.id.desc())
-_ranked = select(_e.id, _rank.label("place")).subquery()
-# What has ended, and is too old or has too many newer ones of the same cronjob.
+_ranked = select(_e.id, _rank.label("rank")).subquery()
+# Ended runs that are too old, or have too many newer runs of the same cronjob.
 OLD_EXECUTIONS = Query(
     select(*columns(execution))
     .join(_ranked, _ranked.c.id == _e.id)
     .where(
         _e.status.in_(("succeeded", "failed"))
-        & ((_ranked.c.place > arg("kept", Integer)) | (_e.created_at < arg("before")))
+        & ((_ranked.c.rank > arg("kept", Integer)) | (_e.created_at < arg("before")))
     )
     .order_by(_e.id)
     .limit(arg("most", Integer)),
