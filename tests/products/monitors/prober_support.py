@@ -20,7 +20,7 @@ from moorage.core.vault.tables import vault_secret
 from moorage.products.monitors import service, tables
 from moorage.products.monitors.probing import grid
 from moorage.products.monitors.probing.beats import Outcome
-from moorage.products.monitors.probing.checks import Target
+from moorage.products.monitors.probing.checks import CheckTarget
 from moorage.products.monitors.probing.prober import Prober
 from moorage.products.monitors.tables import Heartbeat, Monitor, State
 
@@ -43,13 +43,13 @@ class Targets:
 
     def __init__(self) -> None:
         self.outcomes: dict[int, Outcome | Exception] = {}
-        self.seen: list[Target] = []
+        self.seen: list[CheckTarget] = []
         self.running: Counter[int] = Counter()
         self.most_at_once = 0
         self.called_off: list[int] = []
         self._gates: dict[int, asyncio.Event] = {}
 
-    async def check(self, target: Target) -> Outcome:
+    async def check(self, target: CheckTarget) -> Outcome:
         monitor_id = target.monitor_id
         self.seen.append(target)
         self.running[monitor_id] += 1
@@ -141,14 +141,14 @@ class Stage:
     async def step(self) -> None:
         """Let every prober begin what is due now, and write down what ended."""
         for prober in self.probers:
-            prober.turn()
+            prober.start_due()
         await settle()
         for prober in self.probers:
-            await prober._writing.flush()
+            await prober._results.flush()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         for prober in self.probers:
-            await prober.look()
+            await prober.refresh()
         await self.step()
 
     async def pass_s(self, seconds: int, *, looks: bool = True) -> None:
@@ -157,7 +157,7 @@ class Stage:
             self.clock.advance(SECOND_MS)
             self.steady_s += 1
             if looks and second % 3 == 0:
-                await self.look()
+                await self.refresh()
             else:
                 await self.step()
 

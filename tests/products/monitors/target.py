@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.core.net.outbound_servers import LOOPBACK, Reply, Request, hang, make_certificate
 
 from moorage.core.net.targets import TargetPolicy
-from moorage.products.monitors.probing.checks import Checker, Target
+from moorage.products.monitors.probing.checks import Checker, CheckTarget
 from moorage.products.monitors.probing.codes import Codes
 
-SHOP = Target(
+SHOP = CheckTarget(
     monitor_id=1,
     org_id=1,
     url="http://127.0.0.1/",
@@ -37,7 +37,7 @@ SHOP = Target(
 )
 
 
-def target(url: str, *, codes: tuple[str, ...] = (), **fields: object) -> Target:
+def target(url: str, *, codes: tuple[str, ...] = (), **fields: object) -> CheckTarget:
     return replace(SHOP, url=url, codes=Codes.parse(codes), **fields)  # type: ignore[arg-type]
 
 

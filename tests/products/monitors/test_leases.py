@@ -129,7 +129,7 @@ async def test_a_secret_that_cannot_be_read_keeps_nobody_else_from_being_checked
 async def test_more_than_a_unit_can_take_comes_in_several(
     db: Database, org: Org, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "SOME", 3)
+    monkeypatch.setattr(leases, "BATCH_SIZE", 3)
     made = await make_monitors(db, org, 7)
     known = {each.id: each.revision for each in made}
     await join(db, "a")
@@ -174,7 +174,7 @@ async def test_a_share_that_is_only_a_little_too_large_stays_where_it_is(
     made = await make_monitors(db, org, 20)
     await join(db, "a")
     await hold(db, "a")
-    await db.write(lambda tx: leases.give_back(tx, "a", [each.id for each in made[count:]]))
+    await db.write(lambda tx: leases.release(tx, "a", [each.id for each in made[count:]]))
     await join(db, "b")
     await hold(db, "b")
 
@@ -216,7 +216,7 @@ async def test_what_a_dead_one_had_is_taken_over_within_fifteen_seconds(db: Data
 async def test_what_one_has_is_not_taken_while_it_renews(db: Database, org: Org, stage: Stage) -> None:
     await make_monitors(db, org, 4)
     first = stage.prober()
-    await stage.look()
+    await stage.refresh()
     stage.prober()
 
     await stage.pass_s(60)
@@ -231,7 +231,7 @@ async def test_who_stops_in_order_leaves_everything_to_others_at_once(db: Databa
     await stage.pass_s(6)
 
     await first.stop()
-    await second.look()
+    await second.refresh()
 
     assert second.lag().monitors == 6
     assert await tokens(db) == [second._token]
@@ -242,11 +242,11 @@ async def test_who_has_the_store_alone_waits_for_no_lease_of_one_that_died(
 ) -> None:
     made = await make_monitors(db, org, 3)
     dead = stage.prober(owns_store=True)
-    await stage.look()
+    await stage.refresh()
     stage.kill(dead)
 
     alive = stage.prober(owns_store=True)
-    await stage.look()
+    await stage.refresh()
 
     assert alive.lag().monitors == 3
     assert {(await read_monitor(db, org, each.id)).prober for each in made} == {alive._token}
@@ -258,15 +258,15 @@ async def test_who_was_taken_for_dead_drops_its_checks_and_joins_again(db: Datab
     ids = [each.id for each in made]
     slow, quick = stage.prober(), stage.prober()
     stage.targets.hold(*ids)
-    await slow.look()
-    slow.turn()
+    await slow.refresh()
+    slow.start_due()
     await asyncio.sleep(0)
     token = slow._token
     stage.clock.advance(11 * SECOND_MS)
-    await quick.look()
+    await quick.refresh()
     had = quick.lag().monitors
 
-    await slow.look()
+    await slow.refresh()
     await asyncio.sleep(0)
 
     assert had == 2
@@ -280,11 +280,11 @@ async def test_what_one_finds_that_was_taken_for_dead_counts_for_nothing(db: Dat
     [made] = await make_monitors(db, org, 1)
     slow, quick = stage.prober(), stage.prober()
     stage.targets.hold(made.id)
-    await slow.look()
-    slow.turn()
+    await slow.refresh()
+    slow.start_due()
     await asyncio.sleep(0)
     stage.clock.advance(11 * SECOND_MS)
-    await quick.look()
+    await quick.refresh()
 
     stage.targets.let_go()
     await stage.step()

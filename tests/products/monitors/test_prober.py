@@ -15,7 +15,7 @@ async def test_the_first_check_of_a_monitor_comes_at_once(org: Org, stage: Stage
     monitor = await make(stage, org)
     stage.prober()
 
-    await stage.look()
+    await stage.refresh()
 
     [beat] = await stage.beats(monitor)
     assert (beat.slot, beat.at, beat.status, beat.message) == (monitor.from_at, stage.clock.now(), "UP", "200 OK")
@@ -24,7 +24,7 @@ async def test_the_first_check_of_a_monitor_comes_at_once(org: Org, stage: Stage
 async def test_after_the_first_every_slot_of_the_grid_has_one_check(org: Org, stage: Stage) -> None:
     monitors = [await make(stage, org) for _ in range(5)]
     stage.prober()
-    await stage.look()
+    await stage.refresh()
 
     await stage.pass_s(180)
 
@@ -41,7 +41,7 @@ async def test_how_late_a_check_began_is_noted(org: Org, stage: Stage) -> None:
     stage.prober()
     stage.clock.advance(700)
 
-    await stage.look()
+    await stage.refresh()
 
     assert (await stage.state(monitor)).lag_ms == 700
 
@@ -50,7 +50,7 @@ async def test_a_slot_that_comes_while_a_check_runs_is_left_out_and_counted(org:
     monitor = await make(stage, org)
     prober = stage.prober()
     stage.targets.hold(monitor.id)
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(100)
     began = stage.targets.times(monitor.id)
 
@@ -69,7 +69,7 @@ async def test_a_slow_target_delays_nobody_else(org: Org, stage: Stage) -> None:
     slow, quick = await make(stage, org), await make(stage, org)
     stage.prober()
     stage.targets.hold(slow.id)
-    await stage.look()
+    await stage.refresh()
 
     await stage.pass_s(65)
 
@@ -84,7 +84,7 @@ async def test_a_check_that_raises_is_no_result_and_the_next_one_comes(org: Org,
     monitor = await make(stage, org)
     stage.prober()
     stage.targets.outcomes[monitor.id] = RuntimeError("a mistake of ours")
-    await stage.look()
+    await stage.refresh()
     before = await stage.beats(monitor)
 
     stage.targets.outcomes[monitor.id] = GOOD
@@ -100,7 +100,7 @@ async def test_after_a_restart_everything_is_checked_within_one_interval_and_not
 ) -> None:
     monitors = [await make(stage, org) for _ in range(30)]
     first = stage.prober(owns_store=True)
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(40)
     stage.kill(first)
     stage.clock.advance(10 * MINUTE_MS)
@@ -108,7 +108,7 @@ async def test_after_a_restart_everything_is_checked_within_one_interval_and_not
     restarted_at = stage.clock.now()
     stage.prober(owns_store=True)
 
-    await stage.look()
+    await stage.refresh()
     at_once = len(stage.targets.seen)
     await stage.pass_s(10)
 
@@ -126,13 +126,13 @@ async def test_after_a_restart_everything_is_checked_within_one_interval_and_not
 async def test_a_restart_within_an_interval_makes_no_check_too_many(org: Org, stage: Stage) -> None:
     monitors = [await make(stage, org) for _ in range(5)]
     first = stage.prober(owns_store=True)
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(120)
     slots = {monitor.id: [beat.slot for beat in await stage.beats(monitor)] for monitor in monitors}
     stage.kill(first)
 
     stage.prober(owns_store=True)
-    await stage.look()
+    await stage.refresh()
 
     for monitor in monitors:
         assert [beat.slot for beat in await stage.beats(monitor)] == slots[monitor.id]
@@ -142,12 +142,12 @@ async def test_a_restart_within_an_interval_makes_no_check_too_many(org: Org, st
 async def test_after_a_restart_new_monitors_too_are_checked_within_one_interval(org: Org, stage: Stage) -> None:
     monitors = [await make(stage, org) for _ in range(20)]
     first = stage.prober(owns_store=True)
-    await stage.look()
+    await stage.refresh()
     stage.kill(first)
     restarted_at = stage.clock.now()
 
     stage.prober(owns_store=True)
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(30)
 
     for monitor in monitors:
@@ -160,7 +160,7 @@ async def test_a_monitor_made_while_nobody_checked_is_checked_at_the_start_of_so
     stage.clock.advance(HOUR_MS // 3)
     stage.prober()
 
-    await stage.look()
+    await stage.refresh()
 
     [beat] = await stage.beats(monitor)
     assert (beat.slot, beat.at) == (monitor.from_at, stage.clock.now())
@@ -171,7 +171,7 @@ async def test_a_first_check_that_is_more_than_an_interval_late_is_for_the_lates
     stage.clock.advance(DAY_MS)
     stage.prober()
 
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(15)
 
     beat = (await stage.beats(monitor))[0]
@@ -184,7 +184,7 @@ async def test_only_so_many_checks_run_at_once_and_the_others_wait_visibly(org: 
     monitors = [await make(stage, org) for _ in range(6)]
     prober = stage.prober(most=2)
     stage.targets.hold(*(monitor.id for monitor in monitors))
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(9)
     lag = prober.lag()
 
@@ -205,7 +205,7 @@ async def test_an_organization_whose_targets_hang_leaves_room_for_the_others(db:
     prober = stage.prober(most=4)
     stage.targets.hold(*(monitor.id for monitor in hanging))
 
-    await stage.look()
+    await stage.refresh()
     await stage.step()
 
     assert [beat.status for beat in await stage.beats(other)] == ["UP"]
@@ -216,7 +216,7 @@ async def test_slots_that_pass_for_want_of_room_are_counted(org: Org, stage: Sta
     hanging, waiting = await make(stage, org), await make(stage, org)
     prober = stage.prober(most=1)
     stage.targets.hold(hanging.id)
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(130)
     behind = prober._pace.is_behind
 
@@ -236,7 +236,7 @@ async def test_the_worst_of_the_last_minute_is_forgotten_after_it(org: Org, stag
     hanging, waiting = await make(stage, org), await make(stage, org)
     prober = stage.prober(most=1)
     stage.targets.hold(hanging.id)
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(4, looks=False)
     stage.targets.let_go()
     await stage.step()
@@ -255,7 +255,7 @@ async def test_a_clock_that_is_set_forward_counts_what_it_skipped_once_and_start
 ) -> None:
     monitors = [await make(stage, org) for _ in range(30)]
     prober = stage.prober(owns_store=True)
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(45)
     stage.targets.seen.clear()
 
@@ -280,7 +280,7 @@ async def test_a_clock_that_is_set_forward_counts_what_it_skipped_once_and_start
 async def test_a_process_that_stands_still_again_and_again_checks_all_the_same(org: Org, stage: Stage) -> None:
     monitors = [await make(stage, org) for _ in range(5)]
     stage.prober(owns_store=True)
-    await stage.look()
+    await stage.refresh()
 
     for _ in range(9):
         stage.clock.advance(50 * SECOND_MS)
@@ -296,7 +296,7 @@ async def test_a_process_that_stands_still_again_and_again_checks_all_the_same(o
 async def test_a_clock_that_is_set_back_stops_nothing_and_no_result_is_lost(org: Org, stage: Stage) -> None:
     monitors = [await make(stage, org) for _ in range(5)]
     stage.prober(owns_store=True)
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(600)
     before = {monitor.id: len(await stage.beats(monitor)) for monitor in monitors}
     stage.targets.seen.clear()
@@ -312,7 +312,7 @@ async def test_a_clock_that_is_set_back_stops_nothing_and_no_result_is_lost(org:
 async def test_a_clock_that_is_set_back_a_little_makes_nothing_due_twice(org: Org, stage: Stage) -> None:
     monitor = await make(stage, org)
     stage.prober()
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(120)
 
     stage.clock.advance(-3 * SECOND_MS)
@@ -325,7 +325,7 @@ async def test_a_clock_that_is_set_back_a_little_makes_nothing_due_twice(org: Or
 async def test_two_that_share_check_each_slot_once(org: Org, stage: Stage) -> None:
     monitors = [await make(stage, org) for _ in range(8)]
     stage.prober()
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(20)
     stage.prober()
 

@@ -26,10 +26,10 @@ async def test_a_check_of_a_monitor_that_is_paused_is_called_off(org: Org, stage
     monitor = await make(stage, org)
     prober = stage.prober()
     stage.targets.hold(monitor.id)
-    await stage.look()
+    await stage.refresh()
 
     await pause(stage, monitor)
-    await stage.look()
+    await stage.refresh()
     stage.targets.let_go()
     await stage.pass_s(60)
 
@@ -41,12 +41,12 @@ async def test_a_check_of_a_monitor_that_is_paused_is_called_off(org: Org, stage
 async def test_the_first_check_after_a_pause_comes_at_once(org: Org, stage: Stage) -> None:
     monitor = await make(stage, org, interval_s=3_600)
     stage.prober()
-    await stage.look()
+    await stage.refresh()
     await pause(stage, monitor)
     await stage.pass_s(600)
 
     await resume(stage, monitor)
-    await stage.look()
+    await stage.refresh()
 
     assert [beat.status for beat in await stage.beats(monitor)] == ["UP", "PAUSE", "UP"]
     assert (await stage.beats(monitor))[-1].at == stage.clock.now()
@@ -57,12 +57,12 @@ async def test_a_pause_that_nobody_saw_begins_anew_all_the_same_and_never_twice_
     monitor = await make(stage, org, interval_s=3_600)
     stage.prober()
     stage.targets.hold(monitor.id)
-    await stage.look()
+    await stage.refresh()
     await pause(stage, monitor)
     await stage.pass_s(1, looks=False)
     await resume(stage, monitor)
 
-    await stage.look()
+    await stage.refresh()
     stage.targets.let_go()
     await stage.pass_s(1)
 
@@ -75,10 +75,10 @@ async def test_a_check_of_a_monitor_that_is_deleted_is_called_off(org: Org, stag
     monitor = await make(stage, org)
     prober = stage.prober()
     stage.targets.hold(monitor.id)
-    await stage.look()
+    await stage.refresh()
 
     await stage.db.write(lambda tx: service.delete(tx, org.org_id, ADA, monitor.id))
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(60)
 
     assert stage.targets.called_off == [monitor.id]
@@ -90,7 +90,7 @@ async def test_what_a_check_finds_of_a_monitor_that_was_paused_meanwhile_is_not_
     monitor = await make(stage, org)
     stage.prober()
     stage.targets.hold(monitor.id)
-    await stage.look()
+    await stage.refresh()
     await pause(stage, monitor)
 
     stage.targets.let_go()
@@ -106,11 +106,11 @@ async def test_a_monitor_that_is_changed_during_a_check_is_checked_anew_for_the_
     stage.prober()
     stage.targets.hold(monitor.id)
     stage.targets.outcomes[monitor.id] = WRONG
-    await stage.look()
+    await stage.refresh()
 
     await change(stage, monitor, url="http://127.0.0.1:9/new")
     stage.targets.outcomes[monitor.id] = GOOD
-    await stage.look()
+    await stage.refresh()
     stage.targets.let_go()
     await stage.pass_s(1)
 
@@ -124,10 +124,10 @@ async def test_a_new_name_calls_no_check_off(org: Org, stage: Stage) -> None:
     monitor = await make(stage, org)
     stage.prober()
     stage.targets.hold(monitor.id)
-    await stage.look()
+    await stage.refresh()
 
     await change(stage, monitor, name="Another")
-    await stage.look()
+    await stage.refresh()
     stage.targets.let_go()
     await stage.pass_s(3)
 
@@ -138,12 +138,12 @@ async def test_a_new_name_calls_no_check_off(org: Org, stage: Stage) -> None:
 async def test_a_shorter_interval_holds_from_the_next_look_on(org: Org, stage: Stage) -> None:
     monitor = await make(stage, org, interval_s=86_400)
     stage.prober()
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(60)
 
     await change(stage, monitor, interval_s=30)
     changed_at = stage.clock.now()
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(90)
 
     late = [beat for beat in await stage.beats(monitor) if beat.at >= changed_at]
@@ -158,7 +158,7 @@ async def test_a_monitor_whose_secrets_cannot_be_read_waits_for_a_change_and_oth
     fine = await make(stage, org)
     await damage_secrets(stage.db, broken)
     stage.prober()
-    await stage.look()
+    await stage.refresh()
     await stage.pass_s(6)
     before = (stage.targets.times(broken.id), stage.targets.times(fine.id))
 

@@ -38,13 +38,13 @@ async def test_what_is_found_while_the_store_is_away_is_written_when_it_is_back(
 ) -> None:
     monitor = await make(stage, org)
     prober = stage.prober(owns_store=True, db=faulty)
-    await stage.look()
+    await stage.refresh()
     faulty.fails_at = everything
     await stage.pass_s(95, looks=False)
     checked, written = stage.targets.times(monitor.id), len(await stage.beats(monitor))
 
     faulty.fails_at = lambda _: False
-    await stage.look()
+    await stage.refresh()
 
     assert written == 1
     assert checked >= 3
@@ -57,10 +57,10 @@ async def test_a_look_that_fails_costs_nothing_but_time(org: Org, stage: Stage, 
     prober = stage.prober(db=faulty)
     faulty.fails_at = everything
     with pytest.raises(OSError, match="away"):
-        await prober.look()
+        await prober.refresh()
 
     faulty.fails_at = lambda _: False
-    await stage.look()
+    await stage.refresh()
 
     assert len(await stage.beats(monitor)) == 1
 
@@ -70,7 +70,7 @@ async def test_who_cannot_renew_begins_no_check_once_others_may_have_taken_over(
 ) -> None:
     monitors = [await make(stage, org) for _ in range(10)]
     stage.prober(db=faulty)
-    await stage.look()
+    await stage.refresh()
     faulty.fails_at = everything
     await stage.pass_s(9, looks=False)
     within = len(stage.targets.seen)
@@ -87,10 +87,10 @@ async def test_who_cannot_renew_begins_no_check_once_others_may_have_taken_over(
 async def test_only_so_much_is_kept_and_the_oldest_goes_first(
     org: Org, stage: Stage, faulty: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "ROOM", 2)
+    monkeypatch.setattr(writing, "MAX_BUFFERED", 2)
     monitor = await make(stage, org)
     stage.prober(owns_store=True, db=faulty)
-    await stage.look()
+    await stage.refresh()
     faulty.fails_at = everything
     await stage.pass_s(155, looks=False)
     checked = stage.targets.times(monitor.id)
@@ -116,7 +116,7 @@ async def test_a_result_that_the_store_refuses_holds_up_no_other(org: Org, stage
         _records(unit) and any(beat.monitor_id == refused.id for beat in unit.keywords["beats"])
     )
 
-    await stage.look()
+    await stage.refresh()
 
     assert [len(await stage.beats(monitor)) for monitor in monitors] == [1] * 13 + [0] + [1] * 6
     assert stage.dropped("refused") == 1
@@ -128,7 +128,7 @@ async def test_a_batch_of_which_nobody_knows_whether_it_arrived_counts_once(
     monitor = await make(stage, org)
     stage.prober(db=_Forgetful(db))
 
-    await stage.look()
+    await stage.refresh()
     await stage.step()
 
     assert len(await stage.beats(monitor)) == 1
@@ -167,7 +167,7 @@ async def test_a_target_that_cannot_be_reached_is_not_down_while_the_canary_cann
     canary = Canary(False)
     stage.prober(canary=canary)
     stage.targets.outcomes[monitor.id] = outcome
-    await stage.look()
+    await stage.refresh()
     before = await stage.beats(monitor)
 
     canary.answer = True
@@ -185,7 +185,7 @@ async def test_a_target_that_answers_is_judged_whatever_the_canary_says(org: Org
     stage.prober(canary=canary)
     stage.targets.outcomes = {good.id: GOOD, wrong.id: WRONG}
 
-    await stage.look()
+    await stage.refresh()
 
     assert [beat.status for beat in await stage.beats(good)] == ["UP"]
     assert [beat.status for beat in await stage.beats(wrong)] == ["DOWN"]
@@ -198,7 +198,7 @@ async def test_one_answer_of_the_canary_does_for_a_few_seconds(org: Org, stage: 
     stage.prober(canary=canary)
     stage.targets.outcomes = {monitor.id: REFUSED for monitor in monitors}
 
-    await stage.look()
+    await stage.refresh()
     at_once = canary.asked
     await stage.pass_s(45)
 
@@ -211,7 +211,7 @@ async def test_a_canary_that_is_broken_itself_hides_nothing(org: Org, stage: Sta
     stage.prober(canary=Canary(RuntimeError("a mistake of ours")))
     stage.targets.outcomes[monitor.id] = REFUSED
 
-    await stage.look()
+    await stage.refresh()
 
     assert [beat.status for beat in await stage.beats(monitor)] == ["DOWN"]
 
@@ -220,8 +220,8 @@ async def test_who_stops_writes_what_it_found_and_calls_off_what_runs(org: Org, 
     found, running = await make(stage, org), await make(stage, org)
     prober = stage.prober()
     stage.targets.hold(running.id)
-    await prober.look()
-    prober.turn()
+    await prober.refresh()
+    prober.start_due()
     await settle()
 
     await prober.stop()
@@ -238,7 +238,7 @@ async def test_who_stopped_takes_and_begins_nothing_more(org: Org, stage: Stage)
     prober = stage.prober()
     await prober.stop()
 
-    await stage.look()
+    await stage.refresh()
 
     assert stage.targets.seen == []
     assert (await read_monitor(stage.db, org, monitor.id)).prober is None
@@ -248,7 +248,7 @@ async def test_who_stopped_takes_and_begins_nothing_more(org: Org, stage: Stage)
 async def test_a_store_that_is_away_does_not_keep_one_from_stopping(org: Org, stage: Stage, faulty: Faulty) -> None:
     await make(stage, org)
     prober = stage.prober(db=faulty)
-    await stage.look()
+    await stage.refresh()
     faulty.fails_at = everything
 
     await prober.stop()
@@ -259,12 +259,12 @@ async def test_a_store_that_is_away_does_not_keep_one_from_stopping(org: Org, st
 async def test_what_one_gives_back_was_written_before(org: Org, stage: Stage) -> None:
     monitors = [await make(stage, org) for _ in range(12)]
     first = stage.prober()
-    await first.look()
-    first.turn()
+    await first.refresh()
+    first.start_due()
     await settle()
-    await stage.prober().look()
+    await stage.prober().refresh()
 
-    await first.look()
+    await first.refresh()
 
     assert first.lag().monitors == 6
     assert [len(await stage.beats(monitor)) for monitor in monitors] == [1] * 12
@@ -339,7 +339,7 @@ async def test_a_prober_outlives_a_store_that_fails_for_a_while(org: Org, stage:
     faulty.fails_at = everything
     prober = Prober(faulty, stage.targets, stage.telemetry, owns_store=True)
     task = asyncio.create_task(prober.run())
-    await until(lambda: prober._seldom._said != {})
+    await until(lambda: prober._log_limit._logged_at != {})
 
     faulty.fails_at = lambda _: False
     await until(lambda: stage.targets.times(monitor.id) == 1)

@@ -10,7 +10,7 @@ from tests.core.net.outbound_servers import SECOND_BLOCKED, Request, always, ans
 from tests.products.monitors.target import Pauses, checking, in_turn, target, without_end
 
 from moorage.core.net.targets import TargetPolicy
-from moorage.products.monitors.probing.checks import MOST_BODY_BYTES
+from moorage.products.monitors.probing.checks import MAX_BODY_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -61,11 +61,13 @@ async def test_a_try_that_got_no_answer_has_no_code_and_no_time_even_after_one_t
         assert (outcome.phase, outcome.code, outcome.response_ms) == ("read", None, None)
 
 
-@pytest.mark.parametrize(("interval_s", "retries", "gap_s"), [(60, 2, 2.0), (4, 3, 1.0), (30, 19, 1.5), (30, 0, 2.0)])
+@pytest.mark.parametrize(
+    ("interval_s", "retries", "retry_delay_s"), [(60, 2, 2.0), (4, 3, 1.0), (30, 19, 1.5), (30, 0, 2.0)]
+)
 def test_the_gap_between_tries_is_two_seconds_or_fits_into_the_interval(
-    interval_s: int, retries: int, gap_s: float
+    interval_s: int, retries: int, retry_delay_s: float
 ) -> None:
-    assert target("http://127.0.0.1/", interval_s=interval_s, retries=retries).gap_s == gap_s
+    assert target("http://127.0.0.1/", interval_s=interval_s, retries=retries).retry_delay_s == retry_delay_s
 
 
 async def test_the_method_the_headers_and_the_body_of_a_monitor_are_sent() -> None:
@@ -220,7 +222,7 @@ async def test_of_a_body_without_end_the_first_mebibyte_is_looked_at() -> None:
 
 
 async def test_a_keyword_beyond_the_first_mebibyte_is_not_found() -> None:
-    body = b"x" * MOST_BODY_BYTES
+    body = b"x" * MAX_BODY_BYTES
 
     assert not await contains(body + b"welcome", "welcome")
     assert await contains(body[7:] + b"welcome", "welcome")

@@ -1,17 +1,17 @@
-"""What one check found: made by the prober, written down and judged by others."""
+"""Results of checks: the prober creates them, recording and alerts use them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-# How far a check came that failed.
+# The phase in which a check failed.
 Phase = Literal["dns", "connect", "tls", "read", "status", "keyword"]
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A server's certificate, as far as people want to know."""
+    """Fields of a server certificate that monitors show."""
 
     subject: str
     issuer: str
@@ -21,11 +21,11 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a check ended, after all of its tries."""
+    """Result of a check after all of its attempts."""
 
     is_up: bool
     message: str
-    response_ms: int | None = None  # of the last try; None where nothing answered
+    response_ms: int | None = None  # of the last attempt; None without a response
     code: int | None = None
     phase: Phase | None = None  # None where it is up
     certificate: Certificate | None = None
@@ -37,11 +37,11 @@ class Beat:
 
     org_id: int
     monitor_id: int
-    slot: int  # when it was due
-    at: int  # when it began
+    slot: int  # due time
+    at: int  # start time
     outcome: Outcome
     lag_ms: int
-    missed: int = 0  # slots before this one for which no check was made
+    missed: int = 0  # preceding slots without a check
 
     @property
     def status(self) -> str:

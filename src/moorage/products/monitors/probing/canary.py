@@ -1,4 +1,4 @@
-"""Whether a check failed because of the target, or because this machine has lost its own network."""
+"""Tells failures of a target from failures of this machine's network."""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ from collections.abc import Awaitable, Callable
 
 from moorage.core.telemetry import Telemetry
 from moorage.products.monitors.probing.beats import Outcome
-from moorage.products.monitors.probing.pace import Seldom
+from moorage.products.monitors.probing.pace import LogLimiter
 
-KEPT_S = 5.0
-ANSWER_S = 10.0
+CACHE_S = 5.0
+TIMEOUT_S = 10.0
 
-Ask = Callable[[], Awaitable[bool]]
+Probe = Callable[[], Awaitable[bool]]
 
 
-class Doubt:
-    """Asks a canary about checks that got nowhere; for a few seconds its answer holds for others too."""
+class CanaryCheck:
+    """Probes the canary after a check without a connection; caches the result."""
 
-    def __init__(self, ask: Ask | None, telemetry: Telemetry, steady: Callable[[], float]) -> None:
-        self._ask = ask
+    def __init__(self, probe: Probe | None, telemetry: Telemetry, steady: Callable[[], float]) -> None:
+        self._probe = probe
         self._telemetry = telemetry
         self._steady = steady
-        self._seldom = Seldom(steady)
-        self._answer = True
-        self._asked_at = float("-inf")
-        self._one_at_a_time = asyncio.Lock()
+        self._log_limit = LogLimiter(steady)
+        self._is_reachable = True
+        self._probed_at = float("-inf")
+        self._lock = asyncio.Lock()
 
-    async def is_ours(self, outcome: Outcome) -> bool:
-        """Tell whether a result says something about this machine instead of the target."""
-        if self._ask is None or outcome.phase not in ("dns", "connect"):
+    async def is_local_fault(self, outcome: Outcome) -> bool:
+        """Return whether this machine's network, not the target, caused the outcome."""
+        if self._probe is None or outcome.phase not in ("dns", "connect"):
             return False
-        async with self._one_at_a_time:
-            if self._steady() - self._asked_at >= KEPT_S:
-                self._answer = await self._ask_within(self._ask)
-                self._asked_at = self._steady()
-        if not self._answer and self._seldom("down"):
-            self._telemetry.log.warning("results of monitors do not count: the canary cannot be reached either")
-        return not self._answer
+        async with self._lock:
+            if self._steady() - self._probed_at >= CACHE_S:
+                self._is_reachable = await self._probe_within(self._probe)
+                self._probed_at = self._steady()
+        if not self._is_reachable and self._log_limit("down"):
+            self._telemetry.log.warning("results of monitors are dropped: the canary is unreachable as well")
+        return not self._is_reachable
 
-    async def _ask_within(self, ask: Ask) -> bool:
+    async def _probe_within(self, probe: Probe) -> bool:
         try:
-            async with asyncio.timeout(ANSWER_S):
-                return await ask()
+            async with asyncio.timeout(TIMEOUT_S):
+                return await probe()
         except TimeoutError:
             return False
-        except Exception as error:  # noqa: BLE001 - a canary that is broken itself must not hide what targets do
+        except Exception as error:  # noqa: BLE001 - a broken canary must not hide failures of targets
             self._telemetry.crashed(None, error, where="canary")
             return True

@@ -1,7 +1,7 @@
-"""Turns the body of an answer into text, as a browser would.
+"""Decodes response bodies to text as a browser does.
 
-The server names the encoding, so it is looked up in a table here. Python would try to import whatever name it is given
-and remember each one, and some of its own encodings take minutes for a megabyte.
+The server chooses the name of the encoding, so only encodings of a fixed table are used: Python tries to import a
+module for any name and caches each one, and some of its encodings take minutes for a megabyte.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _HEADER = re.compile(r"charset\s*=\s*[\"']?([^\s;\"',]+)", re.IGNORECASE)
 _META = re.compile(rb"<meta\s[^>]{0,200}?charset\s*=\s*[\"']?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
 _META_WITHIN = 1024
 
-# What Python calls it, and the names on the web. Those for ASCII and Latin-1 stand for Windows' superset of both there.
+# Python's name and the labels used on the web, where ASCII and Latin-1 mean windows-1252, a superset of both.
 _LABELS = {
     "utf-8": "utf-8 utf8 unicode-1-1-utf-8",
     "utf-16-le": "utf-16 utf-16le unicode ucs-2 iso-10646-ucs-2",
@@ -56,21 +56,21 @@ _CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels
 
 
 def decode(body: bytes, content_type: str) -> str:
-    """Return the text of a body; what cannot be read is replaced, so this never fails.
+    """Decode a body; invalid bytes are replaced, so decoding never fails.
 
-    The encoding is the header's, or else the one of a byte order mark, of a `<meta>` near the beginning, or UTF-8.
+    The encoding comes from the header, a byte order mark, a `<meta>` in the first 1024 bytes, or is UTF-8.
     """
     return body.decode(_codec_of(body, content_type), errors="replace")
 
 
 def _codec_of(body: bytes, content_type: str) -> str:
-    if found := _HEADER.search(content_type):
-        return _CODECS.get(found[1].lower(), "utf-8")
+    if match := _HEADER.search(content_type):
+        return _CODECS.get(match[1].lower(), "utf-8")
     for mark, codec in _BOMS:
         if body.startswith(mark):
             return codec
-    if named := _META.search(body, 0, _META_WITHIN):
-        codec = _CODECS.get(named[1].decode().lower(), "utf-8")
-        # The name could be read byte by byte, so it is not true that each letter takes two.
+    if meta := _META.search(body, 0, _META_WITHIN):
+        codec = _CODECS.get(meta[1].decode().lower(), "utf-8")
+        # The label was readable as ASCII, so the body cannot be UTF-16.
         return "utf-8" if codec.startswith("utf-16") else codec
     return "utf-8"

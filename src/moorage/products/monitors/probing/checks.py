@@ -1,4 +1,4 @@
-"""One check of one target: all of its tries, and what is said about them."""
+"""Runs one check of a target: its attempts, and the outcome of the last one."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from moorage.products.monitors.probing import certificates, charsets
 from moorage.products.monitors.probing.beats import Certificate, Outcome, Phase
 from moorage.products.monitors.probing.codes import Codes
 
-LONGEST_MESSAGE = 300
-MOST_REDIRECTS = 10
-MOST_BODY_BYTES = 1 << 20
-LONGEST_GAP_S = 2.0
-KEEP_NAMES_S = 5.0  # Many monitors of one host come at about the same time.
+MAX_MESSAGE_CHARS = 300
+MAX_REDIRECTS = 10
+MAX_BODY_BYTES = 1 << 20
+MAX_RETRY_DELAY_S = 2.0
+DNS_CACHE_S = 5.0  # Many monitors of one host are due at about the same time.
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What a check needs to know of a monitor."""
+class CheckTarget:
+    """Settings of a monitor that a check needs."""
 
     monitor_id: int
     org_id: int
@@ -43,13 +43,13 @@ class Target:
     ignore_tls_error: bool
 
     @property
-    def gap_s(self) -> float:
-        """How long is waited before another try, so that all of them fit into an interval."""
-        return min(LONGEST_GAP_S, self.interval_s / (self.retries + 1))
+    def retry_delay_s(self) -> float:
+        """Delay before the next attempt, so that all attempts fit into an interval."""
+        return min(MAX_RETRY_DELAY_S, self.interval_s / (self.retries + 1))
 
 
 class Checker:
-    """Checks targets within a policy. Safe for concurrent use in one event loop; close it when done."""
+    """Checks targets that the policy allows. Safe for concurrent use."""
 
     def __init__(
         self,
@@ -58,31 +58,30 @@ class Checker:
         resolver: Resolver | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._client = GuardedClient(policy, resolver=resolver, user_agent="Moorage-Monitor", keep_names_s=KEEP_NAMES_S)
+        self._client = GuardedClient(policy, resolver=resolver, user_agent="Moorage-Monitor", keep_names_s=DNS_CACHE_S)
         self._pause = pause
 
     async def close(self) -> None:
-        """Drop the connections that are still open. Closing twice succeeds."""
         await self._client.close()
 
-    async def check(self, target: Target) -> Outcome:
-        """Try until an answer is good or no try is left; the last try is what counts.
+    async def check(self, target: CheckTarget) -> Outcome:
+        """Try until an attempt succeeds or none is left; the last attempt counts.
 
-        Whatever a target does is an outcome and never raised. Of the certificates that the tries saw the last is told.
+        A failure of the target is an outcome and never raised. The outcome has the last certificate of all attempts.
         """
-        outcome, certificate = await self._try(target), None
+        outcome, certificate = await self._attempt(target), None
         for retries in range(1, target.retries + 1):
             if outcome.is_up:
                 break
             certificate = outcome.certificate or certificate
-            await self._pause(target.gap_s)
-            outcome = await self._try(target)
+            await self._pause(target.retry_delay_s)
+            outcome = await self._attempt(target)
             if outcome.is_up:
                 times = "1 retry" if retries == 1 else f"{retries} retries"
                 outcome = replace(outcome, message=f"{outcome.message} after {times}")
         return replace(outcome, certificate=certificate) if outcome.certificate is None and certificate else outcome
 
-    async def _try(self, target: Target) -> Outcome:
+    async def _attempt(self, target: CheckTarget) -> Outcome:
         try:
             answer = await self._client.request(
                 target.method,
@@ -90,48 +89,52 @@ class Checker:
                 headers=CIMultiDict(target.headers),
                 body=target.body,
                 timeout_s=target.timeout_ms / 1000,
-                max_body_bytes=MOST_BODY_BYTES,
-                follow=0 if target.codes.accepts_redirects else MOST_REDIRECTS,
+                max_body_bytes=MAX_BODY_BYTES,
+                follow=0 if target.codes.accepts_redirects else MAX_REDIRECTS,
                 verify_tls=not target.ignore_tls_error,
                 want_certificate=True,
             )
         except OutboundError as error:
-            return _down(error.stage, error.message, certificate=_read(error.certificate))
-        except (TargetRefused, ValueError) as error:  # Nothing was sent: the URL, the method or a header cannot be.
+            return _down(error.stage, error.message, certificate=_read_certificate(error.certificate))
+        except (TargetRefused, ValueError) as error:  # Nothing was sent: the URL, method or a header is invalid.
             return _down("connect", str(error))
         return _judge(target, answer)
 
 
-def _judge(target: Target, answer: Answer) -> Outcome:
-    """Tell whether an answer is as it should be. What it says never gets into the message."""
-    said = _named(answer.status)
+def _judge(target: CheckTarget, answer: Answer) -> Outcome:
+    """Judge a response by the settings. Its content never gets into the message."""
+    status = status_text(answer.status)
     if not target.codes.accepts(answer.status):
-        return _down("status", f"{said} is not among {target.codes.text}", answer)
+        return _down("status", f"{status} is not among {target.codes.text}", answer)
     if target.keyword and target.keyword not in charsets.decode(answer.body, answer.headers.get("Content-Type", "")):
         return _down("keyword", "the answer does not contain it", answer)
-    return Outcome(True, said, round(answer.elapsed_ms), answer.status, certificate=_read(answer.certificate))
+    return Outcome(
+        True, status, round(answer.elapsed_ms), answer.status, certificate=_read_certificate(answer.certificate)
+    )
 
 
 def _down(phase: Phase, why: str, answer: Answer | None = None, *, certificate: Certificate | None = None) -> Outcome:
     message = f"{phase}: {why}"
-    if len(message) > LONGEST_MESSAGE:
-        message = f"{message[: LONGEST_MESSAGE - 1]}…"
+    if len(message) > MAX_MESSAGE_CHARS:
+        message = f"{message[: MAX_MESSAGE_CHARS - 1]}…"
     if answer is None:
         return Outcome(False, message, phase=phase, certificate=certificate)
-    return Outcome(False, message, round(answer.elapsed_ms), answer.status, phase, _read(answer.certificate))
+    return Outcome(
+        False, message, round(answer.elapsed_ms), answer.status, phase, _read_certificate(answer.certificate)
+    )
 
 
 @lru_cache(maxsize=600)
-def _named(code: int) -> str:
-    """Write a code with its name. The server's own words for it are not repeated."""
+def status_text(code: int) -> str:
+    """Return a code with its standard phrase, never with the server's own."""
     try:
         return f"{code} {HTTPStatus(code).phrase}"
     except ValueError:
         return str(code)
 
 
-def _read(der: bytes | None) -> Certificate | None:
+def _read_certificate(der: bytes | None) -> Certificate | None:
     try:
         return certificates.read(der) if der else None
-    except ValueError:  # TLS took it, and it is nothing that could be told to anybody.
+    except ValueError:  # TLS accepted the certificate, but it cannot be parsed.
         return None

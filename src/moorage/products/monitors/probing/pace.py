@@ -1,4 +1,4 @@
-"""How well checks keep up with the clock; and saying so no more often than people care to read."""
+"""Measures the delay of checks, and limits repeated log lines."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from moorage.core.telemetry import Telemetry
 
 WINDOW_S = 60.0
-PART_S = 5.0  # The window moves in steps of this.
+STEP_S = 5.0  # The window moves in steps of this.
 LATE_MS = 1_000
-SELDOM_S = 60.0
+LOG_INTERVAL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Where a process stands with its checks."""
+    """Load and delay of a prober."""
 
-    monitors: int  # that it has
+    monitors: int  # held monitors
     in_flight: int
-    waiting: int  # are due, and there is no room for them
-    worst_ms: int  # in the last minute, or of what waits
-    missed: int  # checks that were due and not made, since the process began
+    waiting: int  # checks that are due and wait for a free slot
+    worst_ms: int  # in the last minute, or of a waiting check
+    missed: int  # checks that were due and did not run, since the process started
 
 
 @dataclass(slots=True)
-class _Part:
+class _Step:
     began: float
     checks: int = 0
     late: int = 0
@@ -39,56 +39,56 @@ class Pace:
         self.missed = 0
         self._steady = steady
         self._metrics = telemetry.metrics.monitors
-        self._parts: deque[_Part] = deque()
+        self._steps: deque[_Step] = deque()
 
-    def note(self, lag_ms: int, passed: int) -> None:
-        """Note a check that began so much later than it was to, and how many slots passed by before it had room."""
-        part = self._part()
-        part.checks += 1
-        part.late += lag_ms > LATE_MS
-        part.passed += passed
-        part.worst_ms = max(part.worst_ms, lag_ms)
+    def record_start(self, lag_ms: int, passed: int) -> None:
+        """Record the delay of a check and the number of slots that passed while it waited."""
+        step = self._step()
+        step.checks += 1
+        step.late += lag_ms > LATE_MS
+        step.passed += passed
+        step.worst_ms = max(step.worst_ms, lag_ms)
         self._metrics.lag.observe(lag_ms / 1000)
 
-    def miss(self, count: int) -> None:
+    def record_missed(self, count: int) -> None:
         if count:
             self.missed += count
             self._metrics.missed.inc(count)
 
     @property
     def worst_ms(self) -> int:
-        self._forget()
-        return max((part.worst_ms for part in self._parts), default=0)
+        self._drop_old()
+        return max((step.worst_ms for step in self._steps), default=0)
 
     @property
     def is_behind(self) -> bool:
-        """Tell whether more than one check in a hundred was late in the last minute, or any had no room in time."""
-        self._forget()
-        late, checks = sum(part.late for part in self._parts), sum(part.checks for part in self._parts)
-        return late * 100 > checks or any(part.passed for part in self._parts)
+        """Whether over 1 % of the checks of the last minute were late, or any slot passed."""
+        self._drop_old()
+        late, checks = sum(step.late for step in self._steps), sum(step.checks for step in self._steps)
+        return late * 100 > checks or any(step.passed for step in self._steps)
 
-    def _part(self) -> _Part:
+    def _step(self) -> _Step:
         now = self._steady()
-        if not self._parts or now - self._parts[-1].began >= PART_S:
-            self._forget()
-            self._parts.append(_Part(now))
-        return self._parts[-1]
+        if not self._steps or now - self._steps[-1].began >= STEP_S:
+            self._drop_old()
+            self._steps.append(_Step(now))
+        return self._steps[-1]
 
-    def _forget(self) -> None:
-        while self._parts and self._parts[0].began <= self._steady() - WINDOW_S:
-            self._parts.popleft()
+    def _drop_old(self) -> None:
+        while self._steps and self._steps[0].began <= self._steady() - WINDOW_S:
+            self._steps.popleft()
 
 
-class Seldom:
-    """Tells of each thing whether it may be said: not within a minute of the last time."""
+class LogLimiter:
+    """Allows one log line per topic and LOG_INTERVAL_S."""
 
     def __init__(self, steady: Callable[[], float]) -> None:
         self._steady = steady
-        self._said: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
-    def __call__(self, what: str) -> bool:
+    def __call__(self, topic: str) -> bool:
         now = self._steady()
-        if now - self._said.get(what, float("-inf")) < SELDOM_S:
+        if now - self._logged_at.get(topic, float("-inf")) < LOG_INTERVAL_S:
             return False
-        self._said[what] = now
+        self._logged_at[topic] = now
         return True

@@ -1,7 +1,8 @@
-"""The prober: checks each monitor of which this process has the lease, at its moment, and never twice at once.
+"""The prober: checks the monitors that this process holds when they are due.
 
-Three loops: one renews the lease and learns what there is to check, one begins checks as they fall due, one writes down
-what they found. None waits for another, so a slow store delays no check and a slow target no write.
+Three loops: one renews the lease and refreshes the monitors, one starts the checks that are due, one records results.
+They do not wait for each other, so a slow database delays no check and a slow target delays no write. Checks of one
+monitor never overlap.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from moorage.core.kit.ids import new_uuid
 from moorage.core.telemetry import Telemetry
 from moorage.products.monitors.probing import leases
 from moorage.products.monitors.probing.beats import Beat, Outcome
-from moorage.products.monitors.probing.canary import Doubt
-from moorage.products.monitors.probing.checks import Target
+from moorage.products.monitors.probing.canary import CanaryCheck
+from moorage.products.monitors.probing.checks import CheckTarget
 from moorage.products.monitors.probing.leases import LEASE_MS, Holding
-from moorage.products.monitors.probing.pace import Lag, Pace, Seldom
+from moorage.products.monitors.probing.pace import Lag, LogLimiter, Pace
 from moorage.products.monitors.probing.schedule import Entry, Schedule
-from moorage.products.monitors.probing.writing import Writing
+from moorage.products.monitors.probing.writing import ResultWriter
 
-RENEW_S = 3.0
-AGAIN_S = 1.0  # after a look that failed
-WOKEN_S = 0.2  # Looks that somebody asks for come no closer: thousands of monitors may be made in a row.
-TICK_MS = 100  # Checks begin a few at a time, at most so late: one by one they would cost a third more.
-TURN_S = 1.0  # Between two turns there is never more, so a clock that says otherwise was set.
-BACK_MS, AHEAD_MS = 1_000, 5_000  # What a clock may be off without being taken for one that was set.
-ENDING_S = 1.0  # that a check may take to end which was called off
-STILL_ENDS_MS = 100  # when a monitor is looked at again of which a check still ends that was called off
+REFRESH_INTERVAL_S = 3.0
+REFRESH_RETRY_S = 1.0  # after a refresh that failed
+MIN_REFRESH_INTERVAL_S = 0.2  # between refreshes on wake: thousands of monitors may be created in a row
+TICK_MS = 100  # Checks start in batches, at most this late: starting them one by one costs a third more.
+MAX_TURN_INTERVAL_S = 1.0  # A longer time between two turns means that the clock was set.
+BACK_MS, AHEAD_MS = 1_000, 5_000  # clock changes between two turns that do not count as a set clock
+CANCEL_TIMEOUT_S = 1.0  # for cancelled checks to end on stop
+CANCELLED_POLL_MS = 100  # before a check is started again while a cancelled one of the same monitor still ends
 
 
 class Checks(Protocol):
-    """What the prober needs of `probing.Checker`."""
+    """The part of `checks.Checker` that the prober uses."""
 
-    async def check(self, target: Target) -> Outcome: ...
+    async def check(self, target: CheckTarget) -> Outcome: ...
 
 
 class Prober:
@@ -54,66 +55,69 @@ class Prober:
         canary: Callable[[], Awaitable[bool]] | None = None,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`owns_store`: no other process has it. `most` checks run at once. `steady` is a clock that nobody sets."""
+        """Create a prober that runs at most `most` checks concurrently.
+
+        `owns_store` means that no other process uses the database.
+        """
         self._db = db
         self._checker = checker
         self._telemetry = telemetry
         self._owns_store = owns_store
         self._most = most
-        # No organization has all of the room: one whose targets hang would hold up everybody else's.
+        # Limit per organization: hanging targets of one organization must not delay the checks of others.
         self._share = most - most // 4
-        self._busy: Counter[int] = Counter()  # checks that run, by organization
+        self._running: Counter[int] = Counter()  # running checks by organization
         self._steady = steady
         self._token = new_uuid()
         self._is_registered = False
         self._is_stopping = False
         self._lease_end = float("-inf")
         self._schedule = Schedule()
-        self._unreadable: dict[int, int] = {}  # revisions of monitors that cannot be checked
-        self._ready: deque[Entry] = deque()  # due, and without room
+        self._unreadable: dict[int, int] = {}  # revisions of monitors with secrets that cannot be decrypted
+        self._ready: deque[Entry] = deque()  # due, waiting for a free slot
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._turned_at: int | None = None
-        self._beat_at = float("-inf")
-        self._wake = asyncio.Event()
-        self._stir = asyncio.Event()
-        self._one_look = asyncio.Lock()
+        self._active_at = float("-inf")
+        self._wake = asyncio.Event()  # refresh the monitors
+        self._turn = asyncio.Event()  # start due checks
+        self._refresh_lock = asyncio.Lock()
         self._pace = Pace(telemetry, steady)
-        self._doubt = Doubt(canary, telemetry, steady)
-        self._writing = Writing(db, telemetry, self._token, steady)
-        self._seldom = Seldom(steady)
+        self._canary = CanaryCheck(canary, telemetry, steady)
+        self._results = ResultWriter(db, telemetry, self._token, steady)
+        self._log_limit = LogLimiter(steady)
         metrics = telemetry.metrics.monitors
         self._counts = {status: metrics.checks.labels(status) for status in ("UP", "DOWN")}
         self._dropped, self._waiting = metrics.dropped, metrics.waiting
 
     async def run(self) -> None:
-        """Check until cancelled. What is found and not written by then is written by `stop`."""
-        loops = [asyncio.create_task(loop) for loop in (self._keep(), self._turns(), self._writing.run())]
+        """Check until cancelled. `stop` writes the results that are still pending then."""
+        loops = [asyncio.create_task(loop) for loop in (self._refreshes(), self._turns(), self._results.run())]
         try:
             await asyncio.gather(*loops)
         finally:
             for task in loops:
                 task.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
-            self._call_off_all()
+            self._cancel_all()
 
     def wake(self) -> None:
-        """Look at once: a monitor was made, changed, paused, resumed or deleted."""
+        """Refresh soon: a monitor was created, changed, paused, resumed or deleted."""
         self._wake.set()
 
     async def stop(self) -> None:
-        """Begin nothing more, write down what was found, and leave the monitors to others at once. Safe to repeat."""
+        """Cancel checks, write pending results, release the monitors. Safe to repeat."""
         self._is_stopping = True
-        self._call_off_all()
-        async with self._one_look:
-            self._call_off_all()
+        self._cancel_all()
+        async with self._refresh_lock:
+            self._cancel_all()
             if self._tasks:
-                await asyncio.wait(self._tasks.values(), timeout=ENDING_S)
-            await self._writing.flush()
+                await asyncio.wait(self._tasks.values(), timeout=CANCEL_TIMEOUT_S)
+            await self._results.flush()
             if not self._is_registered:
                 return
             try:
                 await self._db.write(partial(leases.leave, token=self._token))
-            except Exception as error:  # noqa: BLE001 - others take over without this, once the lease runs out
+            except Exception as error:  # noqa: BLE001 - others take over anyway when the lease expires
                 self._telemetry.crashed(None, error, where="monitors")
             self._is_registered = False
 
@@ -129,42 +133,40 @@ class Prober:
         )
 
     def is_alive(self) -> bool:
-        """Tell whether checks have been begun lately, or would have been; `/ready` asks."""
-        return not self._is_stopping and self._steady() - self._beat_at < 10 * TURN_S
+        """Return whether the loop that starts checks makes progress; for `/ready`."""
+        return not self._is_stopping and self._steady() - self._active_at < 10 * MAX_TURN_INTERVAL_S
 
-    # What there is to check.
-
-    async def _keep(self) -> None:
+    async def _refreshes(self) -> None:
         while not self._is_stopping:
-            is_eager, looked_at = self._wake.is_set(), self._steady()
+            is_eager, refreshed_at = self._wake.is_set(), self._steady()
             self._wake.clear()
-            pause_s = RENEW_S
+            pause_s = REFRESH_INTERVAL_S
             try:
-                await self.look(is_eager=is_eager)
-            except Exception as error:  # noqa: BLE001 - the loop outlives whatever a look meets
-                pause_s = AGAIN_S
-                if self._seldom("look"):
+                await self.refresh(is_eager=is_eager)
+            except Exception as error:  # noqa: BLE001 - the loop survives any error of a refresh
+                pause_s = REFRESH_RETRY_S
+                if self._log_limit("refresh"):
                     self._telemetry.crashed(None, error, where="monitors")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
-            await asyncio.sleep(looked_at + WOKEN_S - self._steady())
+            await asyncio.sleep(refreshed_at + MIN_REFRESH_INTERVAL_S - self._steady())
 
-    async def look(self, *, is_eager: bool = False) -> None:
-        """Renew the lease, and learn what there is to check."""
-        async with self._one_look:
+    async def refresh(self, *, is_eager: bool = False) -> None:
+        """Renew the lease and update the schedule with new, changed and lost monitors."""
+        async with self._refresh_lock:
             has_more = True
             while has_more and not self._is_stopping:
-                asked_at = self._steady()
+                requested_at = self._steady()
                 holding = await self._hold(is_eager)
                 if holding is None:
-                    await self._begin_anew()
+                    await self._replace_token()
                     continue
-                self._lease_end = asked_at + LEASE_MS / 1000
-                self._adopt(holding)
+                self._lease_end = requested_at + LEASE_MS / 1000
+                self._update_schedule(holding)
                 has_more = holding.has_more
                 if not has_more and holding.surplus:
-                    await self._give_back(holding.surplus)
+                    await self._release(holding.surplus)
 
     async def _hold(self, is_eager: bool) -> Holding | None:
         if not self._is_registered:
@@ -173,127 +175,126 @@ class Prober:
         known = self._unreadable | self._schedule.revisions()
         return await self._db.write(partial(leases.hold, token=self._token, known=known, is_eager=is_eager))
 
-    def _adopt(self, holding: Holding) -> None:
+    def _update_schedule(self, holding: Holding) -> None:
         now = self._db.env.clock.now()
         for monitor_id in self._schedule.entries.keys() - (holding.held - holding.unreadable.keys()):
-            _call_off(self._schedule.drop(monitor_id))
+            _cancel(self._schedule.drop(monitor_id))
         for held in holding.news:
-            _call_off(self._schedule.put(held, now))
+            _cancel(self._schedule.put(held, now))
         known = self._unreadable | holding.unreadable
         self._unreadable = {each: known[each] for each in known.keys() & (holding.held - self._schedule.entries.keys())}
-        if self._unreadable and self._seldom("unreadable"):
-            self._telemetry.log.error("monitors whose secrets cannot be read", monitors=sorted(self._unreadable)[:20])
-        self._stir.set()
+        if self._unreadable and self._log_limit("unreadable"):
+            ids = sorted(self._unreadable)[:20]
+            self._telemetry.log.error("monitors are not checked: their secrets cannot be decrypted", monitors=ids)
+        self._turn.set()
 
-    async def _begin_anew(self) -> None:
-        """Let go of everything: others took this process for dead. From here on it is another one to them."""
+    async def _replace_token(self) -> None:
+        """Drop all monitors after the lease was lost, and continue under a new token."""
         count = len(self._schedule.entries)
-        self._telemetry.log.warning("others took over the monitors of this process", monitors=count)
-        self._call_off_all()
-        await self._writing.flush()
-        self._token = self._writing.token = new_uuid()
+        self._telemetry.log.warning("lost the lease: other processes took over its monitors", monitors=count)
+        self._cancel_all()
+        await self._results.flush()
+        self._token = self._results.token = new_uuid()
         self._is_registered = False
 
-    async def _give_back(self, count: int) -> None:
+    async def _release(self, count: int) -> None:
         ids = self._schedule.idle(count)
         for monitor_id in ids:
-            _call_off(self._schedule.drop(monitor_id))
-        # What was found out about them counts only as long as they are held.
-        await self._writing.flush()
-        await self._db.write(partial(leases.give_back, token=self._token, ids=ids))
-
-    # Checks.
+            _cancel(self._schedule.drop(monitor_id))
+        # Results count only while the monitor is held.
+        await self._results.flush()
+        await self._db.write(partial(leases.release, token=self._token, ids=ids))
 
     async def _turns(self) -> None:
         while True:
-            self._stir.clear()
+            self._turn.clear()
             try:
-                self.turn()
-            except Exception as error:  # noqa: BLE001 - the loop outlives whatever a turn meets
+                self.start_due()
+            except Exception as error:  # noqa: BLE001 - the loop survives any error of a turn
                 self._telemetry.crashed(None, error, where="monitors")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_s()):
-                    await self._stir.wait()
+                    await self._turn.wait()
 
-    def turn(self) -> None:
-        """Begin every check that is due and has room."""
+    def start_due(self) -> None:
+        """Start every check that is due and has a free slot: one turn of the loop."""
         now = self._db.env.clock.now()
-        self._beat_at = self._steady()
+        self._active_at = self._steady()
         if self._is_stopping or (not self._owns_store and self._steady() >= self._lease_end):
             return
         if self._turned_at is not None and not -BACK_MS <= now - self._turned_at <= AHEAD_MS:
             self._ready.clear()
-            self._schedule.plan_anew(now)
+            self._schedule.replan(now)
         self._turned_at = now
         self._ready.extend(self._schedule.due(now))
-        self._begin_ready(now)
+        self._start_ready(now)
         self._waiting.set(len(self._ready))
-        if self._pace.is_behind and self._seldom("behind"):
+        if self._pace.is_behind and self._log_limit("behind"):
             lag = self.lag()
-            self._telemetry.log.warning("monitors are behind", worst_ms=lag.worst_ms, waiting=lag.waiting)
+            self._telemetry.log.warning("checks of monitors are late", worst_ms=lag.worst_ms, waiting=lag.waiting)
 
-    def _begin_ready(self, now: int) -> None:
-        put_off = []
+    def _start_ready(self, now: int) -> None:
+        postponed = []
         while self._ready and len(self._tasks) < self._most:
             entry = self._ready.popleft()
-            if self._busy[entry.target.org_id] < self._share:
-                self._begin(entry, now)
+            if self._running[entry.target.org_id] < self._share:
+                self._start(entry, now)
             else:
-                put_off.append(entry)
-        self._ready.extendleft(reversed(put_off))
+                postponed.append(entry)
+        self._ready.extendleft(reversed(postponed))
 
     def _pause_s(self) -> float:
         due = self._schedule.next_due()
         if due is None or self._ready:
-            return TURN_S
+            return MAX_TURN_INTERVAL_S
         tick = -(-due // TICK_MS) * TICK_MS
-        return min(max(tick - self._db.env.clock.now(), 1) / 1000, TURN_S)
+        return min(max(tick - self._db.env.clock.now(), 1) / 1000, MAX_TURN_INTERVAL_S)
 
-    def _begin(self, entry: Entry, now: int) -> None:
+    def _start(self, entry: Entry, now: int) -> None:
         if self._schedule.entries.get(entry.id) is not entry or entry.task is not None or entry.due > now:
-            return  # It is gone, or was planned anew while it waited.
+            return  # The monitor was dropped or replanned while its check waited.
         if entry.id in self._tasks:
-            self._schedule.postpone(entry, now + STILL_ENDS_MS)
+            self._schedule.postpone(entry, now + CANCELLED_POLL_MS)
             return
         lag_ms = now - entry.due
-        self._pace.note(lag_ms, entry.begin(now))
+        self._pace.record_start(lag_ms, entry.begin(now))
         task = asyncio.create_task(self._check(entry, entry.target, entry.slot, now))
         self._tasks[entry.id] = entry.task = task
-        self._busy[entry.target.org_id] += 1
-        task.add_done_callback(partial(self._ended, entry, entry.target.org_id))
+        self._running[entry.target.org_id] += 1
+        task.add_done_callback(partial(self._on_done, entry, entry.target.org_id))
 
-    async def _check(self, entry: Entry, target: Target, slot: int, began: int) -> None:
+    async def _check(self, entry: Entry, target: CheckTarget, slot: int, began: int) -> None:
         outcome = await self._checker.check(target)
-        is_ours = await self._doubt.is_ours(outcome)
-        self._pace.miss(entry.end())
-        if is_ours:
+        is_local_fault = await self._canary.is_local_fault(outcome)
+        self._pace.record_missed(entry.end())
+        if is_local_fault:
             self._dropped.labels("canary").inc()
             return
         lag_ms = max(began - slot, 0)
         beat = Beat(target.org_id, target.monitor_id, slot, began, outcome, lag_ms, entry.missed)
         entry.missed = 0
         self._counts[beat.status].inc()
-        self._writing.add(beat)
+        self._results.add(beat)
 
-    def _ended(self, entry: Entry, org_id: int, task: asyncio.Task[None]) -> None:
+    def _on_done(self, entry: Entry, org_id: int, task: asyncio.Task[None]) -> None:
         del self._tasks[entry.id]
-        self._busy[org_id] -= 1
+        self._running[org_id] -= 1
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._dropped.labels("crashed").inc()
-            if self._seldom("check"):
+            if self._log_limit("check"):
                 self._telemetry.crashed(None, error, where="monitors")
         if entry.task is task:
-            self._schedule.go_on(entry, self._db.env.clock.now())
-        if self._ready or entry.due <= (self._turned_at or 0) + TURN_S * 1000:
-            self._stir.set()
+            self._schedule.plan_next(entry, self._db.env.clock.now())
+        if self._ready or entry.due <= (self._turned_at or 0) + MAX_TURN_INTERVAL_S * 1000:
+            self._turn.set()
 
-    def _call_off_all(self) -> None:
+    def _cancel_all(self) -> None:
         for monitor_id in list(self._schedule.entries):
-            _call_off(self._schedule.drop(monitor_id))
+            _cancel(self._schedule.drop(monitor_id))
         self._ready.clear()
 
 
-def _call_off(task: asyncio.Task[None] | None) -> None:
+def _cancel(task: asyncio.Task[None] | None) -> None:
     if task is not None:
         task.cancel()

@@ -1,7 +1,6 @@
-"""Writing down what checks found, and everything that follows from it, in one transaction.
+"""Records a batch of checks and evaluates the alerts, in one transaction.
 
-A batch is written whole or not at all, and one that is written twice counts once: a prober that does not know whether
-a batch arrived sends it again.
+Recording is idempotent: a prober that does not know whether a batch was committed sends it again.
 """
 
 from __future__ import annotations
@@ -18,54 +17,52 @@ from moorage.products.monitors.probing.beats import Beat
 from moorage.products.monitors.probing.tables import as_list
 from moorage.products.monitors.tables import SPANS, Monitor
 
-MOST_LATE_MS = 2**31 - 1  # that the store can hold; only a clock that was set says more
+MAX_LAG_MS = 2**31 - 1  # largest value of the column; only a clock that was set gives more
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
-Found = tuple[Monitor, Beat]
 
-
-@across_organizations("a prober checks the monitors of everybody")
+@across_organizations("a prober checks the monitors of all organizations")
 def record(tx: Tx, prober: str, beats: Sequence[Beat]) -> int:
-    """Write down checks and judge alerts by them. Return how many counted.
+    """Record checks and evaluate alerts. Return the number of recorded checks.
 
-    Those of monitors that are gone, that are paused or that another prober holds do not, and neither do those whose
-    slot was written down before. Safe to repeat.
+    Ignores checks of monitors that are deleted, paused or held by another prober, and of slots that are recorded
+    already. Safe to repeat.
     """
-    found = _new(tx, prober, beats)
-    if not found:
+    new = _select_new(tx, prober, beats)
+    if not new:
         return 0
-    # Before the rest: judging looks at the heartbeats of some time, these among them.
-    tx.run_many(recording_tables.ADD_HEARTBEAT, [_heartbeat(beat) for _, beat in found])
-    tx.run_many(recording_tables.ADD_TO_ROLLUP, [_rollup(beat, span_s) for _, beat in found for span_s in SPANS])
-    tx.run_many(recording_tables.SET_STATE, [_state(beat) for _, beat in found])
-    incidents.on_beats(tx, found)
-    for monitor, beat in found:
+    # The heartbeats first: the evaluation of alerts reads them.
+    tx.run_many(recording_tables.ADD_HEARTBEAT, [_heartbeat(beat) for _, beat in new])
+    tx.run_many(recording_tables.ADD_TO_ROLLUP, [_rollup(beat, span_s) for _, beat in new for span_s in SPANS])
+    tx.run_many(recording_tables.SET_STATE, [_state(beat) for _, beat in new])
+    incidents.on_beats(tx, new)
+    for monitor, beat in new:
         expiry.on_beat(tx, monitor.org_id, monitor, beat)
-    return len(found)
+    return len(new)
 
 
-@across_organizations("a prober checks the monitors of everybody")
-def _new(tx: Tx, prober: str, beats: Sequence[Beat]) -> list[Found]:
-    """Return the checks that count with their monitors, by monitor and then by slot; the monitors are locked."""
+@across_organizations("a prober checks the monitors of all organizations")
+def _select_new(tx: Tx, prober: str, beats: Sequence[Beat]) -> list[tuple[Monitor, Beat]]:
+    """Lock the monitors; return each with a check to record, by monitor and slot."""
     ids = as_list({beat.monitor_id for beat in beats})
     held = {monitor.id: monitor for monitor in tx.all(recording_tables.HOLD, prober=prober, ids=ids)}
     mine = [beat for beat in beats if beat.monitor_id in held and held[beat.monitor_id].org_id == beat.org_id]
-    wanted = {(beat.monitor_id, beat.slot): beat for beat in reversed(mine)}  # of two for one slot the first counts
-    # Heartbeats are only written under the lock of their monitor, so what is not known now is new.
-    known = set(tx.all(recording_tables.KNOWN, beats=as_list(wanted))) if wanted else set()
-    return [(held[key[0]], _storable(wanted[key])) for key in sorted(wanted.keys() - known)]
+    by_slot = {(beat.monitor_id, beat.slot): beat for beat in reversed(mine)}  # of two for one slot the first counts
+    # Heartbeats are added only under the lock of their monitor, so the result cannot change until the commit.
+    known = set(tx.all(recording_tables.KNOWN, beats=as_list(by_slot))) if by_slot else set()
+    return [(held[key[0]], _storable(by_slot[key])) for key in sorted(by_slot.keys() - known)]
 
 
 def _storable(beat: Beat) -> Beat:
-    """Return it without characters that no store takes. Servers choose some of the text, and might well send those."""
-    found, certificate = beat.outcome, beat.outcome.certificate
-    texts = (found.message, certificate.subject, certificate.issuer) if certificate else (found.message,)
+    """Replace unprintable characters from servers, which databases may reject."""
+    outcome, certificate = beat.outcome, beat.outcome.certificate
+    texts = (outcome.message, certificate.subject, certificate.issuer) if certificate else (outcome.message,)
     if all(map(str.isprintable, texts)):
         return beat
     if certificate is not None:
         subject, issuer = _printable(certificate.subject), _printable(certificate.issuer)
         certificate = replace(certificate, subject=subject, issuer=issuer)
-    return replace(beat, outcome=replace(found, message=_printable(found.message), certificate=certificate))
+    return replace(beat, outcome=replace(outcome, message=_printable(outcome.message), certificate=certificate))
 
 
 def _printable(text: str) -> str:
@@ -108,7 +105,7 @@ def _state(beat: Beat) -> dict[str, Any]:
         "code": beat.outcome.code,
         "at": beat.at,
         "slot": beat.slot,
-        "late_ms": min(beat.lag_ms, MOST_LATE_MS),
+        "late_ms": min(beat.lag_ms, MAX_LAG_MS),
         "skipped": beat.missed,
         "new_ssl_subject": certificate and certificate.subject,
         "new_ssl_issuer": certificate and certificate.issuer,

@@ -1,6 +1,6 @@
-"""What is to be checked next: a heap of the monitors that a process has, by the moment at which each is due.
+"""The schedule of a prober: a heap of its monitors, ordered by due time.
 
-It knows nothing of leases and stores. Its times are those of the wall clock, which somebody may set.
+Due times are wall clock times, so the schedule handles a clock that is set forward or back.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from moorage.products.monitors.probing import grid
-from moorage.products.monitors.probing.checks import Target
-from moorage.products.monitors.probing.leases import Held
+from moorage.products.monitors.probing.checks import CheckTarget
+from moorage.products.monitors.probing.leases import HeldMonitor
 
-SPREAD_MS = 5_000  # Over this time checks are made up for that were missed, or all would begin at once.
+SPREAD_MS = 5_000  # Missed checks are caught up over this time, so that they do not all start together.
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A monitor, and the check of it that is due next or runs."""
+    """A monitor with its next or running check."""
 
-    target: Target
+    target: CheckTarget
     revision: int
     from_at: int
-    last: int | None  # the slot of the latest check that came to an end
-    newest: int  # the latest slot that was ever used
-    is_first: bool  # whether no check came to an end since `from_at`
-    slot: int = 0  # what the next check is for, or the one that runs
-    due: int = 0  # when that is to begin
-    missed: int = 0  # slots without a check of which nobody was told yet
-    task: asyncio.Task[None] | None = None  # the check that runs
+    last: int | None  # slot of the latest check that ended
+    newest: int  # latest slot that any check used
+    is_first: bool  # whether no check ended since `from_at`
+    slot: int = 0  # slot of the next or running check
+    due: int = 0  # start time of that check
+    missed: int = 0  # slots without a check that no result has reported yet
+    task: asyncio.Task[None] | None = None  # the running check
 
     @property
     def id(self) -> int:
@@ -40,15 +40,15 @@ class Entry:
         return self.target.interval_s * 1000
 
     def plan(self, now: int) -> None:
-        """Find the next check, however long ago the last one was: after a start, and after the clock was set.
+        """Plan the next check after a start or after the clock was set.
 
-        A check that should have been and can still be made is due within seconds, unless the next is anyway.
+        A missed check is caught up within seconds, unless the next slot comes as soon.
         """
         slot = self.from_at if self.is_first or self.last is None else self._following(self.last)
         if self.is_first and self._following(slot) > now:
             self.slot, self.due = slot, now
         elif slot > now:
-            # Whatever was left out after a first check: within an interval of a start everything is checked.
+            # Ignores the slot skipped after a first check, so that each monitor is checked within one interval.
             self._wait_for(min(slot, grid.slot_after(now, self.id, self.target.interval_s)), now)
         else:
             latest = grid.slot_at_or_before(now, self.id, self.target.interval_s)
@@ -60,24 +60,24 @@ class Entry:
                 self.slot, self.due = latest, now + spread
 
     def plan_next(self, now: int) -> None:
-        """Find the next check after one that ended now. Slots that came while it ran are left out."""
+        """Plan the next check after one that ended now; skips slots that passed."""
         slot = self._following(self.slot)
         self._wait_for(slot if slot >= now else grid.slot_after(now - 1, self.id, self.target.interval_s), now)
 
     def begin(self, now: int) -> int:
-        """Settle which slot the check is for that begins now. Return how many passed by while it waited to begin."""
+        """Set the slot of the check that starts now. Return how many slots passed."""
         passed = 0
         if self._following(self.slot) <= now:
             latest = grid.slot_at_or_before(now, self.id, self.target.interval_s)
             passed = 1 + self._missed_between(self.slot, latest)
             self.slot = latest
         if self.slot <= self.newest:
-            # The clock was set back: this moment has been before, and has its heartbeat.
+            # The clock was set back: this slot has a heartbeat already.
             self.slot += 1
         return passed
 
     def end(self) -> int:
-        """Note that the check came to an end. Return how many slots there were without one since the last."""
+        """Mark the check as ended. Return how many slots passed since the previous one."""
         if not self.is_first and self.last is not None:
             missed = self._missed_between(self.last, self.slot)
         elif self._following(self.from_at) > self.slot:
@@ -89,9 +89,9 @@ class Entry:
         return missed
 
     def _wait_for(self, slot: int, now: int) -> None:
-        # No slot is further off than one interval and a half: if this one is, the clock was set back.
-        is_lost = slot > now + self.interval_ms * 3 // 2
-        self.slot = self.due = grid.slot_after(now, self.id, self.target.interval_s) if is_lost else slot
+        # A slot more than one and a half intervals ahead means that the clock was set back.
+        is_too_far = slot > now + self.interval_ms * 3 // 2
+        self.slot = self.due = grid.slot_after(now, self.id, self.target.interval_s) if is_too_far else slot
 
     def _following(self, slot: int) -> int:
         return grid.following(slot, self.id, self.target.interval_s)
@@ -103,14 +103,14 @@ class Entry:
 class Schedule:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
-        # What is due when. An item that no longer says what its entry says is of no account.
+        # Due time and monitor id. Items that no longer match their entry are ignored.
         self._heap: list[tuple[int, int]] = []
 
     def revisions(self) -> dict[int, int]:
         return {entry.id: entry.revision for entry in self.entries.values()}
 
-    def put(self, held: Held, now: int) -> asyncio.Task[None] | None:
-        """Add a monitor, or change it. Return a check that runs and no longer has anything to say."""
+    def put(self, held: HeldMonitor, now: int) -> asyncio.Task[None] | None:
+        """Add or change a monitor. Return its running check if that is obsolete."""
         entry = self.entries.get(held.target.monitor_id)
         if entry is None:
             is_first = held.last_slot is None or held.from_at > held.last_slot
@@ -118,61 +118,60 @@ class Schedule:
             self.entries[entry.id] = entry
             self._plan(entry, now)
             return None
-        before, begun = entry.target, entry.from_at
+        before, from_at = entry.target, entry.from_at
         entry.target, entry.revision, entry.from_at = held.target, held.revision, held.from_at
-        entry.is_first = entry.is_first or begun != held.from_at
-        if begun == held.from_at and before == held.target:
+        entry.is_first = entry.is_first or from_at != held.from_at
+        if from_at == held.from_at and before == held.target:
             return None
         task, entry.task = entry.task, None
-        if begun != held.from_at or before.interval_s != held.target.interval_s:
+        if from_at != held.from_at or before.interval_s != held.target.interval_s:
             self._plan(entry, now)
         elif task is not None:
             self.postpone(entry, now)
         return task
 
     def drop(self, monitor_id: int) -> asyncio.Task[None] | None:
-        """Forget a monitor. Return the check that runs."""
+        """Remove a monitor. Return its running check."""
         entry = self.entries.pop(monitor_id)
         task, entry.task = entry.task, None
         return task
 
     def postpone(self, entry: Entry, until: int) -> None:
-        """Begin the check that an entry waits for at another moment."""
         entry.due = until
         heappush(self._heap, (entry.due, entry.id))
 
-    def go_on(self, entry: Entry, now: int) -> None:
-        """Find the next check of a monitor; the one that ran is over."""
+    def plan_next(self, entry: Entry, now: int) -> None:
+        """Plan the next check of a monitor after one ended."""
         entry.task = None
         entry.plan_next(now)
         heappush(self._heap, (entry.due, entry.id))
 
-    def plan_anew(self, now: int) -> None:
-        """Look at everything again: nobody has for a while, or the clock was set."""
+    def replan(self, now: int) -> None:
+        """Plan all waiting checks again, after a long stall or after the clock was set."""
         waiting = [entry for entry in self.entries.values() if entry.task is None]
         for entry in waiting:
-            # What was put off once is not put off again, or on a machine that keeps standing still nothing would begin.
+            # A check is postponed only once, so that checks start even on a machine that stalls repeatedly.
             if not entry.slot < entry.due <= now:
                 entry.plan(now)
         self._heap = [(entry.due, entry.id) for entry in waiting]
         heapify(self._heap)
 
     def due(self, now: int) -> list[Entry]:
-        """Return what is due, in order, and forget when it was."""
-        found = []
+        """Remove the due checks from the heap and return their entries in order."""
+        entries = []
         while self._heap and self._heap[0][0] <= now:
             due, monitor_id = heappop(self._heap)
             entry = self.entries.get(monitor_id)
             if entry is not None and entry.task is None and entry.due == due:
-                found.append(entry)
-        return found
+                entries.append(entry)
+        return entries
 
     def next_due(self) -> int | None:
-        """Return when to look again; nothing is due earlier."""
+        """Return a time before which no check is due."""
         return self._heap[0][0] if self._heap else None
 
     def idle(self, most: int) -> list[int]:
-        """Return some monitors of which no check runs, those first that are due last."""
+        """Return monitors without a running check, the latest due first."""
         free = sorted((entry for entry in self.entries.values() if entry.task is None), key=lambda entry: -entry.due)
         return [entry.id for entry in free[:most]]
 

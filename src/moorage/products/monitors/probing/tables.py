@@ -1,4 +1,4 @@
-"""What writing down a batch of checks asks the store: a few statements for all of them, however many there are."""
+"""Statements that record a batch of checks with a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _m, _s, _h, _r = monitor.c, state.c, heartbeat.c, rollup.c
 
 
 def as_list(values: Iterable[Any]) -> str:
-    """Write ids, or pairs of numbers, as the JSON that the statements here take."""
+    """Encode ids or pairs of numbers as a JSON parameter of these statements."""
     return msgspec.json.encode(list(values)).decode()
 
 
 def ids_of(dialect: str) -> Select[Any]:
-    """The numbers of the parameter `ids`, which is a JSON array."""
+    """Select the numbers of the parameter `ids`, a JSON array."""
     if dialect == "sqlite":
         return select(func.json_each(arg("ids")).table_valued("value").c.value)
     texts = func.json_array_elements_text(cast(arg("ids"), postgresql.JSON)).table_valued("value")
@@ -31,18 +31,18 @@ def ids_of(dialect: str) -> Select[Any]:
 
 
 def _hold(dialect: str) -> ClauseElement:
-    """Of some monitors, those that a prober still holds and that still run; locked, in order, until the commit."""
+    """Lock, by id, the running monitors of `ids` that a prober holds."""
     held = (_m.prober == arg("prober")) & (_m.status == MonitorStatus.RUNNING.value)
     return select(*columns(monitor)).where(_m.id.in_(ids_of(dialect)) & held).order_by(_m.id).with_for_update()
 
 
 def _known(dialect: str) -> ClauseElement:
-    """Of the parameter `beats`, which is a JSON array of pairs of monitor and slot, those that were written down."""
+    """Select the recorded `beats`, a JSON array of pairs of monitor id and slot."""
 
-    def number(place: int) -> ColumnElement[int]:
+    def number(index: int) -> ColumnElement[int]:
         if dialect == "sqlite":
-            return func.json_extract(each.c.value, f"$[{place}]", type_=BigInteger)
-        return cast(each.c.value.op("->>")(place), BigInteger)
+            return func.json_extract(each.c.value, f"$[{index}]", type_=BigInteger)
+        return cast(each.c.value.op("->>")(index), BigInteger)
 
     if dialect == "sqlite":
         each = func.json_each(arg("beats")).table_valued("value")
@@ -77,7 +77,7 @@ SET_STATE = Command(
         last_slot=arg("slot"),
         lag_ms=arg("late_ms"),
         missed=_s.missed + arg("skipped"),
-        # A check that got no certificate says nothing about the one that was seen before.
+        # A check without a certificate keeps the stored one.
         **{name: func.coalesce(arg(f"new_{name}", _s[name].type), _s[name]) for name in _CERTIFICATE},
     )
 )

@@ -1,6 +1,6 @@
-"""Writing down what checks found: a few times a second, whatever came up, in one transaction.
+"""Buffers the results of checks and writes them in batches.
 
-A store that fails loses nothing as long as there is room: what was found is kept and written once it is back.
+While the database fails, results stay in the buffer; beyond MAX_BUFFERED the oldest are dropped.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from moorage.core.db.store import Database
 from moorage.core.telemetry import Telemetry
 from moorage.products.monitors.probing import leases, recording
 from moorage.products.monitors.probing.beats import Beat
-from moorage.products.monitors.probing.pace import Seldom
+from moorage.products.monitors.probing.pace import LogLimiter
 
-EVERY_S = 1.0
-AGAIN_S = 1.0
-BATCH = 500
-ROOM = 50_000  # Ten minutes of eighty checks a second; they take some 30 MB.
+WRITE_INTERVAL_S = 1.0
+WRITE_RETRY_S = 1.0
+MAX_BATCH_SIZE = 500
+MAX_BUFFERED = 50_000  # ten minutes of 80 checks per second, about 30 MB
 
 
-class Writing:
+class ResultWriter:
     def __init__(self, db: Database, telemetry: Telemetry, token: str, steady: Callable[[], float]) -> None:
-        self.token = token  # under which results are written; it has to hold the monitors
+        self.token = token  # of the prober that holds the monitors
         self._db = db
         self._telemetry = telemetry
         self._dropped = telemetry.metrics.monitors.dropped
         self._steady = steady
-        self._seldom = Seldom(steady)
+        self._log_limit = LogLimiter(steady)
         self._beats: deque[Beat] = deque()
         self._arrived = asyncio.Event()
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._wrote_at = float("-inf")
-        self._most = BATCH  # in the next batch; fewer while it is sought which of them cannot be written
+        self._batch_size = MAX_BATCH_SIZE  # of the next batch; halved to isolate a result that cannot be written
 
     def __len__(self) -> int:
         return len(self._beats)
@@ -45,64 +45,64 @@ class Writing:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Write what arrives until cancelled: at once, but not again within a second."""
+        """Write arriving results until cancelled, at most once per WRITE_INTERVAL_S."""
         while True:
             await self._arrived.wait()
-            await asyncio.sleep(self._wrote_at + EVERY_S - self._steady())
+            await asyncio.sleep(self._wrote_at + WRITE_INTERVAL_S - self._steady())
             self._arrived.clear()
             if not await self.flush():
                 self._arrived.set()
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(WRITE_RETRY_S)
 
     async def flush(self) -> bool:
-        """Write everything now. Return False where the store failed; then all of it is still here."""
-        async with self._one_at_a_time:
+        """Write all results now. Return False, and keep them, if the database failed."""
+        async with self._lock:
             self._wrote_at = self._steady()
             while self._beats:
-                if not await self._write_some():
+                if not await self._write_batch():
                     return False
         return True
 
-    async def _write_some(self) -> bool:
-        batch = [self._beats.popleft() for _ in range(min(self._most, len(self._beats)))]
+    async def _write_batch(self) -> bool:
+        batch = [self._beats.popleft() for _ in range(min(self._batch_size, len(self._beats)))]
         try:
             await self._db.write(partial(recording.record, prober=self.token, beats=batch))
         except asyncio.CancelledError:
-            self._keep(batch)
+            self._put_back(batch)
             raise
-        except Exception as error:  # noqa: BLE001 - a store that is away for a moment must not end the writing
-            return await self._failed(batch, error)
-        self._most = min(self._most * 2, BATCH)
+        except Exception as error:  # noqa: BLE001 - a temporary failure of the database must not end the loop
+            return await self._on_failure(batch, error)
+        self._batch_size = min(self._batch_size * 2, MAX_BATCH_SIZE)
         return True
 
-    async def _failed(self, batch: list[Beat], error: Exception) -> bool:
-        """Find out who is to blame: the store, which may come back, or one of the results, which others wait behind."""
-        self._keep(batch)
-        if not await self._does_store_write():
-            if self._seldom("store"):
+    async def _on_failure(self, batch: list[Beat], error: Exception) -> bool:
+        """Keep the batch while the database fails, else bisect it and drop the bad result."""
+        self._put_back(batch)
+        if not await self._is_writable():
+            if self._log_limit("store"):
                 self._telemetry.crashed(None, error, where="monitors")
                 self._telemetry.log.warning("results of monitors cannot be written", waiting=len(self._beats))
             return False
-        self._most = max(len(batch) // 2, 1)
+        self._batch_size = max(len(batch) // 2, 1)
         if len(batch) == 1 and self._beats[0] is batch[0]:
             self._beats.popleft()
             self._dropped.labels("refused").inc()
-            if self._seldom("result"):
+            if self._log_limit("result"):
                 self._telemetry.crashed(None, error, where="monitors")
         return True
 
-    async def _does_store_write(self) -> bool:
+    async def _is_writable(self) -> bool:
         try:
             await self._db.write(partial(leases.touch, token=self.token))
-        except Exception:  # noqa: BLE001 - that it fails is what was asked
+        except Exception:  # noqa: BLE001 - any error means that the database is not writable
             return False
         return True
 
-    def _keep(self, batch: list[Beat]) -> None:
+    def _put_back(self, batch: list[Beat]) -> None:
         self._beats.extendleft(reversed(batch))
         self._trim()
 
     def _trim(self) -> None:
-        while len(self._beats) > ROOM:
+        while len(self._beats) > MAX_BUFFERED:
             self._beats.popleft()
             self._dropped.labels("no room").inc()
