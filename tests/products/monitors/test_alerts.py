@@ -206,7 +206,7 @@ async def test_an_alert_of_a_paused_monitor_waits_until_it_is_resumed(team: Team
 
 
 async def test_a_monitor_has_so_many_alerts_and_no_more(team: Team, shop: Monitor, db: Database) -> None:
-    for _ in range(alerts.MOST - 1):
+    for _ in range(alerts.MAX_ALERTS_PER_MONITOR - 1):
         await make_alert(db, team, shop)
 
     last, one_more = await create(team, shop), await create(team, shop)

@@ -9,24 +9,25 @@ import pytest
 from msgspec.structs import replace
 from tests.core.mail.support import mailer, serving
 
-from moorage.products.monitors.alerts import channels
-from moorage.products.monitors.alerts import messages as stories
+from moorage.products.monitors.alerts import channels, messages
 from moorage.products.monitors.alerts.messages import (
     AlertPart,
     CertificatePart,
     MonitorPart,
+    NoticeContent,
     Observed,
     OrganizationPart,
-    Story,
 )
 from moorage.products.monitors.alerts.tables import Notice
 
 START, END = 1_767_225_600_000, 1_767_229_500_000  # 65 minutes
 
 
-def a_story(kind: str = "triggered", *, value: float | None = 0.0, name: str = "Shop", **given: Any) -> Story:
+def make_content(
+    kind: str = "triggered", *, value: float | None = 0.0, name: str = "Shop", **given: Any
+) -> NoticeContent:
     alert = AlertPart(7, "status", "eq", 0.0, 5, "critical")
-    story = Story(
+    content = NoticeContent(
         kind=kind,
         organization=OrganizationPart(3, "Harbor"),
         monitor=MonitorPart(5, name, "https://shop.example/?a=1&b=2"),
@@ -36,12 +37,12 @@ def a_story(kind: str = "triggered", *, value: float | None = 0.0, name: str = "
         started_at=START,
         resolved_at=END if kind == "resolved" else None,
     )
-    return replace(story, **given)
+    return replace(content, **given)
 
 
-def a_certificate(days: int) -> Story:
+def a_certificate(days: int) -> NoticeContent:
     part = CertificatePart("shop.example", "Let's Encrypt", END, days)
-    return replace(a_story("certificate", certificate=part), alert=None, incident=None, started_at=None)
+    return replace(make_content("certificate", certificate=part), alert=None, incident=None, started_at=None)
 
 
 def a_notice(kind: str = "triggered", uuid: str = "9f1c1f3e-0b0e-4a5e-8f5e-2f1d2c3b4a59") -> Notice:
@@ -54,31 +55,34 @@ RESPONSE_TIME = {"metric": "response_time", "condition": "gt", "threshold": 2000
 
 
 @pytest.mark.parametrize(
-    ("story", "headline"),
+    ("content", "headline"),
     [
-        (a_story(), "Shop is down"),
-        (a_story(value=1.0), "Shop is up"),
-        (a_story("resolved", value=1.0), "Shop: resolved, it is up"),
-        (a_story("resolved", value=None, message="The monitor was paused"), "Shop: resolved. The monitor was paused"),
-        (a_story("flapping"), "Shop is flapping: it is down"),
-        (a_story("test", value=None), "Test notice for Shop"),
-        (a_story(value=2345.5, alert=RESPONSE_TIME), "Shop: response time is 2345.5 ms"),
-        (a_story("resolved", value=80.0, alert=RESPONSE_TIME), "Shop: resolved, response time is 80 ms"),
-        (a_story(value=500.0, alert={"metric": "status_code"}), "Shop: status code is 500"),
-        (a_story(value=100 / 3, alert={"metric": "error_rate"}), "Shop: error rate is 33.33 %"),
-        (a_story(value=6.0, alert={"metric": "ssl_expiry"}), "Shop: certificate's time left is 6 days"),
+        (make_content(), "Shop is down"),
+        (make_content(value=1.0), "Shop is up"),
+        (make_content("resolved", value=1.0), "Shop: resolved, it is up"),
+        (
+            make_content("resolved", value=None, message="The monitor was paused"),
+            "Shop: resolved. The monitor was paused",
+        ),
+        (make_content("flapping"), "Shop is flapping: it is down"),
+        (make_content("test", value=None), "Test notice for Shop"),
+        (make_content(value=2345.5, alert=RESPONSE_TIME), "Shop: response time is 2345.5 ms"),
+        (make_content("resolved", value=80.0, alert=RESPONSE_TIME), "Shop: resolved, response time is 80 ms"),
+        (make_content(value=500.0, alert={"metric": "status_code"}), "Shop: status code is 500"),
+        (make_content(value=100 / 3, alert={"metric": "error_rate"}), "Shop: error rate is 33.33 %"),
+        (make_content(value=6.0, alert={"metric": "ssl_expiry"}), "Shop: certificate's time left is 6 days"),
         (a_certificate(14), "The certificate of Shop expires in 14 days"),
         (a_certificate(1), "The certificate of Shop expires in 1 day"),
         (a_certificate(0), "The certificate of Shop expires within a day"),
         (a_certificate(-3), "The certificate of Shop has expired"),
     ],
 )
-def test_a_headline_says_what_happened(story: Story, headline: str) -> None:
-    assert stories.headline(story) == headline
+def test_a_headline_says_what_happened(content: NoticeContent, headline: str) -> None:
+    assert messages.headline(content) == headline
 
 
 def test_details_name_the_rule_and_the_time() -> None:
-    lines = stories.details(a_story("resolved", value=1.0, alert=RESPONSE_TIME))
+    lines = messages.details(make_content("resolved", value=1.0, alert=RESPONSE_TIME))
 
     assert lines == [
         "status: 500 is not among 200-299",
@@ -99,14 +103,14 @@ def test_details_name_the_rule_and_the_time() -> None:
     ],
 )  # fmt: skip
 def test_a_rule_reads_like_a_sentence(alert: dict[str, Any], rule: str) -> None:
-    story = a_story(alert=alert)
+    content = make_content(alert=alert)
 
-    assert story.alert is not None
-    assert stories.rule(story.alert) == rule
+    assert content.alert is not None
+    assert messages.rule(content.alert) == rule
 
 
 def test_a_webhook_is_told_everything_in_version_one() -> None:
-    body = json.loads(channels.webhook_body(a_story("resolved", value=1.0), a_notice("resolved"), END))
+    body = json.loads(channels.webhook_body(make_content("resolved", value=1.0), a_notice("resolved"), END))
 
     assert body == {
         "version": 1,
@@ -151,7 +155,7 @@ def test_a_signature_covers_the_moment_and_the_body() -> None:
 
 
 def test_slack_shows_what_users_wrote_as_text() -> None:
-    message = json.loads(channels.slack_body(a_story(name="<!channel> & Sons")))
+    message = json.loads(channels.slack_body(make_content(name="<!channel> & Sons")))
 
     title, section = message["attachments"][0]["blocks"]
     assert message["text"] == title["text"]["text"] == "&lt;!channel&gt; &amp; Sons is down"
@@ -162,10 +166,10 @@ def test_slack_shows_what_users_wrote_as_text() -> None:
 
 @pytest.mark.parametrize("name", ["&" * 5_000, "x" * 5_000])
 def test_slack_gets_no_more_than_it_takes_and_no_half_of_an_escape(name: str) -> None:
-    story = a_story(name=name)
-    story = replace(story, observed=replace(story.observed, message=name))
+    content = make_content(name=name)
+    content = replace(content, observed=replace(content.observed, message=name))
 
-    message = json.loads(channels.slack_body(story))
+    message = json.loads(channels.slack_body(content))
 
     title, section = message["attachments"][0]["blocks"]
     for text, most in ((message["text"], 500), (title["text"]["text"], 150), (section["text"]["text"], 3_000)):
@@ -178,15 +182,15 @@ def test_slack_gets_no_more_than_it_takes_and_no_half_of_an_escape(name: str) ->
     [("triggered", "#8f1010"), ("resolved", "#2eb886"), ("test", "#8a8f98"), ("flapping", "#8f1010")],
 )
 def test_the_colour_tells_good_news_from_bad(kind: str, colour: str) -> None:
-    message = json.loads(channels.slack_body(a_story(kind)))
+    message = json.loads(channels.slack_body(make_content(kind)))
 
     assert message["attachments"][0]["color"] == colour
 
 
 def test_a_name_can_neither_add_a_header_nor_markup_to_a_mail() -> None:
-    story = a_story(name="Shop\r\nBcc: all@example.com\n\n<script>alert(1)</script>\u202e")
+    content = make_content(name="Shop\r\nBcc: all@example.com\n\n<script>alert(1)</script>\u202e")
 
-    mail = channels.mail(story, a_notice())
+    mail = channels.mail(content, a_notice())
 
     assert mail.subject == "[critical] Shop Bcc: all@example.com <script>alert(1)</script> is down"
     assert "<script>" not in mail.html
@@ -196,7 +200,7 @@ def test_a_name_can_neither_add_a_header_nor_markup_to_a_mail() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["x" * 5_000, "ü" * 5_000, "word " * 1_000])
 async def test_a_mail_arrives_whole_however_long_a_name_is(name: str) -> None:
-    made = channels.mail(a_story(name=name), a_notice(), a_notice(uuid="11111111-2222-4333-8444-555555555555"))
+    made = channels.mail(make_content(name=name), a_notice(), a_notice(uuid="11111111-2222-4333-8444-555555555555"))
 
     with serving() as inbox:
         await mailer(inbox.url).send(
@@ -217,9 +221,9 @@ async def test_a_mail_arrives_whole_however_long_a_name_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("story", "label"),
-    [(a_story(), "critical"), (a_story("resolved"), "resolved"), (a_story("test"), "test"),
+    ("content", "label"),
+    [(make_content(), "critical"), (make_content("resolved"), "resolved"), (make_content("test"), "test"),
      (a_certificate(3), "certificate")],
 )  # fmt: skip
-def test_a_subject_begins_with_how_bad_it_is(story: Story, label: str) -> None:
-    assert channels.mail(story, a_notice()).subject.startswith(f"[{label}] ")
+def test_a_subject_begins_with_how_bad_it_is(content: NoticeContent, label: str) -> None:
+    assert channels.mail(content, a_notice()).subject.startswith(f"[{label}] ")

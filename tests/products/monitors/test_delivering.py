@@ -359,7 +359,7 @@ async def test_a_second_job_for_a_delivered_notice_sends_nothing(harbor: Harbor,
     await harbor.deliver()
     [notice] = await harbor.notices()
 
-    await harbor.db.write(lambda tx: notices.ask(tx, harbor.org_id, notice))
+    await harbor.db.write(lambda tx: notices.schedule_delivery(tx, harbor.org_id, notice))
     await harbor.deliver()
 
     assert len(receiver.got) == 1
@@ -417,4 +417,4 @@ def test_tries_come_ever_more_seldom_and_at_least_every_quarter_of_an_hour() -> 
     ],
 )
 def test_what_a_receiver_asks_for_is_obeyed_within_reason(value: str | None, seconds: float | None) -> None:
-    assert delivering.asked_s(value, 1_767_225_600_000) == seconds
+    assert delivering.retry_after_s(value, 1_767_225_600_000) == seconds

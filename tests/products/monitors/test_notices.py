@@ -18,8 +18,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.jobs import tables as job_tables
 from moorage.core.kit.clock import DAY_MS
-from moorage.products.monitors.alerts import messages as stories
-from moorage.products.monitors.alerts import notices
+from moorage.products.monitors.alerts import messages, notices
 from moorage.products.monitors.probing.beats import Certificate
 
 pytestmark = pytest.mark.anyio
@@ -140,10 +139,10 @@ async def test_a_notice_keeps_what_was_so_when_it_was_written(harbor: Harbor) ->
     await harbor.db.write(lambda tx: orgs.rename(tx, harbor.org_id, ada, "Another name"))
 
     [notice] = await harbor.notices()
-    story = stories.decode(notice.payload)
-    assert (story.organization.name, story.monitor.name, story.version) == ("Harbor", "Shop", 1)
-    assert (story.incident, story.started_at, story.resolved_at) == (incident.uuid, incident.started_at, None)
-    assert story.alert == stories.AlertPart(alert.id, "status", "eq", 0.0, 5, "critical")
+    content = messages.decode(notice.payload)
+    assert (content.organization.name, content.monitor.name, content.version) == ("Harbor", "Shop", 1)
+    assert (content.incident, content.started_at, content.resolved_at) == (incident.uuid, incident.started_at, None)
+    assert content.alert == messages.AlertPart(alert.id, "status", "eq", 0.0, 5, "critical")
 
 
 async def test_credentials_in_an_address_are_not_told(db: Database) -> None:
@@ -152,7 +151,7 @@ async def test_credentials_in_an_address_are_not_told(db: Database) -> None:
     await harbor.tell(await harbor.alert(webhook=HOOK))
 
     [notice] = await harbor.notices()
-    assert stories.decode(notice.payload).monitor.url == "https://shop.example:8443/health?x=1"
+    assert messages.decode(notice.payload).monitor.url == "https://shop.example:8443/health?x=1"
     assert "s3cret" not in notice.payload
 
 

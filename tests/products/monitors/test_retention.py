@@ -20,7 +20,7 @@ from moorage.core.worker.run import Handlers
 from moorage.core.worker.scheduler import Scheduler
 from moorage.products.monitors import retention, tables
 from moorage.products.monitors.alerts import tables as alert_tables
-from moorage.products.monitors.retention import AT_ONCE, KEPT_BEATS, TrimMonitors
+from moorage.products.monitors.retention import BATCH_SIZE, KEPT_BEATS, TrimMonitors
 from moorage.products.monitors.tables import DAY_S, HOUR_S, MINUTE_S, Monitor
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +77,7 @@ async def test_heartbeats_stay_two_days_and_the_newest_in_any_case(
     busy, quiet, new = [await make_monitor(db, team, name=name) for name in ("busy", "quiet", "new")]
     edge = clock.now() - retention.BEATS_KEPT_MS
     recent = [edge + number * 1000 for number in range(KEPT_BEATS + 10)]
-    old = [edge - 1 - number * 1000 for number in range(AT_ONCE + 30)]
+    old = [edge - 1 - number * 1000 for number in range(BATCH_SIZE + 30)]
     await add_beats(db, busy, *recent, *old)
     await add_beats(db, quiet, *old)
     await add_beats(db, new, *old[:3])
@@ -124,7 +124,7 @@ async def test_what_monitors_leave_that_are_gone_is_cleared_up(
     first, kept, last = [await make_monitor(db, team, name=name) for name in ("first", "kept", "last")]
     now = clock.now()
     for each in (first, kept, last):
-        slots = [now - number for number in range(AT_ONCE + 1 if each is last else 2)]
+        slots = [now - number for number in range(BATCH_SIZE + 1 if each is last else 2)]
         await add_beats(db, each, *slots)
         await add(db, tables.rollup, rollup(each, HOUR_S, now), rollup(each, DAY_S, now))
         await add(db, tables.pause, its(each, began_at=now, ended_at=None))
@@ -139,7 +139,7 @@ async def test_what_monitors_leave_that_are_gone_is_cleared_up(
 
     left = {
         of.name: set(await column(db, of, "monitor_id"))
-        for of in (*retention.LEFT_BEHIND, alert_tables.notice, tables.state)
+        for of in (*retention.MONITOR_TABLES, alert_tables.notice, tables.state)
     }
     assert left == {name: {kept.id} for name in left}
     assert len(await read_beats(db, team, kept.id)) == 2

@@ -13,7 +13,7 @@ from moorage.core.audit.service import Actor
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import DAY_MS, MINUTE_MS, ManualClock
 from moorage.products.monitors import service
-from moorage.products.monitors.status_page.page import KEPT_MS
+from moorage.products.monitors.status_page.page import CACHE_MS
 
 pytestmark = pytest.mark.anyio
 
@@ -162,7 +162,7 @@ async def test_many_visitors_at_once_get_one_page_for_a_moment(team: Team, db: D
     await make_monitor(db, team, name="Search", is_public=True)
 
     at_once = await page_of(team)
-    clock.advance(KEPT_MS)
+    clock.advance(CACHE_MS)
     later = await page_of(team)
 
     assert "Search" not in at_once.text

@@ -1,7 +1,7 @@
-"""How a monitor did over some time, from the roll-ups of its checks.
+"""Uptime and response times of a monitor, from the roll-ups of its checks.
 
-Only checks count. Time in which nothing was checked, because the monitor was paused or the platform was down itself,
-is on neither side.
+Only checks count. Time without checks, because the monitor was paused or the platform was down, counts neither as up
+nor as down.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from moorage.products.monitors import tables
 from moorage.products.monitors.states import BeatStatus
 from moorage.products.monitors.tables import DAY_S, HOUR_S, MINUTE_S, Monitor, Pause, monitor, rollup
 
-FINE_HOURS = 168  # Up to a week is shown by hours, more by days.
+MAX_HOURLY_HOURS = 168  # Up to a week has hourly buckets, a longer time daily ones.
 DAY_HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """How many checks of a monitor were good and how many were not."""
+class CheckCounts:
+    """Number of successful and failed checks of a monitor."""
 
     monitor_id: int
     up: int
@@ -46,8 +46,8 @@ class Bucket:
     start: int
     up: int
     down: int
-    paused: int  # pauses that began in it or went on
-    response_sum: int  # ms, of those that were up
+    paused: int  # number of pauses that overlap the bucket
+    response_sum: int  # ms, of the checks that were up
 
     @property
     def average_ms(self) -> int | None:
@@ -55,7 +55,7 @@ class Bucket:
 
     @property
     def status(self) -> BeatStatus | None:
-        """The worst that was found; None where nothing was checked."""
+        """Worst status of the checks; None without checks and pauses."""
         if self.down:
             return BeatStatus.DOWN
         if self.up:
@@ -67,9 +67,9 @@ _r, _m = rollup.c, monitor.c
 _within = (_r.span_s == arg("span_s", Integer)) & (_r.start >= arg("since")) & (_r.start < arg("until"))
 _sums = select(_r.monitor_id, func.sum(_r.up), func.sum(_r.down)).group_by(_r.monitor_id)
 _of_org = select(_m.id).where(_m.org_id == arg("org_id"))
-SUMS_OF = Query(_sums.where((_r.org_id == arg("org_id")) & (_r.monitor_id == arg("monitor_id")) & _within), Sums)
-# The rows are found monitor by monitor: there are far more of other organizations in the same span of time.
-SUMS_OF_ALL = Query(_sums.where(_r.monitor_id.in_(_of_org) & _within), Sums)
+SUMS_OF = Query(_sums.where((_r.org_id == arg("org_id")) & (_r.monitor_id == arg("monitor_id")) & _within), CheckCounts)
+# Selects rows by monitor: other organizations have far more rows in the same time range.
+SUMS_OF_ALL = Query(_sums.where(_r.monitor_id.in_(_of_org) & _within), CheckCounts)
 ROLLUPS = Query(
     select(*columns(rollup, "start", "up", "down", "response_sum")).where(
         (_r.org_id == arg("org_id")) & (_r.monitor_id == arg("monitor_id")) & _within
@@ -79,19 +79,22 @@ ROLLUPS = Query(
 
 
 def floor_percent(up: int, down: int) -> float | None:
-    """Return the share of good checks with two decimals, never rounded up: 99.996 is not 100. None without any."""
+    """Return the percentage of successful checks; None without checks.
+
+    Rounded down to two decimals, so that 99.996 is not shown as 100.
+    """
     return up * 10_000 // (up + down) / 100 if up + down else None
 
 
 def uptime_of(tx: Tx, org_id: int, monitor_id: int) -> float | None:
-    """Return the share of good checks over the last 24 hours."""
+    """Return the percentage of successful checks over the last 24 hours."""
     spans = _last_day(tx.now)
     sums = [each for span in spans for each in tx.all(SUMS_OF, org_id=org_id, monitor_id=monitor_id, **span)]
     return floor_percent(sum(each.up for each in sums), sum(each.down for each in sums))
 
 
 def uptimes(tx: Tx, org_id: int) -> dict[int, float]:
-    """Return that of all monitors of an organization that have any, by their ids."""
+    """Return the uptime of each monitor of an organization that has checks, by id."""
     total: dict[int, tuple[int, int]] = {}
     for span in _last_day(tx.now):
         for each in tx.all(SUMS_OF_ALL, org_id=org_id, **span):
@@ -102,7 +105,7 @@ def uptimes(tx: Tx, org_id: int) -> dict[int, float]:
 
 
 def _last_day(now: int) -> list[dict[str, int]]:
-    """Return which roll-ups make up the last 24 hours: minutes up to the first whole hour, from there on hours."""
+    """Return the roll-ups of the last 24 hours: minutes to the first hour, then hours."""
     since = _ceil(now - DAY_MS, MINUTE_MS)
     whole = _ceil(since, HOUR_MS)
     return [
@@ -115,19 +118,19 @@ def _ceil(moment: int, width: int) -> int:
     return -(-moment // width) * width
 
 
-def buckets(tx: Tx, org_id: int, found: Monitor, hours: int) -> list[Bucket]:
-    """Return the last hours of a monitor, or days where they are many, oldest first. The last is the present one.
+def buckets(tx: Tx, org_id: int, monitor: Monitor, hours: int) -> list[Bucket]:
+    """Return hourly or daily buckets of a monitor, oldest first.
 
-    There is one for each hour or day in UTC, also where nothing was checked.
+    There is a bucket for each hour or day in UTC, also without checks; the last one is the current hour or day.
     """
-    span_s = HOUR_S if hours <= FINE_HOURS else DAY_S
-    steps = hours if hours <= FINE_HOURS else -(-hours // DAY_HOURS)
+    span_s = HOUR_S if hours <= MAX_HOURLY_HOURS else DAY_S
+    steps = hours if hours <= MAX_HOURLY_HOURS else -(-hours // DAY_HOURS)
     width = span_s * SECOND_MS
     first = (tx.now // width - steps + 1) * width
     until = first + steps * width
-    its = {"org_id": org_id, "monitor_id": found.id, "span_s": span_s, "since": first, "until": until}
-    rows = {row.start: row for row in tx.all(ROLLUPS, **its)}
-    pauses = tx.all(tables.PAUSES, org_id=org_id, id=found.id, since=first - 1)
+    scope = {"org_id": org_id, "monitor_id": monitor.id, "span_s": span_s, "since": first, "until": until}
+    rows = {row.start: row for row in tx.all(ROLLUPS, **scope)}
+    pauses = tx.all(tables.PAUSES, org_id=org_id, id=monitor.id, since=first - 1)
     return [_bucket(start, width, rows.get(start), pauses, tx.now) for start in range(first, until, width)]
 
 
@@ -139,12 +142,11 @@ def _bucket(start: int, width: int, row: Rollup | None, pauses: Iterable[Pause],
 
 
 def _is_within(pause: Pause, start: int, end: int, now: int) -> bool:
-    """Tell whether some of a pause lies in a span of time; one that took no time lies where it began."""
+    """Return whether a pause overlaps a time range; an empty pause lasts 1 ms."""
     ended_at = pause.ended_at if pause.ended_at is not None else now
     return pause.began_at < end and max(ended_at, pause.began_at + 1) > start
 
 
-def uptime_over(found: Iterable[Bucket]) -> float | None:
-    """Return the share of good checks in some buckets."""
-    up_down = [(each.up, each.down) for each in found]
+def uptime_over(buckets: Iterable[Bucket]) -> float | None:
+    up_down = [(each.up, each.down) for each in buckets]
     return floor_percent(sum(up for up, _ in up_down), sum(down for _, down in up_down))

@@ -1,6 +1,6 @@
-"""Hide the credentials of a monitor from viewers: header values, the body, and the password in the URL.
+"""Hides the credentials of a monitor from viewers: headers, body, URL password.
 
-A client that read redacted values may send them back in an update. Each such value then stands for the stored one.
+A client that read redacted values may send them back in an update. The mask then keeps the stored value.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ Headers = Sequence[tuple[str, str]]
 
 
 def redact_headers(headers: Headers) -> list[tuple[str, str]]:
-    """Keep the names and replace every value: no list of secret header names would be complete."""
+    """Mask every value: no list of secret header names would be complete."""
     return [(name, MASK) for name, _ in headers]
 
 
 def redact_url(url: str) -> str:
-    """Replace the password in `https://user:password@host/`; without one the URL is unchanged."""
     parts = urlsplit(url)
     credentials, at, host = parts.netloc.rpartition("@")
     if not at or not credentials:
@@ -39,6 +38,6 @@ def restore_changes(changes: Mapping[str, Any], stored_url: str) -> dict[str, An
 
 
 def restore_headers(sent: Headers, stored: Headers) -> list[tuple[str, str]]:
-    """Return the sent headers, with stored values where the sent value is the mask and the name is known."""
+    """Return the sent headers, with stored values in place of masks."""
     by_name = {name.lower(): value for name, value in stored}
     return [(name, by_name.get(name.lower(), value) if value == MASK else value) for name, value in sent]

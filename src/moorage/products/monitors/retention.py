@@ -1,7 +1,7 @@
-"""Forgetting: what checks found long ago, what was told about it, and all that monitors which are gone have left.
+"""Deletes old rows of monitors, and all rows of deleted monitors.
 
-Raw heartbeats stay for two days, and of each monitor always the newest; roll-ups for as long as something is shown
-from them; incidents for two years.
+Raw heartbeats are kept for two days, and the newest 200 of each monitor regardless of age; roll-ups for as long as
+the API shows them; incidents for two years.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from moorage.products.monitors.tables import (
 
 KIND = "monitors.trim"
 CRON = "41 * * * *"
-AT_ONCE = 500  # Others wait to write meanwhile, so no unit takes long.
-MONITORS_AT_ONCE = 50
+BATCH_SIZE = 500  # rows deleted in one transaction; a short one, because SQLite has a single writer
+MONITORS_PER_READ = 50
 
 BEATS_KEPT_MS = 2 * DAY_MS
-KEPT_BEATS = 200  # of each monitor, however old
-# The last 24 hours are counted by minutes at their beginning.
+KEPT_BEATS = 200  # newest heartbeats of each monitor, kept regardless of age
+# The uptime of the last 24 hours needs minutes for its first, incomplete hour.
 ROLLUPS_KEPT_MS = {MINUTE_S: 25 * HOUR_MS, HOUR_S: 90 * DAY_MS, DAY_S: 730 * DAY_MS}
 HISTORY_KEPT_MS = 730 * DAY_MS
 NOTICES_KEPT_MS = 30 * DAY_MS
@@ -48,20 +48,20 @@ _h, _r, _p, _i, _n = heartbeat.c, rollup.c, pause.c, incident.c, notice.c
 
 
 class TrimMonitors(msgspec.Struct, frozen=True, tag="monitors.trim"):
-    """Forget what is too old."""
+    """Delete old rows of monitors."""
 
 
 def _trimming(of: Table, which: ColumnElement[bool]) -> Command:
-    """Delete some of the rows that a condition holds for."""
-    some = select(of.c.id).where(which).limit(arg("most", Integer))
-    return Command(delete(of).where(of.c.id.in_(some)))
+    """Build a command that deletes at most `most` of the matching rows."""
+    ids = select(of.c.id).where(which).limit(arg("most", Integer))
+    return Command(delete(of).where(of.c.id.in_(ids)))
 
 
 _before = arg("before")
 _oldest_kept = (
     select(_h.slot).where(_h.monitor_id == monitor.c.id).order_by(_h.slot.desc()).offset(KEPT_BEATS - 1).limit(1)
 ).scalar_subquery()
-# Some monitors, and from when on each has the newest heartbeats; None where it has fewer.
+# Monitors after an id, each with the slot of its 200th newest heartbeat; None where it has fewer.
 NEXT_CUTS: Query[tuple[int, int | None]] = Query(
     select(monitor.c.id, _oldest_kept)
     .where(monitor.c.id > arg("after"))
@@ -79,9 +79,9 @@ _is_followed = (
     .correlate(notice)
     .exists()
 )
-# Lists of alerts show the newest over each channel, which stays. What is about a certificate belongs to no list.
+# Lists of alerts show the newest notice of each channel, so that one is kept. Certificate notices are in no list.
 TRIM_NOTICES = _trimming(notice, (_n.created_at < _before) & (_n.alert_id.is_(None) | _is_followed))
-# What is as old in any case, and needs no more than a date.
+# Rows that are deleted by age alone.
 TRIM_HISTORY = (
     _trimming(pause, _p.ended_at < _before),
     _trimming(notice, _n.created_at < _before),
@@ -90,11 +90,11 @@ TRIM_HISTORY = (
 TRIM_PROBERS = _trimming(prober, prober.c.lease_until < _before)
 TRIM_LOST_NOTICES = _trimming(notice, _n.monitor_id.not_in(select(monitor.c.id)))
 
-LEFT_BEHIND = (heartbeat, rollup, pause, incident, certificate_notice)
+MONITOR_TABLES = (heartbeat, rollup, pause, incident, certificate_notice)
 
 
-def _gone(of: Table) -> Query[int]:
-    """Find the monitors of which a table still has rows. It steps through the index from one to the next."""
+def _deleted_monitors(of: Table) -> Query[int]:
+    """Build a query for deleted monitors with rows in a table, by a loose index scan."""
     ids = select(func.min(of.c.monitor_id).label("id")).cte("ids", recursive=True)
     following = select(func.min(of.c.monitor_id)).where(of.c.monitor_id > ids.c.id).scalar_subquery()
     ids = ids.union_all(select(following).where(ids.c.id.is_not(None)))
@@ -102,8 +102,8 @@ def _gone(of: Table) -> Query[int]:
     return Query(select(ids.c.id).where(ids.c.id.is_not(None) & ~is_there), scalar)
 
 
-GONE = {of: _gone(of) for of in LEFT_BEHIND}
-TRIM_GONE = {of: _trimming(of, of.c.monitor_id == arg("monitor_id")) for of in LEFT_BEHIND}
+DELETED_MONITORS = {of: _deleted_monitors(of) for of in MONITOR_TABLES}
+TRIM_DELETED = {of: _trimming(of, of.c.monitor_id == arg("monitor_id")) for of in MONITOR_TABLES}
 
 
 def register(handlers: Handlers) -> None:
@@ -111,53 +111,53 @@ def register(handlers: Handlers) -> None:
 
 
 async def trim(run: Run, _: TrimMonitors) -> None:
-    """Delete in small units until nothing is left to delete."""
-    await _clear_up(run)
+    """Delete old rows in batches."""
+    await _trim_deleted(run)
     await _trim_beats(run)
     now = run.db.env.clock.trusted_now()
     for span_s, kept_ms in ROLLUPS_KEPT_MS.items():
-        await run.write_until_fewer(AT_ONCE, _unit(TRIM_ROLLUPS, span_s=span_s, before=now - kept_ms))
-    await run.write_until_fewer(AT_ONCE, _unit(TRIM_NOTICES, before=now - NOTICES_KEPT_MS))
+        await run.write_until_fewer(BATCH_SIZE, _unit(TRIM_ROLLUPS, span_s=span_s, before=now - kept_ms))
+    await run.write_until_fewer(BATCH_SIZE, _unit(TRIM_NOTICES, before=now - NOTICES_KEPT_MS))
     for command in TRIM_HISTORY:
-        await run.write_until_fewer(AT_ONCE, _unit(command, before=now - HISTORY_KEPT_MS))
-    await run.write_until_fewer(AT_ONCE, _unit(TRIM_PROBERS, before=now - PROBERS_KEPT_MS))
+        await run.write_until_fewer(BATCH_SIZE, _unit(command, before=now - HISTORY_KEPT_MS))
+    await run.write_until_fewer(BATCH_SIZE, _unit(TRIM_PROBERS, before=now - PROBERS_KEPT_MS))
 
 
 def _unit(command: Command, **params: int) -> Unit[int]:
-    return lambda tx: tx.run(command, most=AT_ONCE, **params)
+    return lambda tx: tx.run(command, most=BATCH_SIZE, **params)
 
 
-async def _clear_up(run: Run) -> None:
-    """Remove what monitors have left that are gone."""
-    for of, gone in GONE.items():
-        for monitor_id in await run.read(partial(_all, query=gone)):
-            await run.write_until_fewer(AT_ONCE, _unit(TRIM_GONE[of], monitor_id=monitor_id))
-    await run.write_until_fewer(AT_ONCE, _unit(TRIM_LOST_NOTICES))
+async def _trim_deleted(run: Run) -> None:
+    """Delete the rows of deleted monitors."""
+    for of, query in DELETED_MONITORS.items():
+        for monitor_id in await run.read(partial(_all, query=query)):
+            await run.write_until_fewer(BATCH_SIZE, _unit(TRIM_DELETED[of], monitor_id=monitor_id))
+    await run.write_until_fewer(BATCH_SIZE, _unit(TRIM_LOST_NOTICES))
 
 
-@across_organizations("what is gone is gone in every organization")
+@across_organizations("deleted monitors of all organizations")
 def _all(tx: Tx, query: Query[int]) -> list[int]:
     return tx.all(query)
 
 
 async def _trim_beats(run: Run) -> None:
     after = 0
-    while some := await run.read(partial(_next_cuts, after=after)):
-        await run.write_until_fewer(AT_ONCE, partial(_remove_beats, cuts=some))
-        after = some[-1][0]
+    while cuts := await run.read(partial(_next_cuts, after=after)):
+        await run.write_until_fewer(BATCH_SIZE, partial(_remove_beats, cuts=cuts))
+        after = cuts[-1][0]
 
 
-@across_organizations("what is old is old in every organization")
+@across_organizations("old heartbeats of all organizations")
 def _next_cuts(tx: Tx, after: int) -> list[tuple[int, int | None]]:
-    return tx.all(NEXT_CUTS, after=after, most=MONITORS_AT_ONCE)
+    return tx.all(NEXT_CUTS, after=after, most=MONITORS_PER_READ)
 
 
-@across_organizations("what is old is old in every organization")
+@across_organizations("old heartbeats of all organizations")
 def _remove_beats(tx: Tx, cuts: Sequence[tuple[int, int | None]]) -> int:
-    """Remove some heartbeats that are neither new nor among the newest; return how many."""
+    """Delete up to BATCH_SIZE old heartbeats; return how many."""
     removed = 0
     for monitor_id, oldest_kept in cuts:
-        if oldest_kept is not None and removed < AT_ONCE:
+        if oldest_kept is not None and removed < BATCH_SIZE:
             before = min(oldest_kept, tx.trusted_now - BEATS_KEPT_MS)
-            removed += tx.run(TRIM_BEATS, monitor_id=monitor_id, before=before, most=AT_ONCE - removed)
+            removed += tx.run(TRIM_BEATS, monitor_id=monitor_id, before=before, most=BATCH_SIZE - removed)
     return removed

@@ -1,4 +1,4 @@
-"""Monitors: made, changed, paused, resumed, deleted; what their checks found, and how they did over time."""
+"""Routes of monitors, their heartbeats and their aggregates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from moorage.products.monitors.tables import Monitor
 
 
 def make_router(wake: Callable[[], None]) -> Router:
-    """Return the routes; `wake` has whoever checks monitors look at the rows again."""
+    """Return the routes; `wake` makes the prober read the monitors again."""
     router = Router("Monitors")
     _add_reads(router)
     _add_writes(router, wake)
@@ -44,45 +44,45 @@ def _add_reads(router: Router) -> None:
 
     @router.get("/monitors/{monitor_id}")
     def read_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
-        """Return a monitor with how it does.
+        """Return a monitor with its uptime and last heartbeat.
 
-        `uptimePercent` is over the last 24 hours. `missedChecks` counts checks that were due and not made, and `lagMs`
-        is how late the last one began. Viewers get `****` for header values, for `httpBody` and for a password in
-        `url`.
+        `uptimePercent` is over the last 24 hours. `missedChecks` counts checks that were due and did not run, and
+        `lagMs` is the delay of the last check. Viewers get `****` for header values, for `httpBody` and for a password
+        in `url`.
         """
         return _show(tx, caller, service.get(tx, caller.org_id, monitor_id))
 
     @router.get("/monitors/{monitor_id}/heartbeats")
     def list_heartbeats(tx: Tx, caller: Caller, monitor_id: int, query: HeartbeatQuery) -> list[HeartbeatOut]:
-        """List what the latest checks of a monitor found, newest first.
+        """List the latest heartbeats of a monitor, newest first.
 
-        `PAUSE` stands for the time from there on in which nothing was checked.
+        `PAUSE` marks the beginning of a time without checks.
         """
-        found = service.get(tx, caller.org_id, monitor_id)
-        return [HeartbeatOut.of(beat) for beat in service.heartbeats(tx, caller.org_id, found, query.limit)]
+        monitor = service.get(tx, caller.org_id, monitor_id)
+        return [HeartbeatOut.of(beat) for beat in service.heartbeats(tx, caller.org_id, monitor, query.limit)]
 
     @router.get("/monitors/{monitor_id}/aggregate")
     def read_aggregate(tx: Tx, caller: Caller, monitor_id: int, query: AggregateQuery) -> MonitorAggregate:
-        """Return how a monitor did, by the hour for up to a week and by the day for more.
+        """Return a monitor's uptime in hourly buckets up to a week, else in daily ones.
 
-        Hours and days are those of UTC; the last one is not over yet. Those in which nothing was checked are there as
-        well. Time that was paused counts neither as up nor as down.
+        Hours and days are in UTC; the last bucket is incomplete. Buckets without checks are included. Paused time
+        counts neither as up nor as down.
         """
-        found = service.get(tx, caller.org_id, monitor_id)
-        buckets = aggregates.buckets(tx, caller.org_id, found, query.hours)
-        return MonitorAggregate.of(found.id, query.hours, buckets)
+        monitor = service.get(tx, caller.org_id, monitor_id)
+        buckets = aggregates.buckets(tx, caller.org_id, monitor, query.hours)
+        return MonitorAggregate.of(monitor.id, query.hours, buckets)
 
 
 def _add_writes(router: Router, wake: Callable[[], None]) -> None:
     @router.post("/monitors", floor=Role.MEMBER)
     def create_monitor(tx: Tx, caller: Caller, body: CreateMonitorInput) -> MonitorOut:
-        """Have a URL checked at an interval, the first time at once.
+        """Create a monitor that checks a URL at an interval, the first time immediately.
 
-        A check is made of up to `1 + retries` tries and is `DOWN` only where all of them fail. Redirects are followed,
+        A check makes up to `1 + retries` attempts and is `DOWN` only if all of them fail. Redirects are followed,
         unless `statusCodes` accept them.
         """
         assert caller.standing is not None
-        made = service.create(
+        monitor = service.create(
             tx,
             caller.org_id,
             caller.as_actor,
@@ -92,21 +92,22 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
             body=body.http_body,
         )
         tx.after_commit(wake)
-        return _show(tx, caller, made)
+        return _show(tx, caller, monitor)
 
     @router.patch("/monitors/{monitor_id}", floor=Role.MEMBER)
     def update_monitor(tx: Tx, caller: Caller, monitor_id: int, body: UpdateMonitorInput) -> MonitorOut:
-        """Change a monitor. `headers` replaces all of them; null removes `keyword` and `httpBody`.
+        """Change a monitor.
 
-        A header value or an `httpBody` of `****` keeps the stored one, if there is one.
+        `headers` replaces all headers; null removes `keyword` and `httpBody`. A header value or an `httpBody` of `****`
+        keeps the stored value, if any.
         """
-        changed = service.update(tx, caller.org_id, caller.as_actor, monitor_id, body.changes(), body.hidden())
+        monitor = service.update(tx, caller.org_id, caller.as_actor, monitor_id, body.changes(), body.hidden())
         tx.after_commit(wake)
-        return _show(tx, caller, changed)
+        return _show(tx, caller, monitor)
 
     @router.delete("/monitors/{monitor_id}", floor=Role.MEMBER)
     def delete_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorDeleted:
-        """Delete a monitor with its alerts and all that its checks found."""
+        """Delete a monitor with its alerts and heartbeats."""
         service.delete(tx, caller.org_id, caller.as_actor, monitor_id)
         tx.after_commit(wake)
         return MonitorDeleted(True)
@@ -115,14 +116,14 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
 def _add_switches(router: Router, wake: Callable[[], None]) -> None:
     @router.post("/monitors/{monitor_id}/pause", floor=Role.MEMBER)
     def pause_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
-        """Check a monitor no longer, and watch its alerts no longer."""
+        """Stop the checks of a monitor and the evaluation of its alerts."""
         paused = service.pause(tx, caller.org_id, caller.as_actor, monitor_id)
         tx.after_commit(wake)
         return _show(tx, caller, paused)
 
     @router.post("/monitors/{monitor_id}/resume", floor=Role.MEMBER)
     def resume_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
-        """Check a monitor again, the first time at once."""
+        """Start the checks of a monitor again, the first one immediately."""
         resumed = service.resume(tx, caller.org_id, caller.as_actor, monitor_id)
         tx.after_commit(wake)
         return _show(tx, caller, resumed)
@@ -140,7 +141,7 @@ def _show(tx: Tx, caller: Caller, monitor: Monitor) -> MonitorOut:
 
 
 def _show_all(tx: Tx, caller: Caller) -> list[MonitorOut]:
-    """Return all monitors by few queries, however many there are. One that is deleted meanwhile is left out."""
+    """Return all monitors except those just deleted, with a fixed number of queries."""
     org_id = caller.org_id
     monitors = service.all_of(tx, org_id)
     states = {state.monitor_id: state for state in tx.all(tables.STATES_OF, org_id=org_id)}
@@ -161,7 +162,7 @@ def _show_all(tx: Tx, caller: Caller) -> list[MonitorOut]:
 
 
 def _request_of(tx: Tx, caller: Caller, monitor: Monitor) -> ShownRequest:
-    """Return what a check sends, as far as the caller's role may read it."""
+    """Return the request of a check, redacted for the caller's role."""
     headers = service.headers_of(tx, caller.org_id, monitor)
     if caller.role.reaches(Role.MEMBER):
         return ShownRequest(monitor.url, headers, service.body_of(tx, caller.org_id, monitor))

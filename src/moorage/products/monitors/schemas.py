@@ -1,4 +1,4 @@
-"""What the routes of monitors take and give, by its names on the wire."""
+"""Request and response bodies of the monitor routes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BODY_CHARS = 65_536
 
 _NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f]")
 _HOST = re.compile(r"[a-z0-9_-][a-z0-9._-]*|[0-9a-f:.]*:[0-9a-f:.]*")
-# The names of fields differ from those of columns where a unit or a question stands in the latter.
+# Columns with a unit or an `is_` in their names, by field.
 _COLUMNS = {"interval": "interval_s", "timeout": "timeout_ms", "public": "is_public"}
 
 
@@ -71,13 +71,13 @@ class HeaderInput(Input):
 
 
 def _each_once(headers: list[HeaderInput]) -> list[HeaderInput]:
-    """Refuse a name that is there twice: a check sends each once."""
+    """Reject duplicate names: a check sends each header once."""
     seen: set[str] = set()
     wrong: list[InitErrorDetails] = []
     for index, each in enumerate(headers):
         if each.name.lower() in seen:
-            text = PydanticCustomError("value_error", "is there twice")
-            wrong.append(InitErrorDetails(type=text, loc=(index, "name"), input=each.name))
+            error = PydanticCustomError("value_error", "is there twice")
+            wrong.append(InitErrorDetails(type=error, loc=(index, "name"), input=each.name))
         seen.add(each.name.lower())
     if wrong:
         raise ValidationError.from_exception_data("headers", wrong)
@@ -101,7 +101,7 @@ Public = Annotated[bool, Field(description="Whether it is on the organization's 
 
 
 def _columns(sent: dict[str, Any]) -> dict[str, Any]:
-    """Return what was sent by the names of columns; what is kept elsewhere is left out."""
+    """Return the sent fields by column; headers and body are stored in the vault."""
     values = {_COLUMNS.get(name, name): value for name, value in sent.items() if name not in ("headers", "http_body")}
     if "status_codes" in values:
         values["status_codes"] = json.dumps(values["status_codes"] or codes.DEFAULT)
@@ -156,7 +156,7 @@ class UpdateMonitorInput(Input):
         return _columns(self.sent())
 
     def hidden(self) -> dict[str, Any]:
-        """Return what was sent of that which the vault keeps."""
+        """Return the sent fields that are stored in the vault."""
         sent = self.model_fields_set
         headers = {"headers": _pairs(self.headers)} if "headers" in sent else {}
         return headers | ({"body": self.http_body} if "http_body" in sent else {})
@@ -206,7 +206,7 @@ class HeartbeatOut(Output, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ShownRequest:
-    """URL, headers and body of a check as the caller may read them: redacted for viewers."""
+    """URL, headers and body of a check, redacted for viewers."""
 
     url: str
     headers: Sequence[tuple[str, str]]
@@ -241,7 +241,7 @@ class MonitorOut(Output, frozen=True):
     @classmethod
     def of(
         cls,
-        found: Monitor,
+        monitor: Monitor,
         *,
         state: State,
         beat: Heartbeat | None,
@@ -250,25 +250,25 @@ class MonitorOut(Output, frozen=True):
         now: int,
     ) -> MonitorOut:
         return cls(
-            id=found.id,
-            name=found.name,
+            id=monitor.id,
+            name=monitor.name,
             url=request.url,
-            project_id=found.project_id,
-            organization_id=str(found.org_id),
-            interval=found.interval_s,
-            retries=found.retries,
-            timeout=found.timeout_ms,
-            http_method=found.http_method,
-            status=found.status,
-            status_codes=found.codes,
-            keyword=found.keyword,
+            project_id=monitor.project_id,
+            organization_id=str(monitor.org_id),
+            interval=monitor.interval_s,
+            retries=monitor.retries,
+            timeout=monitor.timeout_ms,
+            http_method=monitor.http_method,
+            status=monitor.status,
+            status_codes=monitor.codes,
+            keyword=monitor.keyword,
             headers=[HeaderOut(*pair) for pair in request.headers],
             http_body=request.body,
-            expire_cert_notify=found.expire_cert_notify,
-            ignore_tls_error=found.ignore_tls_error,
-            public=found.is_public,
+            expire_cert_notify=monitor.expire_cert_notify,
+            ignore_tls_error=monitor.ignore_tls_error,
+            public=monitor.is_public,
             ssl=MonitorSsl.of(state, now),
-            created_at=to_wire(found.created_at),
+            created_at=to_wire(monitor.created_at),
             uptime_percent=uptime,
             last_heartbeat=HeartbeatOut.of(beat) if beat is not None else None,
             missed_checks=state.missed,
@@ -285,8 +285,8 @@ class BucketOut(Output, frozen=True):
     status: str | None
 
     @classmethod
-    def of(cls, found: Bucket) -> BucketOut:
-        return cls(to_wire(found.start), found.up, found.down, found.paused, found.average_ms, found.status)
+    def of(cls, bucket: Bucket) -> BucketOut:
+        return cls(to_wire(bucket.start), bucket.up, bucket.down, bucket.paused, bucket.average_ms, bucket.status)
 
 
 class MonitorAggregate(Output, frozen=True):
@@ -296,8 +296,8 @@ class MonitorAggregate(Output, frozen=True):
     buckets: list[BucketOut]
 
     @classmethod
-    def of(cls, monitor_id: int, hours: int, found: list[Bucket]) -> MonitorAggregate:
-        return cls(monitor_id, hours, uptime_over(found), [BucketOut.of(each) for each in found])
+    def of(cls, monitor_id: int, hours: int, buckets: list[Bucket]) -> MonitorAggregate:
+        return cls(monitor_id, hours, uptime_over(buckets), [BucketOut.of(each) for each in buckets])
 
 
 class MonitorDeleted(Output, frozen=True):

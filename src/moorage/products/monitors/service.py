@@ -1,4 +1,4 @@
-"""Monitors: made, changed, paused, resumed, deleted."""
+"""Creates, changes, pauses, resumes and deletes monitors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from moorage.products.monitors.states import MONITOR, BeatStatus, MonitorStatus
 from moorage.products.monitors.tables import BODY, HEADERS, Heartbeat, Monitor, State, heartbeat, monitor, state
 from moorage.products.projects import service as projects
 
-PAUSED = "paused"  # what the heartbeat says that stands for the time in which nothing is checked
+PAUSED = "paused"  # message of the heartbeat that begins a time without checks
 Headers = Sequence[tuple[str, str]]
 
 _m, _h, _s = monitor.c, heartbeat.c, state.c
@@ -36,8 +36,8 @@ LAST_BEATS = Query(
     Heartbeat,
 )
 ADD_BEAT: Query[int] = Query(insert_or_ignore(heartbeat), scalar, sets=tables.sets_of(heartbeat))
-# What was read of the former address says nothing about the new one.
-FORGET_CERTIFICATE = Command(
+# The stored certificate belongs to the previous URL.
+CLEAR_CERTIFICATE = Command(
     state.update()
     .where((_s.org_id == arg("org_id")) & (_s.monitor_id == arg("id")))
     .values(ssl_subject=None, ssl_issuer=None, ssl_valid_to=None, ssl_fingerprint=None)
@@ -46,7 +46,7 @@ FORGET_CERTIFICATE = Command(
 
 @dataclass(frozen=True, slots=True)
 class NewMonitor:
-    """A monitor as it is asked for."""
+    """Columns of a new monitor that the request sets."""
 
     name: str
     url: str
@@ -67,12 +67,12 @@ def find(tx: Tx, org_id: int, monitor_id: int) -> Monitor | None:
 
 
 def get(tx: Tx, org_id: int, monitor_id: int) -> Monitor:
-    return _there(find(tx, org_id, monitor_id))
+    return _require(find(tx, org_id, monitor_id))
 
 
 def lock(tx: Tx, org_id: int, monitor_id: int) -> Monitor:
-    """Return a monitor for who is about to change it. No check of it is written down meanwhile."""
-    return _there(tx.find(tables.LOCK, org_id=org_id, id=monitor_id))
+    """Return a monitor with its row locked. No check of it is recorded meanwhile."""
+    return _require(tx.find(tables.LOCK, org_id=org_id, id=monitor_id))
 
 
 def all_of(tx: Tx, org_id: int) -> list[Monitor]:
@@ -81,21 +81,21 @@ def all_of(tx: Tx, org_id: int) -> list[Monitor]:
 
 
 def count(tx: Tx, org_id: int) -> int:
-    found: int = tx.one(tables.COUNT, org_id=org_id)
-    return found
+    total: int = tx.one(tables.COUNT, org_id=org_id)
+    return total
 
 
-def state_of(tx: Tx, org_id: int, found: Monitor) -> State:
-    """Return what the checks of a monitor left; raises NotFound where it has just been deleted."""
-    state_now = tx.find(tables.FIND_STATE, org_id=org_id, id=found.id)
-    if state_now is None:
+def state_of(tx: Tx, org_id: int, monitor: Monitor) -> State:
+    """Return the state after the last check; raises NotFound if it was just deleted."""
+    state = tx.find(tables.FIND_STATE, org_id=org_id, id=monitor.id)
+    if state is None:
         raise _no_monitor()
-    return state_now
+    return state
 
 
-def heartbeats(tx: Tx, org_id: int, found: Monitor, most: int) -> list[Heartbeat]:
-    """Return what the latest checks found, newest first."""
-    return tx.all(tables.HEARTBEATS, org_id=org_id, id=found.id, most=most)
+def heartbeats(tx: Tx, org_id: int, monitor: Monitor, most: int) -> list[Heartbeat]:
+    """Return the latest heartbeats, newest first."""
+    return tx.all(tables.HEARTBEATS, org_id=org_id, id=monitor.id, most=most)
 
 
 def last_beats(tx: Tx, org_id: int) -> dict[int, Heartbeat]:
@@ -103,22 +103,17 @@ def last_beats(tx: Tx, org_id: int) -> dict[int, Heartbeat]:
     return {beat.monitor_id: beat for beat in tx.all(LAST_BEATS, org_id=org_id)}
 
 
-def headers_of(tx: Tx, org_id: int, found: Monitor) -> list[tuple[str, str]]:
-    """Return the headers that each check sends."""
-    stored = vault.find(tx, org_id, found.resource, HEADERS) if found.has_headers else None
+def headers_of(tx: Tx, org_id: int, monitor: Monitor) -> list[tuple[str, str]]:
+    stored = vault.find(tx, org_id, monitor.resource, HEADERS) if monitor.has_headers else None
     return [(name, value) for name, value in json.loads(stored)] if stored is not None else []
 
 
-def body_of(tx: Tx, org_id: int, found: Monitor) -> str | None:
-    """Return what each check sends as its body."""
-    return vault.find(tx, org_id, found.resource, BODY) if found.has_body else None
+def body_of(tx: Tx, org_id: int, monitor: Monitor) -> str | None:
+    return vault.find(tx, org_id, monitor.resource, BODY) if monitor.has_body else None
 
 
-def target_of(found: Monitor) -> Target:
-    return Target("monitor", found.name)
-
-
-# Changing them.
+def target_of(monitor: Monitor) -> Target:
+    return Target("monitor", monitor.name)
 
 
 def create(
@@ -131,7 +126,7 @@ def create(
     headers: Headers = (),
     body: str | None = None,
 ) -> Monitor:
-    """Make a monitor. Its first check is due at once."""
+    """Create a monitor. Its first check is due immediately."""
     plans.check_room(tx, org_id, standing, "monitors")
     if new.project_id is not None:
         projects.get_by_id(tx, org_id, new.project_id)
@@ -150,16 +145,16 @@ def create(
         updated_at=tx.now,
     )
     tx.run(tables.ADD_STATE, org_id=org_id, monitor_id=monitor_id, missed=0)
-    made = get(tx, org_id, monitor_id)
-    _set_hidden(tx, org_id, made, {"headers": headers, "body": body})
-    audit.record(tx, org_id, actor, "monitor.created", target_of(made))
+    monitor = get(tx, org_id, monitor_id)
+    _set_hidden(tx, org_id, monitor, {"headers": headers, "body": body})
+    audit.record(tx, org_id, actor, "monitor.created", target_of(monitor))
     return get(tx, org_id, monitor_id)
 
 
 def update(
     tx: Tx, org_id: int, actor: Actor, monitor_id: int, changes: Mapping[str, Any], hidden: Mapping[str, Any]
 ) -> Monitor:
-    """Change a monitor: `changes` by column, `hidden` may have new `headers` and a new `body`."""
+    """Change a monitor: `changes` by column; `hidden` may have `headers` and `body`."""
     before = lock(tx, org_id, monitor_id)
     changes, hidden = _restore(tx, org_id, before, changes, hidden)
     merged = {"http_method": before.http_method, "keyword": before.keyword, **changes}
@@ -168,7 +163,7 @@ def update(
     for column, value in changed.items():
         tx.run(tables.SET[column], org_id=org_id, id=before.id, new=value, now=tx.now)
     if "url" in changed:
-        tx.run(FORGET_CERTIFICATE, org_id=org_id, id=before.id)
+        tx.run(CLEAR_CERTIFICATE, org_id=org_id, id=before.id)
     _set_hidden(tx, org_id, before, hidden)
     tx.run(tables.TOUCH, org_id=org_id, id=before.id, now=tx.now)
     after = get(tx, org_id, before.id)
@@ -179,7 +174,7 @@ def update(
 def _restore(
     tx: Tx, org_id: int, monitor: Monitor, changes: Mapping[str, Any], hidden: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Replace the masks of redacted values in an update by what is stored."""
+    """Replace the masks of redacted values in an update by the stored values."""
     restored = dict(hidden)
     # The stored values are decrypted only for a mask: a new value must be able to replace a damaged ciphertext.
     if any(value == MASK for _, value in restored.get("headers", ())):
@@ -190,94 +185,96 @@ def _restore(
 
 
 def check_keyword(method: str, keyword: str | None, field: str) -> None:
-    """Raise BadRequest on the field where a keyword is looked for in an answer that has no body."""
+    """Raise BadRequest for a keyword with HEAD: its response has no body."""
     if method == "HEAD" and keyword is not None:
         raise bad_field(field, "an answer to HEAD has no body in which a keyword could be found")
 
 
-def _set_hidden(tx: Tx, org_id: int, found: Monitor, hidden: Mapping[str, Any]) -> None:
-    """Put what is given into the vault; what is empty is removed from it."""
+def _set_hidden(tx: Tx, org_id: int, monitor: Monitor, hidden: Mapping[str, Any]) -> None:
+    """Store the given headers and body in the vault; empty ones are removed."""
     if "headers" in hidden:
         text = json.dumps([list(pair) for pair in hidden["headers"]]) if hidden["headers"] else None
-        _put(tx, org_id, found, "has_headers", HEADERS, text)
+        _put(tx, org_id, monitor, "has_headers", HEADERS, text)
     if "body" in hidden:
-        _put(tx, org_id, found, "has_body", BODY, hidden["body"] or None)
+        _put(tx, org_id, monitor, "has_body", BODY, hidden["body"] or None)
 
 
-def _put(tx: Tx, org_id: int, found: Monitor, column: str, name: str, value: str | None) -> None:
+def _put(tx: Tx, org_id: int, monitor: Monitor, column: str, name: str, value: str | None) -> None:
     if value is not None:
-        vault.put(tx, org_id, found.resource, name, value)
-    elif getattr(found, column):
-        vault.remove(tx, org_id, found.resource, name)
-    tx.run(tables.SET[column], org_id=org_id, id=found.id, new=value is not None, now=tx.now)
+        vault.put(tx, org_id, monitor.resource, name, value)
+    elif getattr(monitor, column):
+        vault.remove(tx, org_id, monitor.resource, name)
+    tx.run(tables.SET[column], org_id=org_id, id=monitor.id, new=value is not None, now=tx.now)
 
 
 def pause(tx: Tx, org_id: int, actor: Actor, monitor_id: int) -> Monitor:
-    """Check a monitor no longer; the time until it is resumed counts neither as up nor as down. Safe to repeat."""
-    found = lock(tx, org_id, monitor_id)
-    if found.is_running:
-        move(tx, MONITOR, found, to=MonitorStatus.PAUSE)
-        _add_pause_beat(tx, org_id, found)
-        tx.one(tables.ADD_PAUSE, org_id=org_id, monitor_id=found.id, began_at=tx.now)
-        incidents.on_pause(tx, org_id, get(tx, org_id, found.id))
-        audit.record(tx, org_id, actor, "monitor.paused", target_of(found))
-    return get(tx, org_id, found.id)
+    """Stop the checks of a monitor; paused time counts neither as up nor as down.
+
+    Safe to repeat.
+    """
+    monitor = lock(tx, org_id, monitor_id)
+    if monitor.is_running:
+        move(tx, MONITOR, monitor, to=MonitorStatus.PAUSE)
+        _add_pause_beat(tx, org_id, monitor)
+        tx.one(tables.ADD_PAUSE, org_id=org_id, monitor_id=monitor.id, began_at=tx.now)
+        incidents.on_pause(tx, org_id, get(tx, org_id, monitor.id))
+        audit.record(tx, org_id, actor, "monitor.paused", target_of(monitor))
+    return get(tx, org_id, monitor.id)
 
 
-def _add_pause_beat(tx: Tx, org_id: int, found: Monitor) -> None:
-    """Write the heartbeat that stands for the pause, right after a check that was due in the same millisecond."""
-    values = {"org_id": org_id, "monitor_id": found.id, "at": tx.now, "status": BeatStatus.PAUSE}
-    tx.one(ADD_BEAT, **values, slot=_free_slot(tx, org_id, found), response_ms=None, code=None, message=PAUSED)
+def _add_pause_beat(tx: Tx, org_id: int, monitor: Monitor) -> None:
+    """Add the heartbeat of a pause, after any check that was due in the same ms."""
+    values = {"org_id": org_id, "monitor_id": monitor.id, "at": tx.now, "status": BeatStatus.PAUSE}
+    tx.one(ADD_BEAT, **values, slot=_free_slot(tx, org_id, monitor), response_ms=None, code=None, message=PAUSED)
 
 
-def _free_slot(tx: Tx, org_id: int, found: Monitor) -> int:
-    newest = heartbeats(tx, org_id, found, 1)
+def _free_slot(tx: Tx, org_id: int, monitor: Monitor) -> int:
+    newest = heartbeats(tx, org_id, monitor, 1)
     return max(tx.now, newest[0].slot + 1) if newest else tx.now
 
 
 def resume(tx: Tx, org_id: int, actor: Actor, monitor_id: int) -> Monitor:
-    """Check a monitor again, the first time at once. Safe to repeat."""
-    found = lock(tx, org_id, monitor_id)
-    if not found.is_running:
-        move(tx, MONITOR, found, to=MonitorStatus.RUNNING)
-        tx.run(tables.END_PAUSE, org_id=org_id, id=found.id, now=tx.now)
-        tx.run(tables.START_ANEW, org_id=org_id, id=found.id, now=_free_slot(tx, org_id, found))
-        incidents.on_resume(tx, org_id, get(tx, org_id, found.id))
-        audit.record(tx, org_id, actor, "monitor.resumed", target_of(found))
-    return get(tx, org_id, found.id)
+    """Start the checks of a monitor again, the first one immediately. Safe to repeat."""
+    monitor = lock(tx, org_id, monitor_id)
+    if not monitor.is_running:
+        move(tx, MONITOR, monitor, to=MonitorStatus.RUNNING)
+        tx.run(tables.END_PAUSE, org_id=org_id, id=monitor.id, now=tx.now)
+        tx.run(tables.RESTART, org_id=org_id, id=monitor.id, now=_free_slot(tx, org_id, monitor))
+        incidents.on_resume(tx, org_id, get(tx, org_id, monitor.id))
+        audit.record(tx, org_id, actor, "monitor.resumed", target_of(monitor))
+    return get(tx, org_id, monitor.id)
 
 
 def delete(tx: Tx, org_id: int, actor: Actor, monitor_id: int) -> None:
-    """Delete a monitor and its alerts. What its checks found is cleared up later."""
-    found = lock(tx, org_id, monitor_id)
-    audit.record(tx, org_id, actor, "monitor.deleted", target_of(found))
-    _remove(tx, org_id, found)
+    """Delete a monitor and its alerts; a maintenance task deletes its heartbeats."""
+    monitor = lock(tx, org_id, monitor_id)
+    audit.record(tx, org_id, actor, "monitor.deleted", target_of(monitor))
+    _remove(tx, org_id, monitor)
 
 
 def delete_all(tx: Tx, org_id: int) -> None:
-    """Delete every monitor of an organization that is gone itself."""
-    # Whoever writes checks down locks monitors by their ids, and alerts after them; any other order might wait forever.
-    for found in reversed(all_of(tx, org_id)):
-        if tx.find(tables.LOCK, org_id=org_id, id=found.id) is not None:
-            _remove(tx, org_id, found)
+    # The prober locks monitors in the order of their ids, then alerts; any other order might deadlock.
+    for each in reversed(all_of(tx, org_id)):
+        if tx.find(tables.LOCK, org_id=org_id, id=each.id) is not None:
+            _remove(tx, org_id, each)
 
 
-def _remove(tx: Tx, org_id: int, found: Monitor) -> None:
-    incidents.remove_of_monitor(tx, org_id, found.id)
-    vault.remove_all(tx, org_id, found.resource)
-    tx.run(tables.DELETE_STATE, org_id=org_id, id=found.id)
-    tx.run(tables.DELETE, org_id=org_id, id=found.id)
+def _remove(tx: Tx, org_id: int, monitor: Monitor) -> None:
+    incidents.remove_of_monitor(tx, org_id, monitor.id)
+    vault.remove_all(tx, org_id, monitor.resource)
+    tx.run(tables.DELETE_STATE, org_id=org_id, id=monitor.id)
+    tx.run(tables.DELETE, org_id=org_id, id=monitor.id)
 
 
-def forget_project(tx: Tx, org_id: int, project_id: int) -> None:
-    """Let the monitors of a project go on by themselves, for whoever deletes it in the same unit."""
-    tx.run(tables.FORGET_PROJECT, org_id=org_id, project_id=project_id, now=tx.now)
+def detach_project(tx: Tx, org_id: int, project_id: int) -> None:
+    """Detach the monitors of a project that the same transaction deletes."""
+    tx.run(tables.DETACH_PROJECT, org_id=org_id, project_id=project_id, now=tx.now)
 
 
-def _there(found: Monitor | None) -> Monitor:
-    if found is None:
+def _require(monitor: Monitor | None) -> Monitor:
+    if monitor is None:
         raise _no_monitor()
-    return found
+    return monitor
 
 
 def _no_monitor() -> NotFound:

@@ -1,4 +1,4 @@
-"""The states of a monitor, of an alert, and of what is to be told about one."""
+"""States of monitors, heartbeats, alerts and notices."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from moorage.core.kit.machine import Machine
 
 
 class MonitorStatus(StrEnum):
-    RUNNING = "running"  # is checked at every interval
-    PAUSE = "pause"  # is not checked, and no time counts
+    RUNNING = "running"  # checked at every interval
+    PAUSE = "pause"  # not checked; the time counts neither as up nor as down
 
 
 class BeatStatus(StrEnum):
-    """What one check found. It never changes, so it has no machine."""
+    """Result of one check. It never changes, so it has no machine."""
 
-    UP = "UP"  # the target answered as it should
-    DOWN = "DOWN"  # it did not, at any try
-    PAUSE = "PAUSE"  # stands for the time from here on in which nothing was checked
+    UP = "UP"  # the target gave the expected response
+    DOWN = "DOWN"  # all attempts failed
+    PAUSE = "PAUSE"  # no check: marks the beginning of a pause
 
 
 class AlertStatus(StrEnum):
-    ACTIVE = "active"  # is watched; its condition does not hold, or not for long enough yet
-    TRIGGERED = "triggered"  # its condition has held for as long as it says
-    INACTIVE = "inactive"  # is not watched: the monitor is paused or the alert is switched off
+    ACTIVE = "active"  # evaluated; the condition does not hold, or not yet for the required time
+    TRIGGERED = "triggered"  # the condition has held for the required time
+    INACTIVE = "inactive"  # not evaluated: the monitor is paused or the alert is disabled
 
 
 class NoticeStatus(StrEnum):
-    PENDING = "pending"  # is on its way, or waits for another try
-    DELIVERED = "delivered"  # the receiver took it
-    FAILED = "failed"  # was given up; `lastError` says why
+    PENDING = "pending"  # is being sent, or waits for the next attempt
+    DELIVERED = "delivered"  # the receiver accepted it
+    FAILED = "failed"  # no attempts are left; `lastError` has the reason
 
 
 M, A, N = MonitorStatus, AlertStatus, NoticeStatus

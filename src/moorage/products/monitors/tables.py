@@ -1,4 +1,4 @@
-"""Monitors, what their checks found, and who checks them."""
+"""Tables and queries of monitors, their checks and the probers."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ monitor = table(
     Column("has_body", Boolean, nullable=False),
     Column("expire_cert_notify", Boolean, nullable=False),
     Column("ignore_tls_error", Boolean, nullable=False),
-    Column("is_public", Boolean, nullable=False),  # is on the organization's status page
-    millis("from_at"),  # since when it is checked; the first check is due then
-    Column("revision", Integer, nullable=False),  # counts changes, so that whoever checks it notices
-    text("prober", nullable=True),  # who checks it
+    Column("is_public", Boolean, nullable=False),  # shown on the organization's status page
+    millis("from_at"),  # when the first check is due, after creation or resumption
+    Column("revision", Integer, nullable=False),  # incremented by each change; the prober compares it
+    text("prober", nullable=True),  # token of the prober that checks it
     millis("created_at"),
     millis("updated_at"),
 )
@@ -54,7 +54,7 @@ Index("ix_monitor_org_id", monitor.c.org_id)
 Index("ix_monitor_prober", monitor.c.status, monitor.c.prober)
 Index("ix_monitor_project_id", monitor.c.project_id)
 
-# What changes with each check, apart from what people change.
+# Columns that change with each check, separate from the settings of a monitor.
 state = table(
     "monitor_state",
     id_column(),
@@ -65,22 +65,22 @@ state = table(
     Column("last_code", Integer, nullable=True),
     millis("last_at", nullable=True),
     millis("last_slot", nullable=True),
-    Column("lag_ms", Integer, nullable=True),  # how late the last check began
-    Column("missed", Integer, nullable=False),  # checks that were due and not made
+    Column("lag_ms", Integer, nullable=True),  # delay of the last check
+    Column("missed", Integer, nullable=False),  # checks that were due and did not run
     text("ssl_subject", nullable=True),
     text("ssl_issuer", nullable=True),
     millis("ssl_valid_to", nullable=True),
     text("ssl_fingerprint", nullable=True),
 )
 
-# No foreign keys: what a deleted monitor leaves is cleared up some time later.
+# No foreign keys: a maintenance task deletes the rows of deleted monitors later.
 heartbeat = table(
     "heartbeat",
     id_column(),
     Column("org_id", Id, nullable=False),
     Column("monitor_id", Id, nullable=False),
-    millis("slot"),  # when it was due; one check for each
-    millis("at"),  # when it began
+    millis("slot"),  # due time; one check per slot
+    millis("at"),  # start of the check
     text("status"),  # BeatStatus
     Column("response_ms", Integer, nullable=True),
     Column("code", Integer, nullable=True),
@@ -98,7 +98,7 @@ rollup = table(
     millis("start"),
     Column("up", Integer, nullable=False),
     Column("down", Integer, nullable=False),
-    Column("response_sum", Id, nullable=False),  # ms, of those that were up
+    Column("response_sum", Id, nullable=False),  # ms, of the checks that were up
     UniqueConstraint("monitor_id", "span_s", "start"),
 )
 Index("ix_monitor_rollup_start", rollup.c.span_s, rollup.c.start)
@@ -124,7 +124,7 @@ certificate_notice = table(
     UniqueConstraint("monitor_id", "fingerprint", "threshold_days"),
 )
 
-# Processes that check monitors. One that does not renew its row has died, and others take its monitors.
+# Processes that check monitors. When a lease expires, other probers take over the monitors of its process.
 prober = table(
     "prober",
     id_column(),
@@ -133,7 +133,7 @@ prober = table(
     millis("created_at"),
 )
 
-HEADERS, BODY = "headers", "http_body"  # what the vault keeps of a monitor
+HEADERS, BODY = "headers", "http_body"  # names in the vault
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 SPANS = (MINUTE_S, HOUR_S, DAY_S)
 
@@ -165,8 +165,8 @@ class Monitor:
 
     @property
     def codes(self) -> list[str]:
-        found: list[str] = json.loads(self.status_codes)
-        return found
+        codes: list[str] = json.loads(self.status_codes)
+        return codes
 
     @property
     def is_running(self) -> bool:
@@ -174,7 +174,6 @@ class Monitor:
 
     @property
     def resource(self) -> str:
-        """Return what the vault calls it."""
         return f"monitor:{self.id}"
 
 
@@ -219,34 +218,34 @@ class Pause:
 
 
 def sets_of(of: Table) -> tuple[str, ...]:
-    """Return the columns that a new row is given."""
+    """Return the columns that an insert sets."""
     return tuple(column.name for column in of.c if column.name != "id")
 
 
 _m, _s, _h, _p = monitor.c, state.c, heartbeat.c, pause.c
-_mine = (_m.org_id == arg("org_id")) & (_m.id == arg("id"))
+_this = (_m.org_id == arg("org_id")) & (_m.id == arg("id"))
 
 ADD: Query[int] = Query(insert(monitor).returning(_m.id), scalar, sets=sets_of(monitor))
 ADD_STATE = Command(insert(state), sets=("monitor_id", "org_id", "missed"))
-FIND = Query(select(*columns(monitor)).where(_mine), Monitor)
-LOCK = Query(select(*columns(monitor)).where(_mine).with_for_update(), Monitor)
+FIND = Query(select(*columns(monitor)).where(_this), Monitor)
+LOCK = Query(select(*columns(monitor)).where(_this).with_for_update(), Monitor)
 ALL_OF = Query(select(*columns(monitor)).where(_m.org_id == arg("org_id")).order_by(_m.id.desc()), Monitor)
 PUBLIC_OF = Query(
     select(*columns(monitor)).where((_m.org_id == arg("org_id")) & _m.is_public).order_by(_m.name, _m.id), Monitor
 )
 COUNT = Query(select(func.count()).select_from(monitor).where(_m.org_id == arg("org_id")), scalar)
-DELETE = Command(delete(monitor).where(_mine))
+DELETE = Command(delete(monitor).where(_this))
 CHANGEABLE = (
     "name", "url", "interval_s", "timeout_ms", "retries", "http_method", "status_codes", "keyword", "has_headers",
     "has_body", "expire_cert_notify", "ignore_tls_error", "is_public",
 )  # fmt: skip
 SET: dict[str, Command] = {
-    column: Command(update(monitor).where(_mine).values({column: arg("new"), "updated_at": arg("now")}))
+    column: Command(update(monitor).where(_this).values({column: arg("new"), "updated_at": arg("now")}))
     for column in CHANGEABLE
 }
-TOUCH = Command(update(monitor).where(_mine).values(revision=_m.revision + 1, updated_at=arg("now")))
-START_ANEW = Command(update(monitor).where(_mine).values(from_at=arg("now"), revision=_m.revision + 1))
-FORGET_PROJECT = Command(
+TOUCH = Command(update(monitor).where(_this).values(revision=_m.revision + 1, updated_at=arg("now")))
+RESTART = Command(update(monitor).where(_this).values(from_at=arg("now"), revision=_m.revision + 1))
+DETACH_PROJECT = Command(
     update(monitor)
     .where((_m.org_id == arg("org_id")) & (_m.project_id == arg("project_id")))
     .values(project_id=None, updated_at=arg("now"))
@@ -274,5 +273,5 @@ PAUSES = Query(
 
 
 def row(of: Any) -> dict[str, Any]:
-    """Return a row as the parameters that would write it."""
+    """Return the fields of a row as parameters of an insert."""
     return {name: getattr(of, name) for name in of.__slots__}

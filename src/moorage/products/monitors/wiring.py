@@ -28,7 +28,7 @@ from moorage.products.monitors.status_page import page as status_page
 from moorage.products.monitors.status_page.page import StatusPage
 from moorage.products.projects import service as projects
 
-CANARY_S = 3.0
+CANARY_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Monitors(Product):
         return [routes.make_router(self.prober.wake), alert_routes.make_router()]
 
     def mounts(self) -> Sequence[Mount]:
-        """Return the public status pages. The gateway sends all visitors from one address, so none is counted."""
+        """Return the public status pages. Not rate limited: Caddy is the only client."""
         return [Mount(status_page.PATH, self.page.handle, is_counted=False)]
 
     def register(self, handlers: Handlers) -> None:
@@ -69,7 +69,7 @@ class Monitors(Product):
         retention.register(handlers)
         hooks = self.db.env.hooks
         hooks.add(plans.COUNT, "monitors", service.count)
-        hooks.add(projects.REMOVE, "monitors", service.forget_project)
+        hooks.add(projects.REMOVE, "monitors", service.detach_project)
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
         return [self.prober.run()] if duties.works else []
@@ -82,7 +82,7 @@ class Monitors(Product):
 
 
 class Canary:
-    """An address of the operator's choice. While it cannot be reached, the fault is with our own network."""
+    """Address set by the operator; unreachable while this machine's network is down."""
 
     def __init__(self, address: str) -> None:
         self._host, _, port = address.rpartition(":")
@@ -90,9 +90,9 @@ class Canary:
 
     async def answers(self) -> bool:
         try:
-            async with asyncio.timeout(CANARY_S):
+            async with asyncio.timeout(CANARY_TIMEOUT_S):
                 _, writer = await asyncio.open_connection(self._host.strip("[]"), self._port)
-        except OSError:  # Running out of time is one as well.
+        except OSError:  # includes TimeoutError
             return False
         writer.close()
         return True

@@ -1,4 +1,4 @@
-"""Certificates that run out: told once per certificate and threshold, and never about one check more than once."""
+"""Sends notices about expiring certificates, once per certificate and threshold."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from moorage.products.monitors.probing.certificates import days_left
 from moorage.products.monitors.tables import Monitor, certificate_notice, sets_of
 
 THRESHOLDS = (21, 14, 7, 1)  # days
-# Servers behind one name may answer with different certificates in turn: nobody is told of each of them at once.
-QUIET_MS = DAY_MS
+# Servers behind one name may alternate between certificates; only one of them causes a notice in this time.
+MIN_NOTICE_INTERVAL_MS = DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SentNotice:
     fingerprint: str
     threshold_days: int
     created_at: int
 
 
 _c = certificate_notice.c
-# What was told about a certificate, and about any other one of late.
-TOLD = Query(
+# Notices about a certificate, and recent ones about other certificates of the monitor.
+SENT = Query(
     select(_c.fingerprint, _c.threshold_days, _c.created_at).where(
         (_c.org_id == arg("org_id"))
         & (_c.monitor_id == arg("monitor_id"))
         & ((_c.fingerprint == arg("fingerprint")) | (_c.created_at > arg("since")))
     ),
-    Told,
+    SentNotice,
 )
 ADD = Command(insert(certificate_notice), sets=sets_of(certificate_notice))
 
 
 def on_beat(tx: Tx, org_id: int, monitor: Monitor, beat: Beat) -> None:
-    """Tell that the certificate of a check runs out, where that is due; the monitor is locked by the caller.
+    """Add a notice if the certificate of a check reaches a threshold.
 
-    A threshold that had passed when the certificate was first seen is told only where it is the tightest.
+    The caller has locked the monitor. Of several thresholds that have passed, only the lowest causes a notice.
     """
     certificate = beat.outcome.certificate
     if certificate is None or not monitor.expire_cert_notify:
@@ -53,14 +53,13 @@ def on_beat(tx: Tx, org_id: int, monitor: Monitor, beat: Beat) -> None:
     passed = [threshold for threshold in THRESHOLDS if days <= threshold]
     if not passed:
         return
-    fingerprint, since = certificate.fingerprint, tx.now - QUIET_MS
-    told = tx.all(TOLD, org_id=org_id, monitor_id=monitor.id, fingerprint=fingerprint, since=since)
-    marked = {each.threshold_days for each in told if each.fingerprint == fingerprint}
+    fingerprint, since = certificate.fingerprint, tx.now - MIN_NOTICE_INTERVAL_MS
+    sent = tx.all(SENT, org_id=org_id, monitor_id=monitor.id, fingerprint=fingerprint, since=since)
+    marked = {each.threshold_days for each in sent if each.fingerprint == fingerprint}
     threshold = passed[-1]
-    if any(mark <= threshold for mark in marked) or any(each.created_at > since for each in told):
+    if any(mark <= threshold for mark in marked) or any(each.created_at > since for each in sent):
         return
     _mark(tx, org_id, monitor.id, fingerprint, set(passed) - marked)
-    found = beat.outcome
     notices.add(
         tx,
         org_id,
@@ -69,9 +68,7 @@ def on_beat(tx: Tx, org_id: int, monitor: Monitor, beat: Beat) -> None:
         incident=None,
         about=f"certificate:{monitor.id}:{fingerprint}:{threshold}",
         kind="certificate",
-        observed=Observed(
-            value=days, status_code=found.code, response_time=found.response_ms, message=found.message, at=beat.slot
-        ),
+        observed=Observed.of(beat, days),
         certificate=certificate,
     )
 

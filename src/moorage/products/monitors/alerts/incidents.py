@@ -1,4 +1,4 @@
-"""What happens to alerts, kept: how far each is, its incidents, and what people are told, all in one transaction."""
+"""Applies checks and changes to alerts: progress, incidents and notices."""
 
 from __future__ import annotations
 
@@ -29,22 +29,25 @@ from moorage.products.monitors.tables import Monitor
 
 PAUSED = "The monitor was paused"
 SWITCHED_OFF = "The alert was switched off"
-LEAST_SAMPLES = 2  # fewer make no rate
+MIN_RATE_SAMPLES = 2  # Fewer checks have no error rate.
 
 _a, _i, _n, _h = alert.c, incident.c, notice.c, tables.heartbeat.c
 
 
-def _lock_watched(dialect: str) -> ClauseElement:
-    """The alerts of some monitors that are watched; locked, in order, until the commit."""
-    is_watched = _a.is_enabled & (_a.status != AlertStatus.INACTIVE.value)
+def _lock_evaluated(dialect: str) -> ClauseElement:
+    """Lock the evaluated alerts of the monitors in `ids`, ordered by id."""
+    is_evaluated = _a.is_enabled & (_a.status != AlertStatus.INACTIVE.value)
     return (
-        select(*columns(alert)).where(_a.monitor_id.in_(ids_of(dialect)) & is_watched).order_by(_a.id).with_for_update()
+        select(*columns(alert))
+        .where(_a.monitor_id.in_(ids_of(dialect)) & is_evaluated)
+        .order_by(_a.id)
+        .with_for_update()
     )
 
 
-LOCK_WATCHED = Query(_lock_watched, Alert)
+LOCK_EVALUATED = Query(_lock_evaluated, Alert)
 _is_down = case((_h.status == BeatStatus.DOWN.value, 1), else_=0)
-# How many checks there were within some time, and how many of them failed.
+# Number of checks in a time range, and of failed ones.
 FAILED: Query[tuple[int, int]] = Query(
     select(func.count(), func.coalesce(func.sum(_is_down), 0)).where(
         (_h.org_id == arg("org_id"))
@@ -55,10 +58,10 @@ FAILED: Query[tuple[int, int]] = Query(
     ),
     pair,
 )
-_mine = (_a.org_id == arg("org_id")) & (_a.id == arg("id"))
+_this = (_a.org_id == arg("org_id")) & (_a.id == arg("id"))
 SAVE_PROGRESS = Command(
     update(alert)
-    .where(_mine)
+    .where(_this)
     .values(
         pending_since=arg("pending_since"),
         good_samples=arg("good_samples", Integer),
@@ -75,85 +78,80 @@ DELETE_INCIDENTS = Command(
 DELETE_NOTICES = Command(delete(notice).where((_n.org_id == arg("org_id")) & (_n.alert_id == arg("id"))))
 
 
-# What checks bring about.
-
-
-@across_organizations("a prober checks the monitors of everybody")
-def on_beats(tx: Tx, found: Sequence[tuple[Monitor, Beat]]) -> None:
-    """Judge the alerts of monitors by checks that were just written down; those of a monitor come in order of slots."""
+@across_organizations("a prober checks the monitors of all organizations")
+def on_beats(tx: Tx, recorded: Sequence[tuple[Monitor, Beat]]) -> None:
+    """Evaluate the alerts of monitors with newly recorded checks, in order of slots."""
     by_monitor: defaultdict[int, list[Beat]] = defaultdict(list)
-    for monitor, beat in found:
+    for monitor, beat in recorded:
         by_monitor[monitor.id].append(beat)
-    monitors = {monitor.id: monitor for monitor, _ in found}
+    monitors = {monitor.id: monitor for monitor, _ in recorded}
     changed = []
-    for watched in tx.all(LOCK_WATCHED, ids=as_list(by_monitor)):
-        monitor = monitors[watched.monitor_id]
-        changed += _follow(tx, monitor.org_id, monitor, watched, by_monitor[monitor.id])
+    for evaluated in tx.all(LOCK_EVALUATED, ids=as_list(by_monitor)):
+        monitor = monitors[evaluated.monitor_id]
+        changed += _evaluate(tx, monitor.org_id, monitor, evaluated, by_monitor[monitor.id])
     if changed:
         tx.run_many(SAVE_PROGRESS, changed)
 
 
-def _follow(tx: Tx, org_id: int, monitor: Monitor, watched: Alert, beats: Iterable[Beat]) -> list[dict[str, Any]]:
-    """Judge one alert by checks and write down what they bring about; return how far it is if that is not saved yet."""
-    rule = Rule(watched.condition, watched.threshold, watched.duration_min)
-    saved = progress = _progress_of(watched)
+def _evaluate(tx: Tx, org_id: int, monitor: Monitor, alert: Alert, beats: Iterable[Beat]) -> list[dict[str, Any]]:
+    """Evaluate one alert by checks; return its progress if that is not saved yet."""
+    rule = Rule(alert.condition, alert.threshold, alert.duration_min)
+    saved = progress = _progress_of(alert)
     for beat in beats:
-        value = value_of(
-            watched.metric, beat.outcome, error_rate=_error_rate(tx, org_id, watched, beat.slot), now=beat.at
-        )
+        value = value_of(alert.metric, beat.outcome, error_rate=_error_rate(tx, org_id, alert, beat.slot), now=beat.at)
         progress, event = judge(rule, progress, Sample(beat.slot, value))
         if event is None:
             continue
-        _happen(tx, org_id, monitor, watched, event, progress, _observed(beat, value))
-        watched, saved = tx.one(alert_tables.FIND, org_id=org_id, id=watched.id), progress
-    return [] if progress == saved else [{"org_id": org_id, "id": watched.id, **_columns(progress)}]
+        _apply(tx, org_id, monitor, alert, event, progress, Observed.of(beat, value))
+        alert, saved = tx.one(alert_tables.FIND, org_id=org_id, id=alert.id), progress
+    return [] if progress == saved else [{"org_id": org_id, "id": alert.id, **_columns(progress)}]
 
 
-def _error_rate(tx: Tx, org_id: int, watched: Alert, slot: int) -> float | None:
-    """Return the percentage of failed checks, for alerts that are about it and where there were enough."""
-    if watched.metric != "error_rate":
+def _error_rate(tx: Tx, org_id: int, alert: Alert, slot: int) -> float | None:
+    """Return the percentage of failed checks; None for other metrics or few checks."""
+    if alert.metric != "error_rate":
         return None
-    after = slot - watched.duration_min * MINUTE_MS
-    total, failed = tx.one(FAILED, org_id=org_id, monitor_id=watched.monitor_id, after=after, until=slot)
-    return None if total < LEAST_SAMPLES else 100 * failed / total
+    after = slot - alert.duration_min * MINUTE_MS
+    total, failed = tx.one(FAILED, org_id=org_id, monitor_id=alert.monitor_id, after=after, until=slot)
+    return None if total < MIN_RATE_SAMPLES else 100 * failed / total
 
 
-def _happen(
-    tx: Tx, org_id: int, monitor: Monitor, watched: Alert, event: Event, progress: Progress, observed: Observed
+def _apply(
+    tx: Tx, org_id: int, monitor: Monitor, alert: Alert, event: Event, progress: Progress, observed: Observed
 ) -> None:
     if event is Event.RESOLVED:
-        _end_incident(tx, org_id, monitor, watched, observed)
-        move(tx, ALERT, watched, to=AlertStatus.ACTIVE, incident_id=None, **_columns(progress))
+        _end_incident(tx, org_id, monitor, alert, observed)
+        move(tx, ALERT, alert, to=AlertStatus.ACTIVE, incident_id=None, **_columns(progress))
         return
-    opened = _open_incident(tx, org_id, watched, observed, is_flapping=progress.is_flapping)
+    incident = _open_incident(tx, org_id, alert, observed, is_flapping=progress.is_flapping)
     move(
         tx,
         ALERT,
-        watched,
+        alert,
         to=AlertStatus.TRIGGERED,
         last_triggered_at=observed.at,
         acknowledged=False,
-        incident_id=opened.id,
+        incident_id=incident.id,
         **_columns(progress),
     )
     notices.add(
         tx,
         org_id,
         monitor=monitor,
-        alert=watched,
-        incident=opened,
-        about=opened.uuid,
+        alert=alert,
+        incident=incident,
+        about=incident.uuid,
         kind=event.value,
         observed=observed,
     )
 
 
-def _open_incident(tx: Tx, org_id: int, watched: Alert, observed: Observed, *, is_flapping: bool) -> Incident:
+def _open_incident(tx: Tx, org_id: int, alert: Alert, observed: Observed, *, is_flapping: bool) -> Incident:
     values: dict[str, Any] = {
         "uuid": new_uuid(),
         "org_id": org_id,
-        "monitor_id": watched.monitor_id,
-        "alert_id": watched.id,
+        "monitor_id": alert.monitor_id,
+        "alert_id": alert.id,
         "is_flapping": is_flapping,
         "observed": msgspec.json.encode(observed).decode(),
         "started_at": observed.at,
@@ -162,41 +160,34 @@ def _open_incident(tx: Tx, org_id: int, watched: Alert, observed: Observed, *, i
     return Incident(id=tx.one(alert_tables.ADD_INCIDENT, **values), **values)
 
 
-def _end_incident(tx: Tx, org_id: int, monitor: Monitor, watched: Alert, observed: Observed, message: str = "") -> None:
-    """End what is open, and tell those who were told of it. An alert that has nothing open is left as it is."""
-    tx.run(alert_tables.END_INCIDENT, org_id=org_id, id=watched.incident_id, now=observed.at)
-    ended = tx.find(alert_tables.FIND_INCIDENT, org_id=org_id, id=watched.incident_id)
-    if ended is None:
+def _end_incident(tx: Tx, org_id: int, monitor: Monitor, alert: Alert, observed: Observed, message: str = "") -> None:
+    """Resolve the open incident of an alert, if any, and notify its receivers."""
+    tx.run(alert_tables.END_INCIDENT, org_id=org_id, id=alert.incident_id, now=observed.at)
+    incident = tx.find(alert_tables.FIND_INCIDENT, org_id=org_id, id=alert.incident_id)
+    if incident is None:
         return
     notices.add(
         tx,
         org_id,
         monitor=monitor,
-        alert=watched,
-        incident=ended,
-        about=ended.uuid,
+        alert=alert,
+        incident=incident,
+        about=incident.uuid,
         kind=Event.RESOLVED.value,
         observed=observed,
         message=message,
     )
 
 
-def _observed(beat: Beat, value: float | None) -> Observed:
-    found = beat.outcome
-    return Observed(
-        value=value, status_code=found.code, response_time=found.response_ms, message=found.message, at=beat.slot
-    )
-
-
-def _progress_of(watched: Alert) -> Progress:
+def _progress_of(alert: Alert) -> Progress:
     return Progress(
-        AlertStatus(watched.status),
-        watched.pending_since,
-        watched.good_samples,
-        watched.good_since,
-        # Most never fired, and this is done at every check.
-        tuple(watched.recent_fires) if watched.fired_at != "[]" else (),
-        watched.is_flapping,
+        AlertStatus(alert.status),
+        alert.pending_since,
+        alert.good_samples,
+        alert.good_since,
+        # Avoids JSON decoding at every check: most alerts never fired.
+        tuple(alert.recent_fires) if alert.fired_at != "[]" else (),
+        alert.is_flapping,
     )
 
 
@@ -210,55 +201,51 @@ def _columns(progress: Progress) -> dict[str, Any]:
     }
 
 
-# What people bring about.
-
-
 def on_pause(tx: Tx, org_id: int, monitor: Monitor) -> None:
-    """Watch the alerts of a monitor no longer. What is open ends, and whoever was told of it is told why."""
-    for found in tx.all(alert_tables.LOCK_OF_MONITOR, org_id=org_id, monitor_id=monitor.id):
-        _stop_watching(tx, org_id, monitor, found, PAUSED)
+    """Stop evaluating the alerts of a monitor and resolve open incidents."""
+    for each in tx.all(alert_tables.LOCK_OF_MONITOR, org_id=org_id, monitor_id=monitor.id):
+        _stop_evaluating(tx, org_id, monitor, each, PAUSED)
 
 
 def on_resume(tx: Tx, org_id: int, monitor: Monitor) -> None:
-    """Watch the alerts of a monitor again, but for those that are switched off; all of them begin anew."""
-    for found in tx.all(alert_tables.LOCK_OF_MONITOR, org_id=org_id, monitor_id=monitor.id):
-        if found.is_enabled and not found.is_watched:
-            move(tx, ALERT, found, to=AlertStatus.ACTIVE)
+    """Evaluate the enabled alerts of a monitor again, from scratch."""
+    for each in tx.all(alert_tables.LOCK_OF_MONITOR, org_id=org_id, monitor_id=monitor.id):
+        if each.is_enabled and not each.is_evaluated:
+            move(tx, ALERT, each, to=AlertStatus.ACTIVE)
 
 
-def on_rule_change(tx: Tx, org_id: int, changed: Alert) -> None:
-    """Count anew under another condition, threshold or duration: samples so far were judged by the former one."""
-    begun = Progress(AlertStatus(changed.status), fires=tuple(changed.recent_fires), is_flapping=changed.is_flapping)
-    tx.run(SAVE_PROGRESS, org_id=org_id, id=changed.id, **_columns(begun))
+def on_rule_change(tx: Tx, org_id: int, alert: Alert) -> None:
+    """Reset the counted samples: they were judged by the previous rule."""
+    reset = Progress(AlertStatus(alert.status), fires=tuple(alert.recent_fires), is_flapping=alert.is_flapping)
+    tx.run(SAVE_PROGRESS, org_id=org_id, id=alert.id, **_columns(reset))
 
 
-def set_enabled(tx: Tx, org_id: int, found: Alert, on: bool) -> None:
-    """Switch an alert, which the caller has locked, on or off. One of a paused monitor is watched once that resumes."""
-    tx.run(alert_tables.SET["is_enabled"], org_id=org_id, id=found.id, new=on, now=tx.now)
-    monitor = tx.one(tables.FIND, org_id=org_id, id=found.monitor_id)
+def set_enabled(tx: Tx, org_id: int, alert: Alert, on: bool) -> None:
+    """Enable or disable an alert. The caller has locked it."""
+    tx.run(alert_tables.SET["is_enabled"], org_id=org_id, id=alert.id, new=on, now=tx.now)
+    monitor = tx.one(tables.FIND, org_id=org_id, id=alert.monitor_id)
     if not on:
-        _stop_watching(tx, org_id, monitor, found, SWITCHED_OFF)
-    elif monitor.is_running and not found.is_watched:
-        move(tx, ALERT, found, to=AlertStatus.ACTIVE)
+        _stop_evaluating(tx, org_id, monitor, alert, SWITCHED_OFF)
+    elif monitor.is_running and not alert.is_evaluated:
+        move(tx, ALERT, alert, to=AlertStatus.ACTIVE)
 
 
-def _stop_watching(tx: Tx, org_id: int, monitor: Monitor, found: Alert, why: str) -> None:
-    if not found.is_watched:
+def _stop_evaluating(tx: Tx, org_id: int, monitor: Monitor, alert: Alert, why: str) -> None:
+    if not alert.is_evaluated:
         return
     observed = Observed(value=None, status_code=None, response_time=None, message=why, at=tx.now)
-    _end_incident(tx, org_id, monitor, found, observed, message=why)
+    _end_incident(tx, org_id, monitor, alert, observed, message=why)
     cleared = _columns(Progress(AlertStatus.INACTIVE))
-    move(tx, ALERT, found, to=AlertStatus.INACTIVE, incident_id=None, **cleared)
+    move(tx, ALERT, alert, to=AlertStatus.INACTIVE, incident_id=None, **cleared)
 
 
 def remove_of_monitor(tx: Tx, org_id: int, monitor_id: int) -> None:
-    for found in tx.all(alert_tables.LOCK_OF_MONITOR, org_id=org_id, monitor_id=monitor_id):
-        remove_alert(tx, org_id, found)
+    for each in tx.all(alert_tables.LOCK_OF_MONITOR, org_id=org_id, monitor_id=monitor_id):
+        remove_alert(tx, org_id, each)
 
 
-def remove_alert(tx: Tx, org_id: int, found: Alert) -> None:
-    """Remove an alert with its incidents, what is yet to be told about it, and where that was to be sent."""
-    tx.run(DELETE_NOTICES, org_id=org_id, id=found.id)
-    tx.run(DELETE_INCIDENTS, org_id=org_id, monitor_id=found.monitor_id, id=found.id)
-    vault.remove_all(tx, org_id, found.resource)
-    tx.run(alert_tables.DELETE, org_id=org_id, id=found.id)
+def remove_alert(tx: Tx, org_id: int, alert: Alert) -> None:
+    tx.run(DELETE_NOTICES, org_id=org_id, id=alert.id)
+    tx.run(DELETE_INCIDENTS, org_id=org_id, monitor_id=alert.monitor_id, id=alert.id)
+    vault.remove_all(tx, org_id, alert.resource)
+    tx.run(alert_tables.DELETE, org_id=org_id, id=alert.id)

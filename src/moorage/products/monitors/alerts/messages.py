@@ -1,4 +1,4 @@
-"""What a notice tells, as data and in words. It is pure: the words of all channels come from here."""
+"""Content of notices, as data and as text for all channels. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from moorage.accounts.identity.organizations.service import Organization
 from moorage.core.kit.clock import to_wire
 from moorage.products.monitors.alerts.tables import Alert, Incident
-from moorage.products.monitors.probing.beats import Certificate
+from moorage.products.monitors.probing.beats import Beat, Certificate
 from moorage.products.monitors.probing.certificates import days_left
 from moorage.products.monitors.tables import Monitor
 
 TRIGGERED, RESOLVED, FLAPPING, TEST, CERTIFICATE = "triggered", "resolved", "flapping", "test", "certificate"
-# What each kind of notice is called outside.
+# Names of the kinds of notices in the API and in webhooks.
 EVENTS = {
     TRIGGERED: "alert.triggered",
     RESOLVED: "alert.resolved",
@@ -35,13 +35,17 @@ _STATES = {0.0: "down", 1.0: "up"}
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """The sample that made it necessary to tell something."""
+    """The sample that caused a notice."""
 
     value: float | None  # of the alert's metric
     status_code: int | None
     response_time: int | None  # ms
     message: str
     at: int
+
+    @classmethod
+    def of(cls, beat: Beat, value: float | None) -> Observed:
+        return cls(value, beat.outcome.code, beat.outcome.response_ms, beat.outcome.message, beat.slot)
 
 
 class AlertPart(msgspec.Struct, frozen=True):
@@ -71,8 +75,8 @@ class CertificatePart(msgspec.Struct, frozen=True):
     days_left: int
 
 
-class Story(msgspec.Struct, frozen=True):
-    """All that is told of one matter, as it was when it happened. Stored, so fields are added and never removed."""
+class NoticeContent(msgspec.Struct, frozen=True):
+    """Content of a notice at the time of its cause. Stored: fields may only be added."""
 
     kind: str
     organization: OrganizationPart
@@ -83,18 +87,18 @@ class Story(msgspec.Struct, frozen=True):
     started_at: int | None = None
     resolved_at: int | None = None
     certificate: CertificatePart | None = None
-    message: str = ""  # what is to be said besides, such as why it ended
+    message: str = ""  # additional text, such as the reason for the end
     version: int = 1
 
 
-_decoder = msgspec.json.Decoder(Story)
+_decoder = msgspec.json.Decoder(NoticeContent)
 
 
-def encode(story: Story) -> str:
-    return msgspec.json.encode(story).decode()
+def encode(content: NoticeContent) -> str:
+    return msgspec.json.encode(content).decode()
 
 
-def decode(payload: str) -> Story:
+def decode(payload: str) -> NoticeContent:
     return _decoder.decode(payload)
 
 
@@ -108,9 +112,9 @@ def make(
     message: str,
     certificate: Certificate | None,
     now: int,
-) -> Story:
+) -> NoticeContent:
     ended = observed.at if kind == RESOLVED else None
-    return Story(
+    return NoticeContent(
         kind=kind,
         organization=OrganizationPart(org.id, org.name),
         monitor=MonitorPart(monitor.id, monitor.name, _without_credentials(monitor.url)),
@@ -134,52 +138,50 @@ def _certificate_part(certificate: Certificate, now: int) -> CertificatePart:
 
 
 def _without_credentials(url: str) -> str:
-    """Return a URL as strangers may see it: notices leave the organization."""
+    """Remove the credentials of a URL: notices leave the organization."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def headline(story: Story) -> str:
-    """Say in one line what happened."""
-    name = one_line(story.monitor.name)
-    match story.kind:
+def headline(content: NoticeContent) -> str:
+    name = one_line(content.monitor.name)
+    match content.kind:
         case "test":
             return f"Test notice for {name}"
         case "certificate":
-            return f"The certificate of {name} {_expiry(story.certificate)}"
+            return f"The certificate of {name} {_expiry(content.certificate)}"
         case "flapping":
-            return f"{name} is flapping: {_reading(story)}"
-        case "resolved" if story.message:
-            return f"{name}: resolved. {one_line(story.message)}"
+            return f"{name} is flapping: {_reading(content)}"
+        case "resolved" if content.message:
+            return f"{name}: resolved. {one_line(content.message)}"
         case "resolved":
-            return f"{name}: resolved, {_reading(story)}"
-        case _ if story.alert is not None and story.alert.metric == "status":
-            return f"{name} is {_state(story.observed)}"
+            return f"{name}: resolved, {_reading(content)}"
+        case _ if content.alert is not None and content.alert.metric == "status":
+            return f"{name} is {_state(content.observed)}"
         case _:
-            return f"{name}: {_reading(story)}"
+            return f"{name}: {_reading(content)}"
 
 
-def details(story: Story) -> list[str]:
-    """Return what else there is to say, a line each."""
+def details(content: NoticeContent) -> list[str]:
+    """Return the lines below the title."""
     lines = []
-    if story.observed.message not in ("", story.message):
-        lines.append(one_line(story.observed.message))
-    if story.alert is not None:
-        lines.append(f"Rule: {rule(story.alert)}")
-    if story.kind == FLAPPING:
+    if content.observed.message not in ("", content.message):
+        lines.append(one_line(content.observed.message))
+    if content.alert is not None:
+        lines.append(f"Rule: {rule(content.alert)}")
+    if content.kind == FLAPPING:
         lines.append("It was triggered three times in half an hour; the next notice comes when it has been steady.")
-    if story.started_at is not None:
-        lines.append(f"Since: {moment(story.started_at)}")
-    if story.resolved_at is not None and story.started_at is not None:
-        lines.append(f"Until: {moment(story.resolved_at)} ({_span(story.resolved_at - story.started_at)})")
-    if story.certificate is not None:
-        lines.append(f"Certificate: {one_line(story.certificate.subject)}, by {one_line(story.certificate.issuer)}")
-        lines.append(f"Valid until: {moment(story.certificate.valid_to)}")
+    if content.started_at is not None:
+        lines.append(f"Since: {moment(content.started_at)}")
+    if content.resolved_at is not None and content.started_at is not None:
+        lines.append(f"Until: {moment(content.resolved_at)} ({_span(content.resolved_at - content.started_at)})")
+    if content.certificate is not None:
+        lines.append(f"Certificate: {one_line(content.certificate.subject)}, by {one_line(content.certificate.issuer)}")
+        lines.append(f"Valid until: {moment(content.certificate.valid_to)}")
     return lines
 
 
 def rule(alert: AlertPart) -> str:
-    """Say what an alert watches for."""
     metric, unit = _METRICS[alert.metric]
     limit = _STATES.get(alert.threshold) if alert.metric == "status" else None
     limit = limit or f"{number(alert.threshold)}{unit}"
@@ -187,7 +189,7 @@ def rule(alert: AlertPart) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text that users or servers chose, fit for one line: no breaks, nothing that moves a cursor."""
+    """Remove line breaks and control characters from untrusted text."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
@@ -196,18 +198,17 @@ def number(value: float) -> str:
 
 
 def moment(at: int) -> str:
-    """Return a time for people: UTC, to the second."""
+    """Format a time in UTC, to the second."""
     return to_wire(at)[:19].replace("T", " ") + " UTC"
 
 
-def _reading(story: Story) -> str:
-    """Say what was measured."""
-    value = story.observed.value
-    if story.alert is None or value is None:
+def _reading(content: NoticeContent) -> str:
+    value = content.observed.value
+    if content.alert is None or value is None:
         return "there is no value"
-    if story.alert.metric == "status":
-        return f"it is {_state(story.observed)}"
-    metric, unit = _METRICS[story.alert.metric]
+    if content.alert.metric == "status":
+        return f"it is {_state(content.observed)}"
+    metric, unit = _METRICS[content.alert.metric]
     return f"{metric} is {number(value)}{unit}"
 
 

@@ -1,4 +1,4 @@
-"""Alerts of monitors: made, changed, acknowledged, tried out, deleted; and their incidents."""
+"""Routes of alerts and their incidents."""
 
 from __future__ import annotations
 
@@ -32,48 +32,48 @@ def _add_of_monitor(router: Router) -> None:
     def list_alerts(tx: Tx, caller: Caller, monitor_id: int) -> list[AlertOut]:
         """List the alerts of a monitor, oldest first.
 
-        `deliveries` has the last thing that was told over each channel, and whether it arrived. `disabled` says why
-        nothing is sent over a channel any more.
+        `deliveries` has the last notice of each channel with its status. `disabled` has the reason why a channel is not
+        used any more.
         """
-        found = service.get(tx, caller.org_id, monitor_id)
-        return [AlertOut.of(shown) for shown in alerts.show_all(tx, caller.org_id, found)]
+        monitor = service.get(tx, caller.org_id, monitor_id)
+        return [AlertOut.of(details) for details in alerts.show_all(tx, caller.org_id, monitor)]
 
     @router.post("/monitors/{monitor_id}/alerts", floor=Role.MEMBER)
     def create_alert(tx: Tx, caller: Caller, monitor_id: int, body: CreateAlertInput) -> AlertOut:
-        """Be told once something holds for `duration` minutes, and again once it does no longer.
+        """Create an alert that triggers when a condition holds for `duration` minutes.
 
-        Two good checks in a row end it. An alert that starts and ends again and again is told once as flapping, until
-        it is steady.
+        A notice is sent when it triggers and when it resolves. Two good checks in a row resolve it. An alert that
+        triggers and resolves repeatedly sends one notice as flapping, and the next one after it was steady.
         """
-        made = alerts.create(tx, caller.org_id, caller.as_actor, monitor_id, body.new(), body.addresses())
-        return AlertOut.of(alerts.show(tx, caller.org_id, made))
+        alert = alerts.create(tx, caller.org_id, caller.as_actor, monitor_id, body.new(), body.addresses())
+        return AlertOut.of(alerts.show(tx, caller.org_id, alert))
 
     @router.get("/monitors/{monitor_id}/incidents")
     def list_incidents(tx: Tx, caller: Caller, monitor_id: int, query: HeartbeatQuery) -> list[IncidentOut]:
-        """List when alerts of a monitor were triggered, by what, and until when; newest first."""
-        found = service.get(tx, caller.org_id, monitor_id)
-        return [IncidentOut.of(each) for each in alerts.incidents_of(tx, caller.org_id, found, query.limit)]
+        """List the incidents of a monitor, newest first."""
+        monitor = service.get(tx, caller.org_id, monitor_id)
+        return [IncidentOut.of(each) for each in alerts.incidents_of(tx, caller.org_id, monitor, query.limit)]
 
 
 def _add_of_alert(router: Router) -> None:
     @router.patch("/alerts/{alert_id}", floor=Role.MEMBER)
     def update_alert(tx: Tx, caller: Caller, alert_id: int, body: UpdateAlertInput) -> AlertOut:
-        """Change, acknowledge or switch an alert.
+        """Change, acknowledge, enable or disable an alert.
 
-        Another condition counts from now. A channel that was given up is tried again once it is switched on or gets
-        another address.
+        A new condition counts from now. A channel that is not used any more is tried again after it is switched on or
+        gets an address.
         """
-        changed = alerts.update(tx, caller.org_id, caller.as_actor, alert_id, body.changes(), body.addresses())
-        return AlertOut.of(alerts.show(tx, caller.org_id, changed))
+        alert = alerts.update(tx, caller.org_id, caller.as_actor, alert_id, body.changes(), body.addresses())
+        return AlertOut.of(alerts.show(tx, caller.org_id, alert))
 
     @router.delete("/alerts/{alert_id}", floor=Role.MEMBER)
     def delete_alert(tx: Tx, caller: Caller, alert_id: int) -> AlertDeleted:
-        """Delete an alert with its incidents. What is yet to be told about it is told no longer."""
+        """Delete an alert with its incidents. Pending notices are not sent."""
         alerts.delete(tx, caller.org_id, caller.as_actor, alert_id)
         return AlertDeleted(True)
 
     @router.post("/alerts/{alert_id}/test", floor=Role.MEMBER)
     def try_alert(tx: Tx, caller: Caller, alert_id: int) -> AlertTest:
-        """Send a test notice over every channel that is on. The list of alerts says whether it arrived."""
+        """Send a test notice to every enabled channel; the list of alerts has the result."""
         sent = alerts.send_test(tx, caller.org_id, caller.as_actor, alert_id)
         return AlertTest([AlertDelivery.of(each) for each in sent])

@@ -1,8 +1,8 @@
-"""Whether an alert fires or resolves: judged sample by sample, from nothing but what is handed in.
+"""Evaluates alerts sample by sample. Pure functions.
 
-A condition has to hold for as long as the alert says, at every sample in a row, before it fires; two good samples in a
-row resolve it. A sample without a value says nothing, so it changes nothing. An alert that keeps firing is held until
-its target has been steady for a while, so that nobody is told of every turn.
+An alert fires when its condition holds for its duration, at every sample in a row; two good samples in a row resolve
+it. A sample without a value changes nothing. An alert that keeps firing counts as flapping and resolves only after its
+target was steady for a while, which avoids a notice per change.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from moorage.products.monitors.probing.beats import Outcome
 from moorage.products.monitors.probing.certificates import days_left
 from moorage.products.monitors.states import AlertStatus
 
-GOOD_SAMPLES = 2  # in a row resolve an alert
-FLAP_FIRES, FLAP_WITHIN_MS = 3, 30 * MINUTE_MS  # as many fires within that time are flapping
-STEADY_MS = 10 * MINUTE_MS  # of nothing but good samples end it
+GOOD_SAMPLES = 2  # number in a row that resolves an alert
+FLAP_FIRES, FLAP_WITHIN_MS = 3, 30 * MINUTE_MS  # this many fires within this time count as flapping
+STEADY_MS = 10 * MINUTE_MS  # time of only good samples that ends flapping
 
 _CONDITIONS: dict[str, Callable[[float, float], bool]] = {
     "gt": operator.gt,
@@ -30,10 +30,10 @@ _CONDITIONS: dict[str, Callable[[float, float], bool]] = {
 
 
 class Event(StrEnum):
-    """What a sample brought about; people are told of it under this name."""
+    """Effect of a sample; the value is the kind of the notice."""
 
     FIRED = "triggered"
-    FLAPPING = "flapping"  # fired, too often of late
+    FLAPPING = "flapping"  # fired, and too often recently
     RESOLVED = "resolved"
 
 
@@ -50,26 +50,26 @@ class Rule:
 @dataclass(frozen=True, slots=True)
 class Sample:
     at: int  # the slot
-    value: float | None  # None: there is no data
+    value: float | None  # None without data
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an alert is on the way from one status to the next."""
+    """State of an alert between samples."""
 
     status: AlertStatus
     pending_since: int | None = None
     good_samples: int = 0
     good_since: int | None = None
-    fires: tuple[int, ...] = ()  # the latest ones, as many as flapping takes
+    fires: tuple[int, ...] = ()  # times of the latest FLAP_FIRES fires
     is_flapping: bool = False
 
 
 def judge(rule: Rule, progress: Progress, sample: Sample) -> tuple[Progress, Event | None]:
-    """Return how far an alert is after a sample, and what that sample brought about.
+    """Return the progress of an alert after a sample, and the event it caused.
 
-    Where nothing changes it is the same object that was handed in. Samples are handed in by the order of their slots;
-    one from before the last, as after a clock was set back, begins to count anew.
+    Returns the same progress object if nothing changes. Samples come in the order of their slots; an earlier one, as
+    after a clock was set back, restarts the counting.
     """
     if sample.value is None or progress.status == AlertStatus.INACTIVE:
         return progress, None
@@ -101,18 +101,18 @@ def _while_triggered(progress: Progress, at: int, *, matches: bool) -> tuple[Pro
     steady = STEADY_MS if progress.is_flapping else 0
     if samples >= GOOD_SAMPLES and at - since >= steady:
         return Progress(AlertStatus.ACTIVE, fires=progress.fires), Event.RESOLVED
-    # More than enough need not be counted: while it is held only the time matters, and a row is not written each time.
+    # Stops counting at GOOD_SAMPLES: while flapping only the time matters, and an unchanged row is not written.
     counted = replace(progress, good_samples=min(samples, GOOD_SAMPLES), good_since=since)
     return (progress if counted == progress else counted), None
 
 
 def _begin(since: int | None, at: int) -> int:
-    """Return when a row of samples began, of which this is the latest."""
+    """Return the start of a sequence of samples that includes the one at `at`."""
     return at if since is None or since > at else since
 
 
 def value_of(metric: str, outcome: Outcome, *, error_rate: float | None, now: int) -> float | None:
-    """Return what a check says about a metric; None where it says nothing."""
+    """Return the value of a metric for a check; None without data."""
     match metric:
         case "status":
             return 1.0 if outcome.is_up else 0.0

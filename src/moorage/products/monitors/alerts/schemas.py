@@ -1,4 +1,4 @@
-"""What the routes of alerts take and give, by its names on the wire. Addresses are taken, and never given back."""
+"""Request and response bodies of the alert routes. Responses never have addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 from moorage.core.http.models import Input, Output, optional
 from moorage.core.kit.clock import to_wire, to_wire_or_none
 from moorage.products.monitors.alerts.notices import Observed
-from moorage.products.monitors.alerts.service import NewAlert, Shown
+from moorage.products.monitors.alerts.service import AlertDetails, NewAlert
 from moorage.products.monitors.alerts.tables import SLACK_WEBHOOK, WEBHOOK_URL, Incident, Notice
 from moorage.products.monitors.schemas import HttpUrl
 
@@ -27,7 +27,7 @@ Threshold = Annotated[
 ]
 Duration = Annotated[int, Field(ge=1, le=60, description="Minutes for which the condition has to hold.")]
 
-# The names of fields differ from those of columns where a unit or a question stands in the latter.
+# Columns with a unit or an `is_` in their names, by field.
 _COLUMNS = {"duration": "duration_min", "enabled": "is_enabled"}
 _ADDRESSES = {"slack_webhook": SLACK_WEBHOOK, "webhook_url": WEBHOOK_URL}
 
@@ -39,7 +39,7 @@ class NotificationsInput(Input):
 
 
 class SomeNotificationsInput(Input):
-    """Channels to switch; those that are left out stay as they are."""
+    """Channels to enable or disable; omitted ones stay unchanged."""
 
     email: bool = optional()
     slack: bool = optional()
@@ -47,15 +47,14 @@ class SomeNotificationsInput(Input):
 
 
 def _columns(sent: dict[str, Any]) -> dict[str, Any]:
-    """Return what was sent by the names of columns; addresses are left out."""
-    kept_apart = ("notifications", *_ADDRESSES)
-    values = {_COLUMNS.get(name, name): value for name, value in sent.items() if name not in kept_apart}
+    excluded = ("notifications", *_ADDRESSES)
+    values = {_COLUMNS.get(name, name): value for name, value in sent.items() if name not in excluded}
     switched = sent["notifications"].sent() if "notifications" in sent else {}
     return values | {f"by_{channel}": is_on for channel, is_on in switched.items()}
 
 
 def _addresses(sent: dict[str, Any]) -> dict[str, str | None]:
-    """Return the addresses that were sent, by the names that the vault has for them."""
+    """Return the sent addresses by their names in the vault."""
     return {name: sent[field] for field, name in _ADDRESSES.items() if field in sent}
 
 
@@ -101,7 +100,7 @@ class AlertNotifications(Output, frozen=True):
 
 
 class DisabledChannels(Output, frozen=True):
-    """Why nothing is sent over a channel any more although it is on; null where it is used."""
+    """The reason why an enabled channel is not used any more; null if it is used."""
 
     slack: str | None
     webhook: str | None
@@ -116,9 +115,9 @@ class AlertDelivery(Output, frozen=True):
     at: str
 
     @classmethod
-    def of(cls, found: Notice) -> AlertDelivery:
-        at = found.delivered_at if found.delivered_at is not None else found.updated_at
-        return cls(found.channel, found.kind, found.status, found.attempts, found.last_error, to_wire(at))
+    def of(cls, notice: Notice) -> AlertDelivery:
+        at = notice.delivered_at if notice.delivered_at is not None else notice.updated_at
+        return cls(notice.channel, notice.kind, notice.status, notice.attempts, notice.last_error, to_wire(at))
 
 
 class AlertOut(Output, frozen=True):
@@ -143,28 +142,28 @@ class AlertOut(Output, frozen=True):
     deliveries: list[AlertDelivery]
 
     @classmethod
-    def of(cls, shown: Shown) -> AlertOut:
-        found = shown.alert
+    def of(cls, details: AlertDetails) -> AlertOut:
+        alert = details.alert
         return cls(
-            id=found.id,
-            monitor_id=found.monitor_id,
-            organization_id=str(found.org_id),
-            metric=found.metric,
-            condition=found.condition,
-            threshold=found.threshold,
-            duration=found.duration_min,
-            severity=found.severity,
-            notifications=AlertNotifications(found.by_email, found.by_slack, found.by_webhook),
-            status=found.status,
-            acknowledged=found.acknowledged,
-            last_triggered=to_wire_or_none(found.last_triggered_at),
-            created_at=to_wire(found.created_at),
-            enabled=found.is_enabled,
-            is_flapping=found.is_flapping,
-            has_webhook_url=WEBHOOK_URL in shown.stored,
-            has_slack_webhook=SLACK_WEBHOOK in shown.stored,
-            disabled=DisabledChannels(found.slack_off, found.webhook_off),
-            deliveries=[AlertDelivery.of(each) for each in shown.deliveries],
+            id=alert.id,
+            monitor_id=alert.monitor_id,
+            organization_id=str(alert.org_id),
+            metric=alert.metric,
+            condition=alert.condition,
+            threshold=alert.threshold,
+            duration=alert.duration_min,
+            severity=alert.severity,
+            notifications=AlertNotifications(alert.by_email, alert.by_slack, alert.by_webhook),
+            status=alert.status,
+            acknowledged=alert.acknowledged,
+            last_triggered=to_wire_or_none(alert.last_triggered_at),
+            created_at=to_wire(alert.created_at),
+            enabled=alert.is_enabled,
+            is_flapping=alert.is_flapping,
+            has_webhook_url=WEBHOOK_URL in details.stored,
+            has_slack_webhook=SLACK_WEBHOOK in details.stored,
+            disabled=DisabledChannels(alert.slack_off, alert.webhook_off),
+            deliveries=[AlertDelivery.of(each) for each in details.deliveries],
         )
 
 
@@ -194,14 +193,16 @@ class IncidentOut(Output, frozen=True):
     resolved_at: str | None
 
     @classmethod
-    def of(cls, found: Incident) -> IncidentOut:
-        seen = msgspec.json.decode(found.observed, type=Observed)
+    def of(cls, incident: Incident) -> IncidentOut:
+        observed = msgspec.json.decode(incident.observed, type=Observed)
         return cls(
-            id=found.uuid,
-            alert_id=found.alert_id,
-            monitor_id=found.monitor_id,
-            is_flapping=found.is_flapping,
-            observed=ObservedOut(seen.value, seen.status_code, seen.response_time, seen.message, to_wire(seen.at)),
-            started_at=to_wire(found.started_at),
-            resolved_at=to_wire_or_none(found.resolved_at),
+            id=incident.uuid,
+            alert_id=incident.alert_id,
+            monitor_id=incident.monitor_id,
+            is_flapping=incident.is_flapping,
+            observed=ObservedOut(
+                observed.value, observed.status_code, observed.response_time, observed.message, to_wire(observed.at)
+            ),
+            started_at=to_wire(incident.started_at),
+            resolved_at=to_wire_or_none(incident.resolved_at),
         )

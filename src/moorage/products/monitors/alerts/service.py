@@ -1,4 +1,4 @@
-"""Alerts: made, changed, acknowledged, switched, tried out, deleted; and what became of what they told."""
+"""Creates, changes, tests, deletes and returns alerts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moorage.products.monitors.alerts.tables import SLACK_WEBHOOK, WEBHOOK_URL, 
 from moorage.products.monitors.states import AlertStatus, NoticeStatus
 from moorage.products.monitors.tables import Monitor
 
-MOST = 50  # of one monitor: each check is judged by all of them
+MAX_ALERTS_PER_MONITOR = 50  # Each check evaluates all of them.
 RULE = ("condition", "threshold", "duration_min")
 
 _n = notice.c
@@ -35,7 +35,7 @@ _newest_ids = (
     )
     .group_by(_n.alert_id, _n.channel)
 )
-# The newest notice of each alert and channel, and those that told the same to others.
+# The newest notice of each alert and channel, and the same one to other receivers.
 LATEST = Query(
     select(*columns(notice)).where(
         (_n.org_id == arg("org_id"))
@@ -51,7 +51,7 @@ LATEST = Query(
 
 @dataclass(frozen=True, slots=True)
 class NewAlert:
-    """An alert as it is asked for."""
+    """Columns of a new alert that the request sets."""
 
     metric: str
     condition: str
@@ -65,12 +65,12 @@ class NewAlert:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A way to tell people that needs an address, which the vault keeps."""
+    """A channel with an address in the vault."""
 
     secret: str
-    field: str  # of the address, on the wire
-    switch: str  # the column that says whether it is wanted
-    off: str  # the column that says why it is not used although it is wanted
+    field: str  # name of the address in the API
+    switch: str  # column: whether the channel is enabled
+    off: str  # column: the reason why the enabled channel is not used
 
 
 CHANNELS = (
@@ -80,78 +80,74 @@ CHANNELS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """An alert with what there is to know about it."""
+class AlertDetails:
+    """An alert with its deliveries."""
 
     alert: Alert
-    stored: frozenset[str]  # of which addresses there are
+    stored: frozenset[str]  # names of the stored addresses
     deliveries: list[Notice]
 
 
 def get(tx: Tx, org_id: int, alert_id: int) -> Alert:
-    return _there(tx.find(alert_tables.FIND, org_id=org_id, id=alert_id))
+    return _require(tx.find(alert_tables.FIND, org_id=org_id, id=alert_id))
 
 
 def lock(tx: Tx, org_id: int, alert_id: int) -> Alert:
-    """Return an alert for who is about to change it. Its monitor is locked first, as it is by whoever judges it."""
+    """Lock an alert, and its monitor first: recording checks uses the same order."""
     service.lock(tx, org_id, get(tx, org_id, alert_id).monitor_id)
-    return _there(tx.find(alert_tables.LOCK, org_id=org_id, id=alert_id))
+    return _require(tx.find(alert_tables.LOCK, org_id=org_id, id=alert_id))
 
 
-def of_monitor(tx: Tx, org_id: int, found: Monitor) -> list[Alert]:
-    """Return the alerts of a monitor, oldest first."""
-    return tx.all(alert_tables.OF_MONITOR, org_id=org_id, monitor_id=found.id)
+def of_monitor(tx: Tx, org_id: int, monitor: Monitor) -> list[Alert]:
+    return tx.all(alert_tables.OF_MONITOR, org_id=org_id, monitor_id=monitor.id)
 
 
-def incidents_of(tx: Tx, org_id: int, found: Monitor, most: int) -> list[Incident]:
+def incidents_of(tx: Tx, org_id: int, monitor: Monitor, most: int) -> list[Incident]:
     """Return the latest incidents of a monitor, newest first."""
-    return tx.all(alert_tables.INCIDENTS_OF_MONITOR, org_id=org_id, monitor_id=found.id, since=0, most=most)
+    return tx.all(alert_tables.INCIDENTS_OF_MONITOR, org_id=org_id, monitor_id=monitor.id, since=0, most=most)
 
 
-def show_all(tx: Tx, org_id: int, found: Monitor) -> list[Shown]:
-    told: defaultdict[int | None, list[Notice]] = defaultdict(list)
-    for each in tx.all(LATEST, org_id=org_id, monitor_id=found.id):
-        told[each.alert_id].append(each)
+def show_all(tx: Tx, org_id: int, monitor: Monitor) -> list[AlertDetails]:
+    notices_by_alert: defaultdict[int | None, list[Notice]] = defaultdict(list)
+    for each in tx.all(LATEST, org_id=org_id, monitor_id=monitor.id):
+        notices_by_alert[each.alert_id].append(each)
     return [
-        Shown(each, frozenset(vault.names(tx, org_id, each.resource)), by_channel(told[each.id]))
-        for each in of_monitor(tx, org_id, found)
+        AlertDetails(each, frozenset(vault.names(tx, org_id, each.resource)), by_channel(notices_by_alert[each.id]))
+        for each in of_monitor(tx, org_id, monitor)
     ]
 
 
-def show(tx: Tx, org_id: int, found: Alert) -> Shown:
-    all_shown = show_all(tx, org_id, service.get(tx, org_id, found.monitor_id))
-    return next(each for each in all_shown if each.alert.id == found.id)
+def show(tx: Tx, org_id: int, alert: Alert) -> AlertDetails:
+    all_shown = show_all(tx, org_id, service.get(tx, org_id, alert.monitor_id))
+    return next(each for each in all_shown if each.alert.id == alert.id)
 
 
-def by_channel(told: list[Notice]) -> list[Notice]:
-    """Return one notice for each channel. Of several that told the same to many people, the one in the worst state."""
+def by_channel(notices: list[Notice]) -> list[Notice]:
+    """Return one notice per channel; of several receivers, the one in the worst state."""
     order = [NoticeStatus.DELIVERED, NoticeStatus.PENDING, NoticeStatus.FAILED]
     worst: dict[str, Notice] = {}
-    for each in sorted(told, key=lambda one: (order.index(NoticeStatus(one.status)), one.attempts, one.id)):
+    for each in sorted(notices, key=lambda one: (order.index(NoticeStatus(one.status)), one.attempts, one.id)):
         worst[each.channel] = each
     return [worst[channel] for channel in sorted(worst)]
-
-
-# Changing them.
 
 
 def create(
     tx: Tx, org_id: int, actor: Actor, monitor_id: int, new: NewAlert, addresses: Mapping[str, str | None]
 ) -> Alert:
-    """Make an alert; `addresses` are by the names that the vault has for them. One of a paused monitor waits."""
-    found = service.lock(tx, org_id, monitor_id)
-    if len(of_monitor(tx, org_id, found)) >= MOST:
-        raise Conflict(f"A monitor has at most {MOST} alerts")
+    """Create an alert; `addresses` are by their names in the vault."""
+    monitor = service.lock(tx, org_id, monitor_id)
+    if len(of_monitor(tx, org_id, monitor)) >= MAX_ALERTS_PER_MONITOR:
+        raise Conflict(f"A monitor has at most {MAX_ALERTS_PER_MONITOR} alerts")
     switches = {each.switch: getattr(new, each.switch) for each in CHANNELS}
     _check_addresses(switches, {name for name, address in addresses.items() if address is not None})
     alert_id = tx.one(
         alert_tables.ADD,
         **{each.name: getattr(new, each.name) for each in fields(new)},
         org_id=org_id,
-        monitor_id=found.id,
+        monitor_id=monitor.id,
         slack_off=None,
         webhook_off=None,
-        status=AlertStatus.ACTIVE if found.is_running else AlertStatus.INACTIVE,
+        status=AlertStatus.ACTIVE if monitor.is_running else AlertStatus.INACTIVE,
         is_enabled=True,
         acknowledged=False,
         last_triggered_at=None,
@@ -164,28 +160,28 @@ def create(
         created_at=tx.now,
         updated_at=tx.now,
     )
-    made = get(tx, org_id, alert_id)
-    _set_addresses(tx, org_id, made, addresses)
-    audit.record(tx, org_id, actor, "alert.created", service.target_of(found), id=made.id, metric=made.metric)
-    return made
+    alert = get(tx, org_id, alert_id)
+    _set_addresses(tx, org_id, alert, addresses)
+    audit.record(tx, org_id, actor, "alert.created", service.target_of(monitor), id=alert.id, metric=alert.metric)
+    return alert
 
 
 def update(
     tx: Tx, org_id: int, actor: Actor, alert_id: int, changes: Mapping[str, Any], addresses: Mapping[str, str | None]
 ) -> Alert:
-    """Change an alert: `changes` by column, `addresses` as when one is made; one that is None is removed.
+    """Change an alert: `changes` by column; an address that is None is removed.
 
-    Another rule counts from now on. A channel that was given up is tried again once its address is given anew, or it
-    is switched on anew.
+    A new rule counts from now. A channel that is not used any more is tried again if its address is sent or it is
+    switched on.
     """
     before = lock(tx, org_id, alert_id)
     stored = set(vault.names(tx, org_id, before.resource))
     stored = {name for name in stored | set(addresses) if addresses.get(name, "") is not None}
     _check_addresses({each.switch: changes.get(each.switch, getattr(before, each.switch)) for each in CHANNELS}, stored)
-    wanted = dict(changes)
-    wanted |= {each.off: None for each in CHANNELS if each.secret in addresses or changes.get(each.switch)}
-    is_enabled = wanted.pop("is_enabled", before.is_enabled)
-    changed = {column: value for column, value in wanted.items() if getattr(before, column) != value}
+    new = dict(changes)
+    new |= {each.off: None for each in CHANNELS if each.secret in addresses or changes.get(each.switch)}
+    is_enabled = new.pop("is_enabled", before.is_enabled)
+    changed = {column: value for column, value in new.items() if getattr(before, column) != value}
     for column, value in changed.items():
         tx.run(alert_tables.SET[column], org_id=org_id, id=before.id, new=value, now=tx.now)
     _set_addresses(tx, org_id, before, addresses)
@@ -207,31 +203,31 @@ def _check_addresses(switches: Mapping[str, bool], stored: set[str]) -> None:
             raise bad_field(each.field, f"is required where notifications.{name} is true")
 
 
-def _set_addresses(tx: Tx, org_id: int, found: Alert, addresses: Mapping[str, str | None]) -> None:
+def _set_addresses(tx: Tx, org_id: int, alert: Alert, addresses: Mapping[str, str | None]) -> None:
     for name, address in addresses.items():
         if address is None:
-            vault.remove(tx, org_id, found.resource, name)
+            vault.remove(tx, org_id, alert.resource, name)
         else:
-            vault.put(tx, org_id, found.resource, name, address)
+            vault.put(tx, org_id, alert.resource, name, address)
 
 
 def delete(tx: Tx, org_id: int, actor: Actor, alert_id: int) -> None:
-    """Delete an alert. What is open of it ends untold: whoever deletes it knows."""
-    found = lock(tx, org_id, alert_id)
-    monitor = service.get(tx, org_id, found.monitor_id)
-    audit.record(tx, org_id, actor, "alert.deleted", service.target_of(monitor), id=found.id)
-    incidents.remove_alert(tx, org_id, found)
+    """Delete an alert. No notice is sent about an open incident."""
+    alert = lock(tx, org_id, alert_id)
+    monitor = service.get(tx, org_id, alert.monitor_id)
+    audit.record(tx, org_id, actor, "alert.deleted", service.target_of(monitor), id=alert.id)
+    incidents.remove_alert(tx, org_id, alert)
 
 
 def send_test(tx: Tx, org_id: int, actor: Actor, alert_id: int) -> list[Notice]:
-    """Send a notice over every channel of an alert. Return what is on its way."""
-    found = get(tx, org_id, alert_id)
-    monitor = service.get(tx, org_id, found.monitor_id)
-    audit.record(tx, org_id, actor, "alert.tested", service.target_of(monitor), id=found.id)
-    return notices.add_test(tx, org_id, monitor, found)
+    """Send a test notice to every channel of an alert; return the pending notices."""
+    alert = get(tx, org_id, alert_id)
+    monitor = service.get(tx, org_id, alert.monitor_id)
+    audit.record(tx, org_id, actor, "alert.tested", service.target_of(monitor), id=alert.id)
+    return notices.add_test(tx, org_id, monitor, alert)
 
 
-def _there(found: Alert | None) -> Alert:
-    if found is None:
+def _require(alert: Alert | None) -> Alert:
+    if alert is None:
         raise NotFound("There is no such alert")
-    return found
+    return alert

@@ -1,4 +1,4 @@
-"""Alerts, their incidents, and what is to be told about them."""
+"""Tables and queries of alerts, incidents and notices."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ alert = table(
     Column("by_email", Boolean, nullable=False),
     Column("by_slack", Boolean, nullable=False),
     Column("by_webhook", Boolean, nullable=False),
-    text("slack_off", nullable=True),  # why nothing is sent there any more
+    text("slack_off", nullable=True),  # the reason why the channel is not used any more
     text("webhook_off", nullable=True),
     text("status"),  # AlertStatus
     Column("is_enabled", Boolean, nullable=False),
     Column("acknowledged", Boolean, nullable=False),
     millis("last_triggered_at", nullable=True),
-    # Where it is on the way from one status to the next.
-    millis("pending_since", nullable=True),  # the first of the samples in a row that match
-    Column("good_samples", Integer, nullable=False),  # in a row, while it is triggered
+    # Progress between two statuses.
+    millis("pending_since", nullable=True),  # first of the consecutive matching samples
+    Column("good_samples", Integer, nullable=False),  # consecutive, while it is triggered
     millis("good_since", nullable=True),
-    text("fired_at"),  # JSON: when it was triggered, of late
+    text("fired_at"),  # JSON: times of the latest fires
     Column("is_flapping", Boolean, nullable=False),
-    Column("incident_id", Id, nullable=True),  # the one that is open
+    Column("incident_id", Id, nullable=True),  # the open incident
     millis("created_at"),
     millis("updated_at"),
 )
@@ -51,26 +51,26 @@ incident = table(
     Column("monitor_id", Id, nullable=False),
     Column("alert_id", Id, nullable=False),
     Column("is_flapping", Boolean, nullable=False),
-    text("observed"),  # JSON: what triggered it
+    text("observed"),  # JSON: the sample that triggered it
     millis("started_at"),
     millis("resolved_at", nullable=True),
 )
 Index("ix_alert_incident_monitor_id", incident.c.monitor_id, incident.c.started_at)
 
-# The outbox: a row is written in the transaction that makes it necessary, once, and a job with it.
+# The outbox: each row is added once, with its job, in the transaction of its cause.
 notice = table(
     "alert_notice",
     id_column(),
-    text("uuid", unique=True),  # receivers tell a repeated delivery by it
+    text("uuid", unique=True),  # lets receivers detect a repeated delivery
     Column("org_id", Id, nullable=False),
     Column("monitor_id", Id, nullable=False),
-    Column("alert_id", Id, nullable=True),  # null where it is about a certificate
+    Column("alert_id", Id, nullable=True),  # null for a certificate
     Column("incident_id", Id, nullable=True),
-    text("about"),  # the incident, or what else it is told once for
+    text("about"),  # subject, such as the uuid of the incident
     text("kind"),  # triggered, resolved, flapping, test, certificate
     text("channel"),  # email, slack, webhook
-    text("target"),  # an address; empty where the vault has it, or whose of several, for a certificate
-    text("payload"),  # JSON: what there is to tell, as it was then
+    text("target"),  # mail address; empty if the vault has the address; the alert's resource for a certificate
+    text("payload"),  # JSON: NoticeContent
     text("status"),  # NoticeStatus
     Column("attempts", Integer, nullable=False),
     text("last_error", nullable=True),
@@ -82,7 +82,7 @@ notice = table(
 Index("ix_alert_notice_alert_id", notice.c.alert_id)
 Index("ix_alert_notice_created_at", notice.c.created_at)
 
-SLACK_WEBHOOK, WEBHOOK_URL = "slack_webhook", "webhook_url"  # what the vault keeps of an alert
+SLACK_WEBHOOK, WEBHOOK_URL = "slack_webhook", "webhook_url"  # names in the vault
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +115,15 @@ class Alert:
 
     @property
     def recent_fires(self) -> list[int]:
-        found: list[int] = json.loads(self.fired_at)
-        return found
+        fires: list[int] = json.loads(self.fired_at)
+        return fires
 
     @property
-    def is_watched(self) -> bool:
+    def is_evaluated(self) -> bool:
         return self.status != AlertStatus.INACTIVE
 
     @property
     def resource(self) -> str:
-        """Return what the vault calls it."""
         return f"alert:{self.id}"
 
 
@@ -163,21 +162,21 @@ class Notice:
 
 
 _a, _i, _n = alert.c, incident.c, notice.c
-_mine = (_a.org_id == arg("org_id")) & (_a.id == arg("id"))
+_this = (_a.org_id == arg("org_id")) & (_a.id == arg("id"))
 _of_monitor = (_a.org_id == arg("org_id")) & (_a.monitor_id == arg("monitor_id"))
 
 ADD: Query[int] = Query(insert(alert).returning(_a.id), scalar, sets=sets_of(alert))
-FIND = Query(select(*columns(alert)).where(_mine), Alert)
-LOCK = Query(select(*columns(alert)).where(_mine).with_for_update(), Alert)
+FIND = Query(select(*columns(alert)).where(_this), Alert)
+LOCK = Query(select(*columns(alert)).where(_this).with_for_update(), Alert)
 OF_MONITOR = Query(select(*columns(alert)).where(_of_monitor).order_by(_a.id), Alert)
 LOCK_OF_MONITOR = Query(select(*columns(alert)).where(_of_monitor).order_by(_a.id).with_for_update(), Alert)
-DELETE = Command(delete(alert).where(_mine))
+DELETE = Command(delete(alert).where(_this))
 CHANGEABLE = (
     "metric", "condition", "threshold", "duration_min", "severity", "by_email", "by_slack", "by_webhook", "slack_off",
     "webhook_off", "is_enabled", "acknowledged",
 )  # fmt: skip
 SET: dict[str, Command] = {
-    column: Command(update(alert).where(_mine).values({column: arg("new"), "updated_at": arg("now")}))
+    column: Command(update(alert).where(_this).values({column: arg("new"), "updated_at": arg("now")}))
     for column in CHANGEABLE
 }
 
@@ -194,6 +193,6 @@ INCIDENTS_OF_MONITOR = Query(
 )
 
 _of_notice = (_n.org_id == arg("org_id")) & (_n.id == arg("id"))
-# Does nothing where the same was told already.
+# Does nothing if the same notice exists.
 ADD_NOTICE: Query[int] = Query(insert_or_ignore(notice), scalar, sets=sets_of(notice))
 FIND_NOTICE = Query(select(*columns(notice)).where(_of_notice), Notice)

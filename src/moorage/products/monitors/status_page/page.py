@@ -1,4 +1,4 @@
-"""The public status page: plain HTML and SVG, made on the server, with nothing to load and no script."""
+"""Renders the public status page as plain HTML and SVG, without scripts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from moorage.core.db.store import Database
 from moorage.core.http.answer import Answer, html
 from moorage.core.http.request import Request
 from moorage.core.kit.clock import SECOND_MS, to_wire
-from moorage.products.monitors.status_page import service as status
-from moorage.products.monitors.status_page.service import DAYS, Day, Line, Status, Trouble
+from moorage.products.monitors.status_page import service
+from moorage.products.monitors.status_page.service import DAYS, Day, MonitorLine, OngoingIssue, Status
 
 PATH = "/status/"
-KEPT_MS = 15 * SECOND_MS  # A page that many read at once, just when something is down, is made once for all of them.
-KEPT_PAGES = 256
+CACHE_MS = 15 * SECOND_MS  # During an outage many visitors load the same page; it is rendered once for all.
+MAX_CACHED_PAGES = 256
 BAR, GAP, HEIGHT = 8, 2, 34
 
 
 class StatusPage:
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._made: dict[str, tuple[int, str | None]] = {}  # by slug: when, and the page; oldest first
+        self._cache: dict[str, tuple[int, str | None]] = {}  # by slug: time and page; oldest first
 
     async def handle(self, request: Request) -> Answer | None:
-        """Answer a request below the path; None where there is no page."""
+        """Answer a request below PATH; None without a page."""
         slug = request.path.removeprefix(PATH).removesuffix("/")
         if request.method not in ("GET", "HEAD") or not slug or "/" in slug or len(slug) > 100:
             return None
@@ -38,34 +38,34 @@ class StatusPage:
 
     async def _page(self, slug: str) -> str | None:
         now = self._db.env.clock.now()
-        found = self._made.get(slug)
-        if found is not None and 0 <= now - found[0] < KEPT_MS:
-            return found[1]
-        told = await self._db.read(partial(status.find, slug=slug))
-        page = render(told) if told is not None else None
-        self._made.pop(slug, None)
-        self._made[slug] = (now, page)
-        while len(self._made) > KEPT_PAGES:
-            self._made.pop(next(iter(self._made)))
+        cached = self._cache.get(slug)
+        if cached is not None and 0 <= now - cached[0] < CACHE_MS:
+            return cached[1]
+        status = await self._db.read(partial(service.find, slug=slug))
+        page = render(status) if status is not None else None
+        self._cache.pop(slug, None)
+        self._cache[slug] = (now, page)
+        while len(self._cache) > MAX_CACHED_PAGES:
+            self._cache.pop(next(iter(self._cache)))
         return page
 
 
-def render(told: Status) -> str:
-    """Return the page of an organization."""
-    name = escape(told.organization)
-    kind, headline = _headline(told)
-    lines = "\n".join(_line(each) for each in told.lines)
+def render(status: Status) -> str:
+    """Return the HTML page of an organization."""
+    name = escape(status.organization)
+    kind, headline = _headline(status)
+    lines = "\n".join(_line(each) for each in status.lines)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name} status</title>
 <meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="60">
 <style>{_style()}</style></head><body>
 <h1>{name} status</h1>
 <p class="all {kind}" role="status">{headline}</p>
-{_troubles(told.troubles)}<h2>The last {DAYS} days</h2>
+{_issues(status.issues)}<h2>The last {DAYS} days</h2>
 <ul>
 {lines}
 </ul>
-<footer>As of {_time(told.at)} UTC. This page looks again every minute.</footer>
+<footer>As of {_time(status.at)} UTC. This page looks again every minute.</footer>
 </body></html>
 """
 
@@ -75,28 +75,28 @@ def _style() -> str:
     return (files("moorage.products.monitors.status_page") / "page.css").read_text()
 
 
-def _headline(told: Status) -> tuple[str, str]:
-    checked = [line for line in told.lines if not line.is_paused and line.is_up is not None]
+def _headline(status: Status) -> tuple[str, str]:
+    checked = [line for line in status.lines if not line.is_paused and line.is_up is not None]
     down = sum(1 for line in checked if not line.is_up)
     if down:
         return "bad", "Everything is down" if down == len(checked) > 1 else f"{down} of {len(checked)} down"
-    if told.troubles:
+    if status.issues:
         return "bad", "Everything is up, with alerts"
     return ("up", "Everything is up") if checked else ("none", "Nothing is checked at the moment")
 
 
-def _troubles(troubles: tuple[Trouble, ...]) -> str:
-    if not troubles:
+def _issues(issues: tuple[OngoingIssue, ...]) -> str:
+    if not issues:
         return ""
     items = "\n".join(
-        f'<li class="row"><span><b>{escape(each.name)}</b>: {escape(each.what)}</span>'
+        f'<li class="row"><span><b>{escape(each.name)}</b>: {escape(each.description)}</span>'
         f'<span class="soft">{f"since {_time(each.since)} UTC" if each.since is not None else ""}</span></li>'
-        for each in troubles
+        for each in issues
     )
     return f"<h2>At the moment</h2>\n<ul>\n{items}\n</ul>\n"
 
 
-def _line(line: Line) -> str:
+def _line(line: MonitorLine) -> str:
     if line.is_paused:
         kind, word = "soft", "Paused"
     elif line.is_up is None:
@@ -110,25 +110,25 @@ def _line(line: Line) -> str:
 <span>{checked}</span></div></li>"""
 
 
-def _bars(line: Line) -> str:
+def _bars(line: MonitorLine) -> str:
     width = DAYS * (BAR + GAP) - GAP
     label = escape(f"{line.name}, day by day: {_percent(line.uptime_all)} up", quote=True)
-    bars = "".join(_bar(place, day) for place, day in enumerate(line.days))
+    bars = "".join(_bar(index, day) for index, day in enumerate(line.days))
     return (
         f'<svg viewBox="0 0 {width} {HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{label}">{bars}</svg>'
     )
 
 
-def _bar(place: int, day: Day) -> str:
+def _bar(index: int, day: Day) -> str:
     date = to_wire(day.start)[:10]
     if day.percent is None:
-        kind, what = ("paused", "paused") if day.is_paused else ("none", "not checked")
+        kind, text = ("paused", "paused") if day.is_paused else ("none", "not checked")
     else:
         kind = "up" if day.down == 0 else "some" if day.up > day.down else "most"
-        what = f"{_percent(day.percent)} up"
+        text = f"{_percent(day.percent)} up"
     return (
-        f'<rect class="{kind}" x="{place * (BAR + GAP)}" width="{BAR}" height="{HEIGHT}">'
-        f"<title>{date}: {what}</title></rect>"
+        f'<rect class="{kind}" x="{index * (BAR + GAP)}" width="{BAR}" height="{HEIGHT}">'
+        f"<title>{date}: {text}</title></rect>"
     )
 
 

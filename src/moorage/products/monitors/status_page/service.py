@@ -1,6 +1,6 @@
-"""What the public status page of an organization tells: of the monitors that it made public, and nothing else.
+"""Data of the public status page: public monitors and their open incidents.
 
-Neither addresses nor what targets said are part of it: a page that anybody reads names things as their owner does.
+URLs and error messages are left out, because the page is public; monitors have the names that their owners chose.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """How one day went. Of a day on which nothing was checked there is nothing to tell."""
+    """Checks of a monitor on one day."""
 
     start: int
     up: int = 0
@@ -39,12 +39,12 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MonitorLine:
     """One monitor on the page."""
 
     name: str
     is_paused: bool
-    is_up: bool | None  # None where nothing was checked yet
+    is_up: bool | None  # None before the first check
     checked_at: int | None
     uptime_day: float | None
     uptime_all: float | None
@@ -52,11 +52,11 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Something that goes on."""
+class OngoingIssue:
+    """A monitor that is down, or an open incident."""
 
     name: str
-    what: str
+    description: str
     since: int | None
 
 
@@ -64,8 +64,8 @@ class Trouble:
 class Status:
     organization: str
     at: int
-    lines: tuple[Line, ...]
-    troubles: tuple[Trouble, ...]
+    lines: tuple[MonitorLine, ...]
+    issues: tuple[OngoingIssue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _DayRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenIncident:
     monitor_id: int
     metric: str
     severity: str
@@ -93,13 +93,13 @@ _DAYS = Query(
     .order_by(_r.monitor_id, _r.start),
     _DayRow,
 )
-_OPEN = Query(
+_OPEN_INCIDENTS = Query(
     select(incident.c.monitor_id, alert.c.metric, alert.c.severity, incident.c.started_at)
     .join(monitor, _m.id == incident.c.monitor_id)
     .join(alert, alert.c.id == incident.c.alert_id)
     .where(_public & incident.c.resolved_at.is_(None))
     .order_by(incident.c.started_at),
-    _Open,
+    _OpenIncident,
 )
 _PAUSES = Query(
     select(*columns(tables.pause))
@@ -127,22 +127,22 @@ _WORDS = {
 
 @across_organizations("the page is public: its address names the organization")
 def find(tx: Tx, slug: str) -> Status | None:
-    """Return the status of an organization, or None where there is none to be shown."""
+    """Return the status of an organization; None without public monitors."""
     org = orgs.find_by_slug(tx, slug)
     return None if org is None else of_organization(tx, org.id, org.name)
 
 
 def of_organization(tx: Tx, org_id: int, name: str) -> Status | None:
-    """Return the status of an organization, or None where it has made nothing public."""
+    """Return the status of an organization; None without public monitors."""
     monitors = tx.all(tables.PUBLIC_OF, org_id=org_id)
     if not monitors:
         return None
     states = {state.monitor_id: state for state in tx.all(tables.STATES_OF, org_id=org_id)}
     lines = _lines(tx, org_id, monitors, states)
-    return Status(name, tx.now, lines, _troubles(tx, org_id, monitors, states))
+    return Status(name, tx.now, lines, _issues(tx, org_id, monitors, states))
 
 
-def _lines(tx: Tx, org_id: int, monitors: list[Monitor], states: dict[int, State]) -> tuple[Line, ...]:
+def _lines(tx: Tx, org_id: int, monitors: list[Monitor], states: dict[int, State]) -> tuple[MonitorLine, ...]:
     first = tx.now - tx.now % DAY_MS - (DAYS - 1) * DAY_MS
     rows = {(row.monitor_id, row.start): row for row in tx.all(_DAYS, org_id=org_id, since=first)}
     by_monitor = attrgetter("monitor_id")
@@ -156,7 +156,7 @@ def _lines(tx: Tx, org_id: int, monitors: list[Monitor], states: dict[int, State
         total = aggregates.floor_percent(sum(day.up for day in days), sum(day.down for day in days))
         is_up = None if state is None or state.last_status is None else state.last_status == BeatStatus.UP
         checked_at = state.last_at if state is not None else None
-        lines.append(Line(each.name, not each.is_running, is_up, checked_at, uptimes.get(each.id), total, days))
+        lines.append(MonitorLine(each.name, not each.is_running, is_up, checked_at, uptimes.get(each.id), total, days))
     return tuple(lines)
 
 
@@ -166,16 +166,16 @@ def _day(start: int, row: _DayRow | None, pauses: list[Pause]) -> Day:
     return Day(start, row.up, row.down, is_paused) if row is not None else Day(start, is_paused=is_paused)
 
 
-def _troubles(tx: Tx, org_id: int, monitors: list[Monitor], states: dict[int, State]) -> tuple[Trouble, ...]:
-    """Return what goes on: each monitor that is down once, then what alerts say of those that are up."""
+def _issues(tx: Tx, org_id: int, monitors: list[Monitor], states: dict[int, State]) -> tuple[OngoingIssue, ...]:
+    """Return each monitor that is down, then the open incidents of those that are up."""
     names = {each.id: each.name for each in monitors}
     down = [
         each.id
         for each in monitors
         if each.is_running and each.id in states and states[each.id].last_status == BeatStatus.DOWN
     ]
-    found = [Trouble(names[each], "is down", tx.one(_DOWN_SINCE, org_id=org_id, id=each)) for each in down]
-    for row in tx.all(_OPEN, org_id=org_id):
+    issues = [OngoingIssue(names[each], "is down", tx.one(_DOWN_SINCE, org_id=org_id, id=each)) for each in down]
+    for row in tx.all(_OPEN_INCIDENTS, org_id=org_id):
         if row.monitor_id not in down:
-            found.append(Trouble(names[row.monitor_id], f"{_WORDS[row.metric]} ({row.severity})", row.started_at))
-    return tuple(found)
+            issues.append(OngoingIssue(names[row.monitor_id], f"{_WORDS[row.metric]} ({row.severity})", row.started_at))
+    return tuple(issues)
