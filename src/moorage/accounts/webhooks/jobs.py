@@ -1,4 +1,4 @@
-"""Working out what a recorded event means, exactly once: in the transaction that ends its job."""
+"""Handles webhook events exactly once, in the transaction that ends the job."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from moorage.core.worker.run import Handlers
 
 
 def register(handlers: Handlers, github: GithubEvents | None = None) -> GithubEvents:
-    """Register the job of an event. Return the registry that features add their listeners to."""
+    """Register the job of an event. Return the registry for listeners of products."""
     events = GithubEvents() if github is None else github
 
-    @across_organizations("whose event it is comes out when it is handled")
+    @across_organizations("the content of the event determines the organization")
     def run(tx: Tx, job: HandleWebhookEvent) -> None:
         handle(tx, job, events)
 
     handlers.add(HandleWebhookEvent, run, on_failure=give_up)
-    handlers.listen(OrganizationDeleted, forget)
+    handlers.listen(OrganizationDeleted, delete_holdings)
     return events
 
 
-@across_organizations("whose event it is comes out when it is handled")
+@across_organizations("the content of the event determines the organization")
 def handle(tx: Tx, job: HandleWebhookEvent, github: GithubEvents) -> None:
     event = tx.find(tables.FIND, id=job.event_id)
     if event is None or event.status != WebhookStatus.RECEIVED:
         return
-    took_effect = stripe.apply(tx, event) if event.provider == Provider.STRIPE else github.tell(tx, event)
+    took_effect = stripe.apply(tx, event) if event.provider == Provider.STRIPE else github.dispatch(tx, event)
     to = WebhookStatus.HANDLED if took_effect else WebhookStatus.IGNORED
     move(tx, WEBHOOK_EVENT, event, to=to, handled_at=tx.now)
 
@@ -43,5 +43,5 @@ def give_up(tx: Tx, job: HandleWebhookEvent) -> None:
 
 
 @across_organizations("the event names the organization")
-def forget(tx: Tx, event: OrganizationDeleted) -> None:
-    tx.run(tables.FORGET_ORGANIZATION, org_id=event.org_id)
+def delete_holdings(tx: Tx, event: OrganizationDeleted) -> None:
+    tx.run(tables.DELETE_HOLDINGS_OF, org_id=event.org_id)

@@ -1,4 +1,7 @@
-"""The two receivers. They trust a signature instead of a token, and answer without the envelope."""
+"""Routes that receive webhooks of Stripe and GitHub.
+
+They authenticate by signature instead of a token, and respond without the envelope.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, cast
 
 from moorage.accounts.webhooks import service, signatures
 from moorage.accounts.webhooks.service import Delivery
-from moorage.accounts.webhooks.signatures import Seal
+from moorage.accounts.webhooks.signatures import BodySignature
 from moorage.core import disk
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
@@ -20,9 +23,9 @@ from moorage.core.http.route import MB, Router, Scope
 from moorage.errors import BadRequest
 
 STRIPE_LIMIT = 1 * MB
-GITHUB_LIMIT = 25 * MB  # GitHub's own cap; what is larger it does not send.
-# More than this of a body goes to disk until its signature holds: strangers must not fill the memory.
-IN_MEMORY = 1 * MB
+GITHUB_LIMIT = 25 * MB  # GitHub does not send larger bodies.
+# Larger bodies go to disk until the signature is verified: unauthenticated requests must not fill the memory.
+MAX_IN_MEMORY = 1 * MB
 
 Reader = Callable[[str, dict[str, Any]], Delivery]
 
@@ -32,7 +35,7 @@ class Received(Output, frozen=True):
 
 
 class BadSignature(Exception):
-    """The signature is missing, too old, or not the body's; or there is no secret to check it with."""
+    """The signature is missing, too old or wrong, or no secret is configured."""
 
 
 def make_router(db: Database) -> Router:
@@ -43,11 +46,11 @@ def make_router(db: Database) -> Router:
     async def receive_stripe_event(request: Request) -> Received:
         """Receive an event of the payment processor, signed in `Stripe-Signature`.
 
-        It is recorded once, however often it is delivered. A signature older than five minutes is not accepted.
+        Repeated deliveries are recorded once. A signature older than five minutes is rejected.
         """
         secret = settings.stripe_webhook_secret.get_secret_value()
-        seal = signatures.stripe(secret, request.header(b"stripe-signature"), clock.now())
-        return await _receive(db, request, seal, STRIPE_LIMIT, service.stripe_delivery)
+        signature = signatures.stripe(secret, request.header(b"stripe-signature"), clock.now())
+        return await _receive(db, request, signature, STRIPE_LIMIT, service.stripe_delivery)
 
     @router.post(
         "/api/v1/webhook/github-events", scope=Scope.PUBLIC, raw=True, is_counted=False, body_limit=GITHUB_LIMIT
@@ -55,26 +58,28 @@ def make_router(db: Database) -> Router:
     async def receive_github_event(request: Request) -> Received:
         """Receive an event of the code-hosting app, signed in `X-Hub-Signature-256`.
 
-        It is recorded once, however often it is delivered; `X-GitHub-Delivery` tells.
+        Repeated deliveries, with the same `X-GitHub-Delivery`, are recorded once.
         """
         secret = settings.github_webhook_secret.get_secret_value()
-        seal = signatures.github(secret, request.header(b"x-hub-signature-256"))
+        signature = signatures.github(secret, request.header(b"x-hub-signature-256"))
         delivery, event = request.header(b"x-github-delivery"), request.header(b"x-github-event")
         reader: Reader = lambda text, payload: service.github_delivery(text, payload, delivery, event)  # noqa: E731
-        return await _receive(db, request, seal, GITHUB_LIMIT, reader)
+        return await _receive(db, request, signature, GITHUB_LIMIT, reader)
 
     return router
 
 
-async def _receive(db: Database, request: Request, seal: Seal | None, limit: int, reader: Reader) -> Received:
+async def _receive(
+    db: Database, request: Request, signature: BodySignature | None, limit: int, reader: Reader
+) -> Received:
     try:
-        body = await _signed_body(db, request, seal, limit)
-        # Megabytes of JSON take a while, and other requests should not wait for it.
+        body = await _signed_body(db, request, signature, limit)
+        # In a thread: parsing megabytes of JSON would block other requests.
         delivery = reader(*await asyncio.to_thread(service.parse, body))
     except BadSignature:
-        return _refusal(401, "invalid signature")
+        return _error(401, "invalid signature")
     except BadRequest as error:
-        return _refusal(400, error.message)
+        return _error(400, error.message)
 
     def unit(tx: Tx) -> None:
         tx.trace_id = request.trace_id
@@ -84,24 +89,24 @@ async def _receive(db: Database, request: Request, seal: Seal | None, limit: int
     return Received(received=True)
 
 
-async def _signed_body(db: Database, request: Request, seal: Seal | None, limit: int) -> bytes:
-    """Return the body if its signature holds; raises BadSignature, or BadRequest where it is too large."""
-    if seal is None:
+async def _signed_body(db: Database, request: Request, signature: BodySignature | None, limit: int) -> bytes:
+    """Return the body; raises BadSignature, or BadRequest if it is too large."""
+    if signature is None:
         raise BadSignature
     folder = db.env.settings.folder("uploads")
     disk.check_room(folder, min(request.announced_bytes, limit), db.env.settings.disk_reserve_mb)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.SpooledTemporaryFile(IN_MEMORY, mode="w+b", dir=str(folder)) as kept:
+    with tempfile.SpooledTemporaryFile(MAX_IN_MEMORY, mode="w+b", dir=str(folder)) as file:
         if not request.consumed:
             async for chunk in request.chunks(limit):
-                seal.update(chunk)
-                kept.write(chunk)
-        if not seal.holds():
+                signature.update(chunk)
+                file.write(chunk)
+        if not signature.is_valid():
             raise BadSignature
-        kept.seek(0)
-        return kept.read()
+        file.seek(0)
+        return file.read()
 
 
-def _refusal(status: int, why: str) -> Received:
-    """Return a refusal. A handler's type documents its success; the dispatcher passes a whole answer on as it is."""
+def _error(status: int, why: str) -> Received:
+    """Return an error response; the cast keeps the handler's documented result type."""
     return cast(Received, plain_json({"error": why}, status))

@@ -1,7 +1,7 @@
-"""Recording deliveries once each, and telling features what GitHub said.
+"""Records webhook deliveries once, and dispatches GitHub's events to products.
 
-A delivery is recorded and its job added in one transaction, so that whoever sent it is told "received" only when it
-cannot be lost. What it means is worked out by the job: see `jobs.py`.
+A delivery and its job are added in one transaction, so an acknowledged delivery cannot be lost. The job handles the
+event: see `jobs.py`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS
 from moorage.errors import BadRequest
 
-# Both providers stop repeating a delivery after days; within this time a repeated one is recognized.
-KEPT_MS = 30 * DAY_MS
+# Detects repeated deliveries for this time; both providers stop repeating after days.
+RETENTION_MS = 30 * DAY_MS
 _NAME = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event as it is about to be recorded."""
+    """One event to record."""
 
     provider: Provider
     event_id: str
     kind: str
     payload: str
-    key: str | None  # jobs with the same key run one after the other, in the order of arrival
+    key: str | None  # Jobs with the same key run sequentially, in order of arrival.
 
 
 class HandleWebhookEvent(msgspec.Struct, frozen=True, tag="webhooks.handle_event"):
-    """Do what an event asks for."""
+    """Handle a recorded event."""
 
     provider: str
     event_id: int  # of the row
@@ -48,7 +48,7 @@ class HandleWebhookEvent(msgspec.Struct, frozen=True, tag="webhooks.handle_event
 
 @dataclass(frozen=True, slots=True)
 class GithubEvent:
-    """What a listener sees. The payload is GitHub's: its texts may hold characters that no store takes."""
+    """Event for listeners. The payload may contain NUL, which databases reject."""
 
     name: str
     action: str | None
@@ -61,33 +61,33 @@ GithubHandler = Callable[[Tx, GithubEvent], None]
 
 @dataclass
 class GithubEvents:
-    """Who wants to hear which of GitHub's events; filled at start by the features."""
+    """Listeners of GitHub's events, which products register at start."""
 
     listeners: dict[str, list[GithubHandler]] = field(default_factory=dict)
 
     def listen(self, event: str, handler: GithubHandler) -> None:
-        """Register for an event, such as `push`. Handlers of one delivery share a transaction: all or none."""
+        """Register for an event, such as `push`. Its listeners share a transaction."""
         self.listeners.setdefault(event, []).append(handler)
 
-    @across_organizations("a listener finds out whose repository it is")
-    def tell(self, tx: Tx, event: StoredEvent) -> bool:
-        """Tell everybody who registered. Return False where nobody did."""
+    @across_organizations("listeners find the organization of the repository")
+    def dispatch(self, tx: Tx, event: StoredEvent) -> bool:
+        """Call the listeners of an event. Return False without listeners."""
         listeners = self.listeners.get(event.kind, [])
         if not listeners:
             return False
         payload = json.loads(event.payload)
         action = payload.get("action")
-        told = GithubEvent(event.kind, action if isinstance(action, str) else None, event.event_id, payload)
+        github_event = GithubEvent(event.kind, action if isinstance(action, str) else None, event.event_id, payload)
         for listener in listeners:
-            listener(tx, told)
+            listener(tx, github_event)
         return True
 
 
 def parse(body: bytes) -> tuple[str, dict[str, Any]]:
-    """Return a body as text and as the object it is; raises BadRequest.
+    """Return a body as text and as a JSON object; raises BadRequest.
 
-    The text is stored as it came. That is safe everywhere: JSON has no bare control characters and UTF-8 no lone
-    surrogates, so NUL and such can only stand in it as escapes.
+    The text is stored unchanged. Every database accepts it: JSON has no raw control characters and UTF-8 no lone
+    surrogates, so NUL appears only as an escape.
     """
     try:
         text = body.decode()
@@ -100,29 +100,29 @@ def parse(body: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def stripe_delivery(text: str, payload: dict[str, Any]) -> Delivery:
-    """Return what to record of one of Stripe's events; raises BadRequest where it has no id."""
+    """Return the delivery of a Stripe event; raises BadRequest without an id."""
     event_id = usable_name(payload.get("id"))
     if event_id is None:
         raise BadRequest("the event has no usable id")
-    # One at a time: what an organization holds is added up over several events.
+    # Sequential jobs: the holdings of an organization result from several events.
     return Delivery(Provider.STRIPE, event_id, usable_name(payload.get("type")) or "", text, "webhooks:stripe")
 
 
 def github_delivery(text: str, payload: dict[str, Any], delivery: str | None, event: str | None) -> Delivery:
-    """Return what to record of one of GitHub's events; raises BadRequest where it has no id."""
+    """Return the delivery of a GitHub event; raises BadRequest without an id."""
     event_id = usable_name(delivery)
     if event_id is None:
         raise BadRequest("X-GitHub-Delivery is missing or not usable")
     repository = payload.get("repository")
     repository_id = repository.get("id") if isinstance(repository, dict) else None
-    # Two pushes to one repository must not overtake each other; those to different ones may.
+    # Keeps the order of pushes to one repository.
     key = f"webhooks:github:{repository_id}" if type(repository_id) is int else None
     return Delivery(Provider.GITHUB, event_id, usable_name(event) or "", text, key)
 
 
-@across_organizations("whose event it is comes out when it is handled")
+@across_organizations("the content of the event determines the organization")
 def record(tx: Tx, delivery: Delivery) -> bool:
-    """Record a delivery and ask for its job. Return False, having done nothing, where it was recorded before."""
+    """Record a delivery and add its job. Return False if it was recorded before."""
     row_id = tx.find(
         tables.ADD_ONCE,
         provider=delivery.provider,
@@ -138,15 +138,15 @@ def record(tx: Tx, delivery: Delivery) -> bool:
     return True
 
 
-@across_organizations("what is old is old in every organization")
+@across_organizations("old events of all organizations")
 def sweep(tx: Tx) -> None:
-    """Forget old events, and what Stripe said of things that ended or that never turned out to be anybody's."""
-    tx.run(tables.FORGET_EVENTS, before=tx.trusted_now - KEPT_MS)
-    tx.run(tables.FORGET_HOLDINGS, before=tx.trusted_now - KEPT_MS)
+    """Delete old events, and old Stripe holdings that ended or have no organization."""
+    tx.run(tables.DELETE_OLD_EVENTS, before=tx.trusted_now - RETENTION_MS)
+    tx.run(tables.DELETE_OLD_HOLDINGS, before=tx.trusted_now - RETENTION_MS)
 
 
 def usable_name(value: Any) -> str | None:
-    """Return a provider's identifier if it is one: plain printable characters, and not too many."""
+    """Return an identifier if it has 1 to 255 printable ASCII characters, else None."""
     return value if isinstance(value, str) and _NAME.fullmatch(value) else None
 
 

@@ -1,7 +1,7 @@
-"""Telling a real delivery from a forged one, from the raw bytes and before anything in them is read.
+"""Verifies the signatures of webhooks on the raw bytes, before the body is parsed.
 
-A `Seal` is fed the body as it comes in. Where nothing a body holds could make the signature good (no secret is
-configured, the header is missing or makes no sense, the time is too far off) there is no seal, and no need to read on.
+A `BodySignature` gets the body in chunks. If no body can match (no secret is configured, the header is missing or
+invalid, the time is too far off) there is no `BodySignature`, and the body is not read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 TOLERANCE_S = 300
-# Ten digits reach the year 2286; far more would be an attempt to make us parse a huge number.
+# Ten digits reach the year 2286. The limit avoids parsing huge numbers.
 MAX_TIME_DIGITS = 12
 
 
@@ -22,36 +22,35 @@ class Mac(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
-    """A signature that waits for the body it should belong to."""
+class BodySignature:
+    """Accepted signatures of a body, and the MAC that is computed over it."""
 
     mac: Mac
-    given: tuple[bytes, ...]
+    signatures: tuple[bytes, ...]
 
     def update(self, chunk: bytes) -> None:
         self.mac.update(chunk)
 
-    def holds(self) -> bool:
+    def is_valid(self) -> bool:
         expected = self.mac.hexdigest().encode()
-        return any(hmac.compare_digest(expected, each) for each in self.given)
+        return any(hmac.compare_digest(expected, each) for each in self.signatures)
 
 
-def github(secret: str, header: str | None) -> Seal | None:
-    """Return the seal of `X-Hub-Signature-256: sha256=<hex>`."""
-    scheme, _, given = (header or "").partition("=")
-    if not secret or scheme != "sha256" or not given:
+def github(secret: str, header: str | None) -> BodySignature | None:
+    scheme, _, signature = (header or "").partition("=")
+    if not secret or scheme != "sha256" or not signature:
         return None
-    return Seal(hmac.new(secret.encode(), digestmod="sha256"), (given.encode(),))
+    return BodySignature(hmac.new(secret.encode(), digestmod="sha256"), (signature.encode(),))
 
 
-def stripe(secret: str, header: str | None, now_ms: int) -> Seal | None:
-    """Return the seal of `Stripe-Signature: t=<seconds>,v1=<hex>`; while a secret is rotated there are several v1."""
+def stripe(secret: str, header: str | None, now_ms: int) -> BodySignature | None:
+    """Parse `Stripe-Signature: t=<seconds>,v1=<hex>`; v1 repeats during key rotation."""
     pairs = [part.strip().partition("=") for part in (header or "").split(",")]
     times = [value for name, _, value in pairs if name == "t"]
-    given = tuple(value.encode() for name, _, value in pairs if name == "v1")
-    if not secret or not given or len(times) != 1 or not _is_recent(times[0], now_ms):
+    signatures = tuple(value.encode() for name, _, value in pairs if name == "v1")
+    if not secret or not signatures or len(times) != 1 or not _is_recent(times[0], now_ms):
         return None
-    return Seal(hmac.new(secret.encode(), times[0].encode() + b".", "sha256"), given)
+    return BodySignature(hmac.new(secret.encode(), times[0].encode() + b".", "sha256"), signatures)
 
 
 def _is_recent(time: str, now_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""The states of an event that somebody else's platform sent us."""
+"""States of received webhook events."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from moorage.core.kit.machine import Machine
 
 
 class WebhookStatus(StrEnum):
-    RECEIVED = "received"  # recorded, its job waits
+    RECEIVED = "received"  # recorded; the job is pending
     HANDLED = "handled"  # took effect
-    IGNORED = "ignored"  # about nobody we know, or of a kind that nobody listens for
-    FAILED = "failed"  # its job raised; nothing of it took effect
+    IGNORED = "ignored"  # of an unknown organization, or of a kind without a listener
+    FAILED = "failed"  # the job raised; the event had no effect
 
 
 S = WebhookStatus

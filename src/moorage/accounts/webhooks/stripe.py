@@ -1,8 +1,9 @@
-"""What Stripe's events do to an organization's card and plan.
+"""Applies Stripe's events to the card and plan of organizations.
 
-Events come more than once, late, and in any order; the one that ties a customer to an organization often comes last.
-So no event flips a switch by itself: it updates what Stripe's customer holds (`stripe_holding`), and the organization
-is then brought in line with all it holds. A customer who adds a new card before removing the old one stays verified.
+Events arrive repeatedly, late and in any order; the event that links a customer to an organization often comes last.
+So an event does not set the card or plan directly: it updates the cards and subscriptions of the customer
+(`stripe_holding`), and the organization follows from all of them. A customer that adds a new card before removing the
+old one stays verified.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from moorage.accounts.identity.organizations.service import Organization
 from moorage.accounts.plans.service import Plan
 from moorage.accounts.webhooks import tables
 from moorage.accounts.webhooks.service import usable_name
-from moorage.accounts.webhooks.tables import Held, StoredEvent
+from moorage.accounts.webhooks.tables import HoldingKind, StoredEvent
 from moorage.core.audit.service import Actor
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.ids import parse_id
 
 STRIPE = Actor(None, "Stripe")
-# A late payment is retried for weeks; the plan goes when Stripe gives up.
+# Stripe retries a late payment for weeks; the plan ends when Stripe gives up.
 PAID = frozenset(("active", "trialing", "past_due"))
 ENDED = frozenset(("canceled", "unpaid", "incomplete_expired", "paused"))
 MAX_SECONDS = 2**40
-_WHY = "an event names its organization in one of several ways"
+_WHY = "the content of the event determines the organization"
 
 
 @dataclass(frozen=True, slots=True)
 class StripeEvent:
-    at: int  # when it happened, by Stripe's clock
+    at: int  # time of the event by Stripe's clock
     object: dict[str, Any]
     previous: dict[str, Any]
 
@@ -47,7 +48,7 @@ class StripeEvent:
 
     @property
     def customer(self) -> str | None:
-        """The customer it is about. One that a payment method was just taken from stands among the former values."""
+        """The customer; for a detached payment method, from the previous values."""
         return _id(self.object.get("customer")) or _id(self.previous.get("customer"))
 
 
@@ -56,7 +57,7 @@ Effect = Callable[[Tx, StripeEvent], bool]
 
 @across_organizations(_WHY)
 def apply(tx: Tx, stored: StoredEvent) -> bool:
-    """Do what an event asks for. Return False where it is about nobody we know, or of a kind without effect."""
+    """Apply an event. Return False for an unknown organization or kind."""
     effect = EFFECTS.get(stored.kind)
     return effect is not None and effect(tx, StripeEvent.of(stored))
 
@@ -66,26 +67,26 @@ def _checkout_completed(tx: Tx, event: StripeEvent) -> bool:
     org = _find_named(tx, event.object.get("client_reference_id")) or _find_organization(tx, event)
     if org is None:
         return False
-    _remember(tx, org.id, event.customer, replacing=True)
+    _link_customer(tx, org.id, event.customer, replacing=True)
     if event.object.get("mode") == "setup" or event.object.get("payment_status") == "paid":
-        # It does not name the card; that one's own event comes too, before or after.
+        # This event does not name the card; a separate event for the card comes before or after.
         orgs.set_card(tx, org.id, STRIPE, verified=True, event_at=event.at)
     return True
 
 
 @across_organizations(_WHY)
 def _setup_succeeded(tx: Tx, event: StripeEvent) -> bool:
-    return _held(tx, event, Held.CARD, _id(event.object.get("payment_method")), alive=True)
+    return _record_holding(tx, event, HoldingKind.CARD, _id(event.object.get("payment_method")), alive=True)
 
 
 @across_organizations(_WHY)
 def _card_attached(tx: Tx, event: StripeEvent) -> bool:
-    return _held(tx, event, Held.CARD, _id(event.object), alive=True)
+    return _record_holding(tx, event, HoldingKind.CARD, _id(event.object), alive=True)
 
 
 @across_organizations(_WHY)
 def _card_detached(tx: Tx, event: StripeEvent) -> bool:
-    return _held(tx, event, Held.CARD, _id(event.object), alive=False)
+    return _record_holding(tx, event, HoldingKind.CARD, _id(event.object), alive=False)
 
 
 @across_organizations(_WHY)
@@ -93,12 +94,12 @@ def _subscription_changed(tx: Tx, event: StripeEvent) -> bool:
     status = usable_name(event.object.get("status"))
     if status not in PAID and status not in ENDED:
         return False  # `incomplete`: the first payment is still being tried.
-    return _held(tx, event, Held.SUBSCRIPTION, _id(event.object), alive=status in PAID)
+    return _record_holding(tx, event, HoldingKind.SUBSCRIPTION, _id(event.object), alive=status in PAID)
 
 
 @across_organizations(_WHY)
 def _subscription_deleted(tx: Tx, event: StripeEvent) -> bool:
-    return _held(tx, event, Held.SUBSCRIPTION, _id(event.object), alive=False)
+    return _record_holding(tx, event, HoldingKind.SUBSCRIPTION, _id(event.object), alive=False)
 
 
 EFFECTS: dict[str, Effect] = {
@@ -113,31 +114,31 @@ EFFECTS: dict[str, Effect] = {
 
 
 @across_organizations(_WHY)
-def _held(tx: Tx, event: StripeEvent, kind: Held, stripe_id: str | None, *, alive: bool) -> bool:
-    """Note that a customer holds something, or no longer does, and let its organization follow."""
+def _record_holding(tx: Tx, event: StripeEvent, kind: HoldingKind, stripe_id: str | None, *, alive: bool) -> bool:
+    """Record a gained or lost card or subscription, and update the organization."""
     org = _find_organization(tx, event, kind, stripe_id)
     if stripe_id is not None:
-        _note(tx, org.id if org else None, event, kind, stripe_id, alive=alive)
+        _store(tx, org.id if org else None, event, kind, stripe_id, alive=alive)
     if org is None:
         return False
-    _remember(tx, org.id, event.customer)
+    _link_customer(tx, org.id, event.customer)
     if stripe_id is None:
         _set(tx, org.id, kind, alive=alive, event_at=event.at)
     else:
-        _follow(tx, org.id)
+        _sync_organization(tx, org.id)
     return True
 
 
-def _note(tx: Tx, org_id: int | None, event: StripeEvent, kind: Held, stripe_id: str, *, alive: bool) -> None:
-    """Store what the newest event says of a thing; an older one changes nothing."""
-    what = {"kind": kind, "stripe_id": stripe_id, "customer": event.customer, "org_id": org_id}
-    is_new = tx.find(tables.HOLD_FIRST, alive=alive, event_at=event.at, updated_at=tx.now, **what) is not None
+def _store(tx: Tx, org_id: int | None, event: StripeEvent, kind: HoldingKind, stripe_id: str, *, alive: bool) -> None:
+    """Add or update a holding; an event older than the stored one changes nothing."""
+    holding = {"kind": kind, "stripe_id": stripe_id, "customer": event.customer, "org_id": org_id}
+    is_new = tx.find(tables.ADD_HOLDING, alive=alive, event_at=event.at, updated_at=tx.now, **holding) is not None
     if not is_new:
-        tx.run(tables.HOLD_AGAIN, alive=alive, has_ended=not alive, event_at=event.at, now=tx.now, **what)
+        tx.run(tables.UPDATE_HOLDING, alive=alive, has_ended=not alive, event_at=event.at, now=tx.now, **holding)
 
 
-def _remember(tx: Tx, org_id: int, customer: str | None, *, replacing: bool = False) -> None:
-    """Tie a customer to an organization, with all that is known of it. A customer has one organization."""
+def _link_customer(tx: Tx, org_id: int, customer: str | None, *, replacing: bool = False) -> None:
+    """Link a customer with its holdings to an organization, at most one."""
     if customer is None:
         return
     owner = orgs.find_by_customer(tx, customer)
@@ -145,22 +146,22 @@ def _remember(tx: Tx, org_id: int, customer: str | None, *, replacing: bool = Fa
         orgs.set_customer(tx, org_id, customer)
         owner = orgs.get(tx, org_id)
     if owner is not None and owner.id == org_id and tx.run(tables.ADOPT, customer=customer, org_id=org_id, now=tx.now):
-        _follow(tx, org_id)
+        _sync_organization(tx, org_id)
 
 
-def _follow(tx: Tx, org_id: int) -> None:
-    """Bring card and plan in line with what is held, unless an operator decided later than Stripe's newest event."""
+def _sync_organization(tx: Tx, org_id: int) -> None:
+    """Set card and plan by the holdings, unless an operator set them later."""
     org = orgs.get(tx, org_id)
-    now = {Held.CARD: org.card_verified, Held.SUBSCRIPTION: org.plan != Plan.FREE}
+    now = {HoldingKind.CARD: org.card_verified, HoldingKind.SUBSCRIPTION: org.plan != Plan.FREE}
     for kind, is_set in now.items():
         held = tx.one(tables.HOLDINGS, org_id=org_id, kind=kind)
-        # A renewal changes nothing, and nothing is what the organization's feed should say about it.
+        # A renewal changes nothing and adds no activity.
         if held.newest_at is not None and is_set != (held.living > 0):
             _set(tx, org_id, kind, alive=held.living > 0, event_at=held.newest_at)
 
 
-def _set(tx: Tx, org_id: int, kind: Held, *, alive: bool, event_at: int) -> None:
-    if kind is Held.CARD:
+def _set(tx: Tx, org_id: int, kind: HoldingKind, *, alive: bool, event_at: int) -> None:
+    if kind is HoldingKind.CARD:
         orgs.set_card(tx, org_id, STRIPE, verified=alive, event_at=event_at)
     else:
         orgs.set_plan(tx, org_id, STRIPE, Plan.PRO if alive else Plan.FREE, event_at=event_at)
@@ -168,9 +169,9 @@ def _set(tx: Tx, org_id: int, kind: Held, *, alive: bool, event_at: int) -> None
 
 @across_organizations(_WHY)
 def _find_organization(
-    tx: Tx, event: StripeEvent, kind: Held | None = None, stripe_id: str | None = None
+    tx: Tx, event: StripeEvent, kind: HoldingKind | None = None, stripe_id: str | None = None
 ) -> Organization | None:
-    """Find whose event it is: by what was written into the metadata, by the customer, by who held the thing before."""
+    """Find the organization by the metadata, the customer, or the stored holding."""
     org = _find_named(tx, _object(event.object.get("metadata")).get("organization_id"))
     if org is None and event.customer is not None:
         org = orgs.find_by_customer(tx, event.customer)
@@ -191,5 +192,5 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _id(value: Any) -> str | None:
-    """Return the id that a field holds, whether as text or with the whole object around it."""
+    """Return the id in a field, which is a string or an expanded object."""
     return usable_name(value.get("id") if isinstance(value, dict) else value)

@@ -1,4 +1,4 @@
-"""Events as they came in, and what Stripe says each of its customers holds."""
+"""Tables of webhook events, and of cards and subscriptions of Stripe customers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Provider(StrEnum):
     GITHUB = "github"  # the code-hosting app
 
 
-class Held(StrEnum):
-    CARD = "card"  # a payment method; one that is attached makes the card verified
-    SUBSCRIPTION = "subscription"  # one that is paid for makes the plan
+class HoldingKind(StrEnum):
+    CARD = "card"  # a payment method; an attached one verifies the card
+    SUBSCRIPTION = "subscription"  # a paid one sets the plan
 
 
 webhook_event = table(
     "webhook_event",
     id_column(),
     text("provider"),  # Provider
-    text("event_id"),  # the provider's own; a second delivery of the same is dropped
+    text("event_id"),  # id of the provider; repeated deliveries are dropped
     text("kind"),
-    text("payload"),  # the JSON text that was signed, to the letter
+    text("payload"),  # the signed JSON text, unchanged
     text("status"),  # WebhookStatus
     millis("received_at"),
     millis("handled_at", nullable=True),
@@ -36,17 +36,17 @@ webhook_event = table(
     Index("ix_webhook_event_age", "received_at"),
 )
 
-# Stripe's events come in any order, and often before the one that says which organization the customer belongs to.
-# This is what they add up to: one row for each thing that was ever mentioned.
+# Cards and subscriptions in Stripe's events. Events arrive in any order, and often before the one that links the
+# customer to an organization.
 stripe_holding = table(
     "stripe_holding",
     id_column(),
-    text("kind"),  # Held
+    text("kind"),  # HoldingKind
     text("stripe_id"),
     text("customer", nullable=True, index=True),
     Column("org_id", Id, ForeignKey(organization.c.id, ondelete="CASCADE"), nullable=True, index=True),  # null: unknown
     Column("alive", Boolean, nullable=False),
-    millis("event_at"),  # of the newest event about it; older ones are dropped
+    millis("event_at"),  # time of the newest event; older ones are dropped
     millis("updated_at"),
     UniqueConstraint("kind", "stripe_id"),
 )
@@ -65,10 +65,10 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What an organization holds of one kind."""
+    """Summary of an organization's holdings of one kind."""
 
     living: int
-    newest_at: int | None  # None where nothing was ever mentioned
+    newest_at: int | None  # None without holdings
 
 
 _e = webhook_event.c
@@ -81,18 +81,18 @@ FIND = Query(
     select(_e.id, _e.provider, _e.event_id, _e.kind, _e.payload, _e.status, _e.received_at).where(_e.id == arg("id")),
     StoredEvent,
 )
-FORGET_EVENTS = Command(delete(webhook_event).where(_e.received_at < arg("before")))
+DELETE_OLD_EVENTS = Command(delete(webhook_event).where(_e.received_at < arg("before")))
 
 _h = stripe_holding.c
 _known = (_h.kind == arg("kind")) & (_h.stripe_id == arg("stripe_id"))
-HOLD_FIRST: Query[int] = Query(
+ADD_HOLDING: Query[int] = Query(
     insert_or_ignore(stripe_holding),
     scalar,
     sets=("kind", "stripe_id", "customer", "org_id", "alive", "event_at", "updated_at"),
 )
-# Stripe counts in seconds. Of two events in the same one the end stands: what has ended does not come back.
+# Stripe's times are in seconds. Of two events in the same second the end wins: an ended holding does not return.
 _newer = or_(_h.event_at < arg("event_at"), (_h.event_at == arg("event_at")) & or_(_h.alive, arg("has_ended", Boolean)))
-HOLD_AGAIN = Command(
+UPDATE_HOLDING = Command(
     update(stripe_holding)
     .where(_known & _newer)
     .values(
@@ -115,7 +115,7 @@ HOLDINGS = Query(
     ),
     Holdings,
 )
-FORGET_HOLDINGS = Command(
+DELETE_OLD_HOLDINGS = Command(
     delete(stripe_holding).where(or_(_h.org_id.is_(None), ~_h.alive) & (_h.updated_at < arg("before")))
 )
-FORGET_ORGANIZATION = Command(delete(stripe_holding).where(_h.org_id == arg("org_id")))
+DELETE_HOLDINGS_OF = Command(delete(stripe_holding).where(_h.org_id == arg("org_id")))
