@@ -223,7 +223,7 @@ def routes() -> Iterator[None]:
 def used_tokens_are_noted_soon() -> Iterator[None]:
     """Do not wait, at the end of a test that used a token, for others that could be noted in the same write."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate, "NOTED_AFTER_S", 0.001)
+        patch.setattr(gate, "LAST_USED_DELAY_S", 0.001)
         yield
 
 

@@ -10,7 +10,7 @@ from tests.builders import make_org, make_token, make_user, session_for
 from tests.client import Client
 from tests.core.http.lab import Guest, one_store
 
-from moorage.accounts.identity.gate import SEEN_EVERY_MS
+from moorage.accounts.identity.gate import SEEN_INTERVAL_MS
 from moorage.accounts.identity.sessions import service as session_list
 from moorage.accounts.identity.sessions.session_tokens import Sessions
 from moorage.accounts.identity.tables import login_session
@@ -133,20 +133,20 @@ async def test_the_time_a_session_was_last_seen_is_noted_every_ten_minutes(
     token = await log_in(db, await make_user(db))
     began = clock.now()
     seen = []
-    for wait in (SEEN_EVERY_MS, 1):
+    for wait in (SEEN_INTERVAL_MS, 1):
         clock.advance(wait)
         await api.get("/v1/me", token=token)
         await app.asgi.close()
         [row] = await db.read(lambda tx: rows_of(tx, login_session))
         seen.append(row["last_seen_at"])
 
-    assert seen == [began, began + SEEN_EVERY_MS + 1]
+    assert seen == [began, began + SEEN_INTERVAL_MS + 1]
 
 
 async def test_expired_sessions_are_swept_and_the_least_recently_seen_make_room(
     api: Client, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_list, "MOST_SESSIONS", 3)
+    monkeypatch.setattr(session_list, "MAX_SESSIONS", 3)
     user = await make_user(db)
     tokens = []
     for _ in range(5):
@@ -175,4 +175,4 @@ def test_a_device_is_named_by_its_browser_and_system_or_its_program() -> None:
         "Mozilla/5.0",
         "ab",
     ]
-    assert len(session_list.device_of("x" * 5000)) == session_list.DEVICE_CHARS
+    assert len(session_list.device_of("x" * 5000)) == session_list.MAX_DEVICE_CHARS

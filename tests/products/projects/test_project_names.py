@@ -7,7 +7,7 @@ from tests.conftest import RunJobs
 from tests.products.projects.support import Team
 
 from moorage.accounts.identity.organizations import freed_names
-from moorage.accounts.identity.organizations.freed_names import MOST_OF_ONE, NameKind, freed_name
+from moorage.accounts.identity.organizations.freed_names import MAX_RESERVED, NameKind, freed_name
 from moorage.app import App
 from moorage.core import maintenance
 from moorage.core.db.query import Query, scalar
@@ -133,14 +133,14 @@ async def test_a_name_that_cannot_be_a_preview_of_others_is_free(team: Team, str
 
 
 async def test_one_organization_holds_back_no_more_than_a_bounded_number_of_names(team: Team, stranger: Team) -> None:
-    for number in range(MOST_OF_ONE + 2):
+    for number in range(MAX_RESERVED + 2):
         name = f"n{number}"
         await team.db.write(lambda tx, name=name: freed_names.rest(tx, team.org_id, NameKind.PROJECT, name))  # type: ignore[misc]
     await team.db.write(lambda tx: freed_names.rest(tx, team.org_id, NameKind.PROJECT, "n5"))
 
     kept = await team.db.read(lambda tx: tx.all(_NAMES))
 
-    assert kept == [*(f"n{number}" for number in range(2, MOST_OF_ONE + 2) if number != 5), "n5"]
+    assert kept == [*(f"n{number}" for number in range(2, MAX_RESERVED + 2) if number != 5), "n5"]
     assert (await stranger.api.get("/v1/projects/check-name?name=n0")).data["available"] is True
 
 

@@ -1,9 +1,9 @@
-"""The gate: from a credential to a caller, in the order the API promises.
+"""Authenticates and authorizes requests, in the documented order:
 
-    credential, suspension, organization, card wall, role floor, plan
+    credential, suspension, organization, verified card, minimum role, plan
 
-Everything but the token's signature is read from the store on every request: a membership that ended a moment ago no
-longer counts.
+Every request reads these from the database, except for the signature of a session token: the end of a membership has
+an immediate effect.
 """
 
 from __future__ import annotations
@@ -34,13 +34,11 @@ from moorage.core.kit.clock import MINUTE_MS
 from moorage.core.kit.ids import OrgId, parse_id, token_hash
 from moorage.errors import Forbidden, NotFound, QuotaExceeded, Unauthorized, bad_field
 
-NOTED_AFTER_S = 0.05
-SEEN_EVERY_MS = 10 * MINUTE_MS
+LAST_USED_DELAY_S = 0.05  # collects uses of tokens and sessions for one write
+SEEN_INTERVAL_MS = 10 * MINUTE_MS
 
 
 class _Row(NamedTuple):
-    """A user, joined with one of their organizations."""
-
     user_id: int
     email: str
     first_name: str
@@ -51,17 +49,16 @@ class _Row(NamedTuple):
     role: str | None
     plan: str | None
     card_verified: int | None
-    session_id: int | None = None  # these two where it is a session that is in the list
+    session_id: int | None = None  # these two for a session with a row
     session_seen_at: int | None = None
-    token_id: int | None = None  # these five where the credential is an API token
+    token_id: int | None = None  # these five for an API token
     token_role: str | None = None
     expires_at: int | None = None
     last_used_at: int | None = None
     token_name: str | None = None
 
     @property
-    def nowhere(self) -> _Row:
-        """The user, in no organization."""
+    def without_organization(self) -> _Row:
         return self._replace(org_id=None, role=None, plan=None, card_verified=None)
 
     def caller(self, *, first_use: bool = False) -> Caller:
@@ -98,13 +95,13 @@ _BY_TOKEN = Query(
     .where((_t.hash == arg("hash")) & _t.revoked_at.is_(None) & _o.deleted_at.is_(None)),
     _Row,
 )
-# A user may belong to thousands: the one that is named, or the oldest two, are all that is ever needed.
-_wanted = (_m.user_id == _u.id) & ((arg("org_id", Id) == 0) | (_m.org_id == arg("org_id", Id)))
+# Only the named organization or the oldest two: a user may belong to thousands.
+_candidates = (_m.user_id == _u.id) & ((arg("org_id", Id) == 0) | (_m.org_id == arg("org_id", Id)))
 _BY_USER = Query(
     select(*_ROW, _s.id, _s.last_seen_at)
     .select_from(account)
     .outerjoin(login_session, (_s.jti == arg("jti")) & (_s.user_id == _u.id))
-    .outerjoin(membership, _wanted)
+    .outerjoin(membership, _candidates)
     .outerjoin(organization, (_o.id == _m.org_id) & _o.deleted_at.is_(None))
     .where(_u.id == arg("user_id"))
     .order_by(_o.created_at, _o.id)
@@ -116,13 +113,13 @@ _BY_USER = Query(
 class IdentityGate:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
-        self._used: dict[int, OrgId] = {}  # tokens whose use is not written yet
-        self._seen: set[int] = set()  # sessions of which the same holds
+        self._used: dict[int, OrgId] = {}  # tokens with a use that is not written yet
+        self._seen: set[int] = set()  # sessions with a use that is not written yet
 
-    @across_organizations("who the caller is decides which organization it is")
+    @across_organizations("the credential determines the organization")
     def admit(self, tx: Tx, route: Route, ask: Ask) -> Caller:
         assert ask.token is not None
-        # No checksum here: a token that is none is in no row either, and most are real ones.
+        # The checksum is not verified: an invalid token has no row, and most tokens are valid.
         if ask.token.startswith(tokens.PREFIXES):
             caller = self._by_token(tx, route, ask)
         else:
@@ -130,40 +127,40 @@ class IdentityGate:
         _check_standing(tx, route, caller)
         return caller._replace(address=ask.client) if route.is_write else caller
 
-    @across_organizations("the caller says which organization it is")
+    @across_organizations("the caller has the organization")
     def check_again(self, tx: Tx, route: Route, ask: Ask, caller: Caller) -> None:
-        # By name: a user who joined a second organization meanwhile still means the first.
+        # By id, because the user may have joined another organization meanwhile.
         named = ask if ask.path_organization is not None else ask._replace(organization=str(caller.org_id))
-        again = self.admit(tx, route, named)
-        if caller.found_role is not None and not again.role.reaches(caller.found_role):
-            raise Forbidden(f"The role changed from {caller.found_role} to {again.role}; open the stream again")
+        current = self.admit(tx, route, named)
+        if caller.role_or_none is not None and not current.role.reaches(caller.role_or_none):
+            raise Forbidden(f"The role changed from {caller.role_or_none} to {current.role}; open the stream again")
 
     async def passed(self, db: Database, caller: Caller) -> None:
-        """Note that a token or session was used: many of them in one write, a moment later."""
+        """Record the use of a token or session; a later write batches many of them."""
         is_first = not self._used and not self._seen
         if caller.token_id is not None:
             self._used[caller.token_id] = caller.org_id
         elif caller.session_id is not None:
             self._seen.add(caller.session_id)
         if is_first:
-            await asyncio.sleep(NOTED_AFTER_S)
+            await asyncio.sleep(LAST_USED_DELAY_S)
             used, self._used = self._used, {}
             seen, self._seen = self._seen, set()
             await db.write(lambda tx: _touch(tx, used, seen))
 
-    @across_organizations("the token says which organization it is")
+    @across_organizations("the token determines the organization")
     def _by_token(self, tx: Tx, route: Route, ask: Ask) -> Caller:
         assert ask.token is not None
-        found = tx.find(_BY_TOKEN, hash=token_hash(ask.token))
-        if found is None or (found.expires_at is not None and found.expires_at <= tx.now):
-            _refuse(ask)
+        row = tx.find(_BY_TOKEN, hash=token_hash(ask.token))
+        if row is None or (row.expires_at is not None and row.expires_at <= tx.now):
+            _reject(ask)
         ask.count_request(True)
-        _check_suspension(route, found)
+        _check_suspension(route, row)
         if route.scope is not Scope.IDENTITY or route.operation == "whoami":
             for named in (ask.organization, ask.path_organization):
-                if named is not None and parse_id(named or "-") != found.org_id:
+                if named is not None and parse_id(named or "-") != row.org_id:
                     raise NotFound("There is no such organization")
-        return found.caller(first_use=found.last_used_at is None or tx.now - found.last_used_at > MINUTE_MS)
+        return row.caller(first_use=row.last_used_at is None or tx.now - row.last_used_at > MINUTE_MS)
 
     @across_organizations("the request names the organization; membership is checked here")
     def _by_session(self, tx: Tx, route: Route, ask: Ask) -> Caller:
@@ -172,31 +169,31 @@ class IdentityGate:
         session = self.sessions.find(ask.token)
         rows = self._rows(tx, session, named) if session is not None else []
         if not rows:
-            _refuse(ask)
+            _reject(ask)
         ask.count_request(True)
         _check_suspension(route, rows[0])
         seen_at = rows[0].session_seen_at
-        first_use = seen_at is not None and tx.now - seen_at > SEEN_EVERY_MS
+        first_use = seen_at is not None and tx.now - seen_at > SEEN_INTERVAL_MS
         if route.scope is Scope.IDENTITY and route.operation != "whoami":
-            # A session acts in no organization here, so that an idempotency key keeps its owner when the first is made.
-            return rows[0].nowhere.caller(first_use=first_use)
+            # Without an organization, so that an idempotency key keeps its owner when the first one is created.
+            return rows[0].without_organization.caller(first_use=first_use)
         mine = [row for row in rows if row.plan is not None]
         if named is not None and not mine:
             raise NotFound("There is no such organization")
         if route.scope is Scope.IDENTITY:
-            return (mine[0] if mine else rows[0].nowhere).caller(first_use=first_use)
+            return (mine[0] if mine else rows[0].without_organization).caller(first_use=first_use)
         if len(mine) != 1:
             raise bad_field("x-organization-id", "is required: you belong to more than one organization, or none")
         return mine[0].caller(first_use=first_use)
 
-    @across_organizations("the session says who the user is")
+    @across_organizations("the session determines the user")
     def _rows(self, tx: Tx, session: Session, named: int | None) -> list[_Row]:
-        """Return the user of a session, once for each organization; nothing where the session was revoked."""
+        """Return a row per organization of the user; none if the session was revoked."""
         rows = tx.all(_BY_USER, user_id=session.user_id, jti=session.jti, org_id=named or 0)
         return [] if session.is_listed and rows and rows[0].session_id is None else rows
 
 
-@across_organizations("tokens and sessions of several organizations are noted in one write")
+@across_organizations("one write records tokens and sessions of several organizations")
 def _touch(tx: Tx, used: Mapping[int, OrgId], seen: Collection[int]) -> None:
     if used:
         tokens.touch_all(tx, used)
@@ -204,14 +201,14 @@ def _touch(tx: Tx, used: Mapping[int, OrgId], seen: Collection[int]) -> None:
         session_list.touch_all(tx, seen)
 
 
-def _refuse(ask: Ask) -> NoReturn:
-    """Refuse a credential that is none; it counts against the client's address, whose limit comes first."""
+def _reject(ask: Ask) -> NoReturn:
+    """Reject an invalid credential and count it against the address of the client."""
     ask.count_request(False)
     raise Unauthorized("The token is not valid or has expired")
 
 
 def _named_organization(route: Route, ask: Ask) -> int | None:
-    """Return the organization that a request names: -1 where it names one that cannot be, None where it names none."""
+    """Return the organization id of a request: None without one, -1 if it is invalid."""
     if route.scope is Scope.IDENTITY and route.operation != "whoami":
         return None
     text = ask.path_organization if route.scope is Scope.PATH_ORG else ask.organization

@@ -1,4 +1,4 @@
-"""What identity does after it answered: welcomes and invitations."""
+"""Background jobs of identity: welcome notifications and invitations."""
 
 from __future__ import annotations
 
@@ -40,33 +40,34 @@ def welcome(tx: Tx, payload: WelcomeOrganization) -> None:
 
 
 async def send_invitation(run: Run, payload: SendInvitation, mailer: Mailer) -> None:
-    """Notify first, in a transaction; then mail, under an id that stays the same when the job runs again."""
-    found = await run.write(lambda tx: _notify(tx, payload))
-    if found is None or not mailer.is_configured:
+    """Add a notification, then send a mail with the same Message-ID on every attempt."""
+    invitation = await run.write(lambda tx: _notify(tx, payload))
+    if invitation is None or not mailer.is_configured:
         return
     address = run.db.env.settings.api_url
     text = (
-        f"You were invited to join {found.org_name} as {found.role}.\n\n"
+        f"You were invited to join {invitation.org_name} as {invitation.role}.\n\n"
         f"Log in at {address} and accept the invitation within seven days.\n"
     )
+    org, role = escape(invitation.org_name), escape(invitation.role)
     link = f'<a href="{escape(address)}">Log in</a> and accept the invitation within seven days.'
     await mailer.send(
-        to=found.email,
-        subject=f"Join {found.org_name} on Moorage",
+        to=invitation.email,
+        subject=f"Join {invitation.org_name} on Moorage",
         text=text,
-        html=f"<p>You were invited to join <b>{escape(found.org_name)}</b> as {escape(found.role)}.</p><p>{link}</p>",
-        message_id=f"<invitation-{found.id}-{found.created_at}@moorage>",
+        html=f"<p>You were invited to join <b>{org}</b> as {role}.</p><p>{link}</p>",
+        message_id=f"<invitation-{invitation.id}-{invitation.created_at}@moorage>",
     )
 
 
 def _notify(tx: Tx, payload: SendInvitation) -> Invitation | None:
-    """Return the invitation if it still waits, having told its user if there is one."""
-    found = invitations.find(tx, payload.org_id, payload.invitation_id)
-    if found is None or found.status != InvitationStatus.PENDING:
+    """Notify the invited user, if any; return the invitation if it is pending."""
+    invitation = invitations.find(tx, payload.org_id, payload.invitation_id)
+    if invitation is None or invitation.status != InvitationStatus.PENDING:
         return None
-    invited = users.find_by_email(tx, found.email)
+    invited = users.find_by_email(tx, invitation.email)
     if invited is not None:
-        title = f"You were invited to join {found.org_name}"
-        body = f"The role is {found.role}. Accept or decline it under /v1/invitations."
-        notifications.tell(tx, invited.id, "invitation", title, body, about=f"invitation:{found.id}")
-    return found
+        title = f"You were invited to join {invitation.org_name}"
+        body = f"The role is {invitation.role}. Accept or decline it under /v1/invitations."
+        notifications.tell(tx, invited.id, "invitation", title, body, about=f"invitation:{invitation.id}")
+    return invitation

@@ -1,4 +1,4 @@
-"""Logging in: by an identity at an issuer, as the demo user, or through the one-time owner link."""
+"""Logins: with an OpenID identity, as the demo user, or by the setup link."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from moorage.settings import Signup
 DEMO_EMAIL = "demo@moorage.example"
 SETUP = "setup_token_hash"
 _SETUP_USED = "The setup link is not valid, or was used; restart the platform for a new one"
-_WHY = "whoever logs in is not yet anybody"
+_WHY = "a login has no organization yet"
 
 
 @across_organizations(_WHY)
 def social(tx: Tx, identity: Identity, *, terms_accepted: bool) -> User:
-    """Return the user an identity belongs to; a first login makes the user and an organization of their own.
+    """Return the user of an identity.
 
-    Somebody the operator made an account for accepts the terms at their first login like everybody else.
+    A first login creates the user and an organization. A user that the operator created also has to accept the terms.
     """
     user = users.find_by_login(tx, identity.issuer, identity.subject)
     if user is None:
@@ -74,7 +74,6 @@ def _check_terms(accepted: bool) -> None:
 
 @across_organizations(_WHY)
 def personal_organization(tx: Tx, user: User, *, plan: Plan = Plan.FREE, card_verified: bool = False) -> int:
-    """Make the organization that a new user owns."""
     name = f"{user.name or user.username}'s organization"
     actor = Actor(user.id, user.name or user.email)
     return orgs.create(tx, name, actor, plan=plan, card_verified=card_verified).id
@@ -82,21 +81,21 @@ def personal_organization(tx: Tx, user: User, *, plan: Plan = Plan.FREE, card_ve
 
 @across_organizations(_WHY)
 def demo(tx: Tx) -> tuple[User, int]:
-    """Return the demo user and their organization, made on the first call: paid, verified, owner."""
+    """Return the demo user and its organization: paid and verified; created on demand."""
     if tx.env.settings.is_production:
         raise NotFound("There is nothing at this address")
     user = users.find_by_email(tx, DEMO_EMAIL)
     if user is None:
         user = users.insert_new(tx, DEMO_EMAIL, first_name="Demo", last_name="User", status=Approval.APPROVED)
         return user, personal_organization(tx, user, plan=Plan.PRO, card_verified=True)
-    # Others may have invited the demo user: only an organization that it owns is its own.
+    # The demo user may be a member of other organizations by invitation.
     owned = [mine.org_id for mine in members.belongings(tx, user.id) if mine.role == Role.OWNER]
     return user, owned[0] if owned else personal_organization(tx, user, plan=Plan.PRO, card_verified=True)
 
 
-@across_organizations("the first owner is made before there is any organization")
+@across_organizations("the first owner exists before any organization")
 def offer_setup(tx: Tx) -> str | None:
-    """Return a fresh one-time setup token while the platform has no user; None once it has one."""
+    """Return a new one-time setup token while the platform has no user, else None."""
     if users.find_oldest(tx) is not None:
         users.set_fact(tx, SETUP, None)
         return None
@@ -105,15 +104,15 @@ def offer_setup(tx: Tx) -> str | None:
     return token
 
 
-@across_organizations("the first owner is made before there is any organization")
+@across_organizations("the first owner exists before any organization")
 def set_up(tx: Tx, token: str, email: str, name: str) -> User:
-    """Make the first owner. The token works once."""
+    """Create the first owner. The token is valid once."""
     expected = users.find_fact(tx, SETUP)
     if users.find_oldest(tx) is not None:
         raise Forbidden(_SETUP_USED)
     if expected is None or not hmac.compare_digest(expected, token_hash(token)):
         raise Forbidden(_SETUP_USED)
-    if not users.forget_fact(tx, SETUP):
+    if not users.remove_fact(tx, SETUP):
         raise Forbidden(_SETUP_USED)
     first, _, last = name.partition(" ")
     user = users.add(tx, email, first_name=first, last_name=last, status=Approval.APPROVED)

@@ -1,4 +1,4 @@
-"""Notifications: what a person should know, until they have read it."""
+"""Notifications of users inside the product."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.errors import NotFound
 
-SHOWN = 100
-_WHY = "notifications belong to a person, over all of their organizations"
+MAX_LISTED = 100
+_WHY = "notifications belong to a user, not to an organization"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Notification:
 
 
 _n = notification.c
-# 0 stands for all organizations of the user: a session's view.
+# org_id 0 selects all organizations of the user, for sessions.
 _mine = (_n.user_id == arg("user_id")) & ((arg("org_id", Id) == 0) | (_n.org_id == arg("org_id", Id)))
-_LIST = Query(select(*columns(notification)).where(_mine).order_by(_n.id.desc()).limit(SHOWN), Notification)
+_LIST = Query(select(*columns(notification)).where(_mine).order_by(_n.id.desc()).limit(MAX_LISTED), Notification)
 _FIND = Query(select(*columns(notification)).where(_mine & (_n.id == arg("id"))), Notification)
 _ADD: Query[int] = Query(
     insert_or_ignore(notification),
@@ -48,7 +48,7 @@ _READ_ALL = Command(update(notification).where(_mine & _n.read_at.is_(None)).val
 
 @across_organizations(_WHY)
 def tell(tx: Tx, user_id: int, kind: str, title: str, body: str, *, about: str, org_id: int | None = None) -> None:
-    """Tell a user something, once: `about` names the matter, and a second call with it does nothing."""
+    """Add a notification of a user. A second call with the same `about` does nothing."""
     tx.find(
         _ADD,
         user_id=user_id,
@@ -63,17 +63,17 @@ def tell(tx: Tx, user_id: int, kind: str, title: str, body: str, *, about: str, 
 
 @across_organizations(_WHY)
 def all_of(tx: Tx, user_id: int, *, org_id: int = 0) -> list[Notification]:
-    """Return the newest notifications of a user; with `org_id` only those about that organization."""
+    """Return the newest notifications of a user, of one organization or of all (0)."""
     return tx.all(_LIST, user_id=user_id, org_id=org_id)
 
 
 @across_organizations(_WHY)
 def mark_read(tx: Tx, user_id: int, notification_id: int, *, org_id: int = 0) -> Notification:
     tx.run(_READ, user_id=user_id, org_id=org_id, id=notification_id, now=tx.now)
-    found = tx.find(_FIND, user_id=user_id, org_id=org_id, id=notification_id)
-    if found is None:
+    notification = tx.find(_FIND, user_id=user_id, org_id=org_id, id=notification_id)
+    if notification is None:
         raise NotFound("There is no such notification")
-    return found
+    return notification
 
 
 @across_organizations(_WHY)

@@ -1,7 +1,7 @@
-"""Social login: an ID token of a configured OpenID issuer, verified with the issuer's own keys.
+"""Verifies ID tokens of the configured OpenID issuers.
 
-Discovery and keys are fetched once and kept. A token whose signature the kept keys do not explain makes us fetch them
-again (the issuer rotated them), but not more often than every few seconds, whoever asks.
+The keys of an issuer are cached. If a signature does not match the cached keys, the issuer may have rotated them, so
+they are fetched again, but at most every few seconds.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from moorage.settings import is_loopback
 if TYPE_CHECKING:
     import aiohttp
 
-# Signatures by an issuer's private key only: with HS256 or `none` anybody who has the public key could sign.
+# Only asymmetric algorithms: with HS256 or `none`, knowledge of the public key would be enough to sign.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-KEYS_KEPT_MS = HOUR_MS
-FETCH_AGAIN_MS = 5 * SECOND_MS
+KEYS_MAX_AGE_MS = HOUR_MS
+MIN_FETCH_INTERVAL_MS = 5 * SECOND_MS
 LEEWAY_S = 60
-MOST_BYTES = 2**20
-LONGEST_SUBJECT = 255  # What OpenID allows; cutting a longer one would make two people one.
+MAX_RESPONSE_BYTES = 2**20
+MAX_SUBJECT_CHARS = 255  # Limit of OpenID. Truncating a longer subject could merge two users.
 _INVALID = "The identity token is not valid"
 _UNREACHABLE = "The identity provider cannot be reached; try again"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What an issuer says of somebody."""
+    """Verified claims of an ID token."""
 
     issuer: str
     subject: str
@@ -63,7 +63,7 @@ class OidcVerifier:
         self._clock = clock
 
     async def verify(self, token: str) -> Identity:
-        """Return the identity of an ID token; raises Unauthorized, whatever is wrong with it."""
+        """Return the identity of an ID token; raises Unauthorized if it is invalid."""
         header, claims = _unverified(token)
         issuer = self._issuers.get(str(claims.get("iss")))
         if issuer is None or header.get("alg") not in ALGORITHMS:
@@ -76,36 +76,36 @@ class OidcVerifier:
         return _identity(issuer.url, claims)
 
     async def _signed_claims(self, issuer: _Issuer, token: str) -> dict[str, Any]:
-        keys = await self._keys(issuer, KEYS_KEPT_MS)
+        keys = await self._keys(issuer, KEYS_MAX_AGE_MS)
         try:
             return _decode(token, keys)
         except (JoseError, ValueError):
-            newer = await self._keys(issuer, FETCH_AGAIN_MS)
+            newer = await self._keys(issuer, MIN_FETCH_INTERVAL_MS)
             if newer is keys:
                 raise
             return _decode(token, newer)
 
-    async def _keys(self, issuer: _Issuer, at_most_ms: int) -> KeySet:
-        """Return the issuer's keys, fetched anew where they are older than that; the old ones if it is down."""
-        import aiohttp  # It takes 0.1 s to load, and most platforms have no issuer.
+    async def _keys(self, issuer: _Issuer, max_age_ms: int) -> KeySet:
+        """Return the issuer's keys, fetched if older than `max_age_ms` and reachable."""
+        import aiohttp  # The import takes 0.1 s, and most platforms have no issuer.
 
         async with issuer.lock:
-            if self._is_due(issuer, at_most_ms if issuer.keys else FETCH_AGAIN_MS):
+            if self._is_due(issuer, max_age_ms if issuer.keys else MIN_FETCH_INTERVAL_MS):
                 try:
                     issuer.keys = await _fetch_keys(issuer)
                 except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
                     if issuer.keys is None:
                         raise Unauthorized(_UNREACHABLE) from error
                 finally:
-                    # Those who waited for the lock behind a fetch that failed are not made to wait for another.
+                    # Set on failure too: requests that waited for the lock do not repeat a failed fetch.
                     issuer.tried_at = self._clock.now()
             if issuer.keys is None:
                 raise Unauthorized(_UNREACHABLE)
             return issuer.keys
 
-    def _is_due(self, issuer: _Issuer, at_most_ms: int) -> bool:
-        # A clock that was set back must not keep old keys alive.
-        return issuer.tried_at is None or not 0 <= self._clock.now() - issuer.tried_at < at_most_ms
+    def _is_due(self, issuer: _Issuer, max_age_ms: int) -> bool:
+        # A negative age means that the clock was set back.
+        return issuer.tried_at is None or not 0 <= self._clock.now() - issuer.tried_at < max_age_ms
 
     def _check(self, claims: dict[str, Any]) -> None:
         now = self._clock.now() / 1000
@@ -122,14 +122,14 @@ class OidcVerifier:
                 raise Unauthorized("The identity token is not valid yet")
         if claims.get("email_verified") is not True or not isinstance(claims.get("email"), str):
             raise Unauthorized("The identity provider has not verified the mail address")
-        if not isinstance(claims.get("sub"), str) or not 1 <= len(claims["sub"]) <= LONGEST_SUBJECT:
+        if not isinstance(claims.get("sub"), str) or not 1 <= len(claims["sub"]) <= MAX_SUBJECT_CHARS:
             raise Unauthorized(_INVALID)
         if unusable(claims["sub"] + claims["email"]):
             raise Unauthorized(_INVALID)
 
 
 def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read what a token claims, to know whose keys to check it with."""
+    """Decode a token without verification, to find its issuer."""
     if len(token) > 16_384:
         raise Unauthorized(_INVALID)
     try:
@@ -157,12 +157,12 @@ async def _fetch_keys(issuer: _Issuer) -> KeySet:
             raise ValueError("the discovery document names another issuer")
         address = str(discovered["jwks_uri"])
         if urlsplit(address).scheme != "https" and not is_loopback(urlsplit(address).hostname or ""):
-            raise ValueError("the keys are at an address that anybody on the way could change")
-        return _usable((await _json(session, address))["keys"])
+            raise ValueError("jwks_uri must use https")
+        return _import_keys((await _json(session, address))["keys"])
 
 
-def _usable(listed: Any) -> KeySet:
-    """Return the keys that we can check with; one of a kind we do not know does not spoil the others."""
+def _import_keys(listed: Any) -> KeySet:
+    """Import the keys of an issuer, ignoring those of an unknown kind."""
     keys: list[Key] = []
     for each in listed if isinstance(listed, list) else []:
         try:
@@ -170,7 +170,7 @@ def _usable(listed: Any) -> KeySet:
         except (JoseError, ValueError, TypeError, KeyError):
             continue
     if not keys:
-        raise ValueError("the issuer publishes no key that we can check with")
+        raise ValueError("the issuer publishes no supported key")
     return KeySet(keys)
 
 
@@ -180,8 +180,8 @@ async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
         body = b""
         async for chunk in response.content.iter_chunked(2**16):
             body += chunk
-            if len(body) > MOST_BYTES:
-                raise ValueError("the answer is too large")
+            if len(body) > MAX_RESPONSE_BYTES:
+                raise ValueError("the response is too large")
         loaded = json.loads(body)
         if not isinstance(loaded, dict):
             raise ValueError("not an object")

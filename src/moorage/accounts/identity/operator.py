@@ -1,4 +1,4 @@
-"""What the operator does with shell access to the host: the commands behind `moorage admin`."""
+"""The commands of `moorage admin`, for operators with shell access to the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ _WHY = "the operator acts on the whole platform"
 
 @across_organizations(_WHY)
 def create_user(tx: Tx, email: str) -> tuple[User, int]:
-    """Make an approved user with an organization of their own."""
     if not users.is_email(users.normal_email(email)):
         raise BadRequest(f"{email!r} is not a mail address")
     user = users.add(tx, email, status=Approval.APPROVED, terms_accepted=False)
@@ -44,25 +43,28 @@ def suspend(tx: Tx, email: str, *, suspended: bool) -> User:
 
 @across_organizations(_WHY)
 def set_card(tx: Tx, org: str, *, verified: bool) -> str:
-    found = _org(tx, org)
-    if not orgs.set_card(tx, found.id, THE_PLATFORM, verified=verified):
+    organization = _get_org(tx, org)
+    if not orgs.set_card(tx, organization.id, THE_PLATFORM, verified=verified):
         raise Conflict("a newer event has already decided about the card")
-    return found.name
+    return organization.name
 
 
 @across_organizations(_WHY)
 def set_plan(tx: Tx, org: str, plan: str) -> str:
     if plan not in tuple(Plan):
         raise BadRequest(f"there is no plan {plan!r}; there are {', '.join(Plan)}")
-    found = _org(tx, org)
-    if not orgs.set_plan(tx, found.id, THE_PLATFORM, Plan(plan)):
+    organization = _get_org(tx, org)
+    if not orgs.set_plan(tx, organization.id, THE_PLATFORM, Plan(plan)):
         raise Conflict("a newer event has already decided about the plan")
-    return found.name
+    return organization.name
 
 
 @across_organizations(_WHY)
 def make_token(tx: Tx, email: str | None, org: str | None, role: str | None, name: str) -> str:
-    """Make an API token for a user: the named one, else the demo user in development, else the first user."""
+    """Create an API token for the named user, or else the demo user or the first user.
+
+    Without a name, development uses the demo user and production the first user.
+    """
     if email is not None:
         user = get_user(tx, email)
     elif not tx.env.settings.is_production:
@@ -74,8 +76,8 @@ def make_token(tx: Tx, email: str | None, org: str | None, role: str | None, nam
             raise NotFound("there is no user yet; open the setup link, or: moorage admin create-user EMAIL")
         user = oldest
     mine = members.belongings(tx, user.id)
-    wanted = _org(tx, org).id if org is not None else None
-    belonging = next((each for each in mine if wanted in (None, each.org_id)), None)
+    org_id = _get_org(tx, org).id if org is not None else None
+    belonging = next((each for each in mine if org_id in (None, each.org_id)), None)
     if belonging is None:
         raise NotFound(f"{user.email} does not belong to that organization")
     caller = Caller(
@@ -83,8 +85,8 @@ def make_token(tx: Tx, email: str | None, org: str | None, role: str | None, nam
         email=user.email,
         name=user.name,
         token_id=None,
-        found_org_id=belonging.org_id,
-        found_role=Role(belonging.role),
+        org_id_or_none=belonging.org_id,
+        role_or_none=Role(belonging.role),
         standing=belonging.standing,
     )
     if role is not None and role not in tuple(Role):
@@ -102,11 +104,10 @@ def get_user(tx: Tx, email: str) -> User:
 
 
 @across_organizations(_WHY)
-def _org(tx: Tx, org: str) -> orgs.Organization:
-    """Find an organization by its id or slug."""
+def _get_org(tx: Tx, org: str) -> orgs.Organization:
     org_id = parse_id(org) if org else None
-    found = orgs.find(tx, org_id) if org_id is not None else None
-    found = found or orgs.find_by_slug(tx, org)  # A slug may be all digits too.
-    if found is None:
+    organization = orgs.find(tx, org_id) if org_id is not None else None
+    organization = organization or orgs.find_by_slug(tx, org)  # A slug may consist of digits.
+    if organization is None:
         raise NotFound(f"there is no organization {org}")
-    return found
+    return organization

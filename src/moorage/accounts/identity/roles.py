@@ -1,4 +1,4 @@
-"""Roles, in order: each may do what the one before it may."""
+"""Roles in ascending order; each includes the permissions of the previous one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Role(StrEnum):
     def rank(self) -> int:
         return _RANKS[self]
 
-    def reaches(self, floor: Role) -> bool:
-        return self.rank >= floor.rank
+    def reaches(self, min_role: Role) -> bool:
+        return self.rank >= min_role.rank
 
 
 _RANKS = {role: rank for rank, role in enumerate(Role)}
-# Looking a role up by its text costs a fifth of calling the class, and every request does it.
+# A lookup here costs a fifth of calling the class, and every request needs one.
 BY_NAME: dict[str, Role] = {str(role): role for role in Role}
 
 

@@ -1,4 +1,4 @@
-"""Who somebody is: logins, tokens, the account and its notifications."""
+"""Routes of logins, API tokens, the account and its notifications."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ router = Router("Identity")
 
 
 def login_router(db: Database, sessions: Sessions, verifier: OidcVerifier) -> Router:
-    """The routes that make session tokens; they need the signing key, so they are made with it."""
+    """Return the login routes, which need the signing key of session tokens."""
     login = Router("Identity")
 
     def log_in(tx: Tx, request: Request, user: User) -> str:
@@ -47,7 +47,7 @@ def login_router(db: Database, sessions: Sessions, verifier: OidcVerifier) -> Ro
     async def social_login(request: Request, body: SocialLoginInput) -> LoginResult:
         """Log in with an identity provider's ID token.
 
-        A first login makes the user and an organization of their own, and needs `terms_accepted`.
+        A first login creates the user and an organization, and needs `terms_accepted`.
         """
         identity = await verifier.verify(body.auth_secret)
 
@@ -65,7 +65,7 @@ def login_router(db: Database, sessions: Sessions, verifier: OidcVerifier) -> Ro
 
     @login.post("/auth/setup", scope=Scope.PUBLIC, secret=True)
     def set_up(tx: Tx, request: Request, body: SetupInput) -> LoginResult:
-        """Make the first owner with the one-time token that the first start in production prints."""
+        """Create the first owner with the one-time token that production prints at start."""
         user = logins.set_up(tx, body.setup_token, body.email, body.name)
         return LoginResult.of(log_in(tx, request, user), user)
 
@@ -74,7 +74,7 @@ def login_router(db: Database, sessions: Sessions, verifier: OidcVerifier) -> Ro
 
 @router.get("/whoami", scope=Scope.IDENTITY, point=True)
 def whoami(tx: Tx, caller: Caller) -> Whoami:
-    """Say who the credential belongs to, and in which organization and role it acts."""
+    """Return the user of the credential with the active organization and role."""
     org = orgs.find(tx, caller.org_id) if caller.org_id else None
     if org is None:
         return Whoami(caller.user_id, "", "", "")
@@ -83,7 +83,7 @@ def whoami(tx: Tx, caller: Caller) -> Whoami:
 
 @router.get("/me", scope=Scope.IDENTITY, point=True)
 def me(tx: Tx, caller: Caller) -> Me:
-    """Return the user and the organizations they belong to."""
+    """Return the user with its organizations."""
     return Me.of(users.get(tx, caller.user_id), members.seen_by(tx, caller), tx.env.settings)
 
 
@@ -95,10 +95,10 @@ def list_tokens(tx: Tx, caller: Caller) -> list[TokenItem]:
 
 @router.post("/api-tokens", floor=Role.ADMIN, secret=True)
 def create_token(tx: Tx, caller: Caller, body: CreateTokenInput) -> CreatedToken:
-    """Make an API token. Its value is in this answer and nowhere else.
+    """Create an API token. Only this response has its value.
 
-    The role defaults to the caller's and is never above what the creator's membership has at the time of use. A token
-    that is made with another token expires no later than that one.
+    The role defaults to the caller's and is never above the creator's role at the time of use. A token that is created
+    with another token expires no later than that one.
     """
     role = Role(body.role) if body.role is not None else None
     token, raw = tokens.create(tx, caller.org_id, caller, body.name, role=role, expires_in_days=body.expires_in_days)
@@ -107,7 +107,7 @@ def create_token(tx: Tx, caller: Caller, body: CreateTokenInput) -> CreatedToken
 
 @router.delete("/api-tokens/{token_id}", floor=Role.ADMIN)
 def revoke_token(tx: Tx, caller: Caller, token_id: int) -> None:
-    """Revoke an API token, at once."""
+    """Revoke an API token immediately."""
     tokens.revoke(tx, caller.org_id, caller, token_id)
 
 
@@ -126,7 +126,7 @@ def update_account(tx: Tx, caller: Caller, body: AccountInput) -> Account:
 
 @router.delete("/account", scope=Scope.IDENTITY)
 def delete_account(tx: Tx, caller: Caller) -> None:
-    """Delete the caller's account, its tokens, and the organizations that have nobody else.
+    """Delete the caller's account, tokens and organizations without other members.
 
     Needs a session token. Refused while an organization with other members has no other owner.
     """
@@ -144,8 +144,8 @@ def delete_account(tx: Tx, caller: Caller) -> None:
 
 @router.get("/notifications", scope=Scope.IDENTITY)
 def list_notifications(tx: Tx, caller: Caller) -> list[NotificationOut]:
-    """List the caller's newest notifications; an API token sees those of its own organization."""
-    return [NotificationOut.of(found) for found in notifications.all_of(tx, caller.user_id, org_id=caller.only_org_id)]
+    """List the caller's newest notifications; for an API token its organization's."""
+    return [NotificationOut.of(each) for each in notifications.all_of(tx, caller.user_id, org_id=caller.only_org_id)]
 
 
 @router.post("/notifications/read", scope=Scope.IDENTITY)

@@ -1,4 +1,4 @@
-"""What identity's routes take and give, by its names on the wire."""
+"""Request and response bodies of the identity routes."""
 
 from __future__ import annotations
 
@@ -221,15 +221,15 @@ class SessionOut(Output, frozen=True):
     current: bool
 
     @classmethod
-    def of(cls, found: ListedSession, current_id: int | None) -> SessionOut:
+    def of(cls, session: ListedSession, current_id: int | None) -> SessionOut:
         return cls(
-            found.id,
-            found.device,
-            found.address,
-            to_wire(found.created_at),
-            to_wire(found.last_seen_at),
-            to_wire(found.expires_at),
-            found.id == current_id,
+            session.id,
+            session.device,
+            session.address,
+            to_wire(session.created_at),
+            to_wire(session.last_seen_at),
+            to_wire(session.expires_at),
+            session.id == current_id,
         )
 
 
@@ -282,16 +282,16 @@ class InvitationOut(Output, frozen=True):
     expires_at: str
 
     @classmethod
-    def of(cls, found: Invitation) -> InvitationOut:
+    def of(cls, invitation: Invitation) -> InvitationOut:
         return cls(
-            found.id,
-            found.email,
-            found.role,
-            str(found.org_id),
-            found.org_name,
-            found.status,
-            to_wire(found.created_at),
-            to_wire(found.expires_at),
+            invitation.id,
+            invitation.email,
+            invitation.role,
+            str(invitation.org_id),
+            invitation.org_name,
+            invitation.status,
+            to_wire(invitation.created_at),
+            to_wire(invitation.expires_at),
         )
 
 
@@ -344,10 +344,10 @@ class NotificationOut(Output, frozen=True):
     created_at: str
 
     @classmethod
-    def of(cls, found: Notification) -> NotificationOut:
-        org_id = str(found.org_id) if found.org_id is not None else None
-        read = found.read_at is not None
-        return cls(found.id, found.kind, found.title, found.body, org_id, read, to_wire(found.created_at))
+    def of(cls, note: Notification) -> NotificationOut:
+        org_id = str(note.org_id) if note.org_id is not None else None
+        read = note.read_at is not None
+        return cls(note.id, note.kind, note.title, note.body, org_id, read, to_wire(note.created_at))
 
 
 class MarkedRead(Output, frozen=True):

@@ -1,4 +1,4 @@
-"""The states of an account and of an invitation."""
+"""States of accounts and invitations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from moorage.core.kit.machine import Machine
 
 
 class Approval(StrEnum):
-    PENDING = "pending"  # signed up where sign-ups wait; may see its own account only
-    APPROVED = "approved"  # a user like any other
-    REJECTED = "rejected"  # an operator said no
+    PENDING = "pending"  # signed up and waits for approval; may read only its own account
+    APPROVED = "approved"  # has full access
+    REJECTED = "rejected"  # an operator rejected the sign-up
 
 
 APPROVAL = Machine(
@@ -24,11 +24,11 @@ APPROVAL = Machine(
 
 
 class InvitationStatus(StrEnum):
-    PENDING = "pending"  # waits for the invited person
-    ACCEPTED = "accepted"  # became a membership
-    DECLINED = "declined"  # the invited person said no
-    REVOKED = "revoked"  # the organization took it back
-    EXPIRED = "expired"  # nobody answered in time
+    PENDING = "pending"  # waits for the invited user
+    ACCEPTED = "accepted"  # the invited user became a member
+    DECLINED = "declined"  # the invited user declined
+    REVOKED = "revoked"  # the organization revoked it
+    EXPIRED = "expired"  # was not answered in time
 
 
 I = InvitationStatus  # noqa: E741

@@ -1,4 +1,4 @@
-"""Users, organizations and what ties them together."""
+"""Tables of users, organizations, memberships, tokens and sessions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ organization = table(
     text("plan"),
     Column("card_verified", Boolean, nullable=False),
     text("stripe_customer", nullable=True, unique=True),
-    millis("card_event_at"),  # Stripe's events may come out of order: older ones than these are dropped
+    millis("card_event_at"),  # Stripe's events may arrive out of order: older ones are dropped
     millis("plan_event_at"),
     millis("deleted_at", nullable=True),
     millis("created_at"),
@@ -77,7 +77,7 @@ api_token = table(
     Column("user_id", Id, ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
     text("name"),
     text("role"),
-    text("hash", unique=True),  # SHA-256; the token itself is nowhere
+    text("hash", unique=True),  # SHA-256; the token itself is not stored
     text("preview"),
     millis("created_at"),
     millis("expires_at", nullable=True),
@@ -88,7 +88,7 @@ api_token = table(
 login_session = table(
     "login_session",
     id_column(),
-    text("jti", unique=True),  # names it in its token
+    text("jti", unique=True),  # id of the session in its token
     Column("user_id", Id, ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
     text("device"),
     text("address", nullable=True),
@@ -105,11 +105,11 @@ notification = table(
     text("kind"),
     text("title"),
     text("body"),
-    text("dedupe_key", unique=True),  # what it is about: told once, however often a job runs
+    text("dedupe_key", unique=True),  # prevents duplicates when a job runs again
     millis("created_at"),
     millis("read_at", nullable=True),
     Index("ix_notification_feed", "user_id", "id"),
 )
 
-# What the platform remembers of itself, such as the one-time owner link.
+# Values of the platform itself, such as the hash of the setup token.
 platform_fact = table("platform_fact", id_column(), text("name", unique=True), text("value"), millis("updated_at"))

@@ -1,4 +1,4 @@
-"""API tokens: made once, shown once, kept as a hash."""
+"""API tokens: shown once, stored as a hash."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def all_of(tx: Tx, org_id: int) -> list[ApiToken]:
 def create(
     tx: Tx, org_id: int, caller: Caller, name: str, *, role: Role | None = None, expires_in_days: int | None = None
 ) -> tuple[ApiToken, str]:
-    """Return the stored token and its raw value, which nothing can show again."""
+    """Create a token; return its row and its raw value, which is not stored."""
     role = role or caller.role
     if not caller.role.reaches(role):
         raise Forbidden("You cannot make a token with a role above your own")
@@ -78,26 +78,26 @@ def create(
 
 
 def _expiry(tx: Tx, org_id: int, caller: Caller, expires_in_days: int | None) -> int | None:
-    """Return when a new token expires: no later than the token that it is made with."""
-    asked = None if expires_in_days is None else tx.now + expires_in_days * DAY_MS
+    """Return the expiry of a new token: no later than that of the caller's token."""
+    requested = None if expires_in_days is None else tx.now + expires_in_days * DAY_MS
     most = get(tx, org_id, caller.token_id).expires_at if caller.token_id is not None else None
-    return min((at for at in (asked, most) if at is not None), default=None)
+    return min((at for at in (requested, most) if at is not None), default=None)
 
 
 def get(tx: Tx, org_id: int, token_id: int) -> ApiToken:
-    found = tx.find(_FIND, org_id=org_id, id=token_id)
-    if found is None:
+    token = tx.find(_FIND, org_id=org_id, id=token_id)
+    if token is None:
         raise NotFound("There is no such API token")
-    return found
+    return token
 
 
 def revoke(tx: Tx, org_id: int, caller: Caller, token_id: int) -> None:
-    found = get(tx, org_id, token_id)
+    token = get(tx, org_id, token_id)
     tx.run(_REVOKE, org_id=org_id, id=token_id, now=tx.now)
-    audit.record(tx, org_id, caller.as_actor, "api_token.revoked", Target("api_token", found.name))
+    audit.record(tx, org_id, caller.as_actor, "api_token.revoked", Target("api_token", token.name))
 
 
-@across_organizations("tokens of several organizations are noted in one write")
+@across_organizations("one write records tokens of several organizations")
 def touch_all(tx: Tx, used: Mapping[int, OrgId]) -> None:
-    """Note that tokens were used just now; each is given with its organization."""
+    """Record the use of tokens now; `used` has the organization of each."""
     tx.run_many(_TOUCH, [{"org_id": org_id, "id": token_id, "now": tx.now} for token_id, org_id in used.items()])

@@ -1,4 +1,4 @@
-"""Users: finding them, making them, and what their account shows."""
+"""Finds, creates and changes users; stores the platform's own facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moorage.core.db.tx import Tx, move
 from moorage.errors import Conflict, NotFound
 
 EMAIL = re.compile(r"[^@\s<>,;:\"()\[\]\\]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_WHY = "a user belongs to no organization until a membership says so"
+_WHY = "a user does not belong to an organization; memberships do"
 
 
 class User(NamedTuple):
@@ -87,7 +87,7 @@ _ACCEPT_TERMS = Command(
 )
 _DELETE = Command(delete(account).where(_u.id == arg("id")))
 _FACT = Query(select(platform_fact.c.value).where(platform_fact.c.name == arg("name")), scalar)
-_FORGET_FACT = Command(delete(platform_fact).where(platform_fact.c.name == arg("name")))
+_REMOVE_FACT = Command(delete(platform_fact).where(platform_fact.c.name == arg("name")))
 _ADD_FACT: Query[int] = Query(
     insert(platform_fact).returning(platform_fact.c.id), scalar, sets=("name", "value", "updated_at")
 )
@@ -123,7 +123,7 @@ def find_oldest(tx: Tx) -> User | None:
 
 @across_organizations(_WHY)
 def add(tx: Tx, email: str, **facts: Any) -> User:
-    """Make a user with an address that nobody has."""
+    """Create a user; raises Conflict if the address is taken."""
     if find_by_email(tx, email) is not None:
         raise Conflict(f"cannot create user {normal_email(email)}: the address is taken")
     return insert_new(tx, email, **facts)
@@ -140,7 +140,10 @@ def insert_new(
     status: Approval,
     terms_accepted: bool = True,
 ) -> User:
-    """Make a user whose address was just looked up. Where somebody is faster the unit is run again, and finds them."""
+    """Create a user after a lookup of the address.
+
+    If a concurrent transaction creates the same user, the unit of work is repeated and finds it.
+    """
     email = normal_email(email)
     user_id = tx.one(
         _ADD,
@@ -160,7 +163,7 @@ def insert_new(
 
 @across_organizations(_WHY)
 def add_login(tx: Tx, user: User, issuer: str, subject: str) -> None:
-    """Remember that an identity at an issuer is this user. Safe to repeat."""
+    """Link an identity of an issuer to a user. Safe to repeat."""
     tx.find(_ADD_LOGIN, user_id=user.id, issuer=issuer, subject=subject, created_at=tx.now)
 
 
@@ -198,14 +201,14 @@ def find_fact(tx: Tx, name: str) -> str | None:
 
 
 @across_organizations("a fact about the platform, not about an organization")
-def forget_fact(tx: Tx, name: str) -> bool:
-    """Tell whether there was something to forget; of two who ask at the same moment, one is told so."""
-    return tx.run(_FORGET_FACT, name=name) > 0
+def remove_fact(tx: Tx, name: str) -> bool:
+    """Remove a fact. Of two concurrent callers, only one gets True."""
+    return tx.run(_REMOVE_FACT, name=name) > 0
 
 
 @across_organizations("a fact about the platform, not about an organization")
 def set_fact(tx: Tx, name: str, value: str | None) -> None:
-    forget_fact(tx, name)
+    remove_fact(tx, name)
     if value is not None:
         tx.one(_ADD_FACT, name=name, value=value, updated_at=tx.now)
 

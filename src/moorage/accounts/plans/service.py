@@ -1,6 +1,6 @@
-"""Plans: what an organization may do, and how much of it.
+"""Plans: the allowances of organizations.
 
-Without billing every organization counts as verified and paid, and nothing is limited but the machine.
+Without billing every organization counts as verified and paid, and has no limits.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from moorage.settings import Billing, Settings
 
 
 class Plan(StrEnum):
-    FREE = "free"  # try it out: no cronjobs, backups, restores or engine metrics
-    PRO = "pro"  # everything
+    FREE = "free"  # for evaluation: no cronjobs, backups, restores or engine metrics
+    PRO = "pro"  # all features
 
 
 class Standing(NamedTuple):
-    """What the store says of an organization's plan and card."""
+    """Plan and card status of an organization."""
 
     plan: str
     card_verified: bool
 
 
-# How many of each an organization may have; a missing name is not limited.
+# Maximum number of each resource; a missing name is unlimited.
 ALLOWANCES: dict[Plan, dict[str, int]] = {
     Plan.FREE: {"projects": 3, "functions": 10, "databases": 1, "cronjobs": 0, "monitors": 10, "members": 3},
     Plan.PRO: {"projects": 100, "functions": 500, "databases": 50, "cronjobs": 100, "monitors": 500, "members": 100},
@@ -47,14 +47,14 @@ def counts_as_paid(settings: Settings, standing: Standing) -> bool:
 
 
 def allowance(settings: Settings, standing: Standing, name: str) -> int | None:
-    """Return how many of a resource an organization may have, or None for as many as fit."""
+    """Return the maximum number of a resource; None is unlimited."""
     if settings.billing is Billing.NONE:
         return None
     return ALLOWANCES[Plan(standing.plan)].get(name)
 
 
 def check_room(tx: Tx, org_id: int, standing: Standing, name: str) -> None:
-    """Raise QuotaExceeded where one more of a resource would pass the plan's allowance."""
+    """Raise QuotaExceeded if one more of a resource exceeds the plan's allowance."""
     most = allowance(tx.env.settings, standing, name)
     if most is not None and tx.env.hooks.of(COUNT)[name](tx, org_id) >= most:
         raise QuotaExceeded(f"Your plan allows {most} {name}; upgrade the plan or remove one")

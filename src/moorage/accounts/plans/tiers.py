@@ -1,4 +1,4 @@
-"""The tier catalog: one for projects, databases and cronjobs."""
+"""The catalog of instance tiers of projects, databases and cronjobs."""
 
 from __future__ import annotations
 

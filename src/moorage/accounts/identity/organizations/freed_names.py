@@ -1,7 +1,7 @@
-"""Names that rest after their organization gave them up, so that nobody else shows up under them.
+"""Reserves released names for 30 days against takeover by other organizations.
 
-A slug, a project's name or an owner of repositories that was freed stays with its organization for 30 days: links,
-bookmarks and remotes of others still lead there. The organization itself may take it back at once.
+A released slug, project name or repository owner stays reserved for its organization, because links, bookmarks and git
+remotes still use it. The organization itself may take it again immediately.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS
 
 REST_MS = 30 * DAY_MS
-MOST_OF_ONE = 200  # Names that one organization can hold back; beyond these its oldest are free again.
+MAX_RESERVED = 200  # reserved names of one organization; beyond that the oldest become available
 
 
 class NameKind(StrEnum):
     SLUG = "slug"  # of an organization
-    PROJECT = "project"  # also the begin of its previews' names
-    OWNER = "owner"  # the first part of a repository's name, in lower case
+    PROJECT = "project"  # also the prefix of its previews' names
+    OWNER = "owner"  # first part of a repository name, in lower case
 
 
 freed_name = table(
@@ -39,31 +39,31 @@ freed_name = table(
 _f = freed_name.c
 _this = (_f.kind == arg("kind")) & (_f.name == arg("name"))
 _ADD = Command(insert(freed_name), sets=("org_id", "kind", "name", "until"))
-_DROP = Command(delete(freed_name).where(_this))
-_RESTS: Query[int] = Query(
+_DELETE = Command(delete(freed_name).where(_this))
+_RESERVED: Query[int] = Query(
     select(literal(1)).where(_this & (_f.until > arg("now")) & (_f.org_id != arg("org_id"))), scalar
 )
 _SURPLUS: Query[int] = Query(
-    select(_f.id).where(_f.org_id == arg("org_id")).order_by(_f.id.desc()).limit(1).offset(MOST_OF_ONE), scalar
+    select(_f.id).where(_f.org_id == arg("org_id")).order_by(_f.id.desc()).limit(1).offset(MAX_RESERVED), scalar
 )
-_DROP_OLDEST = Command(delete(freed_name).where((_f.org_id == arg("org_id")) & (_f.id <= arg("last"))))
-_FORGET = Command(delete(freed_name).where(_f.until <= arg("now")))
+_DELETE_OLDEST = Command(delete(freed_name).where((_f.org_id == arg("org_id")) & (_f.id <= arg("last"))))
+_DELETE_EXPIRED = Command(delete(freed_name).where(_f.until <= arg("now")))
 
 
 def rest(tx: Tx, org_id: int, kind: NameKind, name: str) -> None:
-    """Keep a name that an organization gives up from all others. Safe to repeat."""
-    tx.run(_DROP, kind=kind, name=name)
+    """Reserve a name that an organization releases. Safe to repeat."""
+    tx.run(_DELETE, kind=kind, name=name)
     tx.run(_ADD, org_id=org_id, kind=kind, name=name, until=tx.now + REST_MS)
     surplus = tx.find(_SURPLUS, org_id=org_id)
     if surplus is not None:
-        tx.run(_DROP_OLDEST, org_id=org_id, last=surplus)
+        tx.run(_DELETE_OLDEST, org_id=org_id, last=surplus)
 
 
 def is_resting(tx: Tx, org_id: int, kind: NameKind, name: str) -> bool:
-    """Tell whether a name rests for another organization."""
-    return tx.find(_RESTS, org_id=org_id, kind=kind, name=name, now=tx.trusted_now) is not None
+    """Return whether a name is reserved for another organization."""
+    return tx.find(_RESERVED, org_id=org_id, kind=kind, name=name, now=tx.trusted_now) is not None
 
 
-@across_organizations("what is old is old in every organization")
+@across_organizations("expired rows of all organizations")
 def sweep(tx: Tx) -> None:
-    tx.run(_FORGET, now=tx.trusted_now)
+    tx.run(_DELETE_EXPIRED, now=tx.trusted_now)

@@ -1,4 +1,4 @@
-"""Invitations: an organization asks somebody in by mail address; they answer once."""
+"""Invitations to an organization, by mail address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moorage.core.db.tx import Tx, move
 from moorage.core.kit.clock import DAY_MS
 from moorage.errors import Conflict, Forbidden, NotFound
 
-KEPT_MS = 7 * DAY_MS
+VALIDITY_MS = 7 * DAY_MS
 S = InvitationStatus
 
 
@@ -42,7 +42,7 @@ class Invitation:
 
 
 class SendInvitation(msgspec.Struct, frozen=True, tag="identity.send_invitation"):
-    """Tell somebody that they were invited: by notification where they have an account, by mail where there is one."""
+    """Notify an invited user, and send a mail if a mail server is configured."""
 
     org_id: int
     invitation_id: int
@@ -66,25 +66,25 @@ _EXPIRE = Command(update(invitation).where(_PENDING).values(status=S.EXPIRED.val
 
 
 def all_of(tx: Tx, org_id: int) -> list[Invitation]:
-    """Return the invitations of an organization that still wait."""
-    return [found for found in tx.all(_LIST, org_id=org_id) if found.expires_at > tx.now]
+    """Return the pending invitations of an organization."""
+    return [invitation for invitation in tx.all(_LIST, org_id=org_id) if invitation.expires_at > tx.now]
 
 
 def find(tx: Tx, org_id: int, invitation_id: int) -> Invitation | None:
     return tx.find(_FIND, org_id=org_id, id=invitation_id)
 
 
-@across_organizations("the invited person's own list")
+@across_organizations("the list of the invited user")
 def seen_by(tx: Tx, caller: Caller) -> list[Invitation]:
-    """Return the invitations that wait for a caller; an API token sees those of its own organization only."""
-    waiting = [found for found in tx.all(_MINE, email=caller.email) if found.expires_at > tx.now]
-    return [found for found in waiting if caller.token_id is None or found.org_id == caller.org_id]
+    """Return a caller's pending invitations; for an API token its organization's."""
+    waiting = [invitation for invitation in tx.all(_MINE, email=caller.email) if invitation.expires_at > tx.now]
+    return [invitation for invitation in waiting if caller.token_id is None or invitation.org_id == caller.org_id]
 
 
 def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invitation:
     email = users.normal_email(email)
     if not caller.role.reaches(role):
-        raise Forbidden("You cannot invite somebody to a role above your own")
+        raise Forbidden("You cannot invite a user to a role above your own")
     invited = users.find_by_email(tx, email)
     if invited is not None and members.find(tx, org_id, invited.id) is not None:
         raise Conflict(f"cannot invite {email}: already a member")
@@ -100,7 +100,7 @@ def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invit
         invited_by=caller.user_id,
         created_at=tx.now,
         updated_at=tx.now,
-        expires_at=tx.now + KEPT_MS,
+        expires_at=tx.now + VALIDITY_MS,
     )
     audit.record(tx, org_id, caller.as_actor, "invitation.created", Target("invitation", email), role=role)
     jobs.add(tx, SendInvitation(org_id, invitation_id), key=f"organization:{org_id}")
@@ -108,62 +108,62 @@ def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invit
 
 
 def revoke(tx: Tx, org_id: int, caller: Caller, invitation_id: int) -> None:
-    found = _get(tx, org_id, invitation_id)
-    move(tx, INVITATION, found, to=S.REVOKED)
-    audit.record(tx, org_id, caller.as_actor, "invitation.revoked", Target("invitation", found.email))
+    invitation = _get(tx, org_id, invitation_id)
+    move(tx, INVITATION, invitation, to=S.REVOKED)
+    audit.record(tx, org_id, caller.as_actor, "invitation.revoked", Target("invitation", invitation.email))
 
 
-@across_organizations("the invited person is not a member yet")
+@across_organizations("the invited user is not a member yet")
 def accept(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
-    found = _get_mine(tx, caller, invitation_id)
-    members.lock(tx, found.org_id)  # The inviter may be removed or demoted at this moment.
-    if members.find(tx, found.org_id, caller.user_id) is not None:
+    invitation = _get_mine(tx, caller, invitation_id)
+    members.lock(tx, invitation.org_id)  # The inviter may be removed or demoted concurrently.
+    if members.find(tx, invitation.org_id, caller.user_id) is not None:
         raise Conflict("You are already a member of this organization")
-    _check_inviter(tx, found.org_id, found)
-    plans.check_room(tx, found.org_id, orgs.get(tx, found.org_id).standing, "members")
-    move(tx, INVITATION, found, to=S.ACCEPTED)
-    members.add(tx, found.org_id, caller.user_id, Role(found.role))
-    audit.record(tx, found.org_id, caller.as_actor, "invitation.accepted", Target("invitation", found.email))
-    return _get(tx, found.org_id, invitation_id)
+    _check_inviter(tx, invitation.org_id, invitation)
+    plans.check_room(tx, invitation.org_id, orgs.get(tx, invitation.org_id).standing, "members")
+    move(tx, INVITATION, invitation, to=S.ACCEPTED)
+    members.add(tx, invitation.org_id, caller.user_id, Role(invitation.role))
+    audit.record(tx, invitation.org_id, caller.as_actor, "invitation.accepted", Target("invitation", invitation.email))
+    return _get(tx, invitation.org_id, invitation_id)
 
 
-@across_organizations("the invited person is not a member yet")
+@across_organizations("the invited user is not a member yet")
 def decline(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
-    found = _get_mine(tx, caller, invitation_id)
-    move(tx, INVITATION, found, to=S.DECLINED)
-    audit.record(tx, found.org_id, caller.as_actor, "invitation.declined", Target("invitation", found.email))
-    return _get(tx, found.org_id, invitation_id)
+    invitation = _get_mine(tx, caller, invitation_id)
+    move(tx, INVITATION, invitation, to=S.DECLINED)
+    audit.record(tx, invitation.org_id, caller.as_actor, "invitation.declined", Target("invitation", invitation.email))
+    return _get(tx, invitation.org_id, invitation_id)
 
 
-@across_organizations("a timed job that ends the invitations nobody answered")
+@across_organizations("expires the invitations of all organizations")
 def expire(tx: Tx) -> None:
     tx.run(_EXPIRE, now=tx.trusted_now)
 
 
 def _get(tx: Tx, org_id: int, invitation_id: int) -> Invitation:
-    found = find(tx, org_id, invitation_id)
-    if found is None:
+    invitation = find(tx, org_id, invitation_id)
+    if invitation is None:
         raise NotFound("There is no such invitation")
-    return found
+    return invitation
 
 
-def _check_inviter(tx: Tx, org_id: int, found: Invitation) -> None:
-    """Refuse an invitation whose sender could not send it now."""
-    sender = members.find(tx, org_id, found.invited_by) if found.invited_by is not None else None
-    if sender is not None and members.may_invite(Role(sender.role), Role(found.role)):
+def _check_inviter(tx: Tx, org_id: int, invitation: Invitation) -> None:
+    """Reject an invitation if its sender may not send it any more."""
+    sender = members.find(tx, org_id, invitation.invited_by) if invitation.invited_by is not None else None
+    if sender is not None and members.may_invite(Role(sender.role), Role(invitation.role)):
         user = users.find(tx, sender.user_id)
         if user is not None and user.suspended_at is None:
             return
     raise Conflict(
-        f"The invitation is void: its sender no longer may invite somebody as {found.role}; ask for a new one"
+        f"The invitation is void: its sender may no longer invite users as {invitation.role}; ask for a new one"
     )
 
 
-@across_organizations("the invited person is not a member yet")
+@across_organizations("the invited user is not a member yet")
 def _get_mine(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
-    found = tx.find(_MINE_BY_ID, email=caller.email, id=invitation_id)
-    if found is None or orgs.find(tx, found.org_id) is None:
+    invitation = tx.find(_MINE_BY_ID, email=caller.email, id=invitation_id)
+    if invitation is None or orgs.find(tx, invitation.org_id) is None:
         raise NotFound("There is no such invitation")
-    if found.expires_at <= tx.now:
+    if invitation.expires_at <= tx.now:
         raise Conflict("The invitation has expired")
-    return found
+    return invitation

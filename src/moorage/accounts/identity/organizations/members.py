@@ -1,4 +1,4 @@
-"""Memberships: who belongs to an organization, in which role."""
+"""Members of organizations and their roles."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Belonging:
 
 
 class _Sent(NamedTuple):
-    """An invitation, as its sender's removal or demotion needs it."""
+    """A pending invitation of a sender."""
 
     id: int
     email: str
@@ -90,7 +90,7 @@ _REVOKE_TOKENS = Command(
     .where((_t.org_id == arg("org_id")) & (_t.user_id == arg("user_id")) & _t.revoked_at.is_(None))
     .values(revoked_at=arg("now"))
 )
-# Owners are counted and changed under this lock, so that the last two cannot leave at the same moment.
+# Locks the row: without it the last two owners could leave concurrently.
 _LOCK = Command(update(organization).where(_o.id == arg("org_id")).values(updated_at=arg("now")))
 
 
@@ -124,21 +124,20 @@ def belongings(tx: Tx, user_id: int) -> list[Belonging]:
 
 
 def lock(tx: Tx, org_id: int) -> None:
-    """Keep everybody else from changing the owners until the commit."""
+    """Prevent concurrent changes of the owners until the commit."""
     tx.run(_LOCK, org_id=org_id, now=tx.now)
 
 
 def get_belonging(tx: Tx, org_id: int, user_id: int) -> Belonging:
-    """Return one organization as one of its members sees it."""
-    found = tx.find(_BELONGING, org_id=org_id, user_id=user_id)
-    if found is None:
+    belonging = tx.find(_BELONGING, org_id=org_id, user_id=user_id)
+    if belonging is None:
         raise NotFound("There is no such organization")
-    return found
+    return belonging
 
 
 @across_organizations("a caller's own list of organizations")
 def seen_by(tx: Tx, caller: Caller) -> list[Belonging]:
-    """Return the organizations a caller sees: a user all of theirs, an API token its own, in its own role."""
+    """Return the organizations of a caller; for an API token its own, in its role."""
     if caller.token_id is None:
         return belongings(tx, caller.user_id)
     return [replace(get_belonging(tx, caller.org_id, caller.user_id), role=caller.role)]
@@ -158,9 +157,10 @@ def change_role(tx: Tx, org_id: int, caller: Caller, user_id: int, role: Role) -
 
 
 def remove(tx: Tx, org_id: int, caller: Caller, user_id: int) -> None:
-    """Remove a member, or leave: every person may leave, with a session, and admins remove those below owner.
+    """Remove a member, or leave.
 
-    The member's API tokens of this organization and pending invitations are revoked.
+    Any member may leave, with a session; admins may remove members below owner. The API tokens and pending invitations
+    of the member in this organization are revoked.
     """
     lock(tx, org_id)
     member = get(tx, org_id, user_id)
@@ -174,7 +174,7 @@ def remove(tx: Tx, org_id: int, caller: Caller, user_id: int) -> None:
     if member.role == Role.OWNER:
         _check_not_last_owner(tx, org_id)
     tx.run(_REMOVE, org_id=org_id, user_id=user_id)
-    # Without this the tokens would work again after a new invitation.
+    # Otherwise the tokens would be valid again after a new invitation.
     tx.run(_REVOKE_TOKENS, org_id=org_id, user_id=user_id, now=tx.now)
     action = "member.left" if leaves else "member.removed"
     audit.record(tx, org_id, caller.as_actor, action, Target("member", member.email))
@@ -186,7 +186,7 @@ def may_invite(sender: Role, invited: Role) -> bool:
 
 
 def _revoke_invitations(tx: Tx, org_id: int, caller: Caller, user_id: int, role: Role | None) -> None:
-    """Revoke the pending invitations that a user could not send any more, with a new role or as no member."""
+    """Revoke the pending invitations of a user that the new role does not allow."""
     for sent in tx.all(_SENT, org_id=org_id, user_id=user_id):
         if role is not None and may_invite(role, Role(sent.role)):
             continue
@@ -200,8 +200,8 @@ def is_last_owner(tx: Tx, org_id: int, user_id: int) -> bool:
     return member is not None and member.role == Role.OWNER and int(tx.one(_OWNERS, org_id=org_id)) == 1
 
 
-def _check_may_manage(caller: Caller, member: Member, wanted: Role) -> None:
-    if caller.role is not Role.OWNER and Role.OWNER in (member.role, wanted):
+def _check_may_manage(caller: Caller, member: Member, new_role: Role) -> None:
+    if caller.role is not Role.OWNER and Role.OWNER in (member.role, new_role):
         raise Forbidden("Only an owner makes or unmakes owners")
 
 

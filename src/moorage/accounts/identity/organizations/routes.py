@@ -1,4 +1,4 @@
-"""Organizations, their members, invitations, plan and activity."""
+"""Routes of organizations, their members, invitations, plan and activity."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Scope
 from moorage.core.kit.ids import parse_id
 
+ACTIVITY_POLL_INTERVAL_S = 1.0
+
 router = Router("Organizations")
 
 
@@ -49,7 +51,7 @@ def list_orgs(tx: Tx, caller: Caller) -> list[OrganizationOut]:
 
 @router.post("/orgs", scope=Scope.IDENTITY)
 def create_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationOut:
-    """Make an organization that the caller owns. An API token needs the owner role."""
+    """Create an organization that the caller owns. An API token needs the owner role."""
     caller.check_is_owner_or_session()
     created = orgs.create(tx, body.name, caller.as_actor)
     return OrganizationOut.of(members.get_belonging(tx, created.id, caller.user_id), tx.env.settings)
@@ -70,7 +72,7 @@ def rename_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationO
 
 @router.delete("/orgs/{org_id}", scope=Scope.PATH_ORG, floor=Role.OWNER)
 def delete_org(tx: Tx, caller: Caller) -> None:
-    """Delete an organization, with its tokens and everything it runs."""
+    """Delete an organization with its tokens and all its resources."""
     orgs.delete(tx, caller.org_id, caller.as_actor)
 
 
@@ -88,38 +90,38 @@ def change_member(tx: Tx, caller: Caller, user_id: int, body: MemberInput) -> Me
 
 @router.delete("/orgs/{org_id}/members/{user_id}", scope=Scope.PATH_ORG)
 def remove_member(tx: Tx, caller: Caller, user_id: int) -> None:
-    """Remove a member (admin), or leave an organization (any member, with a session token)."""
+    """Remove a member (admin), or leave (any member, with a session token)."""
     members.remove(tx, caller.org_id, caller, user_id)
 
 
 @router.get("/orgs/{org_id}/invitations", scope=Scope.PATH_ORG, floor=Role.ADMIN)
 def list_invitations(tx: Tx, caller: Caller) -> list[InvitationOut]:
-    """List the invitations of an organization that still wait for an answer."""
-    return [InvitationOut.of(found) for found in invitations.all_of(tx, caller.org_id)]
+    """List the pending invitations of an organization."""
+    return [InvitationOut.of(each) for each in invitations.all_of(tx, caller.org_id)]
 
 
 @router.post("/orgs/{org_id}/invitations", scope=Scope.PATH_ORG, floor=Role.ADMIN)
 def create_invitation(tx: Tx, caller: Caller, body: InvitationInput) -> InvitationOut:
-    """Invite somebody by mail address. The invitation holds for seven days."""
+    """Invite a user by mail address. The invitation is valid for seven days."""
     return InvitationOut.of(invitations.create(tx, caller.org_id, caller, body.email, Role(body.role)))
 
 
 @router.delete("/orgs/{org_id}/invitations/{invitation_id}", scope=Scope.PATH_ORG, floor=Role.ADMIN)
 def revoke_invitation(tx: Tx, caller: Caller, invitation_id: int) -> None:
-    """Take an invitation back."""
+    """Revoke an invitation."""
     invitations.revoke(tx, caller.org_id, caller, invitation_id)
 
 
 @router.post("/orgs/{org_id}/webhook-secret/reveal", scope=Scope.PATH_ORG, floor=Role.ADMIN, secret=True)
 def reveal_webhook_secret(tx: Tx, caller: Caller) -> WebhookSecret:
-    """Show the secret that alert webhooks are signed with. Who asked is recorded."""
+    """Return the secret that signs alert webhooks. The activity records the caller."""
     return WebhookSecret(orgs.reveal_webhook_secret(tx, caller.org_id, caller.as_actor))
 
 
 @router.get("/invitations", scope=Scope.IDENTITY)
 def list_my_invitations(tx: Tx, caller: Caller) -> list[InvitationOut]:
-    """List the invitations that wait for the caller; an API token sees none of other organizations."""
-    return [InvitationOut.of(found) for found in invitations.seen_by(tx, caller)]
+    """List the caller's pending invitations; for an API token only its organization's."""
+    return [InvitationOut.of(each) for each in invitations.seen_by(tx, caller)]
 
 
 @router.post("/invitations/{invitation_id}/accept", scope=Scope.IDENTITY)
@@ -138,7 +140,7 @@ def decline_invitation(tx: Tx, caller: Caller, invitation_id: int) -> Invitation
 
 @router.get("/billing", walled=False, point=True)
 def read_billing(tx: Tx, caller: Caller) -> BillingStatus:
-    """Return the organization's plan and card status, and the link to the payment portal."""
+    """Return the plan and card status, and the link to the payment portal."""
     settings, standing = tx.env.settings, _standing(caller)
     return BillingStatus(
         str(caller.org_id),
@@ -152,7 +154,7 @@ def read_billing(tx: Tx, caller: Caller) -> BillingStatus:
 
 @router.get("/limits", walled=False, point=True)
 def read_limits(tx: Tx, caller: Caller) -> Limits:
-    """Return how much of each resource the plan allows; null is as much as fits."""
+    """Return how much of each resource the plan allows; null is unlimited."""
     settings, standing = tx.env.settings, _standing(caller)
     limits = {name: plans.allowance(settings, standing, name) for name in ALLOWANCES[Plan.PRO]}
     return Limits(standing.plan, settings.rate_limit, limits)
@@ -160,7 +162,7 @@ def read_limits(tx: Tx, caller: Caller) -> Limits:
 
 @router.get("/usage", walled=False)
 def read_usage(tx: Tx, caller: Caller) -> Usage:
-    """Return how much of each resource the organization uses, and what was metered in this calendar month (UTC)."""
+    """Return the used resources, and the metered usage of this calendar month (UTC)."""
     standing = _standing(caller)
     used = {
         name: Used(count(tx, caller.org_id), plans.allowance(tx.env.settings, standing, name))
@@ -178,42 +180,42 @@ def list_tiers() -> list[TierOut]:
 
 @router.get("/activity")
 def list_activity(tx: Tx, caller: Caller, query: CursorQuery) -> CursorPage[ActivityOut]:
-    """Return what happened in the organization, newest first."""
-    place, key = f"activity:{caller.org_id}", tx.env.cursor_key
-    position = read_cursor(key, place, query.cursor)
+    """Return the activity of the organization, newest first."""
+    scope, key = f"activity:{caller.org_id}", tx.env.cursor_key
+    position = read_cursor(key, scope, query.cursor)
     rows = audit.latest(tx, caller.org_id, before=position[0] if position else None, most=query.limit + 1)
-    page, more = cut(key, place, rows, query.limit, lambda row: row.seq)
+    page, more = cut(key, scope, rows, query.limit, lambda row: row.seq)
     return CursorPage([ActivityOut.of(row) for row in page], more)
 
 
 def stream_router(db: Database) -> Router:
-    """The live feed; it reads the store as it goes, so it is made with it."""
+    """Return the route of the activity stream, which reads the database continuously."""
     live = Router("Organizations")
 
     @live.get("/activity/stream", events=True)
     async def follow_activity(caller: Caller, request: Request) -> Stream:
-        """Follow what happens in the organization, as server-sent events named `activity`.
+        """Follow the activity of the organization as server-sent events named `activity`.
 
-        A client that was cut off sends `Last-Event-ID`, as browsers do, and misses nothing.
+        A client that reconnects sends `Last-Event-ID`, as browsers do, and gets all later events.
         """
         return sse.stream(_follow(db, caller.org_id, parse_id(request.header(b"last-event-id") or "-")))
 
     return live
 
 
-async def _follow(db: Database, org_id: int, last: int | None, every_s: float = 1.0) -> AsyncIterator[sse.Event]:
+async def _follow(db: Database, org_id: int, last: int | None) -> AsyncIterator[sse.Event]:
     newest = await db.read(lambda tx: audit.latest(tx, org_id, before=None, most=1))
     seq = last if last is not None else newest[0].seq if newest else 0
     while True:
         for row in await db.peek(lambda tx: audit.after(tx, org_id, seq)):  # noqa: B023 - awaited before the next turn
             seq = row.seq
             yield sse.Event("activity", ActivityOut.of(row), id=str(row.seq))
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(ACTIVITY_POLL_INTERVAL_S)
 
 
 def _seen_by(tx: Tx, caller: Caller) -> OrganizationOut:
-    found = members.get_belonging(tx, caller.org_id, caller.user_id)
-    return OrganizationOut.of(replace(found, role=caller.role), tx.env.settings)
+    belonging = members.get_belonging(tx, caller.org_id, caller.user_id)
+    return OrganizationOut.of(replace(belonging, role=caller.role), tx.env.settings)
 
 
 def _standing(caller: Caller) -> Standing:

@@ -1,4 +1,4 @@
-"""Organizations: made, renamed, deleted; their plan, card and signing secret."""
+"""Creates, renames and deletes organizations; sets their plan, card and secret."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class Organization:
 
 
 class WelcomeOrganization(msgspec.Struct, frozen=True, tag="identity.welcome_organization"):
-    """Tell the owner of a new organization what to do first."""
+    """Send the owner of a new organization a notification with first steps."""
 
     org_id: int
     user_id: int
 
 
 class OrganizationDeleted(msgspec.Struct, frozen=True, tag="identity.organization_deleted"):
-    """Features that own something of an organization tear it down when this comes."""
+    """Event: products delete the resources of the organization."""
 
     org_id: int
 
 
-# Tells whether a slug names something of another organization already, such as the owner of a repository.
+# Returns whether another organization uses a slug, such as the owner of a repository.
 IS_SLUG_USED: Hook[[Tx, str], bool] = Hook("organization.is_slug_used")
 
 _o = organization.c
@@ -113,10 +113,10 @@ def find(tx: Tx, org_id: int) -> Organization | None:
 
 
 def get(tx: Tx, org_id: int) -> Organization:
-    found = find(tx, org_id)
-    if found is None:
+    organization = find(tx, org_id)
+    if organization is None:
         raise NotFound("There is no such organization")
-    return found
+    return organization
 
 
 @across_organizations("a webhook names the customer, not the organization")
@@ -131,7 +131,7 @@ def find_by_slug(tx: Tx, slug: str) -> Organization | None:
 
 @across_organizations("the organization does not exist yet")
 def create(tx: Tx, name: str, owner: Actor, *, plan: Plan = Plan.FREE, card_verified: bool = False) -> Organization:
-    """Make an organization with its owner, its secrets and a welcome."""
+    """Create an organization with its owner, secrets and welcome notification."""
     assert owner.user_id is not None
     org_id = tx.one(
         _ADD,
@@ -160,21 +160,24 @@ def rename(tx: Tx, org_id: int, actor: Actor, name: str) -> Organization:
 
 
 def delete(tx: Tx, org_id: int, actor: Actor) -> None:
-    """Take an organization away from everybody at once; what it owned is torn down by whoever made it."""
-    found = get(tx, org_id)
-    audit.record(tx, org_id, actor, "organization.deleted", Target("organization", found.name))
-    # The colon keeps it apart from every slug that a name can become.
+    """Delete an organization with its members and tokens.
+
+    Products delete its resources after OrganizationDeleted.
+    """
+    organization = get(tx, org_id)
+    audit.record(tx, org_id, actor, "organization.deleted", Target("organization", organization.name))
+    # No slug of an organization contains a colon.
     tx.run(_DELETE, org_id=org_id, now=tx.now, freed_slug=f"deleted:{org_id}")
     tx.run(_DROP_MEMBERS, org_id=org_id)
     tx.run(_DROP_TOKENS, org_id=org_id)
     tx.run(_DROP_INVITATIONS, org_id=org_id, now=tx.now)
     vault.remove_all(tx, org_id, "organization")
-    freed_names.rest(tx, org_id, NameKind.SLUG, found.slug)
+    freed_names.rest(tx, org_id, NameKind.SLUG, organization.slug)
     jobs.add(tx, OrganizationDeleted(org_id), key=f"organization:{org_id}")
 
 
 def set_card(tx: Tx, org_id: int, actor: Actor, *, verified: bool, event_at: int | None = None) -> bool:
-    """Verify or unverify the card. Return False where a newer event has already decided."""
+    """Set the card status. Return False if a newer event has set it already."""
     if tx.run(_SET_CARD, org_id=org_id, verified=verified, event_at=event_at or tx.now, now=tx.now) == 0:
         return False
     action = "billing.card_verified" if verified else "billing.card_removed"
@@ -183,7 +186,7 @@ def set_card(tx: Tx, org_id: int, actor: Actor, *, verified: bool, event_at: int
 
 
 def set_plan(tx: Tx, org_id: int, actor: Actor, plan: Plan, *, event_at: int | None = None) -> bool:
-    """Change the plan. Return False where a newer event has already decided."""
+    """Change the plan. Return False if a newer event has set it already."""
     if tx.run(_SET_PLAN, org_id=org_id, new_plan=plan, event_at=event_at or tx.now, now=tx.now) == 0:
         return False
     audit.record(tx, org_id, actor, "billing.plan_changed", Target("organization", get(tx, org_id).name), plan=plan)
@@ -195,7 +198,7 @@ def set_customer(tx: Tx, org_id: int, customer: str) -> None:
 
 
 def reveal_webhook_secret(tx: Tx, org_id: int, actor: Actor) -> str:
-    """Return the secret that alert webhooks are signed with; who asked is recorded."""
+    """Return the secret that signs alert webhooks; records the actor."""
     value = vault.find(tx, org_id, "organization", "webhook_secret")
     if value is None:
         raise NotFound("There is no such organization")
@@ -219,7 +222,7 @@ def _free_slug(tx: Tx, name: str) -> str:
 
 @across_organizations("a slug is unique over all organizations")
 def _is_free(tx: Tx, slug: str) -> bool:
-    """Tell whether a new organization may have a slug: it has no names of its own yet that could rest."""
+    """Return whether a slug is available to a new organization."""
     if tx.find(_BY_SLUG, slug=slug) is not None or freed_names.is_resting(tx, 0, NameKind.SLUG, slug):
         return False
     uses: list[bool] = tx.env.hooks.call(IS_SLUG_USED, tx, slug)

@@ -1,4 +1,4 @@
-"""A person's own sessions: listed and revoked."""
+"""Routes that list and revoke the sessions of the caller."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ router = Router("Identity")
 def list_sessions(tx: Tx, caller: Caller) -> list[SessionOut]:
     """List the caller's sessions, the most recently seen first. Needs a session token.
 
-    `device` is read from the `User-Agent` of the login and `address` is where it came from. `lastSeenAt` is noted every
-    ten minutes. `current` is the session of this request.
+    `device` is derived from the `User-Agent` of the login, and `address` is its client address. `lastSeenAt` is updated
+    every ten minutes. `current` is the session of this request.
     """
     caller.check_is_session()
     return [SessionOut.of(each, caller.session_id) for each in session_list.all_of(tx, caller.user_id)]
@@ -24,7 +24,10 @@ def list_sessions(tx: Tx, caller: Caller) -> list[SessionOut]:
 
 @router.delete("/sessions/{session_id}", scope=Scope.IDENTITY)
 def revoke_session(tx: Tx, caller: Caller, session_id: int) -> RevokedSession:
-    """Revoke one of the caller's sessions, at once; its event streams end within 15 seconds. Needs a session token."""
+    """Revoke a session of the caller immediately. Needs a session token.
+
+    Its event streams end within 15 seconds.
+    """
     caller.check_is_session()
     session_list.revoke(tx, caller.user_id, session_id)
     return RevokedSession(True)

@@ -1,7 +1,7 @@
-"""The list of sessions: one row for each login, so that a session can be seen and revoked on its own.
+"""Sessions with a row per login, which lets users list and revoke each session.
 
-A session token names its row by `jti`. The row decides: a token whose row is gone is not valid, whatever its signature.
-Tokens that were made before there was a list carry another kind of `jti` and hold until they expire.
+The `jti` of a session token names its row. Without the row the token is invalid, regardless of its signature. Tokens
+from before this table existed have another kind of `jti` and are valid until they expire.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import HOUR_MS
 from moorage.errors import NotFound
 
-# The least recently seen session ends when a user has more. Logins are cheap in development, and rows are not.
-MOST_SESSIONS = 1000
-DEVICE_CHARS = 120
-_WHY = "a session belongs to a person, over all of their organizations"
+# Per user; a login beyond that ends the least recently seen one. Demo logins would add rows without limit.
+MAX_SESSIONS = 1000
+MAX_DEVICE_CHARS = 120
+_WHY = "a session belongs to a user, not to an organization"
 
 _BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
 _SYSTEMS = (
@@ -64,16 +64,15 @@ _SWEEP = Command(delete(login_session).where(_s.expires_at <= arg("now")))
 
 @across_organizations(_WHY)
 def log_in(tx: Tx, sessions: Sessions, user_id: int, *, device: str, address: str | None = None) -> str:
-    """Add a session to the list and return its token."""
-    over = int(tx.one(_COUNT, user_id=user_id)) - MOST_SESSIONS + 1
-    if over > 0:
-        tx.run(_DROP_OLDEST, user_id=user_id, most=over)
+    surplus = int(tx.one(_COUNT, user_id=user_id)) - MAX_SESSIONS + 1
+    if surplus > 0:
+        tx.run(_DROP_OLDEST, user_id=user_id, most=surplus)
     jti = new_jti()
     tx.one(
         _ADD,
         jti=jti,
         user_id=user_id,
-        device=device[:DEVICE_CHARS],
+        device=device[:MAX_DEVICE_CHARS],
         address=address,
         created_at=tx.now,
         last_seen_at=tx.now,
@@ -84,13 +83,13 @@ def log_in(tx: Tx, sessions: Sessions, user_id: int, *, device: str, address: st
 
 @across_organizations(_WHY)
 def all_of(tx: Tx, user_id: int) -> list[ListedSession]:
-    """Return the sessions of a user that have not expired, the most recently seen first."""
+    """Return the valid sessions of a user, the most recently seen first."""
     return tx.all(_LIST, user_id=user_id, now=tx.now)
 
 
 @across_organizations(_WHY)
 def revoke(tx: Tx, user_id: int, session_id: int) -> None:
-    """End a session of a user: its token is not valid from the next request on."""
+    """Revoke a session of a user; its token is invalid from the next request on."""
     if tx.run(_REVOKE, user_id=user_id, id=session_id) == 0:
         raise NotFound("There is no such session")
 
@@ -100,18 +99,18 @@ def touch_all(tx: Tx, session_ids: Iterable[int]) -> None:
     tx.run_many(_SEEN, [{"id": session_id, "now": tx.now} for session_id in session_ids])
 
 
-@across_organizations("a timed job that removes the sessions that have expired")
+@across_organizations("expired sessions of all users")
 def sweep(tx: Tx) -> None:
     tx.run(_SWEEP, now=tx.trusted_now)
 
 
 def device_of(user_agent: str | None) -> str:
-    """Return a short name for the program that logged in: `Firefox on Linux`, `curl/8.5.0`."""
+    """Return a short name of a user agent: `Firefox on Linux`, `curl/8.5.0`."""
     text = "".join(c for c in user_agent or "" if c.isprintable()).strip()
     if not text:
         return "unknown"
     browser = next((name for mark, name in _BROWSERS if mark in text), None)
     if browser is None or not text.startswith("Mozilla/"):
-        return text.split(" ")[0][:DEVICE_CHARS]
+        return text.split(" ")[0][:MAX_DEVICE_CHARS]
     system = next((name for mark, name in _SYSTEMS if mark in text), None)
     return f"{browser} on {system}" if system else browser

@@ -1,4 +1,4 @@
-"""Session tokens: signed statements of who somebody is, and nothing else."""
+"""Session tokens: JWTs that name a user and nothing else."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from moorage.core.env import Env
 from moorage.core.kit.clock import HOUR_MS, SKEW_MS
 from moorage.core.kit.ids import new_uuid, parse_id
 
-REMEMBERED = 4096
-LISTED = "s-"  # Begins the `jti` of every session that has a row.
+MAX_CACHED = 4096
+LISTED = "s-"  # prefix of the `jti` of sessions with a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Session:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the session has a row, and holds no longer than it."""
+        """Whether the session has a row, and is invalid without it."""
         return self.jti.startswith(LISTED)
 
 
@@ -34,32 +34,32 @@ def new_jti() -> str:
 
 
 class Sessions:
-    """Makes and reads session tokens. A signature that held once holds until it expires, so it is remembered."""
+    """Creates and verifies session tokens; caches valid signatures."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
         self._key = OctKey.import_key(env.session_key)
-        self._known: dict[str, Session] = {}
+        self._verified: dict[str, Session] = {}
 
     def make(self, user_id: int, jti: str | None = None) -> str:
-        """Return a token. Without a listed `jti` it can only expire; logins go through `session_list.log_in`."""
+        """Return a token. Without a listed `jti` it cannot be revoked; use `log_in`."""
         now = self._env.clock.now()
         expires = now + self._env.settings.session_hours * HOUR_MS
         claims = {"sub": str(user_id), "iat": now // 1000, "exp": expires // 1000, "jti": jti or new_uuid()}
         return jwt.encode({"alg": "HS256"}, claims, self._key, algorithms=["HS256"])
 
     def find(self, token: str) -> Session | None:
-        """Return the session of a token; None where the signature does not hold or the session has expired."""
-        session = self._known.get(token)
+        """Return the session of a token; None if its signature is invalid or it expired."""
+        session = self._verified.get(token)
         if session is None:
             session = self._verify(token)
             if session is None:
                 return None
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            self._known[token] = session
+            if len(self._verified) >= MAX_CACHED:
+                self._verified.clear()
+            self._verified[token] = session
         now = self._env.clock.now()
-        # One that was issued in the future comes from a clock that was ahead, and would hold far too long.
+        # A token issued in the future comes from a clock that was ahead, and would be valid for too long.
         return session if session.issued_at - SKEW_MS <= now < session.expires_at else None
 
     def _verify(self, token: str) -> Session | None:
