@@ -52,7 +52,7 @@ class Cronjobs(Product):
         pipeline: Pipeline,
         is_sandboxed: bool,
     ) -> Cronjobs:
-        """Make the wiring. Builder and sources are those of projects: all builds of a machine take turns."""
+        """Create the objects. Projects share the builder: all builds use one queue."""
         settings = db.env.settings
         limits = Limits(
             reserve_bytes=settings.disk_reserve_mb * MB,

@@ -221,7 +221,10 @@ def on_rule_change(tx: Tx, org_id: int, alert: Alert) -> None:
 
 
 def set_enabled(tx: Tx, org_id: int, alert: Alert, on: bool) -> None:
-    """Enable or disable an alert. The caller has locked it."""
+    """Enable or disable an alert that the caller has locked.
+
+    An alert of a paused monitor stays inactive until the monitor resumes.
+    """
     tx.run(alert_tables.SET["is_enabled"], org_id=org_id, id=alert.id, new=on, now=tx.now)
     monitor = tx.one(tables.FIND, org_id=org_id, id=alert.monitor_id)
     if not on:

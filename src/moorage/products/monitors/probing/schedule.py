@@ -77,7 +77,7 @@ class Entry:
         return passed
 
     def end(self) -> int:
-        """Mark the check as ended. Return how many slots passed since the previous one."""
+        """Mark the check as ended. Return how many slots before it had no check."""
         if not self.is_first and self.last is not None:
             missed = self._missed_between(self.last, self.slot)
         elif self._following(self.from_at) > self.slot:
