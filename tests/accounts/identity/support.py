@@ -1,4 +1,4 @@
-"""What the identity tests share: an organization with somebody in every role, and calls made from the route table."""
+"""Helpers of the identity tests: an organization with all roles, and generated calls of all routes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.http.route import Route, Scope
 from moorage.core.kit.ids import parse_id, parse_uuid
 
-# Production makes no keys by itself, so a test in that mode brings them.
+# Production does not generate keys, so a test in that mode sets them.
 IN_PRODUCTION: pytest.MarkDecorator = pytest.mark.settings(
     mode="production", master_key=bytes(range(32)).hex(), session_secret=bytes(range(32, 64)).hex()
 )
@@ -31,7 +31,7 @@ NOBODY = 999_999_999
 
 @dataclass(frozen=True)
 class House:
-    """An organization with one person in each role, and an API token of each."""
+    """An organization with one user per role, and an API token of each."""
 
     org: Organization
     people: dict[Role, User]
@@ -50,7 +50,7 @@ async def make_house(db: Database, *, name: str = "Harbor", **options: Any) -> H
 
 
 def path_of(route: Route, values: Mapping[str, Any]) -> str:
-    """Return a path of a route: parameters that are not given name nothing that exists."""
+    """Return a path of a route; missing parameters name resources that do not exist."""
     path = route.path
     for name, parse in route.params:
         path = path.replace(f"{{{name}}}", str(values.get(name, _nothing(parse))))
@@ -64,7 +64,7 @@ def _nothing(parse: Any) -> str:
 
 
 def guarded(routes: tuple[Route, ...]) -> list[Route]:
-    """Return the routes that ask for a credential."""
+    """Return the routes that require a credential."""
     return [route for route in routes if route.scope is not Scope.PUBLIC]
 
 
@@ -73,7 +73,7 @@ def in_organization(routes: tuple[Route, ...]) -> list[Route]:
 
 
 class HangsUp:
-    """The application, to a client that goes away as soon as an answer has begun: so that a stream ends."""
+    """The application, with a client that disconnects when the response starts, which ends streams."""
 
     def __init__(self, asgi: Any) -> None:
         self.asgi = asgi
@@ -96,7 +96,7 @@ class HangsUp:
 
 
 def rows_of(tx: Tx, table: Table) -> list[dict[str, Any]]:
-    """Return everything a table holds, past all scoping: what somebody with the file would see."""
+    """Return all rows of a table, without scoping."""
     names = [column.name for column in table.c]
     return tx.all(Query(select(table).order_by(table.c.id), lambda *row: dict(zip(names, row, strict=True))))
 
@@ -106,5 +106,5 @@ async def whole_store(db: Database) -> dict[str, list[dict[str, Any]]]:
 
 
 async def behind_the_back(db: Database, statement: Any) -> int:
-    """Change the store as somebody who has the database and not the platform's keys would."""
+    """Change the database directly, without the keys of the platform."""
     return await db.write(lambda tx: tx.run(Command(statement)))

@@ -1,4 +1,4 @@
-"""What an API token may not do in the name of the person who made it, and how its own writes are told apart."""
+"""Actions that an API token may not perform for its user, and how the activity shows its writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moorage.core.kit.clock import DAY_MS, ManualClock, to_wire
 pytestmark = pytest.mark.anyio
 
 BODIES: dict[tuple[str, str], Any] = {("POST", "/v1/orgs"): {"name": "Mine"}, ("PATCH", "/v1/account"): {}}
-# Writes of a person that a token with the person's full role, owner, may do.
+# Writes for a user that a token with the owner role may perform.
 SHARED = {
     ("POST", "/v1/orgs"),
     ("PATCH", "/v1/account"),

@@ -1,4 +1,4 @@
-"""The activity feed: paging through it, and the chain of seals that shows whoever tampers with it."""
+"""The activity feed: paging, and the hash chain that reveals tampering."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def note(tx: Tx, org_id: int, name: str) -> None:
 
 
 async def make_feed(db: Database, rows: int) -> tuple[Organization, str]:
-    """Return an organization with that many rows (the first says that it was made), and its owner's session."""
+    """Return an organization with that many rows, including its creation, and its owner's session."""
     user = await make_user(db)
     org = await make_org(db, user)
 

@@ -1,4 +1,4 @@
-"""The card wall: without a verified payment method only the routes that help to get one stay open."""
+"""The verified card: without one, only routes for adding one are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials that do not hold: whatever is wrong with them, the answer is 401 and nothing more."""
+"""Invalid credentials: the response is always the same 401."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def signed(header: Any, claims: Any, key: bytes, digest: str = "sha256") -> str:
 
 
 def forgeries(db: Database, user_id: int, session: str) -> dict[str, str]:
-    """Tokens that are not ours, or say something that no token of ours says."""
+    """Return tokens with a wrong signature or with invalid claims."""
     key, now = db.env.session_key, db.env.clock.now() // 1000
     good = {"sub": str(user_id), "iat": now, "exp": now + 3600, "jti": "x"}
     hs256 = {"alg": "HS256", "typ": "JWT"}

@@ -20,7 +20,7 @@ from moorage.core.kit.clock import DAY_MS, ManualClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.settings(rate_limit=2, billing="manual")]
 
-# What each broken rule answers, and a word of its message, in the order in which the rules are checked.
+# Status and a word of the message for each broken rule, in the order of the checks.
 RULES: dict[str, tuple[int, str, str]] = {
     "rate limit": (429, "rate_limited", "Too many requests"),
     "credential": (401, "unauthorized", "expired"),
@@ -43,7 +43,7 @@ class Breach:
     rules: tuple[str, ...]
 
     async def send(self) -> Reply:
-        # An address of its own: what is refused counts against it.
+        # A separate client address: rejected requests count against it.
         api = Client(self.api.asgi, client=f"10.0.0.{next(_addresses)}")
         strange = await make_org(self.db)
         org = await make_org(self.db, card_verified="card wall" not in self.rules)

@@ -1,4 +1,4 @@
-"""Invitations: asked in by mail address, answered once."""
+"""Invitations by mail address."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def invite(api: Client, house: House, email: str, role: str = "member", by
 
 
 async def invited_guest(api: Client, db: Database, house: House, role: str = "member") -> tuple[User, str, int]:
-    """Return somebody who was invited, their session, and the invitation."""
+    """Return an invited user, the user's session, and the invitation."""
     guest = await make_user(db)
     made = (await invite(api, house, guest.email, role)).data
     return guest, session_for(db, guest), made["id"]

@@ -1,4 +1,4 @@
-"""Logins that need no provider: the demo user, and the first owner's one-time link."""
+"""Logins without a provider: the demo user, and the setup link of the first owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members: who may change whom, and that an organization never loses its last owner."""
+"""Members: permissions to change roles, and the protection of the last owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notifications: told once, newest first, until they are read."""
+"""Notifications: deduplication, order and reading."""
 
 from __future__ import annotations
 

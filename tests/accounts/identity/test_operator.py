@@ -1,4 +1,4 @@
-"""The operator's commands, as the platform answers them and over its real socket."""
+"""The operator's commands, directly and through the real socket."""
 
 from __future__ import annotations
 

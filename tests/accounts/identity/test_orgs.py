@@ -1,4 +1,4 @@
-"""Organizations: made, read, renamed, deleted."""
+"""Creation, reading, renaming and deletion of organizations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan gating: a route that needs a paid plan, and a resource that a plan allows only so many of."""
+"""Plan checks: a route that needs a paid plan, and a resource with an allowance."""
 
 from __future__ import annotations
 

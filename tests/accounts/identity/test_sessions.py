@@ -1,4 +1,4 @@
-"""The list of a person's sessions: what it shows, and that revoking one holds at once and everywhere."""
+"""The list of a user's sessions, and the immediate effect of revoking one."""
 
 from __future__ import annotations
 

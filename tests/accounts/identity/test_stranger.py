@@ -1,7 +1,7 @@
-"""Strangers, from the route table itself: whatever is called with another organization's credential shows nothing.
+"""Isolation of organizations: no route shows data to a credential of another organization.
 
-Every parameter of every route is filled with something that exists in the victim's organization. A feature that adds
-routes adds what it makes to `VICTIM`; without that, this test says what is missing.
+Every parameter of every route names an existing resource of the victim's organization. A product that adds
+routes adds its resources to `VICTIM`; otherwise this test reports the missing ones.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ pytestmark = [
     pytest.mark.boundary("tenant-to-tenant", "No route shows or changes resources of another organization."),
 ]
 
-# Stands in everything that the victim named, so that a leak shows wherever it is.
+# Part of every name of the victim, so that any leak is visible.
 MARK = "victim-3f9c"
 
 
 @dataclass
 class Victim:
-    """An organization, and by the first segment of a path what its parameters are."""
+    """An organization with the path parameters of its resources, by first path segment."""
 
     house: House
-    guest: User  # somebody the victim invited
+    guest: User  # a user that the victim invited
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def path(self, route: Route, **own: Any) -> str:
@@ -72,7 +72,7 @@ Builder = Callable[[Client, Database, Victim], Awaitable[dict[str, Any]]]
 
 
 async def identity_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
-    """Return what stands under /v1/orgs: a member, and an invitation that waits."""
+    """Return the resources below /v1/orgs: a member and a pending invitation."""
     path = f"/v1/orgs/{victim.house.org.id}/invitations"
     made = await api.post(path, token=victim.house.sessions[Role.OWNER], json={"email": victim.guest.email})
     return {"user_id": victim.house.people[Role.VIEWER].id, "invitation_id": made.data["id"]}
@@ -104,7 +104,7 @@ async def logged_in_session_of(api: Client, db: Database, victim: Victim) -> dic
 
 
 async def function_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
-    # Its name is no secret: whoever asks for it in a path has it, and may find it in the answer.
+    # Its name is not secret: the request path contains it, so the response may as well.
     sent = form(zip_of(PYTHON), name="anchor", runtime="python", description=MARK)
     made = await api.post("/v1/functions", token=victim.house.tokens[Role.OWNER], **sent)
     secrets = {"secrets": [{"name": "KEY", "value": MARK}]}
@@ -119,7 +119,7 @@ async def schedule_of(api: Client, db: Database, victim: Victim) -> dict[str, An
 
 
 async def project_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
-    """Return a project that has a secret, a pull request and something live; its name is no secret."""
+    """Return a project with a secret, a pull request and a live release; its name is not secret."""
     token, org_id = victim.house.tokens[Role.OWNER], victim.house.org.id
     name = f"pier-{org_id}"
     sent = form(zip_of({"index.html": MARK}), sent_as="staticFiles", name=name)
@@ -156,7 +156,7 @@ async def domain_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]
 
 
 async def database_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
-    """Return a database that runs, as far as the store knows, and has a backup; its name is no secret."""
+    """Return a database with a running status and a backup; its name is not secret."""
     token, org_id = victim.house.tokens[Role.OWNER], victim.house.org.id
     body = {"name": "orders", "type": "postgresql", "version": "16.4.0", "instanceType": "micro", "username": MARK}
     await api.post("/v1/databases", token=token, json=body)
@@ -175,7 +175,7 @@ async def database_of(api: Client, db: Database, victim: Victim) -> dict[str, An
 
 
 async def cronjob_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
-    """Return a cronjob that is built, as far as the store knows, and has a run; its name is no secret."""
+    """Return a cronjob with a build and a run; its name is not secret."""
     token, org_id = victim.house.tokens[Role.OWNER], victim.house.org.id
     body = {"name": "nightly", "cronSchedule": "0 0 1 1 *", "repositoryName": f"acme/{MARK}", "command": MARK}
     secrets = {"secrets": [{"name": "KEY", "value": MARK}], "env": [{"name": "A", "value": MARK}]}
@@ -187,7 +187,7 @@ async def cronjob_of(api: Client, db: Database, victim: Victim) -> dict[str, Any
         return cronjobs.add_execution(tx, org_id, found, None).uuid
 
     run = await db.write(finish)
-    # Both kinds of paths have a `uuid`; which one is meant is told by what stands before it.
+    # Both kinds of paths have a `uuid`; the preceding segment distinguishes them.
     return {"name": "nightly", "uuid": run, "builds/uuid": made["deploymentUuid"]}
 
 
@@ -205,7 +205,7 @@ async def alert_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
     return {"alert_id": made.data["id"]}
 
 
-# First segment of a path after /v1, and what makes something of the victim's for its parameters.
+# First path segment after /v1, and the builder of the victim's resource for its parameters.
 VICTIM: dict[str, Builder] = {
     "github": installation_of,
     "orgs": identity_of,
@@ -223,7 +223,7 @@ VICTIM: dict[str, Builder] = {
     "monitors": monitor_of,
     "alerts": alert_of,
 }
-# Bodies that hold, where a route would otherwise refuse the body before it looks for the resource; or what makes one.
+# Valid bodies, or builders of them, for routes that validate the body before they find the resource.
 BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", "/v1/orgs/{org_id}/members/{user_id}"): {"role": "viewer"},
     ("PATCH", "/v1/orgs/{org_id}"): {"name": "Taken over"},
@@ -249,7 +249,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/monitors/{monitor_id}/alerts"): {"metric": "status", "condition": "lt", "threshold": 1},
     ("PATCH", "/v1/alerts/{alert_id}"): {"acknowledged": True},
 }
-# What the owner is answered who asks for something that this victim's thing cannot do: but it was found.
+# Responses to the owner for actions that the victim's resource does not support: the resource was found.
 FOUND: dict[tuple[str, str], int] = {
     ("POST", "/v1/projects/{name}/exec"): 409,  # a static site runs nothing
 }
@@ -260,7 +260,7 @@ UPLOADS: dict[tuple[str, str], dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 async def gateway(app: App, settings: Settings, clock: ManualClock) -> AsyncIterator[None]:
-    """A function gateway, which the owner of a function calls and nobody else."""
+    """A fake edge that only the owner of a function may call."""
     writer = SpoolWriter(settings.folder("spool"), capacity=2**20)
     async with running(EdgeStandIn(settings.folder("run") / "edge.sock", writer, clock.now)):
         yield
@@ -284,7 +284,7 @@ async def make_victim(api: Client, db: Database) -> Victim:
 
 @dataclass(frozen=True)
 class Stranger:
-    """Somebody who owns an organization of their own, with both kinds of credential."""
+    """An owner of another organization, with both kinds of credential."""
 
     org_id: int
     credentials: tuple[str, str]
@@ -297,7 +297,7 @@ async def make_stranger(db: Database) -> Stranger:
 
 
 async def of_victim(db: Database, victim: Victim) -> dict[str, list[dict[str, Any]]]:
-    """Everything in the store that is the victim's."""
+    """Return all rows of the victim in the database."""
     mine, people = victim.house.org.id, {user.id for user in victim.house.people.values()}
     return {
         name: [
@@ -323,7 +323,7 @@ def call(
 
 async def test_who_names_anothers_organization_finds_nothing(app: App, api: Client, db: Database) -> None:
     victim, stranger = await make_victim(api, db), await make_stranger(db)
-    await app.asgi.close()  # What was noted beside the victim's own requests is written by now.
+    await app.asgi.close()  # Background writes of the victim's own requests are finished by now.
     client, before = Client(HangsUp(app.asgi)), await of_victim(db, victim)
 
     for route in in_organization(app.routes):
@@ -347,7 +347,7 @@ async def test_who_acts_in_their_own_organization_finds_nothing_of_anothers(
         if route.scope is Scope.PUBLIC:
             continue
         for which in range(2):
-            # A fresh one each time: some of the routes delete what is the stranger's own.
+            # A new stranger each time: some routes delete the stranger's own resources.
             stranger = await make_stranger(db)
             path = victim.path(route, org_id=stranger.org_id)
 
@@ -356,7 +356,7 @@ async def test_who_acts_in_their_own_organization_finds_nothing_of_anothers(
             assert reply.status < 500, (route.method, route.path)
             assert MARK not in reply.body.decode(), (route.method, route.path)
             if {name for name, _ in route.params} - {"org_id"}:
-                # An API token is told first that a person's own write is not for it.
+                # The check that an API token may not write for its user comes first.
                 is_personal = route.scope is Scope.IDENTITY and route.is_write and which == 1
                 assert reply.status in ((403, 404) if is_personal else (404,)), (route.method, route.path, reply.body)
 
@@ -364,13 +364,13 @@ async def test_who_acts_in_their_own_organization_finds_nothing_of_anothers(
 
 
 async def test_the_victims_values_are_real(app: App, api: Client, db: Database) -> None:
-    """A stranger's 404 proves nothing where the owner would get one too."""
+    """A 404 for the stranger proves nothing if the owner gets a 404 too."""
     client, unchanged = Client(HangsUp(app.asgi)), await make_victim(api, db)
 
     for route in app.routes:
         if route.scope is Scope.PUBLIC or not route.params:
             continue
-        # A write may leave nothing for the next one.
+        # A write may remove the resource of the next one.
         victim = await make_victim(api, db) if route.is_write else unchanged
         owner = victim.guest if segment(route) == "invitations" else victim.house.people[Role.OWNER]
 

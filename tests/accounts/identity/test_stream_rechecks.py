@@ -1,4 +1,4 @@
-"""Open event streams: a credential that no longer holds ends them, and there is a bound on how many are open."""
+"""Open event streams: they end with their credential, and their number is limited."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from moorage.core.http.sse import Event
 
 pytestmark = pytest.mark.anyio
 
-ROLE = Role.MEMBER  # of the person whose stream is open
+ROLE = Role.MEMBER  # the user of the open stream
 Change = Callable[[Client, Database, House], Awaitable[Any]]
 
 

@@ -1,4 +1,4 @@
-"""API tokens: made once, shown once, kept as a hash."""
+"""API tokens: shown once, stored as a hash."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ async def test_when_a_token_was_last_used_is_noted_once_a_minute(api: Client, db
 
 
 async def last_used(api: Client, session: str, expected: str) -> None:
-    """Wait until the list shows it: it is written beside the request that it is about."""
+    """Wait until the list shows the last use, which is written after the response."""
     async with asyncio.timeout(10):
         while (await api.get("/v1/api-tokens", token=session)).data[0]["lastUsedAt"] != expected:
             await asyncio.sleep(0.01)

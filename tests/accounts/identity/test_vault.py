@@ -1,4 +1,4 @@
-"""Secrets at rest: encrypted, bound to their place, rotated to a new key."""
+"""Secrets at rest: encryption, binding to their row, and key rotation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OLD, NEW = b"k" * 31 + b"1", b"k" * 31 + b"2"
 
 
 def hold(db: Database, *keys: bytes) -> None:
-    """Go on with other master keys, as after a restart with another MOORAGE_MASTER_KEY."""
+    """Continue with other master keys, as after a restart with a new MOORAGE_MASTER_KEY."""
     db.env = replace(db.env, ring=KeyRing(keys))
 
 

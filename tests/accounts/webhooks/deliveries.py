@@ -1,4 +1,4 @@
-"""Deliveries as Stripe and GitHub make them: signed over the raw bytes."""
+"""Signed deliveries as Stripe and GitHub send them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def count_events(db: Database) -> int:
 
 
 async def job_traces(db: Database) -> list[str | None]:
-    """Return the trace of each job that an event asked for."""
+    """Return the trace of each job that an event added."""
     return await db.read(lambda tx: tx.all(_TRACES))
 
 

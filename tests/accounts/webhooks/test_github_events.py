@@ -1,4 +1,4 @@
-"""GitHub's events reach whoever registered for them, once each, with the rest of the job or not at all."""
+"""Dispatch of GitHub's events to listeners: once, in the transaction of the job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Listen = Callable[[str], list[GithubEvent]]
 
 @pytest.fixture
 def github(app: App) -> GithubEvents:
-    """The registry that the application's own worker tells, without anybody in it yet."""
+    """The registry of the application's worker, without listeners."""
     del app.handlers.by_kind[kind_of(HandleWebhookEvent)]
     return webhook_jobs.register(app.handlers)
 

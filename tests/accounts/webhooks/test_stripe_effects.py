@@ -1,4 +1,4 @@
-"""Stripe's events decide card and plan, whatever order they come in."""
+"""Effects of Stripe's events on card and plan, in any order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HELD: Query[str] = Query(select(stripe_holding.c.stripe_id).order_by(stripe_hol
 
 @pytest.fixture
 async def org(db: Database) -> Organization:
-    """An organization as it starts out where Stripe does the billing."""
+    """A new organization with billing by Stripe."""
     return await make_org(db, plan=Plan.FREE, card_verified=False)
 
 
@@ -46,7 +46,7 @@ async def customer(db: Database, org: Organization) -> str:
 
 @pytest.fixture
 def deliver(api: Client, clock: ManualClock, run_jobs: RunJobs) -> Deliver:
-    """Deliver one event and let its job run. `at` is its time in seconds, counted from the clock's start."""
+    """Deliver one event and run its job. `at` is in seconds from the clock's start."""
     ids = itertools.count(1)
 
     async def send(kind: str, *, at: int = 0, previous: Any = None, **fields: Any) -> None:
@@ -69,7 +69,7 @@ async def statuses(db: Database) -> list[str]:
 
 
 async def feed(db: Database, org: Organization) -> list[tuple[str, str]]:
-    """Return what billing wrote into the organization's feed, oldest first."""
+    """Return the billing rows of the organization's activity, oldest first."""
     rows = await db.read(lambda tx: audit.after(tx, org.id, 0))
     return [(row.actor, row.action) for row in rows if row.action.startswith("billing.")]
 

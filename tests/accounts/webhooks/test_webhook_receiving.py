@@ -1,4 +1,4 @@
-"""What is signed is recorded, once, or refused with a reason; nothing that is sent can break a receiver."""
+"""Recording of signed deliveries, and rejection of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only who knows the secret is heard, and only about the bytes they signed."""
+"""Verification of webhook signatures over the raw bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An organization with cronjobs, over the API; repositories for them, and somebody who sees their runs through."""
+"""Builders of organizations with cronjobs, repositories and runs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Team:
         return next(each for each in await self.executions(name) if each["executionUuid"] == uuid)
 
     async def lines(self, uuid: str) -> list[str]:
-        """Return what a run printed, each line after the letter of its stream."""
+        """Return the log lines of a run, each with the first letter of its stream."""
         lines = (await self.get(f"/executions/{uuid}/logs")).data["lines"]
         return [f"{line['stream'][3] if line['stream'] != 'system' else 's'} {line['message']}" for line in lines]
 
@@ -76,7 +76,7 @@ class Team:
         return await self.db.read(lambda tx: service.get(tx, self.org_id, name))
 
     async def set_built(self, name: str = "nightly") -> None:
-        """Say of a cronjob that its newest build came to something; there is nothing behind it."""
+        """Mark the newest build of a cronjob as succeeded, without an artifact."""
 
         def unit(tx: Tx) -> None:
             found = service.get(tx, self.org_id, name)
@@ -104,7 +104,7 @@ class Team:
         return await self.db.read(unit)
 
     async def finish(self, row: Execution, error: str | None = None) -> None:
-        """Say of a run that it began and ended."""
+        """Record the start and end of a run."""
 
         def unit(tx: Tx) -> None:
             service.begin(tx, self.org_id, row, tx.now)
@@ -131,7 +131,7 @@ async def make_team(app: App, db: Database, *, plan: Plan = Plan.PRO) -> Team:
 
 @dataclass
 class Repo:
-    """A repository of the built-in git server, and a checkout that is pushed into it."""
+    """A repository of the built-in git server with a local checkout."""
 
     checkout: Checkout
     name: str
@@ -159,7 +159,7 @@ async def make_repository(db: Database, org_id: int, folder: Path, name: str = "
 
 
 async def until(is_so: Callable[[], Any]) -> Any:
-    """Wait for something that a coroutine function answers with."""
+    """Wait until a coroutine function returns a truthy value, and return it."""
     deadline = asyncio.get_running_loop().time() + WAIT_S
     while True:
         found = await is_so()

@@ -1,4 +1,4 @@
-"""What cronjobs are built into: once for each commit, anew on a push, and gone with them."""
+"""Builds of cronjobs: once per commit, on a push, and removed with the cronjob."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cronjobs over the API: what is taken, what is given back, who may do what."""
+"""Cronjobs through the API: inputs, outputs and permissions."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("db", ["sqlite"], indir
 
 @dataclass
 class Machine:
-    """What keeps the runs, which a test may end and start anew."""
+    """The runner, which a test may stop and start again."""
 
     app: App
     runner: Runner
@@ -47,7 +47,7 @@ class Machine:
 
     @classmethod
     async def start(cls, app: App, runner: Runner | None = None, most: int | None = None) -> Machine:
-        """Start with a runner that is there, or with one as another process would have it."""
+        """Start the given runner, or a new one as another process would."""
         settings = app.products.cronjobs.db.env.settings
         engine = app.products.cronjobs.engine if runner else LocalReplicas(settings.folder("run"), "cronjobs")
         launcher = app.products.cronjobs.runner._launcher
@@ -56,7 +56,7 @@ class Machine:
         return cls(app, runner, engine, asyncio.create_task(runner.run()))
 
     async def end(self) -> None:
-        """End it as if it were killed: what runs goes on."""
+        """Stop the runner as if it were killed; runs continue."""
         self.running.cancel()
         await asyncio.gather(self.running, return_exceptions=True)
         await self.engine.close()
@@ -76,7 +76,7 @@ async def machine(app: App) -> AsyncIterator[Machine]:
 
 @pytest.fixture
 async def built(team: Team, tmp_path: Path, run_jobs: RunJobs) -> Repo:
-    """A cronjob that is built of almost nothing; its command is up to the test."""
+    """A cronjob with a minimal build; the test sets its command."""
     repo = await make_repository(team.db, team.org_id, tmp_path / "checkout")
     repo.commit(data_txt="of the repository", job_sh="echo the job")
     made = (await team.create(language="python", startCmd="sh job.sh")).data
@@ -87,7 +87,7 @@ async def built(team: Team, tmp_path: Path, run_jobs: RunJobs) -> Repo:
 
 
 async def run(team: Team, command: str | None = None, **changes: Any) -> Any:
-    """Run the cronjob once, and return what became of it."""
+    """Run the cronjob once and return the ended run."""
     if command is not None or changes:
         body: dict[str, Any] = {**changes, **({} if command is None else {"command": command})}
         await team.patch(**body)
@@ -103,7 +103,7 @@ async def ended(team: Team, uuid: str) -> Any:
 
 
 async def begun(team: Team, uuid: str, word: str) -> None:
-    """Wait until a run has printed something."""
+    """Wait until a run has log lines."""
 
     async def look() -> bool:
         return any(word in line for line in await team.lines(uuid))
@@ -112,7 +112,7 @@ async def begun(team: Team, uuid: str, word: str) -> None:
 
 
 async def watched(machine: Machine) -> ReplicaState:
-    """Wait until the one run that goes on is known to be there; it may print before that."""
+    """Wait until the engine knows the running run; it may print before that."""
     states = await until(_async(lambda: list(machine.engine.states().values())))
     assert len(states) == 1
     return cast("ReplicaState", states[0])
@@ -190,7 +190,7 @@ async def test_a_run_that_takes_too_much_memory_is_ended_and_told_so(team: Team,
     done = await run(team, f"python3 -c '{code}'")
 
     assert done["status"] == "failed"
-    # Where the machine gives out no control groups, the bound of a single process is met first.
+    # Without cgroups the limit of a single process applies first.
     assert done["errorMessage"] in ("it ran out of memory (512 MB)", "it ended with exit code 1")
 
 
@@ -221,7 +221,7 @@ async def test_runs_wait_for_their_turn_oldest_first(team: Team, app: App, built
 
 
 def _moments(app: App, row: tables.Execution) -> tuple[int, int]:
-    """Return when a run began and ended, by the clock of the machine."""
+    """Return the start and end of a run by the machine's clock."""
     folder = app.products.cronjobs.db.env.settings.folder("logs") / "cronjobs" / str(row.cronjob_id) / str(row.id)
     lines = [line for path in sorted(folder.glob("*.log")) for line in path.read_text().splitlines()]
     return int(lines[0].split()[0]), int(lines[-1].split()[0])

@@ -24,7 +24,7 @@ def at(text: str) -> int:
 
 
 async def due(team: Team) -> list[str | None]:
-    """Let a scheduler do its turn; return the moments of all runs that there are, oldest first."""
+    """Run one turn of a scheduler; return the due times of all runs, oldest first."""
     await team.scheduler().turn()
     return [to_wire(row.scheduled_for) if row.scheduled_for is not None else None for row in await team.rows()]
 
@@ -149,7 +149,7 @@ async def test_after_an_outage_the_latest_tick_runs_if_it_is_young(
 
 
 async def test_times_are_utc_whatever_daylight_saving_does_elsewhere(team: Team, clock: ManualClock) -> None:
-    """Both nights on which clocks of Europe and of America are changed have 24 hours in UTC."""
+    """Days of a daylight saving change in Europe and America have 24 hours in UTC."""
     for day in ("2026-03-08", "2026-03-29", "2026-10-25", "2026-11-01"):
         name = f"on-{day}"
         clock.now_ms = at(f"{day}T00:30:00")

@@ -1,4 +1,4 @@
-"""A receiver of notices on loopback, and an organization whose alerts tell it."""
+"""A receiver of notices on loopback, and an organization with alerts that notify it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NEXT_DUE = Query(
     select(func.min(job.c.run_at)).where((job.c.lane == Lane.NOTICES.value) & (job.c.status == "queued")), scalar
 )
 START = 1_767_225_000_000
-AGAIN_S = 6  # by then the first retry is due, whatever the chance in it
+AGAIN_S = 6  # the first retry is due by then, with any jitter
 SECRET_PATH = "/hooks/T0P-s3cret"
 LOOPBACK = TargetPolicy(allow_loopback=True)
 
@@ -71,7 +71,7 @@ class Received:
 
 @dataclass
 class Receiver:
-    """An HTTP server that keeps what it gets and answers as it was told: 200 where nothing is left of that.
+    """An HTTP server that records requests and gives the scripted responses, then 200.
 
     An answer is a status line with headers, or `hang` or `close`.
     """
@@ -105,7 +105,7 @@ class Receiver:
             self.got.append(await _read(reader))
             answer = self.answers.popleft() if self.answers else "200 OK"
             if answer == "hang":
-                await reader.read()  # until the other side gives up
+                await reader.read()  # until the client gives up
             elif answer != "close":
                 writer.write(f"HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
                 await writer.drain()
@@ -123,7 +123,7 @@ async def _read(reader: asyncio.StreamReader) -> Received:
 
 @dataclass
 class Harbor:
-    """An organization with a monitor, and what is needed to deliver its notices by hand."""
+    """An organization with a monitor; the test delivers its notices step by step."""
 
     db: Database
     org: Organization
@@ -136,14 +136,14 @@ class Harbor:
         return self.org.id
 
     async def alert(self, **fields: Any) -> Alert:
-        """Make an alert that sends no mail unless it is told to."""
+        """Create an alert, by default without mail."""
         return await make_alert(self.db, self, self.monitor, **{"by_email": False, **fields})
 
     async def member(self, role: Role = Role.MEMBER) -> User:
         return await make_member(self.db, self.org, role)
 
     async def begin(self, alert: Alert) -> Incident:
-        """Begin an incident, and tell nobody yet."""
+        """Start an incident without notices."""
 
         def unit(tx: Tx) -> Incident:
             values = {
@@ -155,7 +155,7 @@ class Harbor:
         return await self.db.write(unit)
 
     async def tell(self, alert: Alert, kind: str = "triggered", *, of: Incident | None = None) -> Incident:
-        """Write the notices of an incident, a new one unless it is given."""
+        """Add the notices of an incident, by default of a new one."""
         incident = of or await self.begin(alert)
         await self.db.write(lambda tx: self.add(tx, alert, incident, kind))
         return incident
@@ -196,12 +196,12 @@ class Harbor:
         return Worker(self.db, handlers, Telemetry(quiet=True), lanes=(Lane.NOTICES,))
 
     async def deliver(self, mailer: Mailer | None = None, *, after_s: float = 0) -> None:
-        """Run what is due, some time later."""
+        """Advance the clock and run the jobs that are due."""
         self.db.env.clock.advance(int(after_s * 1000))  # type: ignore[attr-defined]
         await self.worker(mailer).run_due(turns=8)
 
     async def die_when(self, is_time: Callable[[], bool], mailer: Mailer | None = None) -> None:
-        """Run what is due in a process that dies at some point, and let the time pass after which others notice."""
+        """Run due jobs in a worker that crashes, then let its lease expire."""
         worker = self.worker(mailer)
         working = asyncio.create_task(worker.run_due())
         while not is_time():
@@ -215,7 +215,7 @@ class Harbor:
         return await self.db.read(lambda tx: tx.all(ALL, org_id=self.org_id))
 
     async def next_due(self) -> int | None:
-        """Return when a notice is tried next."""
+        """Return the time of the next attempt of a notice."""
         due: int | None = await self.db.read(lambda tx: tx.find(NEXT_DUE))
         return due
 
@@ -223,7 +223,7 @@ class Harbor:
         return await self.db.read(lambda tx: tx.one(alert_tables.FIND, org_id=self.org_id, id=alert.id))
 
     async def told(self, user: User) -> list[Notification]:
-        """Return what a person sees of alerts in the product, oldest first."""
+        """Return the notifications of a user, oldest first."""
         found = await self.db.read(lambda tx: notifications.all_of(tx, user.id))
         return [each for each in reversed(found) if each.kind.startswith(("alert", "certificate"))]
 

@@ -1,4 +1,4 @@
-"""Probers that a test steps by hand: their targets, their clocks and their stores do what the test says."""
+"""Probers that a test runs step by step, with scripted targets, clocks and databases."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DAMAGE = Command(
 
 
 class Targets:
-    """All that is checked. It answers as the test says; what is held answers once it is let go."""
+    """Scripted targets; a held target answers after its release."""
 
     def __init__(self) -> None:
         self.outcomes: dict[int, Outcome | Exception] = {}
@@ -76,12 +76,12 @@ class Targets:
             self._gates.pop(monitor_id).set()
 
     def times(self, monitor_id: int) -> int:
-        """Return how often one was checked."""
+        """Return the number of checks of a monitor."""
         return sum(1 for target in self.seen if target.monitor_id == monitor_id)
 
 
 class Faulty:
-    """A real store that can be told to fail, all of it or where something is written by a function of some name."""
+    """A real database with scripted failures of all calls, or of writes by a named function."""
 
     def __init__(self, db: Database) -> None:
         self.env = db.env
@@ -118,7 +118,7 @@ async def some_org(db: Database) -> Org:
 
 @dataclass
 class Stage:
-    """Probers on one store, and the time, which moves for all of them at once."""
+    """Probers on one database with one shared clock."""
 
     db: Database
     clock: ManualClock
@@ -135,11 +135,11 @@ class Stage:
         return made
 
     def kill(self, prober: Prober) -> None:
-        """Let one do nothing more, as if its process had died."""
+        """Stop a prober as if its process had died."""
         self.probers.remove(prober)
 
     async def step(self) -> None:
-        """Let every prober begin what is due now, and write down what ended."""
+        """Start the due checks of every prober and record the results."""
         for prober in self.probers:
             prober.start_due()
         await settle()
@@ -152,7 +152,7 @@ class Stage:
         await self.step()
 
     async def pass_s(self, seconds: int, *, looks: bool = True) -> None:
-        """Let time pass, a second at a time; probers look every three."""
+        """Advance the time in seconds; probers refresh every three seconds."""
         for second in range(1, seconds + 1):
             self.clock.advance(SECOND_MS)
             self.steady_s += 1
@@ -162,7 +162,7 @@ class Stage:
                 await self.step()
 
     async def beats(self, monitor: Monitor) -> list[Heartbeat]:
-        """Return what was written of a monitor, oldest first."""
+        """Return the heartbeats of a monitor, oldest first."""
         found = await self.db.read(
             lambda tx: tx.all(tables.HEARTBEATS, org_id=monitor.org_id, id=monitor.id, most=1_000)
         )
@@ -180,7 +180,7 @@ async def damage_secrets(db: Database, monitor: Monitor) -> None:
 
 
 async def settle() -> None:
-    """Let everything run on that waits for nothing."""
+    """Run all tasks that are ready."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -209,7 +209,7 @@ async def resume(stage: Stage, monitor: Monitor) -> None:
 
 
 def slots_within(monitor: Monitor, after: int, until: int) -> list[int]:
-    """Return the slots of a monitor's grid after a moment, up to another."""
+    """Return the slots of a monitor's grid in a time range."""
     found = []
     slot = grid.slot_after(after, monitor.id, monitor.interval_s)
     while slot <= until:

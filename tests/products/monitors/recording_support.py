@@ -1,4 +1,4 @@
-"""Monitors that a prober holds, what it found, and what came of it."""
+"""Monitors that a prober holds, with recorded checks, incidents and notices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SET_FIRED_AT = Command(
 
 @dataclass(frozen=True)
 class Owner:
-    """An organization with a single member, who is told of everything."""
+    """An organization with a single member, the recipient of all notices."""
 
     org_id: int
 
@@ -55,7 +55,7 @@ async def make_owner(db: Database, *, members: int = 0) -> Owner:
 
 
 async def hold(db: Database, monitor: Monitor, prober: str | None = PROBER) -> Monitor:
-    """Let a prober hold a monitor, as its lease would."""
+    """Assign a monitor to a prober."""
     await db.write(lambda tx: tx.run(_HOLD, id=monitor.id, token=prober))
     return replace(monitor, prober=prober)
 
@@ -65,7 +65,7 @@ async def make_held(db: Database, owner: Owner, **fields: Any) -> Monitor:
 
 
 async def make_watched(db: Database, owner: Owner, **fields: Any) -> tuple[Monitor, Alert]:
-    """Make a monitor with one alert: on being down for a minute, unless columns of it are given."""
+    """Create a monitor with one alert, by default on one minute of downtime."""
     monitor = await make_held(db, owner)
     return monitor, await make_alert(db, owner, monitor, **fields)
 
@@ -75,7 +75,7 @@ async def record(db: Database, *beats: Beat, prober: str = PROBER) -> int:
 
 
 async def find(db: Database, monitor: Monitor, start: int, ups: str, *, step_ms: int = MINUTE_MS) -> int:
-    """Record checks, each in a transaction of its own: `u` was up, `d` was down. Return the slot after the last."""
+    """Record checks, one transaction each: `u` is up, `d` is down. Return the next slot."""
     for number, letter in enumerate(ups):
         await record(db, make_beat(monitor, start + number * step_ms, up=letter == "u"))
     return start + len(ups) * step_ms
@@ -90,7 +90,7 @@ async def notices(db: Database, owner: Owner) -> list[Notice]:
 
 
 async def told(db: Database, owner: Owner) -> list[str]:
-    """Return of which kinds notices were written, oldest first."""
+    """Return the kinds of the notices, oldest first."""
     return [notice.kind for notice in await notices(db, owner)]
 
 
@@ -106,7 +106,7 @@ async def incidents_of(db: Database, monitor: Monitor) -> list[Incident]:
 
 
 async def set_fired_at(db: Database, alert: Alert, text: str) -> None:
-    """Write something into the row of an alert that it may not be able to read."""
+    """Store a raw value in the fired_at column of an alert."""
     await db.write(lambda tx: tx.run(_SET_FIRED_AT, id=alert.id, new=text))
 
 

@@ -1,4 +1,4 @@
-"""An organization with monitors and alerts, over the API and straight in the store; and checks that found something."""
+"""Builders of organizations with monitors, alerts and checks, through the API or the database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ URL = "http://127.0.0.1:9/health"
 
 
 class HasOrg(Protocol):
-    """Whatever belongs to an organization and knows which: a team of these tests, or one of another's."""
+    """Any object with an organization id."""
 
     @property
     def org_id(self) -> int: ...
@@ -47,7 +47,7 @@ class Team:
     tokens: dict[Role, str]
 
     async def create(self, name: str = "Shop", role: Role = Role.OWNER, **given: Any) -> Reply:
-        """Ask for a monitor; what is given as None is left out."""
+        """Create a monitor; fields that are None are omitted."""
         body = {key: value for key, value in {"name": name, "url": URL, **given}.items() if value is not None}
         return await self.post("", role, json=body)
 
@@ -95,7 +95,7 @@ async def make_monitor(
     body: str | None = None,
     **fields: Any,
 ) -> Monitor:
-    """Make a monitor without the API. `fields` are those of `NewMonitor`."""
+    """Create a monitor without the API. `fields` are those of `NewMonitor`."""
     if codes is not None:
         fields["status_codes"] = json.dumps(codes)
     new = NewMonitor(name=name, url=url, **fields)
@@ -114,9 +114,9 @@ async def make_alert(
     webhook: str | None = None,
     **fields: Any,
 ) -> Alert:
-    """Make an alert without the API: on a monitor that is down, told by email. `fields` are columns.
+    """Create an alert without the API: on downtime, by mail. `fields` are columns.
 
-    `slack` and `webhook` are addresses; one that is given is told as well.
+    `slack` and `webhook` are addresses and enable their channels.
     """
     usual: dict[str, Any] = {
         "metric": "status", "condition": "eq", "threshold": 0.0, "duration_min": 1, "severity": "warning",
@@ -152,7 +152,7 @@ def make_beat(
     lag_ms: int = 3,
     missed: int = 0,
 ) -> Beat:
-    """Return what a check found: a good answer, or with `up=False` a server's error."""
+    """Return the result of a check: a good response, or with `up=False` a server error."""
     said = code if code is not None else 200 if up else 500
     outcome = Outcome(
         is_up=up,
@@ -178,12 +178,12 @@ async def read_alert(db: Database, team: HasOrg, alert_id: int) -> Alert:
 
 
 async def read_beats(db: Database, team: HasOrg, monitor_id: int) -> list[Heartbeat]:
-    """Return what was written down of a monitor, newest first."""
+    """Return the heartbeats of a monitor, newest first."""
     return await db.read(lambda tx: tx.all(tables.HEARTBEATS, org_id=team.org_id, id=monitor_id, most=10_000))
 
 
 async def add_beats(db: Database, monitor: Monitor, *slots: int, status: str = "UP", response_ms: int = 20) -> None:
-    """Write heartbeats straight into the store: neither roll-ups nor alerts know of them."""
+    """Add heartbeats to the database, without roll-ups and alerts."""
     rows = [
         {
             "org_id": monitor.org_id, "monitor_id": monitor.id, "slot": slot, "at": slot, "status": status,
@@ -195,7 +195,7 @@ async def add_beats(db: Database, monitor: Monitor, *slots: int, status: str = "
 
 
 async def set_state(db: Database, monitor: Monitor, **values: Any) -> None:
-    """Say what the last check left: `values` are columns of the state."""
+    """Set columns of the state of a monitor."""
     command = Command(tables.state.update().where(tables.state.c.monitor_id == monitor.id).values(values))
     await db.write(lambda tx: tx.run(command))
 
@@ -205,6 +205,6 @@ def seconds(count: float) -> int:
 
 
 def fields_of(reply: Reply) -> dict[str, str]:
-    """Return what is wrong with a request that was refused for its fields."""
+    """Return the field errors of a rejected request."""
     assert (reply.status, reply.error["code"]) == (400, "bad_request"), reply.body
     return dict(reply.error["fields"])

@@ -1,4 +1,4 @@
-"""Targets of checks, on loopback: servers that do what servers do, names that change, certificates made here."""
+"""Targets of checks on loopback: servers, changing DNS names and generated certificates."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Pause = Callable[[float], Awaitable[None]]
 
 @dataclass
 class Pauses:
-    """Waits for nobody between two tries, and keeps how long it would have been."""
+    """Records the pauses between attempts instead of waiting."""
 
     taken: list[float] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ async def checking(
 
 
 def in_turn(*answers: bytes) -> Reply:
-    """Answer each request with the next of these; the last one stays."""
+    """Answer each request with the next response; the last one repeats."""
     coming = chain(answers, repeat(answers[-1]))
 
     async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -79,7 +79,7 @@ def in_turn(*answers: bytes) -> Reply:
 
 
 async def without_end(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Send a body that never ends, as fast as it is read."""
+    """Send an endless body."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nwelcome")
     while True:
         writer.write(b"x" * 65_536)
@@ -94,7 +94,7 @@ async def half_a_body(request: Request, writer: asyncio.StreamWriter) -> None:
 
 @contextmanager
 def accepting_nothing() -> Iterator[int]:
-    """Listen with a queue that is full, so that whoever else connects waits for ever."""
+    """Listen with a full backlog, so that further connections hang."""
     with socket.socket() as listening, socket.socket() as first:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
@@ -104,14 +104,14 @@ def accepting_nothing() -> Iterator[int]:
 
 @contextmanager
 def shaking_no_hands() -> Iterator[int]:
-    """Accept connections and say nothing, not even what TLS begins with."""
+    """Accept connections without a TLS handshake."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
 
 
 @asynccontextmanager
 async def hanging_up() -> AsyncIterator[int]:
-    """Close each connection at the first byte that comes."""
+    """Close each connection at the first received byte."""
 
     async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -125,7 +125,7 @@ async def hanging_up() -> AsyncIterator[int]:
 
 
 class SayingTryAgain(AbstractResolver):
-    """Cannot tell for now, so many times; then every name is this machine's."""
+    """A resolver with a number of temporary failures; then all names are loopback."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -140,7 +140,7 @@ class SayingTryAgain(AbstractResolver):
         return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0)]
 
     async def close(self) -> None:
-        """Hold nothing, so there is nothing to give back."""
+        """Nothing to close."""
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def silent_name_server() -> Iterator[int]:
 
 @dataclass
 class Authority:
-    """Signs certificates of servers; whoever reads `ca_file` trusts them."""
+    """Signs server certificates; clients with `ca_file` trust them."""
 
     folder: Path
     certificate: x509.Certificate

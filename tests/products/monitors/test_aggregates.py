@@ -1,4 +1,4 @@
-"""How monitors did over time: uptimes, and buckets of hours and days."""
+"""Uptimes of monitors, and hourly and daily buckets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def aggregate(team: Team, monitor: Monitor, hours: int | None = None) -> A
 
 
 async def uptimes(team: Team, monitor: Monitor) -> set[float | None]:
-    """Return the uptime that is shown of a monitor, wherever it is: the same everywhere, if all is well."""
+    """Return the uptime of a monitor in every response that has it."""
     listed = {each["id"]: each["uptimePercent"] for each in (await team.get("")).data}
     return {listed[monitor.id], (await team.read(monitor.id))["uptimePercent"]}
 

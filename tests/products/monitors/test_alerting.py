@@ -1,4 +1,4 @@
-"""When alerts fire and resolve, as tables of samples."""
+"""Tables of samples, and when alerts fire and resolve."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Told = list[tuple[float, str]]
 
 
 def follow(rule: Rule, samples: Iterable[tuple[float, float | None]], progress: Progress = FRESH) -> Told:
-    """Judge samples, each with its minute; return at which minute what happened."""
+    """Judge samples by minute; return the events with their minutes."""
     told = []
     for minute, value in samples:
         progress, event = judge(rule, progress, Sample(START + int(minute * MINUTE_MS), value))
@@ -43,14 +43,14 @@ def follow(rule: Rule, samples: Iterable[tuple[float, float | None]], progress: 
 
 
 def reach(rule: Rule, samples: Iterable[tuple[float, float | None]], progress: Progress = FRESH) -> Progress:
-    """Return how far an alert is after some samples."""
+    """Return the progress of an alert after samples."""
     for minute, value in samples:
         progress, _ = judge(rule, progress, Sample(START + int(minute * MINUTE_MS), value))
     return progress
 
 
 def each_minute(values: str, start: float = 0, step: float = 1) -> list[tuple[float, float | None]]:
-    """Write samples as letters: `u` is up, `d` is down, `-` is no data."""
+    """Parse samples: `u` is up, `d` is down, `-` is no data."""
     return [(start + number * step, {"u": UP, "d": DOWN, "-": NOTHING}[letter]) for number, letter in enumerate(values)]
 
 
@@ -67,7 +67,7 @@ def each_minute(values: str, start: float = 0, step: float = 1) -> list[tuple[fl
         (5, 1, "ddddd", []),
         (5, 1, "dddddd", [(5, "triggered")]),
         (1, 10, "dd", [(10, "triggered")]),  # an interval longer than the duration takes two in a row
-        (3, 1, "ddduddd", []),  # a good one in between begins anew
+        (3, 1, "ddduddd", []),  # a good sample in between restarts the count
         (3, 1, "dddudddd", [(7, "triggered")]),
         (1, 1, "d-d", [(2, "triggered")]),  # no data changes nothing
         (1, 1, "d---", []),
@@ -147,7 +147,7 @@ def test_a_fire_soon_after_flapping_ended_is_flapping_again() -> None:
 
 
 def test_a_sample_that_says_nothing_new_leaves_the_very_same_progress() -> None:
-    """So that nothing is written for it."""
+    """An unchanged progress is not written."""
     pending = reach(IS_DOWN, each_minute("d"))
     fired = reach(IS_DOWN, each_minute("dd"))
     held = reach(IS_DOWN, each_minute("dduudduudduu"))
@@ -212,7 +212,7 @@ def test_samples_without_data_make_no_difference_to_what_happens(
 
 @given(STEPS)
 def test_it_never_tells_more_than_flapping_allows(steps: list[tuple[int, float | None]]) -> None:
-    """Of three fires within half an hour the last is flapping, and ends after ten good minutes at the earliest."""
+    """The third fire within 30 minutes is flapping, and resolves after 10 good minutes."""
     at, progress, good_since, held = START, FRESH, None, False
     fires: list[int] = []
     for after_ms, value in steps:

@@ -1,4 +1,4 @@
-"""Alerts over the API: what is taken, what is given back, who may do what."""
+"""Alerts through the API: inputs, outputs and permissions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def shop(team: Team, db: Database) -> Monitor:
 
 
 async def create(team: Team, monitor: Monitor, role: Role = Role.OWNER, /, **given: Any) -> Reply:
-    """Ask for an alert; what is given as None is left out."""
+    """Create an alert; fields that are None are omitted."""
     body = {key: value for key, value in {**RULE, **given}.items() if value is not None}
     return await team.post(f"/{monitor.id}/alerts", role, json=body)
 
@@ -44,7 +44,7 @@ async def addresses_of(db: Database, found: Alert) -> dict[str, str]:
 
 
 async def switch_off(db: Database, found: Alert) -> None:
-    """Give up both channels of an alert, as a delivery does."""
+    """Disable both channels of an alert, as a failed delivery does."""
 
     def unit(tx: Tx) -> None:
         for column in ("slack_off", "webhook_off"):
@@ -83,7 +83,7 @@ async def add_incident(db: Database, found: Alert, number: int, started_at: int,
     )
 
 
-# Making them.
+# Creation.
 
 
 async def test_a_new_alert_has_these_defaults(team: Team, shop: Monitor, clock: ManualClock) -> None:
@@ -215,7 +215,7 @@ async def test_a_monitor_has_so_many_alerts_and_no_more(team: Team, shop: Monito
     assert (one_more.status, one_more.error["code"]) == (409, "conflict")
 
 
-# Changing them.
+# Changes.
 
 
 async def test_what_is_sent_changes_and_the_rest_stays(team: Team, shop: Monitor) -> None:
@@ -315,7 +315,7 @@ def test_a_notice_ends_delivered_or_failed() -> None:
     assert pairs == {("pending", "delivered"), ("pending", "failed")}
 
 
-# What became of what was told.
+# Deliveries.
 
 
 async def test_the_last_delivery_over_each_channel_is_shown(
@@ -412,7 +412,7 @@ async def test_incidents_come_newest_first_and_no_more_than_asked_for(
     assert one == listed[:1]
 
 
-# Deleting them, and who may do what.
+# Deletion and permissions.
 
 
 async def test_a_deleted_alert_is_gone_with_its_addresses_and_incidents(

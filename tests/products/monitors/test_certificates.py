@@ -1,4 +1,4 @@
-"""What is read from a certificate, whoever made it."""
+"""Parsing of server certificates, including malformed ones."""
 
 from __future__ import annotations
 

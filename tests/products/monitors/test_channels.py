@@ -1,4 +1,4 @@
-"""What notices look like: the words, the JSON, the message, the mail."""
+"""Formats of notices: text, webhook JSON, Slack message and mail."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ async def test_a_mail_arrives_whole_however_long_a_name_is(name: str) -> None:
 
     assert inbox.mails[0]["Subject"] == made.subject
     assert len(made.subject) <= 200
-    # As they are, for programs that do not decode what they compare.
+    # Not encoded, for mail clients that compare raw headers.
     assert b"\r\nMessage-ID: <9f1c1f3e-0b0e-4a5e-8f5e-2f1d2c3b4a59@moorage>\r\n" in inbox.raw[0]
     assert b"\r\nIn-Reply-To: <11111111-2222-4333-8444-555555555555@moorage>\r\n" in inbox.raw[0]
     assert b"\r\nReferences: <11111111-2222-4333-8444-555555555555@moorage>\r\n" in inbox.raw[0]

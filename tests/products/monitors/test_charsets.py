@@ -1,4 +1,4 @@
-"""The text of an answer, in whatever encoding a server uses or says that it uses."""
+"""Decoding of response bodies in used and declared encodings."""
 
 from __future__ import annotations
 

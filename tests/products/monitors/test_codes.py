@@ -1,4 +1,4 @@
-"""Which status codes count as good, as users write them."""
+"""Lists of accepted status codes."""
 
 from __future__ import annotations
 

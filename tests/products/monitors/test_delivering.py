@@ -1,4 +1,4 @@
-"""Delivering notices: to a real HTTP server and a real SMTP server, by a worker that the test steps."""
+"""Delivery of notices to real HTTP and SMTP servers."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ async def test_a_crash_while_an_alert_waits_to_be_tried_again_keeps_the_order(
 async def test_a_fault_of_the_platform_does_not_lose_a_notice(harbor: Harbor, receiver: Receiver) -> None:
     await harbor.tell(await harbor.alert(webhook=receiver.url))
     broken = GuardedClient(TargetPolicy(allow_loopback=True))
-    await broken.close()  # It raises what nobody expects from here on.
+    await broken.close()  # From here on it raises an unexpected error.
 
     await harbor.worker(client=broken).run_due()
     [notice] = await harbor.notices()

@@ -1,4 +1,4 @@
-"""Notices by mail: through a real SMTP server, by a worker that the test steps."""
+"""Delivery of notices by mail to a real SMTP server."""
 
 from __future__ import annotations
 

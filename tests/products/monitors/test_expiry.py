@@ -1,4 +1,4 @@
-"""Certificates that run out are told of once per certificate and threshold."""
+"""Notices about expiring certificates: one per certificate and threshold."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ async def monitor(db: Database, owner: Owner) -> Monitor:
 
 
 async def check(db: Database, monitor: Monitor, clock: ManualClock, certificate: Certificate | None) -> None:
-    """Check a monitor now; the clock goes on by a minute."""
+    """Check a monitor now, then advance the clock by a minute."""
     await record(db, make_beat(monitor, clock.now(), lag_ms=0, certificate=certificate))
     clock.advance(MINUTE_MS)
 
 
 async def thresholds(db: Database, owner: Owner) -> list[int]:
-    """Return which thresholds were told, oldest first."""
+    """Return the thresholds of the notices, oldest first."""
     return [int(notice.about.rpartition(":")[2]) for notice in await notices(db, owner)]
 
 
@@ -48,7 +48,7 @@ async def test_each_threshold_is_told_once_while_a_certificate_runs_out(
 ) -> None:
     certificate = make_certificate(clock.now(), 30)
 
-    for _ in range(35 * 4):  # four checks a day, until long after it has run out
+    for _ in range(35 * 4):  # four checks a day, until long after its expiry
         await record(db, make_beat(monitor, clock.now(), lag_ms=0, certificate=certificate))
         clock.advance(6 * HOUR_MS)
 

@@ -1,4 +1,4 @@
-"""The grid: moments that follow from a monitor's id and interval, whoever asks and whenever."""
+"""The grid of due times, determined by the id and interval of a monitor."""
 
 from __future__ import annotations
 

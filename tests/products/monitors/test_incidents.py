@@ -1,4 +1,4 @@
-"""Alerts on the way from check to check: kept, told once, and gone with what they are about."""
+"""Progress of alerts over checks: incidents, notices and removal."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_two_good_checks_resolve_end_the_incident_and_tell_once(
 async def test_everything_that_happens_in_one_batch_happens_as_it_would_one_by_one(
     db: Database, owner: Owner, clock: ManualClock
 ) -> None:
-    """A store that was away for long is brought everything at once."""
+    """After a long database outage all results come in one batch."""
     together, one_by_one = await make_watched(db, owner), await make_watched(db, owner)
     found = "dduudduuddu"
     slots = [clock.now() + number * MINUTE_MS for number in range(len(found))]
@@ -184,7 +184,7 @@ async def test_several_alerts_of_a_monitor_are_judged_each_by_its_own_metric(
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        ("d", ("active", None)),  # one check makes no rate
+        ("d", ("active", None)),  # one check has no rate
         ("dd", ("active", 1)),
         ("ud", ("active", None)),
         ("udd", ("active", 2)),

@@ -1,4 +1,4 @@
-"""Processes that share monitors: each has its part, and what one leaves or loses is another's soon."""
+"""Leases of probers: shares, release and takeover of monitors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def hold(db: Database, token: str, *, is_eager: bool = False, known: Mappi
 
 
 async def holders(db: Database) -> dict[str | None, int]:
-    """Return how many monitors each has."""
+    """Return the number of monitors of each prober."""
     found: dict[str | None, int] = {}
     for _, token in await db.read(lambda tx: tx.all(HOLDERS)):
         found[token] = found.get(token, 0) + 1

@@ -1,4 +1,4 @@
-"""The bounds of what makes a monitor, at both edges, and every combination that is refused."""
+"""Minimum and maximum values of a monitor's fields, and rejected combinations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Monitors over the API: what is taken, what is given back, who may do what."""
+"""Monitors through the API: inputs, outputs and permissions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def pauses_of(team: Team, monitor_id: int) -> list[Pause]:
     return await team.db.read(lambda tx: tx.all(tables.PAUSES, org_id=team.org_id, id=monitor_id, since=0))
 
 
-# Making them.
+# Creation.
 
 
 async def test_a_new_monitor_has_these_defaults(team: Team, clock: ManualClock) -> None:
@@ -155,7 +155,7 @@ async def test_a_plan_allows_so_many_monitors(app: App, db: Database) -> None:
     assert (reply.status, reply.error["code"]) == (402, "quota_exceeded")
 
 
-# Reading them.
+# Reads.
 
 
 async def test_monitors_are_listed_newest_first_with_what_is_known_of_each(
@@ -230,7 +230,7 @@ async def test_what_is_asked_for_has_bounds(team: Team, db: Database, path: str,
     assert set(fields_of(await team.get(f"/{found.id}/{path}"))) == {field}
 
 
-# Changing them.
+# Changes.
 
 
 async def test_what_is_sent_changes_and_the_rest_stays(team: Team, db: Database, clock: ManualClock) -> None:
@@ -286,7 +286,7 @@ async def test_another_url_has_another_certificate(team: Team, db: Database, clo
     assert changed["ssl"] is None
 
 
-# Pausing and resuming them.
+# Pause and resume.
 
 
 async def test_a_pause_is_one_heartbeat_and_may_be_asked_for_twice(
@@ -366,7 +366,7 @@ def test_a_monitor_moves_between_two_states() -> None:
     assert pairs == {("running", "pause"), ("pause", "running")}
 
 
-# Deleting them.
+# Deletion.
 
 
 async def test_a_deleted_monitor_is_gone_with_its_alerts_and_secrets(team: Team, db: Database) -> None:
@@ -405,7 +405,7 @@ async def test_all_monitors_of_an_organization_go_with_it(
     assert [each["id"] for each in (await stranger.get("")).data] == [theirs.id]
 
 
-# Who may do what.
+# Permissions.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Notices: who is told what, once, in the transaction that makes it necessary."""
+"""Notices: receivers, content and deduplication."""
 
 from __future__ import annotations
 

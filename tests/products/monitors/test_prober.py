@@ -1,4 +1,4 @@
-"""The prober: each monitor at its moments, once, whatever targets and clocks do."""
+"""The prober checks each monitor once per slot, with slow targets and set clocks."""
 
 from __future__ import annotations
 

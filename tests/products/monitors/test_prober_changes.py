@@ -1,4 +1,4 @@
-"""The prober, while somebody pauses, changes or deletes the monitors that it checks."""
+"""The prober while its monitors are paused, changed or deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prober when something fails that is not a target: its store, its network, its process."""
+"""The prober when its database, network or process fails."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_batch_of_which_nobody_knows_whether_it_arrived_counts_once(
 
 
 class _Forgetful(Faulty):
-    """Writes what it is told, and then says it did not; once."""
+    """Commits a write and then reports a failure, once."""
 
     has_failed = False
 
@@ -270,7 +270,7 @@ async def test_what_one_gives_back_was_written_before(org: Org, stage: Stage) ->
     assert [len(await stage.beats(monitor)) for monitor in monitors] == [1] * 12
 
 
-# With all loops, in real time; only the clock of the store stands still.
+# All loops in real time; only the clock of the database stands still.
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Checks of real targets on loopback: tries, redirects, keywords, and what is said about each."""
+"""Checks of real targets on loopback: attempts, redirects, keywords and messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moorage.products.monitors.probing.checks import MAX_BODY_BYTES
 pytestmark = pytest.mark.anyio
 
 
-# Tries.
+# Attempts.
 
 
 async def test_a_good_answer_is_up_with_its_code_and_time() -> None:
@@ -274,7 +274,7 @@ async def test_a_name_that_changes_between_two_lookups_is_judged_at_the_second_t
     ):
         url = allowed.url(host="shop.test")
         outcomes = []
-        for _ in range(2):  # Each of them has kept no names yet.
+        for _ in range(2):  # Each has an empty DNS cache.
             async with checking(SECOND_BLOCKED, resolver=resolver) as checker:
                 outcomes.append(await checker.check(target(url)))
 
@@ -283,7 +283,7 @@ async def test_a_name_that_changes_between_two_lookups_is_judged_at_the_second_t
 
 
 async def test_a_name_that_changes_between_two_hops_leads_nowhere_else() -> None:
-    """A kept address was judged at each of its connections; a new one would be, too."""
+    """The policy applies to every connection, with cached and new addresses."""
     answers = {"shop.test": [["127.0.0.1"], ["127.0.0.2"]]}
     async with (
         serve_twins(in_turn(answer(302, location="/again"), answer()), always(answer())) as (allowed, within),

@@ -1,4 +1,4 @@
-"""How checks fail: the message begins with how far they came, whether time ran out there or something broke."""
+"""Failures of checks: the message begins with the phase that timed out or failed."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def told(outcome: Outcome) -> tuple[bool, str | None, bool]:
-    """Return what all failures have in common: down, in this phase, with a message that begins with it."""
+    """Return the common part of failures: down, the phase, and the start of the message."""
     return outcome.is_up, outcome.phase, outcome.message.startswith(f"{outcome.phase}: ")
 
 
-# Time that runs out.
+# Timeouts.
 
 
 async def test_time_that_runs_out_in_dns_says_so() -> None:
@@ -98,7 +98,7 @@ async def test_one_deadline_spans_all_hops_of_a_try() -> None:
         assert 1 < server.connections < 10
 
 
-# Something that breaks.
+# Errors.
 
 
 async def test_a_name_that_does_not_exist_is_down_in_dns() -> None:
@@ -258,7 +258,7 @@ asyncio.run(main())
 
 
 async def trusting(authority: Authority, *urls: str) -> list[dict[str, object]]:
-    """Check from a process that trusts the authority: a process reads whom it trusts when it starts."""
+    """Check from a process that trusts the authority: trust is read at process start."""
     environment = {**os.environ, "SSL_CERT_FILE": str(authority.ca_file), "PYTHONPATH": os.pathsep.join(sys.path)}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", TRUSTING, *urls), env=environment, stdout=asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""What checks found is written down whole or not at all, and once."""
+"""Recording of checks is atomic and idempotent."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_a_certificate_stays_known_through_checks_that_saw_none(
 async def test_text_that_no_store_takes_cannot_keep_a_check_from_being_recorded(
     db: Database, owner: Owner, clock: ManualClock
 ) -> None:
-    """Servers choose it, and one of them would stop the checks of everybody."""
+    """Servers choose the text; one of them must not block the results of all monitors."""
     monitor, _ = await make_watched(db, owner)
     certificate = make_certificate(clock.now(), 3, subject="shop\x00.example")
     outcome = Outcome(

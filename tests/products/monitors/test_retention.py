@@ -1,4 +1,4 @@
-"""What is forgotten of monitors, and what stays."""
+"""Deletion of old rows of monitors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ YEAR_MS = 365 * DAY_MS
 
 @pytest.fixture
 def trim(db: Database, run_jobs: RunJobs) -> RunJobs:
-    """Run the chore to its end."""
+    """Run the maintenance job to its end."""
 
     async def run() -> None:
         await db.write(lambda tx: jobs.add(tx, TrimMonitors(), lane=Lane.CHORES))

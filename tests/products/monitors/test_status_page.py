@@ -1,4 +1,4 @@
-"""The public status page: what it tells, and what it does not."""
+"""The public status page: shown and hidden data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVIL = '<script>alert("x")</script>'
 
 
 class Page(HTMLParser):
-    """What a browser would make of it: the bars by class, their titles, and all text."""
+    """Parsed page: the bars by class, their titles, and all text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

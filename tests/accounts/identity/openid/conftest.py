@@ -1,4 +1,4 @@
-"""One provider for all tests of this folder, and a platform that trusts it."""
+"""One OpenID provider for all tests of this folder, and a platform that trusts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real OpenID provider in a process of its own, and what the tests ask of it."""
+"""A real OpenID provider in a separate process, with helpers for tests."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Provider:
                 return await response.json()
 
     async def sign(self, claims: dict[str, Any], **header: Any) -> str:
-        """Return claims under the provider's newest key, however odd they are."""
+        """Sign arbitrary claims with the provider's newest key."""
         return str((await self.tell("sign", claims=claims, header=header))["token"])
 
     async def log_in(self, subject: str, *, client_id: str = AUDIENCE) -> str:
         """Go through the authorization code flow as a browser would, and return the ID token."""
-        # The jar is unsafe only in that it keeps cookies of an address that is a number.
+        # An unsafe jar accepts cookies of IP addresses.
         async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
             code = await self._code(session, subject, client_id)
             form = {"grant_type": "authorization_code", "code": code, "redirect_uri": CALLBACK}
@@ -92,7 +92,7 @@ def running_provider() -> Iterator[Provider]:
 
 
 def claims(provider: Provider, subject: str, **changes: Any) -> dict[str, Any]:
-    """What the provider says of somebody, with changes; None leaves a claim out."""
+    """Return claims of a user with changes; None omits a claim."""
     now = int(time.time())
     said = {
         "iss": provider.issuer,

@@ -1,4 +1,4 @@
-"""Who may log in through a provider, and what a first login makes."""
+"""Logins through an OpenID provider, and the effects of a first login."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A provider's keys: fetched, kept, rotated, dropped; and its bad days."""
+"""Keys of an OpenID provider: fetching, caching, rotation, removal and outages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ID tokens that do not hold: forged, for somebody else, too late, or odd under a good signature."""
+"""Invalid ID tokens: forged, for another audience, expired, or with malformed claims."""
 
 from __future__ import annotations
 
