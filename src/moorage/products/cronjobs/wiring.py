@@ -60,7 +60,7 @@ class Cronjobs(Product):
             organization_entries=settings.image_files,
         )
         images = Images(settings.folder("images"), settings.targets, db.env.clock, limits=limits)
-        # Each cronjob runs as a user of its own, and reads the files of its release as one of all.
+        # Each cronjob runs as its own user and reads the files of its release with the permissions of others.
         releases = Unpacked(settings.folder("cronjob-releases"), APP_CAPS, is_used=building.is_used)
         launcher = Launcher(db, artifacts, releases, images, is_sandboxed)
         return cls(

@@ -55,7 +55,7 @@ class Monitors(Product):
         return [routes.make_router(self.prober.wake), alert_routes.make_router()]
 
     def mounts(self) -> Sequence[Mount]:
-        """Return the public status pages. Not rate limited: Caddy is the only client."""
+        """Return the public status pages. No rate limit: Caddy is the client."""
         return [Mount(status_page.PATH, self.page.handle, is_counted=False)]
 
     def register(self, handlers: Handlers) -> None:
