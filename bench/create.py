@@ -114,7 +114,7 @@ def _row_and_job(seat: Seat, count: int) -> Callable[[Tx], object]:
     user_id = seat.caller.user_id
 
     def unit(tx: Tx) -> None:
-        notifications.tell(tx, user_id, "bench", "A row", "and its job", about=str(count))
+        notifications.add(tx, user_id, "bench", "A row", "and its job", about=str(count))
         jobs.add(tx, WelcomeOrganization(count, user_id))
 
     return unit

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 async def tell(db: Database, user: User, title: str, *, about: str | None = None, org_id: int | None = None) -> None:
     await db.write(
-        lambda tx: notifications.tell(tx, user.id, "test", title, "Body.", about=about or title, org_id=org_id)
+        lambda tx: notifications.add(tx, user.id, "test", title, "Body.", about=about or title, org_id=org_id)
     )
 
 
@@ -96,7 +96,7 @@ async def test_the_newest_hundred_are_shown(api: Client, db: Database) -> None:
 
     def fill(tx) -> None:  # type: ignore[no-untyped-def]
         for number in range(103):
-            notifications.tell(tx, user.id, "test", f"{number}", "Body.", about=f"{number}")
+            notifications.add(tx, user.id, "test", f"{number}", "Body.", about=f"{number}")
 
     await db.write(fill)
 

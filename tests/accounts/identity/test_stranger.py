@@ -91,7 +91,7 @@ async def token_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
 
 async def notification_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
     owner = victim.house.people[Role.OWNER]
-    await db.write(lambda tx: notifications.tell(tx, owner.id, "test", MARK, MARK, about=MARK))
+    await db.write(lambda tx: notifications.add(tx, owner.id, "test", MARK, MARK, about=MARK))
     told = await api.get("/v1/notifications", token=victim.house.sessions[Role.OWNER])
     return {"notification_id": told.data[0]["id"]}
 

@@ -28,7 +28,7 @@ def welcome(tx: Tx, payload: WelcomeOrganization) -> None:
     org = orgs.find(tx, payload.org_id)
     if org is None or users.find(tx, payload.user_id) is None:
         return
-    notifications.tell(
+    notifications.add(
         tx,
         payload.user_id,
         "organization.welcome",
@@ -69,5 +69,5 @@ def _notify(tx: Tx, payload: SendInvitation) -> Invitation | None:
     if invited is not None:
         title = f"You were invited to join {invitation.org_name}"
         body = f"The role is {invitation.role}. Accept or decline it under /v1/invitations."
-        notifications.tell(tx, invited.id, "invitation", title, body, about=f"invitation:{invitation.id}")
+        notifications.add(tx, invited.id, "invitation", title, body, about=f"invitation:{invitation.id}")
     return invitation

@@ -47,7 +47,7 @@ _READ_ALL = Command(update(notification).where(_mine & _n.read_at.is_(None)).val
 
 
 @across_organizations(_WHY)
-def tell(tx: Tx, user_id: int, kind: str, title: str, body: str, *, about: str, org_id: int | None = None) -> None:
+def add(tx: Tx, user_id: int, kind: str, title: str, body: str, *, about: str, org_id: int | None = None) -> None:
     """Add a notification of a user. A second call with the same `about` does nothing."""
     tx.find(
         _ADD,

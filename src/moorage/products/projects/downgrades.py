@@ -101,4 +101,4 @@ def _tell(tx: Tx, org_id: int, project: Project, kind: str, title: str, body: st
     about = f"project:{project.id}:{tx.now}"
     for each in members.all_of(tx, org_id):
         if Role(each.role).reaches(Role.MEMBER):
-            notifications.tell(tx, each.user_id, kind, title, body, about=about, org_id=org_id)
+            notifications.add(tx, each.user_id, kind, title, body, about=about, org_id=org_id)

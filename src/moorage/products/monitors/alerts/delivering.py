@@ -277,7 +277,7 @@ def _switch_off(tx: Tx, org_id: int, prepared: PreparedNotice, why: str) -> bool
     body = f"Nothing more is sent there, because {why}. Set its address again to switch it on."
     for each in notices.recipients(tx, org_id):
         about = prepared.notice.uuid
-        notifications.tell(tx, each.user_id, "alert.channel_disabled", title, body, about=about, org_id=org_id)
+        notifications.add(tx, each.user_id, "alert.channel_disabled", title, body, about=about, org_id=org_id)
     return True
 
 

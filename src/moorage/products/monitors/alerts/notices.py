@@ -105,7 +105,7 @@ def add(
     receivers = recipients(tx, org_id)
     for each in receivers:
         title, body = messages.headline(content), "\n".join(messages.details(content))
-        notifications.tell(tx, each.user_id, messages.EVENTS[kind], title, body, about=about, org_id=org_id)
+        notifications.add(tx, each.user_id, messages.EVENTS[kind], title, body, about=about, org_id=org_id)
     addresses = _of_monitor(tx, org_id, monitor, receivers) if alert is None else _of_alert(alert, receivers)
     return _write(tx, org_id, monitor, incident, about, content, list(addresses))
 
