@@ -186,13 +186,13 @@ async def test_a_sweep_with_a_clock_ahead_deletes_nothing_that_is_younger_than_i
     watch, user = await machine.started(), await make_user(db)
     org = await make_org(db, user)
     session = await log_in(db, user)
-    await db.write(lambda tx: freed_names.rest(tx, org.id, NameKind.PROJECT, "pier"))
+    await db.write(lambda tx: freed_names.reserve(tx, org.id, NameKind.PROJECT, "pier"))
     clock.advance(YEAR_MS)
     await watch.check()
 
     await db.write(lambda tx: maintenance.sweep(tx, maintenance.Sweep()))
     refused = await api.get("/v1/me", token=session)
-    resting = await db.read(lambda tx: freed_names.is_resting(tx, org.id + 1, NameKind.PROJECT, "pier"))
+    resting = await db.read(lambda tx: freed_names.is_reserved(tx, org.id + 1, NameKind.PROJECT, "pier"))
     clock.advance(-YEAR_MS)
     await watch.check()
 

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from tests.products.domains.dns_server import Zone
 from tests.products.domains.support import Desk
 
-from moorage.accounts.identity.organizations.freed_names import REST_MS
+from moorage.accounts.identity.organizations.freed_names import RESERVATION_MS
 from moorage.core.audit.service import Actor
 from moorage.core.db.query import Command
 from moorage.core.db.store import Database
@@ -217,7 +217,7 @@ async def test_who_takes_the_name_of_a_deleted_project_does_not_get_its_domain(
     zone.put(DOMAIN, "CNAME", "harbor.apps.example.net.")
     await owner.verify(added)
     await db.write(lambda tx: projects.delete(tx, owner.org_id, Actor(None, "test"), "harbor"))
-    clock.advance(REST_MS + 1)
+    clock.advance(RESERVATION_MS + 1)
     other = await desk.make_team("harbor")
     taken = await other.add(DOMAIN)
 

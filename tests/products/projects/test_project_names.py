@@ -135,8 +135,8 @@ async def test_a_name_that_cannot_be_a_preview_of_others_is_free(team: Team, str
 async def test_one_organization_holds_back_no_more_than_a_bounded_number_of_names(team: Team, stranger: Team) -> None:
     for number in range(MAX_RESERVED + 2):
         name = f"n{number}"
-        await team.db.write(lambda tx, name=name: freed_names.rest(tx, team.org_id, NameKind.PROJECT, name))  # type: ignore[misc]
-    await team.db.write(lambda tx: freed_names.rest(tx, team.org_id, NameKind.PROJECT, "n5"))
+        await team.db.write(lambda tx, name=name: freed_names.reserve(tx, team.org_id, NameKind.PROJECT, name))  # type: ignore[misc]
+    await team.db.write(lambda tx: freed_names.reserve(tx, team.org_id, NameKind.PROJECT, "n5"))
 
     kept = await team.db.read(lambda tx: tx.all(_NAMES))
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from sqlalchemy import ColumnElement, Table, delete, select, update
 
-from moorage.accounts.identity.organizations.freed_names import REST_MS, freed_name
+from moorage.accounts.identity.organizations.freed_names import RESERVATION_MS, freed_name
 from moorage.accounts.identity.tables import api_token, invitation, login_session
 from moorage.core.artifacts.tables import artifact
 from moorage.core.db.query import Command, Query, arg
@@ -70,7 +70,7 @@ RULES = (
     Rule(api_token, "last_used_at"),
     Rule(invitation, "expires_at", since="created_at"),
     Rule(idempotency_key, "expires_at", since="created_at"),
-    Rule(freed_name, "until", REST_MS),
+    Rule(freed_name, "until", RESERVATION_MS),
     Rule(project_name, "until"),
     Rule(custom_domain, "next_check_at", CHECK_EVERY_MS),
     Rule(custom_domain, "certificate_at"),

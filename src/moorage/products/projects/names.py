@@ -29,7 +29,7 @@ def is_available(tx: Tx, org_id: int, name: str) -> bool:
     """Tell whether an organization may take a name that nothing has."""
     if is_reserved(tx.env.settings, name) or _is_taken(tx, name):
         return False
-    if freed_names.is_resting(tx, org_id, NameKind.PROJECT, name):
+    if freed_names.is_reserved(tx, org_id, NameKind.PROJECT, name):
         return False
     preview = _PREVIEW.fullmatch(name)
     return preview is None or not _is_of_another(tx, org_id, preview[1])
@@ -46,7 +46,7 @@ def _is_of_another(tx: Tx, org_id: int, base: str) -> bool:
     owner = tx.find(tables.OWNER_OF_NAME, name=base)
     if owner is not None:
         return owner != org_id
-    return freed_names.is_resting(tx, org_id, NameKind.PROJECT, base)
+    return freed_names.is_reserved(tx, org_id, NameKind.PROJECT, base)
 
 
 @across_organizations("a name is a subdomain, and there is one of each")

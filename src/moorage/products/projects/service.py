@@ -179,7 +179,7 @@ def rename(tx: Tx, org_id: int, actor: Actor, name: str, new_name: str) -> Proje
     for taken in (new_name, *(preview_name(new_name, each.number) for each in previews)):
         if not is_available(tx, org_id, taken):
             raise _taken(taken)
-    freed_names.rest(tx, org_id, NameKind.PROJECT, name)
+    freed_names.reserve(tx, org_id, NameKind.PROJECT, name)
     tx.run(tables.RENAME, org_id=org_id, id=found.id, new_name=new_name, now=tx.now)
     tx.run(tables.END_NAME, org_id=org_id, project_id=found.id, now=tx.now)
     tx.one(tables.ADD_NAME, org_id=org_id, project_id=found.id, name=new_name, since=tx.now, until=None)
@@ -260,7 +260,7 @@ def remove(tx: Tx, org_id: int, project: Project) -> list[str]:
     tx.run(tables.DELETE_PREVIEWS, **its)
     tx.run(tables.DELETE_NAMES, **its)
     tx.run(tables.DELETE, org_id=org_id, id=project.id)
-    freed_names.rest(tx, org_id, NameKind.PROJECT, project.name)
+    freed_names.reserve(tx, org_id, NameKind.PROJECT, project.name)
     return digests
 
 

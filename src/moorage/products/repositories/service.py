@@ -118,7 +118,7 @@ def delete_all(tx: Tx, org_id: int) -> None:
     """Forget an organization's repositories; a job deletes their folders."""
     ids = tx.all(tables.IDS_OF, org_id=org_id)
     for owner in tx.all(tables.OWNERS_OF, org_id=org_id):
-        freed_names.rest(tx, org_id, NameKind.OWNER, owner)
+        freed_names.reserve(tx, org_id, NameKind.OWNER, owner)
     tx.run(tables.RELEASE_INSTALLATIONS, org_id=org_id, now=tx.now)
     tx.run(tables.DELETE_BINDINGS_OF, org_id=org_id)
     if ids:
@@ -139,7 +139,7 @@ def _may_use(tx: Tx, org_id: int, owner: str) -> bool:
     named = orgs.find_by_slug(tx, owner)
     if named is not None:
         return named.id == org_id
-    return not any(freed_names.is_resting(tx, org_id, kind, owner) for kind in (NameKind.OWNER, NameKind.SLUG))
+    return not any(freed_names.is_reserved(tx, org_id, kind, owner) for kind in (NameKind.OWNER, NameKind.SLUG))
 
 
 def _hint(tx: Tx, org_id: int) -> str:
@@ -149,7 +149,7 @@ def _hint(tx: Tx, org_id: int) -> str:
 
 @across_organizations("a slug must not be an owner that another organization uses")
 def is_owner(tx: Tx, slug: str) -> bool:
-    rests = freed_names.is_resting(tx, 0, NameKind.OWNER, slug)
+    rests = freed_names.is_reserved(tx, 0, NameKind.OWNER, slug)
     return rests or tx.find(tables.FIRST_USER, owner_key=slug) is not None
 
 

@@ -16,7 +16,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS
 
-REST_MS = 30 * DAY_MS
+RESERVATION_MS = 30 * DAY_MS
 MAX_RESERVED = 200  # reserved names of one organization; beyond that the oldest become available
 
 
@@ -50,16 +50,16 @@ _DELETE_OLDEST = Command(delete(freed_name).where((_f.org_id == arg("org_id")) &
 _DELETE_EXPIRED = Command(delete(freed_name).where(_f.until <= arg("now")))
 
 
-def rest(tx: Tx, org_id: int, kind: NameKind, name: str) -> None:
+def reserve(tx: Tx, org_id: int, kind: NameKind, name: str) -> None:
     """Reserve a name that an organization releases. Safe to repeat."""
     tx.run(_DELETE, kind=kind, name=name)
-    tx.run(_ADD, org_id=org_id, kind=kind, name=name, until=tx.now + REST_MS)
+    tx.run(_ADD, org_id=org_id, kind=kind, name=name, until=tx.now + RESERVATION_MS)
     surplus = tx.find(_SURPLUS, org_id=org_id)
     if surplus is not None:
         tx.run(_DELETE_OLDEST, org_id=org_id, last=surplus)
 
 
-def is_resting(tx: Tx, org_id: int, kind: NameKind, name: str) -> bool:
+def is_reserved(tx: Tx, org_id: int, kind: NameKind, name: str) -> bool:
     """Return whether a name is reserved for another organization."""
     return tx.find(_RESERVED, org_id=org_id, kind=kind, name=name, now=tx.trusted_now) is not None
 

@@ -172,7 +172,7 @@ def delete(tx: Tx, org_id: int, actor: Actor) -> None:
     tx.run(_DROP_TOKENS, org_id=org_id)
     tx.run(_DROP_INVITATIONS, org_id=org_id, now=tx.now)
     vault.remove_all(tx, org_id, "organization")
-    freed_names.rest(tx, org_id, NameKind.SLUG, organization.slug)
+    freed_names.reserve(tx, org_id, NameKind.SLUG, organization.slug)
     jobs.add(tx, OrganizationDeleted(org_id), key=f"organization:{org_id}")
 
 
@@ -223,7 +223,7 @@ def _free_slug(tx: Tx, name: str) -> str:
 @across_organizations("a slug is unique over all organizations")
 def _is_free(tx: Tx, slug: str) -> bool:
     """Return whether a slug is available to a new organization."""
-    if tx.find(_BY_SLUG, slug=slug) is not None or freed_names.is_resting(tx, 0, NameKind.SLUG, slug):
+    if tx.find(_BY_SLUG, slug=slug) is not None or freed_names.is_reserved(tx, 0, NameKind.SLUG, slug):
         return False
     uses: list[bool] = tx.env.hooks.call(IS_SLUG_USED, tx, slug)
     return not any(uses)
