@@ -153,7 +153,7 @@ async def test_a_push_builds_what_wants_that(team: Team, stranger: Team, repo: R
         f"Building cronjob nightly ({sha[:12]})",
         "Cronjob manual is not built on push (autoDeploy is off)",
     ]
-    assert elsewhere == ["Stored. No project is made from Acme/Jobs yet: POST /v1/projects makes one"]
+    assert elsewhere == ["Stored. No project uses Acme/Jobs yet: POST /v1/projects creates one"]
     assert (status, (await team.read())["status"]) == ("updating", "running")
     assert (await builds(team))[0].commit_sha == sha
     assert len(await builds(stranger)) == 1

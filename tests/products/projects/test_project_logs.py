@@ -12,7 +12,7 @@ from moorage.core.db.tx import Tx
 from moorage.products.projects.deployments import logs
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.followers import Followers
-from moorage.products.projects.deployments.logs import CUT, LINE_CHARS, MOST_LINES, LogWriter
+from moorage.products.projects.deployments.logs import CUT, MAX_LINE_CHARS, MAX_LOG_LINES, LogWriter
 from moorage.products.projects.deployments.tables import Line
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ async def lines_of(team: Team, db: Database, write: Any) -> list[Line]:
         await log.finish()
 
     def read(tx: Tx) -> list[Line]:
-        return deployments.lines_after(tx, team.org_id, its.id, 0, MOST_LINES * 2)
+        return deployments.lines_after(tx, team.org_id, its.id, 0, MAX_LOG_LINES * 2)
 
     return await db.read(read)
 
@@ -75,19 +75,19 @@ async def test_a_log_that_is_too_long_is_cut_with_a_notice_and_the_platform_stil
     team: Team, db: Database
 ) -> None:
     def write(log: LogWriter) -> None:
-        log.write("stdout", "x\n" * (MOST_LINES + 50))
+        log.write("stdout", "x\n" * (MAX_LOG_LINES + 50))
         log.say("failed")
 
     found = await lines_of(team, db, write)
 
-    assert len(found) == MOST_LINES + 2
+    assert len(found) == MAX_LOG_LINES + 2
     assert [line.message for line in found[-2:]] == [CUT, "failed"]
 
 
 async def test_a_line_without_an_end_is_stored_in_pieces(team: Team, db: Database) -> None:
-    found = await lines_of(team, db, lambda log: log.write("stdout", "x" * (LINE_CHARS + 10)))
+    found = await lines_of(team, db, lambda log: log.write("stdout", "x" * (MAX_LINE_CHARS + 10)))
 
-    assert [len(line.message) for line in found] == [LINE_CHARS, 10]
+    assert [len(line.message) for line in found] == [MAX_LINE_CHARS, 10]
 
 
 async def test_a_deployment_that_is_gone_ends_its_streams(team: Team, db: Database) -> None:

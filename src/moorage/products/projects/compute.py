@@ -1,4 +1,4 @@
-"""Compute of projects (tier, disk, replicas) against the plan of their organization: which compute a plan includes."""
+"""Plan limits on the compute (tier, disk, replicas) of projects."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ FREE_REPLICAS = 1
 
 
 class Replicas(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of `autoScaling` that a plan limits."""
+    """Fields of `autoScaling` that a plan limits."""
 
     enabled: bool = False
     max_replicas: int = 1
 
 
-def check(tx: Tx, org_id: int, standing: Standing, given: dict[str, Any]) -> None:
-    """Raise where a tier does not exist, or where compute needs a paid plan; absent names are not checked."""
-    key, disk, auto_scaling = (given.get(name) for name in COLUMNS)
+def check(tx: Tx, org_id: int, standing: Standing, columns: dict[str, Any]) -> None:
+    """Raise BadRequest for an unknown tier, QuotaExceeded if a paid plan is needed."""
+    key, disk, auto_scaling = (columns.get(name) for name in COLUMNS)
     tier = tiers.find_tier(key) if key is not None else None
     if key is not None and tier is None:
         known = ", ".join(each.key for each in tiers.CATALOG)
@@ -43,21 +43,20 @@ def check(tx: Tx, org_id: int, standing: Standing, given: dict[str, Any]) -> Non
         raise QuotaExceeded(f"More than {FREE_REPLICAS} replica of an app needs a paid plan; lower maxReplicas")
 
 
-def within_plan(tx: Tx, org_id: int, standing: Standing, slug: str | None, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the compute columns of a new project: on an unpaid plan an app without a tier gets the free one."""
-    check(tx, org_id, standing, asked)
-    if slug == "static" or plans.counts_as_paid(tx.env.settings, standing) or asked["tier"] is not None:
-        return asked | {"paid_compute": None}
-    return asked | {"tier": FREE_TIER, "paid_compute": to_text(asked)}
+def within_plan(tx: Tx, org_id: int, standing: Standing, slug: str | None, columns: dict[str, Any]) -> dict[str, Any]:
+    """Return a new project's compute columns; unpaid plans default to tier `free`."""
+    check(tx, org_id, standing, columns)
+    if slug == "static" or plans.counts_as_paid(tx.env.settings, standing) or columns["tier"] is not None:
+        return columns | {"paid_compute": None}
+    return columns | {"tier": FREE_TIER, "paid_compute": to_text(columns)}
 
 
 def of(project: Project) -> dict[str, Any]:
-    """Return the compute columns of a project."""
     return {name: getattr(project, name) for name in COLUMNS}
 
 
 def lowered(project: Project) -> dict[str, Any]:
-    """Return the compute that an unpaid plan leaves of a project's."""
+    """Return a project's compute columns, lowered to the limits of an unpaid plan."""
     if project.slug == "static":
         return of(project)
     return {
@@ -68,8 +67,8 @@ def lowered(project: Project) -> dict[str, Any]:
 
 
 def _replicas(auto_scaling: str | None) -> int:
-    found = msgspec.json.decode(auto_scaling, type=Replicas) if auto_scaling else Replicas()
-    return found.max_replicas if found.enabled else 1
+    scaling = msgspec.json.decode(auto_scaling, type=Replicas) if auto_scaling else Replicas()
+    return scaling.max_replicas if scaling.enabled else 1
 
 
 def to_text(compute: dict[str, Any]) -> str:

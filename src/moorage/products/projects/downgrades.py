@@ -1,4 +1,4 @@
-"""Follow plan changes of organizations: lower the compute of their projects, or give it back.
+"""Lower the compute of projects after a plan downgrade, and restore it later.
 
 After a downgrade the compute is lowered to the free plan's, the app restarts and the members are notified. The former
 compute is kept in `paid_compute` and comes back when the organization pays again.
@@ -27,7 +27,7 @@ from moorage.settings import Billing
 
 
 async def ensure(db: Database, now: int) -> None:
-    """Lower the compute of projects whose organization no longer pays, and give it back to those that pay again."""
+    """Lower compute on unpaid plans; restore it for organizations that pay again."""
     if await db.read(_differing):
         await db.write(level)
 
@@ -39,15 +39,15 @@ def level(tx: Tx) -> None:
         if locked is None:
             continue
         if plans.counts_as_paid(tx.env.settings, standing):
-            _give_back(tx, locked.org_id, locked)
+            _restore(tx, locked.org_id, locked)
         else:
             _lower(tx, locked.org_id, locked)
 
 
 @across_organizations("each organization's plan is compared with its projects")
 def _differing(tx: Tx) -> list[tuple[Project, Standing]]:
-    """Return the projects whose compute is not what the plan of their organization gives them."""
-    found = []
+    """Return the projects with a compute that differs from their plan."""
+    projects = []
     for project, plan, card_verified in tx.all(tables.WITH_PLANS, billed=tx.env.settings.billing is not Billing.NONE):
         standing = Standing(plan, card_verified)
         if plans.counts_as_paid(tx.env.settings, standing):
@@ -55,8 +55,8 @@ def _differing(tx: Tx) -> list[tuple[Project, Standing]]:
         else:
             is_due = compute.lowered(project) != compute.of(project)
         if is_due:
-            found.append((project, standing))
-    return found
+            projects.append((project, standing))
+    return projects
 
 
 def _lower(tx: Tx, org_id: int, project: Project) -> None:
@@ -66,7 +66,7 @@ def _lower(tx: Tx, org_id: int, project: Project) -> None:
     kept = project.paid_compute or compute.to_text(before)
     service.set_columns(tx, org_id, project, after | {"paid_compute": kept, "replicas": compute.FREE_REPLICAS})
     audit.record(tx, org_id, THE_PLATFORM, "project.compute_lowered", service.target_of(project), before=before)
-    _tell(
+    _notify(
         tx,
         org_id,
         project,
@@ -78,26 +78,26 @@ def _lower(tx: Tx, org_id: int, project: Project) -> None:
     _restart(tx, org_id, project)
 
 
-def _give_back(tx: Tx, org_id: int, project: Project) -> None:
+def _restore(tx: Tx, org_id: int, project: Project) -> None:
     if project.paid_compute is None:
         return
     before = msgspec.json.decode(project.paid_compute, type=dict[str, Any])
     service.set_columns(tx, org_id, project, before | {"paid_compute": None})
     audit.record(tx, org_id, THE_PLATFORM, "project.compute_restored", service.target_of(project), after=before)
     title = f"{project.name} has its former compute again"
-    _tell(tx, org_id, project, "project.compute_restored", title, "The organization has a paid plan again.")
+    _notify(tx, org_id, project, "project.compute_restored", title, "The organization has a paid plan again.")
     if before != compute.of(project):
         _restart(tx, org_id, project)
 
 
 def _restart(tx: Tx, org_id: int, project: Project) -> None:
-    """Start the live app again with its new compute; sites, and apps that are off, have nothing to restart."""
+    """Restart the live app with its new compute; no-op for sites and disabled apps."""
     current = service.get_by_id(tx, org_id, project.id)
     if current.slug == "container" and current.enabled and current.current_deployment_id is not None:
         deployments.start_again(tx, org_id, THE_PLATFORM, current)
 
 
-def _tell(tx: Tx, org_id: int, project: Project, kind: str, title: str, body: str) -> None:
+def _notify(tx: Tx, org_id: int, project: Project, kind: str, title: str, body: str) -> None:
     about = f"project:{project.id}:{tx.now}"
     for each in members.all_of(tx, org_id):
         if Role(each.role).reaches(Role.MEMBER):

@@ -1,7 +1,7 @@
-"""What GitHub's events mean for projects: a push deploys, a pull request has a preview.
+"""GitHub events: a push starts a deployment, a pull request updates its preview.
 
-The receiver has checked the signature and drops what it has seen before. A payload's texts are still the world's: they
-are looked at here as if anybody had written them.
+The receiver has verified the signature and dropped repeated deliveries. Text fields of a payload are still untrusted
+input and are validated here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from moorage.products.repositories.names import is_branch, is_full_commit, parse
 
 UPDATES = frozenset(("opened", "reopened", "synchronize", "ready_for_review"))
 TITLE_CHARS = 200
-MOST_NUMBER = 2**31 - 1
+MAX_PULL_NUMBER = 2**31 - 1
 
 
 class Pushed(NamedTuple):
@@ -38,20 +38,20 @@ def listen(events: GithubEvents) -> None:
     events.listen("pull_request", on_pull_request)
 
 
-@across_organizations("the repository decides whose project it is")
+@across_organizations("projects are found by their repository")
 def on_push(tx: Tx, event: GithubEvent) -> None:
-    """Deploy the commit that was pushed, where a project tracks its branch and wants that."""
+    """Deploy the commit to projects that track the branch with `autoDeploy`."""
     pushed = read_push(event)
     if pushed is None:
         return
     for project in _projects(tx, event, pushed.repository):
         if project.auto_deploy and project.enabled and project.branch == pushed.branch:
-            asked = Asked(commit_sha=pushed.sha, branch=pushed.branch)
-            deployments.start(tx, project.org_id, project, asked)
+            request = Asked(commit_sha=pushed.sha, branch=pushed.branch)
+            deployments.start(tx, project.org_id, project, request)
 
 
 def read_push(event: GithubEvent) -> Pushed | None:
-    """Return what was pushed; None for tags, for a branch that was deleted, and for what is no such event."""
+    """Return the pushed commit; None for tags, deleted branches and invalid payloads."""
     name = _text(event.payload, "repository", "full_name", check=_is_name)
     ref, sha = _text(event.payload, "ref"), _text(event.payload, "after", check=is_full_commit)
     if name is None or ref is None or sha is None or not ref.startswith("refs/heads/") or event.payload.get("deleted"):
@@ -60,19 +60,19 @@ def read_push(event: GithubEvent) -> Pushed | None:
 
 
 def concerns(tx: Tx, org_id: int, event: GithubEvent, repository: str) -> bool:
-    """Tell whether an event is for an organization.
+    """Return whether an organization may receive an event.
 
-    A repository of that name in its git server comes before the code host's; and commits, branches and titles of a
-    private repository are for organizations only that proved to own its account.
+    A repository of the same name in the organization's own git server takes precedence over the code host's. Commits,
+    branches and titles of a private repository go only to organizations that proved ownership of its account.
     """
     parsed = parse_name(repository)
     is_of_code_host = parsed is not None and repositories.find(tx, org_id, parsed) is None
     return is_of_code_host and bindings.may_hear(tx, org_id, event)
 
 
-@across_organizations("the repository decides whose project it is")
+@across_organizations("projects are found by their repository")
 def on_pull_request(tx: Tx, event: GithubEvent) -> None:
-    """Keep the previews of a repository's pull requests."""
+    """Update or close the previews of a repository's pull requests."""
     name = _text(event.payload, "repository", "full_name", check=_is_name)
     pull = _pull_request(event.payload, name)
     if name is None or pull is None:
@@ -84,20 +84,20 @@ def on_pull_request(tx: Tx, event: GithubEvent) -> None:
             previews.update(tx, project.org_id, project, pull)
 
 
-@across_organizations("the repository decides whose project it is")
+@across_organizations("projects are found by their repository")
 def _projects(tx: Tx, event: GithubEvent, name: str) -> list[Project]:
-    """Return the projects that are built from a repository at the code host and may hear of the event."""
-    found = tx.all(tables.OF_REPOSITORY, repository=name.lower())
-    return [each for each in found if concerns(tx, each.org_id, event, name)]
+    """Return the projects of a repository that may receive the event."""
+    projects = tx.all(tables.OF_REPOSITORY, repository=name.lower())
+    return [each for each in projects if concerns(tx, each.org_id, event, name)]
 
 
 def _pull_request(payload: dict[str, Any], base: str | None) -> PullRequest | None:
     number = _at(payload, "pull_request", "number")
     sha = _text(payload, "pull_request", "head", "sha", check=is_full_commit)
     branch = _text(payload, "pull_request", "head", "ref", check=is_branch)
-    # The repository of a fork that was deleted is null.
+    # `repo` is null after the fork was deleted.
     head = _text(payload, "pull_request", "head", "repo", "full_name", check=_is_name) or ""
-    if type(number) is not int or not 0 < number <= MOST_NUMBER or sha is None or branch is None:
+    if type(number) is not int or not 0 < number <= MAX_PULL_NUMBER or sha is None or branch is None:
         return None
     title = re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", " ", _text(payload, "pull_request", "title") or "")[:TITLE_CHARS]
     return PullRequest(number, title, head or base or "", branch, sha, is_fork=head.lower() != (base or "").lower())

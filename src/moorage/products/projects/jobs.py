@@ -1,4 +1,4 @@
-"""The jobs of projects: deployments, what is left of deleted ones, and forgetting old logs."""
+"""Jobs: deployments, cleanup after deleted organizations, expiry of logs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from moorage.products.projects.deployments.pipeline import Pipeline
 from moorage.products.projects.deployments.service import BuildDeployment, PublishDeployment
 from moorage.products.projects.route_sync import SettleGateway
 
-LOGS_KEPT_MS = 90 * DAY_MS
+LOG_RETENTION_MS = 90 * DAY_MS
 
 
 class ForgetReleases(msgspec.Struct, frozen=True, tag="projects.forget_releases"):
-    """Take down what a deleted organization published."""
+    """Remove the routes and releases of a deleted organization."""
 
     digests: list[str]
 
@@ -35,8 +35,12 @@ def register(handlers: Handlers, pipeline_: Pipeline) -> None:
     async def settle(run: Run, _: SettleGateway) -> None:
         await pipeline_.settle()
 
-    handlers.add(BuildDeployment, pipeline_.run_build, on_failure=_give_up, uncounted_ms=deployments.UNCOUNTED_MS)
-    handlers.add(PublishDeployment, pipeline_.run_publish, on_failure=_give_up, uncounted_ms=deployments.UNCOUNTED_MS)
+    handlers.add(
+        BuildDeployment, pipeline_.run_build, on_failure=_fail_deployment, uncounted_ms=deployments.UNCOUNTED_MS
+    )
+    handlers.add(
+        PublishDeployment, pipeline_.run_publish, on_failure=_fail_deployment, uncounted_ms=deployments.UNCOUNTED_MS
+    )
     handlers.add(ForgetReleases, forget)
     handlers.add(SettleGateway, settle)
     handlers.listen(OrganizationDeleted, delete_projects)
@@ -50,10 +54,10 @@ def delete_projects(tx: Tx, event: OrganizationDeleted) -> None:
 
 
 @across_organizations("the job names the organization")
-def _give_up(tx: Tx, job: BuildDeployment | PublishDeployment) -> None:
+def _fail_deployment(tx: Tx, job: BuildDeployment | PublishDeployment) -> None:
     deployments.fail_if_open(tx, job.org_id, job.deployment_id, pipeline.OURS)
 
 
-@across_organizations("what is old is old in every organization")
+@across_organizations("the retention time is the same for every organization")
 def sweep(tx: Tx) -> None:
-    tx.run(rows.FORGET_LINES, before=tx.trusted_now - LOGS_KEPT_MS)
+    tx.run(rows.FORGET_LINES, before=tx.trusted_now - LOG_RETENTION_MS)

@@ -1,7 +1,7 @@
-"""Which names an organization may give a project or a preview. A name is a subdomain of the whole platform.
+"""Availability of names, which are subdomains, for projects and previews.
 
-A name is refused that is reserved, that a project or an open preview has, that rests after another organization gave it
-up, and that is or would be the preview of another organization's project: `<project>-pr-<number>`.
+A name is not available if it is reserved, used by a project or an open preview, recently freed by another organization,
+or of the form `<project>-pr-<number>` for a project of another organization.
 """
 
 from __future__ import annotations
@@ -21,34 +21,33 @@ _PREVIEW = re.compile(r"(.+)-pr-([1-9][0-9]*)")
 
 
 def preview_name(name: str, number: int) -> str:
-    """Return the subdomain of a pull request's preview."""
     return f"{name}-pr-{number}"
 
 
 def is_available(tx: Tx, org_id: int, name: str) -> bool:
-    """Tell whether an organization may take a name that nothing has."""
+    """Return whether an organization may use a name for a new project or preview."""
     if is_reserved(tx.env.settings, name) or _is_taken(tx, name):
         return False
     if freed_names.is_reserved(tx, org_id, NameKind.PROJECT, name):
         return False
     preview = _PREVIEW.fullmatch(name)
-    return preview is None or not _is_of_another(tx, org_id, preview[1])
+    return preview is None or not _belongs_to_another(tx, org_id, preview[1])
 
 
 def is_reserved(settings: Settings, name: str) -> bool:
-    """Tell whether a name is the platform's own, or that of a host of functions."""
+    """Return whether the platform itself or a function host uses a name."""
     domain = settings.function_hosts_domain
     return name in RESERVED or function_hosts.is_reserved(name, domain, settings.domain)
 
 
-def _is_of_another(tx: Tx, org_id: int, base: str) -> bool:
-    """Tell whether another organization has a project of that name, or had one lately."""
+def _belongs_to_another(tx: Tx, org_id: int, base: str) -> bool:
+    """Return whether another organization has, or recently freed, that project name."""
     owner = tx.find(tables.OWNER_OF_NAME, name=base)
     if owner is not None:
         return owner != org_id
     return freed_names.is_reserved(tx, org_id, NameKind.PROJECT, base)
 
 
-@across_organizations("a name is a subdomain, and there is one of each")
+@across_organizations("a name is a subdomain, unique on the whole platform")
 def _is_taken(tx: Tx, name: str) -> bool:
     return tx.find(tables.IS_TAKEN, name=name) is not None

@@ -1,6 +1,6 @@
-"""Previews: every pull request of a project that wants them has an address of its own.
+"""Previews: deploy each pull request at its own address.
 
-A fork's code is built only after a member says so, and never sees a secret.
+Projects opt in with `prPreview`. Code of a fork is built only after a member approved the commit, and gets no secrets.
 """
 
 from __future__ import annotations
@@ -11,67 +11,66 @@ from moorage.core.audit import service as audit
 from moorage.core.audit.service import THE_PLATFORM, Actor
 from moorage.core.db.tx import Tx, move
 from moorage.errors import Conflict, NotFound
-from moorage.products.projects import names, service, tables
-from moorage.products.projects import route_sync as settling
+from moorage.products.projects import names, route_sync, service, tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments import tables as rows
 from moorage.products.projects.deployments.service import Asked
 from moorage.products.projects.deployments.states import DEPLOYMENT, PREVIEW, PreviewStatus
 from moorage.products.projects.tables import Preview, Project
 
-LONGEST_NAME = 63
+MAX_NAME_CHARS = 63  # of a DNS label
 CLOSED = "The pull request was closed"
 
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """What a code host says of a pull request."""
+    """Pull request as reported by the code host."""
 
     number: int
     title: str
-    repository: str  # where its commits are
+    repository: str  # that contains the commits: the fork's, for a fork
     branch: str
     sha: str
     is_fork: bool
 
 
 def update(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview | None:
-    """Deploy the newest commit of a pull request, or wait for approval; None where its address cannot be had."""
-    found = tx.find(tables.FIND_PREVIEW, org_id=org_id, project_id=project.id, number=pull.number)
-    if found is None:
+    """Deploy or hold the newest commit; None if the name is not available."""
+    preview = tx.find(tables.FIND_PREVIEW, org_id=org_id, project_id=project.id, number=pull.number)
+    if preview is None:
         return _open(tx, org_id, project, pull)
-    if found.status == PreviewStatus.CLOSED and not names.is_available(tx, org_id, found.name):
-        return None  # Somebody took its address meanwhile.
+    if preview.status == PreviewStatus.CLOSED and not names.is_available(tx, org_id, preview.name):
+        return None
     tx.run(
         tables.SET_PREVIEW,
         org_id=org_id,
-        id=found.id,
+        id=preview.id,
         title=pull.title,
         repository_name=pull.repository,
         branch=pull.branch,
         commit_sha=pull.sha,
         now=tx.now,
     )
-    if found.status == PreviewStatus.CLOSED:
-        move(tx, PREVIEW, found, to=PreviewStatus.WAITING if found.is_fork else PreviewStatus.ACTIVE)
-    current = _get(tx, org_id, found.id)
-    if current.status == PreviewStatus.ACTIVE and current.is_fork and current.commit_sha != found.commit_sha:
-        # What was approved was one commit, and this is another.
+    if preview.status == PreviewStatus.CLOSED:
+        move(tx, PREVIEW, preview, to=PreviewStatus.WAITING if preview.is_fork else PreviewStatus.ACTIVE)
+    current = _get(tx, org_id, preview.id)
+    if current.status == PreviewStatus.ACTIVE and current.is_fork and current.commit_sha != preview.commit_sha:
+        # The approval was for one commit only.
         move(tx, PREVIEW, current, to=PreviewStatus.CLOSED)
         move(tx, PREVIEW, current, to=PreviewStatus.WAITING)
-        return _get(tx, org_id, found.id)
+        return _get(tx, org_id, preview.id)
     _deploy(tx, org_id, project, current, user_id=None)
     return current
 
 
 def approve(tx: Tx, org_id: int, actor: Actor, name: str, number: int) -> Preview:
     project = service.lock(tx, org_id, name)
-    found = tx.find(tables.FIND_PREVIEW, org_id=org_id, project_id=project.id, number=min(number, 2**31 - 1))
-    if found is None:
+    preview = tx.find(tables.FIND_PREVIEW, org_id=org_id, project_id=project.id, number=min(number, 2**31 - 1))
+    if preview is None:
         raise NotFound("There is no preview of that pull request")
-    if found.status != PreviewStatus.WAITING:
+    if preview.status != PreviewStatus.WAITING:
         raise Conflict("This preview does not wait for approval")
-    move(tx, PREVIEW, found, to=PreviewStatus.ACTIVE)
+    move(tx, PREVIEW, preview, to=PreviewStatus.ACTIVE)
     audit.record(
         tx,
         org_id,
@@ -79,32 +78,32 @@ def approve(tx: Tx, org_id: int, actor: Actor, name: str, number: int) -> Previe
         "project.preview_approved",
         service.target_of(project),
         number=number,
-        commit=found.commit_sha,
+        commit=preview.commit_sha,
     )
-    approved = _get(tx, org_id, found.id)
+    approved = _get(tx, org_id, preview.id)
     _deploy(tx, org_id, project, approved, user_id=actor.user_id)
     return approved
 
 
 def close(tx: Tx, org_id: int, project: Project, number: int) -> None:
-    """Take a preview down; what it published is not kept."""
-    found = tx.find(tables.FIND_PREVIEW, org_id=org_id, project_id=project.id, number=number)
-    if found is None or found.status == PreviewStatus.CLOSED:
+    """Take a preview offline and release its artifacts."""
+    preview = tx.find(tables.FIND_PREVIEW, org_id=org_id, project_id=project.id, number=number)
+    if preview is None or preview.status == PreviewStatus.CLOSED:
         return
-    move(tx, PREVIEW, found, to=PreviewStatus.CLOSED)
-    tx.run(tables.PREVIEW_LIVE, org_id=org_id, id=found.id, deployment_id=None, now=tx.now)
-    settling.ask(tx)
-    for its in tx.all(rows.OF_PREVIEW, org_id=org_id, preview_id=found.id):
-        if its.status not in DEPLOYMENT.terminal:
-            deployments.fail(tx, org_id, its, CLOSED)
-        elif its.digest is not None:
-            deployments.let_go(tx, org_id, its)
+    move(tx, PREVIEW, preview, to=PreviewStatus.CLOSED)
+    tx.run(tables.PREVIEW_LIVE, org_id=org_id, id=preview.id, deployment_id=None, now=tx.now)
+    route_sync.ask(tx)
+    for deployment in tx.all(rows.OF_PREVIEW, org_id=org_id, preview_id=preview.id):
+        if deployment.status not in DEPLOYMENT.terminal:
+            deployments.fail(tx, org_id, deployment, CLOSED)
+        elif deployment.digest is not None:
+            deployments.let_go(tx, org_id, deployment)
     audit.record(tx, org_id, THE_PLATFORM, "project.preview_closed", service.target_of(project), number=number)
 
 
 def _open(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview | None:
     name = names.preview_name(project.name, pull.number)
-    if len(name) > LONGEST_NAME or not names.is_available(tx, org_id, name):
+    if len(name) > MAX_NAME_CHARS or not names.is_available(tx, org_id, name):
         return None
     preview_id = tx.find(
         tables.ADD_PREVIEW,
@@ -124,20 +123,20 @@ def _open(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview |
     )
     if preview_id is None:
         return None
-    made = _get(tx, org_id, preview_id)
+    preview = _get(tx, org_id, preview_id)
     audit.record(tx, org_id, THE_PLATFORM, "project.preview_opened", service.target_of(project), number=pull.number)
-    if made.status == PreviewStatus.ACTIVE:
-        _deploy(tx, org_id, project, made, user_id=None)
-    return made
+    if preview.status == PreviewStatus.ACTIVE:
+        _deploy(tx, org_id, project, preview, user_id=None)
+    return preview
 
 
 def _deploy(tx: Tx, org_id: int, project: Project, preview: Preview, user_id: int | None) -> None:
     if preview.status == PreviewStatus.ACTIVE and project.enabled:
-        asked = Asked(commit_sha=preview.commit_sha, branch=preview.branch, user_id=user_id, preview=preview)
-        deployments.start(tx, org_id, project, asked)
+        request = Asked(commit_sha=preview.commit_sha, branch=preview.branch, user_id=user_id, preview=preview)
+        deployments.start(tx, org_id, project, request)
 
 
 def _get(tx: Tx, org_id: int, preview_id: int) -> Preview:
-    found = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=preview_id)
-    assert found is not None
-    return found
+    preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=preview_id)
+    assert preview is not None
+    return preview

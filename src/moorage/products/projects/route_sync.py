@@ -1,4 +1,4 @@
-"""Asking for the gateway to be brought in line, from inside a transaction that changes what an address serves."""
+"""Request a sync of the gateway's routes, in the transaction that changes them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from moorage.core import jobs
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 
-Settle = Callable[[], Awaitable[None]]  # returns when the gateway serves what the store says
+Settle = Callable[[], Awaitable[None]]  # returns when the gateway's routes match the database
 
 
 class SettleGateway(msgspec.Struct, frozen=True, tag="projects.settle_gateway"):
-    """Let the gateway serve what the store says."""
+    """Update the gateway's routes to match the database."""
 
 
-@across_organizations("one gateway serves everybody")
+@across_organizations("one gateway serves all organizations")
 def ask(tx: Tx) -> None:
     jobs.add(tx, SettleGateway(), key="gateway", dedupe_key="gateway")

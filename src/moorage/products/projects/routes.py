@@ -1,6 +1,6 @@
-"""The routes of projects. Those of their deployments are in `deployment_routes`, uploads in `uploads`.
+"""Routes of projects, without deployments (`deployments.routes`) and uploads.
 
-Whatever changes what an address serves is answered only once the gateway serves it.
+A route that changes the gateway's routes answers after the gateway has applied the change.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from moorage.products.projects.schemas import (
 )
 from moorage.products.projects.tables import Project
 
-COMPUTE = frozenset(("env", "tier", "disk", "auto_scaling"))
+RESTART_COLUMNS = frozenset(("env", "tier", "disk", "auto_scaling"))  # A change of these restarts a container app.
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What the routes work with."""
+    """Services that the routes of projects use."""
 
     db: Database
-    remove_unused: Callable[[Iterable[str]], Awaitable[None]]  # of releases
-    settle: Settle  # returns when the gateway serves what the store says
+    remove_unused: Callable[[Iterable[str]], Awaitable[None]]  # deletes unused releases by digest
+    settle: Settle
 
 
 def make_router(parts: Parts) -> Router:
@@ -85,17 +85,17 @@ def _add_reads(router: Router) -> None:
 
     @router.get("/projects/check-name", point=True)
     def check_name(tx: Tx, caller: Caller, query: NameQuery) -> NameAvailability:
-        """Tell whether a name is free; it is a subdomain, so there is one of each on the whole platform."""
+        """Return whether a name is available; names are unique on the whole platform."""
         return NameAvailability(query.name, names.is_available(tx, caller.org_id, query.name))
 
     @router.get("/projects/{name}", point=True)
     def read_project(tx: Tx, caller: Caller, name: str) -> ProjectDetail:
-        """Return a project with its settings; secrets are never part of it."""
+        """Return a project with its settings, without its secrets."""
         return detail(tx, caller.org_id, service.get(tx, caller.org_id, name))
 
     @router.get("/projects/{name}/audit-log")
     def read_audit_log(tx: Tx, caller: Caller, name: str, query: CursorQuery) -> CursorPage[ActivityOut]:
-        """Return what happened to a project, newest first, also under names it had before."""
+        """Return the audit log of a project, newest first, including its former names."""
         project = service.get(tx, caller.org_id, name)
         place, key = f"audit:{caller.org_id}:{project.id}", tx.env.cursor_key
         position = read_cursor(key, place, query.cursor)
@@ -114,17 +114,17 @@ def _add_reads(router: Router) -> None:
 def _add_writes(router: Router, parts: Parts) -> None:
     @router.post("/projects", floor=Role.MEMBER, identifies=(("/v1/deployments/{uuid}", "deploymentUuid"),))
     def create_project(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
-        """Make a project from a repository, and deploy it for the first time."""
-        asked = body.root
+        """Create a project from a repository and start its first deployment."""
+        new = body.root
         assert caller.standing is not None
         actor = caller.as_actor
-        made = service.create(tx, caller.org_id, actor, caller.standing, asked.as_new(), asked.hidden())
-        first = deployments.start(tx, caller.org_id, made, Asked(branch=made.branch, user_id=caller.user_id))
-        return CreateProjectResult(made.id, made.name, first.id, first.uuid)
+        project = service.create(tx, caller.org_id, actor, caller.standing, new.as_new(), new.hidden())
+        first = deployments.start(tx, caller.org_id, project, Asked(branch=project.branch, user_id=caller.user_id))
+        return CreateProjectResult(project.id, project.name, first.id, first.uuid)
 
     @router.patch("/projects/{name}/name", floor=Role.MEMBER)
     async def rename_project(caller: Caller, name: str, body: RenameInput, write: Write) -> ProjectDetail:
-        """Give a project another name. The old address leads to the new one for a day, unless somebody takes it."""
+        """Rename a project. The former address redirects for a day, unless it is reused."""
 
         def unit(tx: Tx) -> ProjectDetail:
             renamed = service.rename(tx, caller.org_id, caller.as_actor, name, body.name)
@@ -138,9 +138,9 @@ def _add_writes(router: Router, parts: Parts) -> None:
     async def update_project(caller: Caller, name: str, body: UpdateProjectInput, write: Write) -> ProjectDetail:
         """Change settings of a project.
 
-        `env` replaces all variables and `secrets` all secrets; a secret without a value keeps the one it has. A running
-        container app is deployed again where its variables, secrets or compute change; everything else counts from the
-        next deployment on.
+        `env` replaces all variables and `secrets` all secrets; a secret without a value keeps its stored value. A
+        container app is deployed again where its variables, secrets or compute change; other changes take effect with
+        the next deployment.
         """
         updated = await write(partial(_update, caller=caller, name=name, body=body))
         if body.model_fields_set.intersection(("enable_analytics", "auto_scaling")):
@@ -149,7 +149,7 @@ def _add_writes(router: Router, parts: Parts) -> None:
 
     @router.post("/projects/{name}/toggle", floor=Role.MEMBER)
     async def toggle_project(caller: Caller, name: str, body: ToggleInput, write: Write) -> ProjectDetail:
-        """Switch a project off or on. While it is off its address answers 503."""
+        """Disable or enable a project. The address of a disabled project answers 503."""
 
         def unit(tx: Tx) -> ProjectDetail:
             toggled = service.toggle(tx, caller.org_id, caller.as_actor, name, enable=body.enable)
@@ -175,15 +175,15 @@ def _deleted(project: Project) -> DeletedProject:
 
 def _update(tx: Tx, caller: Caller, name: str, body: UpdateProjectInput) -> ProjectDetail:
     org_id, actor = caller.org_id, caller.as_actor
-    found = service.lock(tx, org_id, name)
+    project = service.lock(tx, org_id, name)
     changes = body.changes()
     assert caller.standing is not None
     compute.check(tx, org_id, caller.standing, changes)
     secrets = body.wanted_secrets()
-    has_new_secrets = secrets is not None and service.set_secrets(tx, org_id, actor, found, secrets)
-    updated = service.update(tx, org_id, actor, found, changes)
-    is_due = has_new_secrets or any(getattr(updated, column) != getattr(found, column) for column in COMPUTE)
-    if not (is_due and updated.slug == "container" and updated.enabled):
+    has_new_secrets = secrets is not None and service.set_secrets(tx, org_id, actor, project, secrets)
+    updated = service.update(tx, org_id, actor, project, changes)
+    must_restart = has_new_secrets or any(getattr(updated, name) != getattr(project, name) for name in RESTART_COLUMNS)
+    if not (must_restart and updated.slug == "container" and updated.enabled):
         return detail(tx, org_id, updated)
     started = deployments.start_again(tx, org_id, actor, updated)
     return detail(tx, org_id, service.get_by_id(tx, org_id, updated.id), started.uuid)
@@ -198,9 +198,9 @@ def _add_secrets(router: Router) -> None:
 
     @router.post("/projects/{name}/secrets/reveal", floor=Role.MEMBER, secret=True)
     def reveal_secret(tx: Tx, caller: Caller, name: str, body: RevealInput) -> RevealedSecret:
-        """Show one secret. The caller is recorded in the project's audit log.
+        """Return the value of one secret and record the caller in the project's audit log.
 
-        A secret that a database link made contains the database's password and is shown to admins only (403).
+        A secret of a database link contains the database's password; only admins may read it (else 403).
         """
         is_admin = caller.role.reaches(Role.ADMIN)
         value = service.reveal(tx, caller.org_id, caller.as_actor, name, body.name, is_admin=is_admin)

@@ -1,4 +1,4 @@
-"""What the routes of projects take and give, by its names on the wire."""
+"""Request and response bodies of the routes of projects."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class AutoScalingInput(Input):
 
 
 class CommonInput(Input):
-    """What every kind of project is made of."""
+    """Fields that all kinds of projects share."""
 
     name: Name
     repository_name: Repository
@@ -80,8 +80,8 @@ class CommonInput(Input):
     secrets: Annotated[Env, Field(default_factory=list, description="Never returned.")]
 
     def common(self) -> dict[str, Any]:
-        taken = ("name", "repository_name", "branch", "base_dir", "is_public", "auto_deploy", "pr_preview")
-        return {name: getattr(self, name) for name in (*taken, "enable_analytics")} | {"env": env_text(self.env)}
+        columns = ("name", "repository_name", "branch", "base_dir", "is_public", "auto_deploy", "pr_preview")
+        return {name: getattr(self, name) for name in (*columns, "enable_analytics")} | {"env": env_text(self.env)}
 
     def hidden(self) -> dict[str, str]:
         return {each.name: each.value for each in self.secrets}
@@ -111,11 +111,11 @@ class ContainerInput(CommonInput):
     auto_scaling: AutoScalingInput = optional()
 
     def as_new(self) -> NewProject:
-        taken = (
+        columns = (
             "language", "region", "build_cmd", "start_cmd", "entry_point", "health_check_path", "docker_file_path",
             "docker_build_context_dir", "disk",
         )  # fmt: skip
-        own = {name: getattr(self, name) for name in taken}
+        own = {name: getattr(self, name) for name in columns}
         return NewProject(**self.common(), **own, **_compute(self), slug="container")
 
 
@@ -134,15 +134,15 @@ class AutoInput(CommonInput):
 
 
 class CreateProjectInput(RootModel[StaticInput | ContainerInput | AutoInput]):
-    """A project, by what its `slug` says it is."""
+    """A new project; `slug` selects the kind."""
 
     root: Annotated[StaticInput | ContainerInput | AutoInput, Field(discriminator="slug")]
 
 
-def _compute(given: ContainerInput | AutoInput) -> dict[str, Any]:
+def _compute(body: ContainerInput | AutoInput) -> dict[str, Any]:
     return {
-        "tier": given.tier.key if given.tier is not None else None,
-        "auto_scaling": given.auto_scaling.text() if given.auto_scaling is not None else None,
+        "tier": body.tier.key if body.tier is not None else None,
+        "auto_scaling": body.auto_scaling.text() if body.auto_scaling is not None else None,
     }
 
 
@@ -159,25 +159,25 @@ class UpdateProjectInput(Input):
     enable_analytics: bool = optional()
     auto_deploy: bool = optional()
     deploy_guard: Annotated[
-        bool, Field(description="Roll back by itself where a release does far worse than the one before.")
+        bool, Field(description="Roll back automatically where a release does far worse than the one before.")
     ] = optional()
     env: Env = optional()
     secrets: SecretSet = optional()
 
     def changes(self) -> dict[str, Any]:
-        """Return what was sent, by the names of its columns; secrets are no column."""
-        sent = self.sent()
-        sent.pop("secrets", None)
-        if "env" in sent:
-            sent["env"] = env_text(self.env)
-        if "tier" in sent:
-            sent["tier"] = self.tier.key
-        if "auto_scaling" in sent:
-            sent["auto_scaling"] = self.auto_scaling.text()
-        return sent
+        """Return the fields of the request by column name, without the secrets."""
+        columns = self.sent()
+        columns.pop("secrets", None)
+        if "env" in columns:
+            columns["env"] = env_text(self.env)
+        if "tier" in columns:
+            columns["tier"] = self.tier.key
+        if "auto_scaling" in columns:
+            columns["auto_scaling"] = self.auto_scaling.text()
+        return columns
 
     def wanted_secrets(self) -> list[tuple[str, str | None]] | None:
-        """Return the complete new set, or None where nothing was said of it."""
+        """Return the complete new set of secrets, or None where the request has none."""
         if "secrets" not in self.model_fields_set:
             return None
         return [(each.name, each.value if "value" in each.model_fields_set else None) for each in self.secrets]
@@ -201,7 +201,7 @@ class RollbackInput(Input):
 
 class DeployInput(Input):
     operation: Literal["deploy", "restart", "rebuild"] = "deploy"
-    # One that no repository has is accepted, and ends as a failed deployment whose log says so.
+    # An unknown commit is accepted; its deployment fails and the log names the reason.
     commit_sha: Annotated[str, Field(max_length=100, pattern=r"^[0-9A-Za-z][0-9A-Za-z._/-]*$")] = optional()
 
 
@@ -332,8 +332,8 @@ _read_scaling = msgspec.json.Decoder(AutoScaling).decode
 
 
 def _tier(key: str | None) -> TierDetail | None:
-    found = tiers.find_tier(key) if key is not None else None
-    return TierDetail(found.key, found.name, found.cpu, found.memory, found.disk, found.paid) if found else None
+    tier = tiers.find_tier(key) if key is not None else None
+    return TierDetail(tier.key, tier.name, tier.cpu, tier.memory, tier.disk, tier.paid) if tier else None
 
 
 class CreateProjectResult(Output, frozen=True):

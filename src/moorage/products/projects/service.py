@@ -1,6 +1,6 @@
-"""Projects: made, found, renamed, changed, switched off and on, deleted; and their secrets.
+"""Create, find, rename, update and delete projects, and manage their secrets.
 
-What happens to a project's releases is in `deployments`; here is what a project is.
+Releases of a project are handled in `deployments`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moorage.products.projects.names import is_available, preview_name
 from moorage.products.projects.tables import FormerName, Project
 from moorage.settings import Settings
 
-MOVED_MS = DAY_MS  # An old address leads to the new one for so long.
+MOVED_MS = DAY_MS  # how long the former address of a renamed project redirects to the new one
 
 # Removes the data of other products that belongs to a project: takes the organization's id and the project's.
 REMOVE: Hook[[Tx, int, int], None] = Hook("project.remove")
@@ -35,7 +35,7 @@ REMOVE: Hook[[Tx, int, int], None] = Hook("project.remove")
 
 @dataclass(frozen=True, slots=True)
 class NewProject:
-    """A project as it is asked for."""
+    """Fields of a project that is about to be created."""
 
     name: str
     slug: str | None
@@ -68,7 +68,7 @@ def host_of(settings: Settings, name: str) -> str:
 
 
 def url_of(settings: Settings, host: str) -> str:
-    """Return the public address of a host of this platform."""
+    """Return the public URL of a host of this platform."""
     if settings.is_production or settings.https_port:
         port = settings.https_port or 443
         return f"https://{host}" if port == 443 else f"https://{host}:{port}"
@@ -77,7 +77,7 @@ def url_of(settings: Settings, host: str) -> str:
 
 
 def resource_of(project_id: int) -> str:
-    """Return what the vault calls a project."""
+    """Return the resource name of a project in the vault."""
     return f"project:{project_id}"
 
 
@@ -90,10 +90,10 @@ def find(tx: Tx, org_id: int, name: str) -> Project | None:
 
 
 def get(tx: Tx, org_id: int, name: str) -> Project:
-    found = find(tx, org_id, name)
-    if found is None:
+    project = find(tx, org_id, name)
+    if project is None:
         raise no_project()
-    return found
+    return project
 
 
 def find_by_id(tx: Tx, org_id: int, project_id: int) -> Project | None:
@@ -101,22 +101,22 @@ def find_by_id(tx: Tx, org_id: int, project_id: int) -> Project | None:
 
 
 def get_by_id(tx: Tx, org_id: int, project_id: int) -> Project:
-    found = find_by_id(tx, org_id, project_id)
-    if found is None:
+    project = find_by_id(tx, org_id, project_id)
+    if project is None:
         raise no_project()
-    return found
+    return project
 
 
 def lock(tx: Tx, org_id: int, name: str) -> Project:
-    """Return a project for who is about to change it."""
-    found = tx.find(tables.LOCK, org_id=org_id, name=name)
-    if found is None:
+    """Return a project and lock its row until the transaction ends."""
+    project = tx.find(tables.LOCK, org_id=org_id, name=name)
+    if project is None:
         raise no_project()
-    return found
+    return project
 
 
 def page(tx: Tx, org_id: int, *, before: int, most: int, slug: str | None) -> list[Project]:
-    """Return the projects that were made before one, newest first."""
+    """Return the projects with an id below `before`, newest first."""
     if slug is None:
         return tx.all(tables.PAGE, org_id=org_id, before=before, most=most)
     return tx.all(tables.PAGE_OF_SLUG, org_id=org_id, before=before, most=most, slug=slug)
@@ -127,7 +127,7 @@ def count(tx: Tx, org_id: int) -> int:
 
 
 def check_may_create(tx: Tx, org_id: int, name: str, standing: Standing) -> None:
-    """Raise what keeps a project from being made."""
+    """Raise Conflict for an unavailable name, QuotaExceeded at the plan's limit."""
     if not is_available(tx, org_id, name):
         raise _taken(name)
     plans.check_room(tx, org_id, standing, "projects")
@@ -136,14 +136,14 @@ def check_may_create(tx: Tx, org_id: int, name: str, standing: Standing) -> None
 def create(
     tx: Tx, org_id: int, actor: Actor, standing: Standing, new: NewProject, secrets: Mapping[str, str] = {}
 ) -> Project:
-    """Make a project. Its first deployment is asked for by whoever calls this, in the same transaction."""
+    """Create a project; the caller starts its first deployment in the transaction."""
     check_may_create(tx, org_id, new.name, standing)
-    given = {name: getattr(new, name) for name in NewProject.__slots__}
-    given |= compute.within_plan(tx, org_id, standing, new.slug, {name: given[name] for name in compute.COLUMNS})
+    values = {name: getattr(new, name) for name in NewProject.__slots__}
+    values |= compute.within_plan(tx, org_id, standing, new.slug, {name: values[name] for name in compute.COLUMNS})
     project_id = tx.find(
         tables.ADD,
         org_id=org_id,
-        **given,
+        **values,
         repository_key=new.repository_name.lower() if new.repository_name else None,
         runtime=None,
         enabled=True,
@@ -163,46 +163,49 @@ def create(
     tx.one(tables.ADD_NAME, org_id=org_id, project_id=project_id, name=new.name, since=tx.now, until=None)
     for name, value in secrets.items():
         vault.put(tx, org_id, resource_of(project_id), name, value)
-    made = get_by_id(tx, org_id, project_id)
+    project = get_by_id(tx, org_id, project_id)
     audit.record(
-        tx, org_id, actor, "project.created", target_of(made), slug=new.slug or "auto", secrets=sorted(secrets)
+        tx, org_id, actor, "project.created", target_of(project), slug=new.slug or "auto", secrets=sorted(secrets)
     )
-    return made
+    return project
 
 
 def rename(tx: Tx, org_id: int, actor: Actor, name: str, new_name: str) -> Project:
-    """Give a project another name. Its old address leads to the new one for a day, unless its organization takes it."""
-    found = lock(tx, org_id, name)
+    """Rename a project and its previews.
+
+    The former address redirects to the new one for a day, unless the organization uses that name again.
+    """
+    project = lock(tx, org_id, name)
     if new_name == name:
-        return found
-    previews = tx.all(tables.PREVIEWS, org_id=org_id, project_id=found.id)
-    for taken in (new_name, *(preview_name(new_name, each.number) for each in previews)):
-        if not is_available(tx, org_id, taken):
-            raise _taken(taken)
-    freed_names.reserve(tx, org_id, NameKind.PROJECT, name)
-    tx.run(tables.RENAME, org_id=org_id, id=found.id, new_name=new_name, now=tx.now)
-    tx.run(tables.END_NAME, org_id=org_id, project_id=found.id, now=tx.now)
-    tx.one(tables.ADD_NAME, org_id=org_id, project_id=found.id, name=new_name, since=tx.now, until=None)
+        return project
+    previews = tx.all(tables.PREVIEWS, org_id=org_id, project_id=project.id)
+    for candidate in (new_name, *(preview_name(new_name, each.number) for each in previews)):
+        if not is_available(tx, org_id, candidate):
+            raise _taken(candidate)
+    freed_names.rest(tx, org_id, NameKind.PROJECT, name)
+    tx.run(tables.RENAME, org_id=org_id, id=project.id, new_name=new_name, now=tx.now)
+    tx.run(tables.END_NAME, org_id=org_id, project_id=project.id, now=tx.now)
+    tx.one(tables.ADD_NAME, org_id=org_id, project_id=project.id, name=new_name, since=tx.now, until=None)
     for each in previews:
         renamed_to = preview_name(new_name, each.number)
         tx.run(tables.RENAME_PREVIEW, org_id=org_id, id=each.id, new_name=renamed_to, now=tx.now)
-    renamed = get_by_id(tx, org_id, found.id)
+    renamed = get_by_id(tx, org_id, project.id)
     audit.record(tx, org_id, actor, "project.renamed", target_of(renamed), before=name)
     return renamed
 
 
-def update(tx: Tx, org_id: int, actor: Actor, found: Project, changes: dict[str, Any]) -> Project:
-    """Change columns of a project that was locked; without any, nothing happens."""
-    changed = {name: value for name, value in changes.items() if getattr(found, name) != value}
+def update(tx: Tx, org_id: int, actor: Actor, project: Project, changes: dict[str, Any]) -> Project:
+    """Store the changed columns of a locked project; no-op without changes."""
+    changed = {name: value for name, value in changes.items() if getattr(project, name) != value}
     if not changed:
-        return found
+        return project
     if changed.keys() & set(compute.COLUMNS):
         changed["paid_compute"] = None  # A choice of the user replaces the compute from before a downgrade.
-    set_columns(tx, org_id, found, changed)
+    set_columns(tx, org_id, project, changed)
     audit.record(
-        tx, org_id, actor, "project.updated", target_of(found), changed=sorted(changed.keys() - {"paid_compute"})
+        tx, org_id, actor, "project.updated", target_of(project), changed=sorted(changed.keys() - {"paid_compute"})
     )
-    return get_by_id(tx, org_id, found.id)
+    return get_by_id(tx, org_id, project.id)
 
 
 def set_columns(tx: Tx, org_id: int, project: Project, changes: Mapping[str, Any]) -> None:
@@ -211,16 +214,16 @@ def set_columns(tx: Tx, org_id: int, project: Project, changes: Mapping[str, Any
 
 
 def toggle(tx: Tx, org_id: int, actor: Actor, name: str, *, enable: bool) -> Project:
-    found = lock(tx, org_id, name)
-    if found.enabled == enable:
-        return found
-    set_columns(tx, org_id, found, {"enabled": enable})
-    audit.record(tx, org_id, actor, "project.enabled" if enable else "project.disabled", target_of(found))
-    return get_by_id(tx, org_id, found.id)
+    project = lock(tx, org_id, name)
+    if project.enabled == enable:
+        return project
+    set_columns(tx, org_id, project, {"enabled": enable})
+    audit.record(tx, org_id, actor, "project.enabled" if enable else "project.disabled", target_of(project))
+    return get_by_id(tx, org_id, project.id)
 
 
 def set_secrets(tx: Tx, org_id: int, actor: Actor, project: Project, wanted: Sequence[tuple[str, str | None]]) -> bool:
-    """Replace all secrets; one without a value keeps the one that is stored. Return whether anything changed."""
+    """Replace all secrets; None keeps a stored value. Return whether any changed."""
     put, removed = vault.replace_all(tx, org_id, resource_of(project.id), wanted)
     if removed or put:
         audit.record(tx, org_id, actor, "project.secrets_changed", target_of(project), set=put, removed=removed)
@@ -228,7 +231,7 @@ def set_secrets(tx: Tx, org_id: int, actor: Actor, project: Project, wanted: Seq
 
 
 def reveal(tx: Tx, org_id: int, actor: Actor, name: str, secret: str, *, is_admin: bool) -> str:
-    """Return a secret's value and record the caller; raises Forbidden for a linked secret below `admin`."""
+    """Return a secret and audit the read; a linked secret needs the role admin."""
     project = get(tx, org_id, name)
     resource = resource_of(project.id)
     # Reading a database's password needs admin, and a linked secret contains it.
@@ -242,40 +245,40 @@ def reveal(tx: Tx, org_id: int, actor: Actor, name: str, secret: str, *, is_admi
 
 
 def delete(tx: Tx, org_id: int, actor: Actor, name: str) -> tuple[Project, list[str]]:
-    """Delete a project with everything it has. Return it, and the releases that it had."""
-    found = lock(tx, org_id, name)
-    audit.record(tx, org_id, actor, "project.deleted", target_of(found))
-    return found, remove(tx, org_id, found)
+    """Delete a project; return it and the digests of its releases."""
+    project = lock(tx, org_id, name)
+    audit.record(tx, org_id, actor, "project.deleted", target_of(project))
+    return project, remove(tx, org_id, project)
 
 
 def remove(tx: Tx, org_id: int, project: Project) -> list[str]:
     tx.env.hooks.call(REMOVE, tx, org_id, project.id)
-    its: dict[str, Any] = {"org_id": org_id, "project_id": project.id}
-    digests = sorted(tx.all(deployment_tables.DIGESTS_OF, **its))
-    for deployment in tx.all(deployment_tables.ALL_OF, **its):
+    key: dict[str, Any] = {"org_id": org_id, "project_id": project.id}
+    digests = sorted(tx.all(deployment_tables.DIGESTS_OF, **key))
+    for deployment in tx.all(deployment_tables.ALL_OF, **key):
         artifacts.unrefer(tx, org_id, owner_of(deployment.id))
     vault.remove_all(tx, org_id, resource_of(project.id))
-    tx.run(deployment_tables.DELETE_LINES_OF, **its)
-    tx.run(deployment_tables.DELETE_OF, **its)
-    tx.run(tables.DELETE_PREVIEWS, **its)
-    tx.run(tables.DELETE_NAMES, **its)
+    tx.run(deployment_tables.DELETE_LINES_OF, **key)
+    tx.run(deployment_tables.DELETE_OF, **key)
+    tx.run(tables.DELETE_PREVIEWS, **key)
+    tx.run(tables.DELETE_NAMES, **key)
     tx.run(tables.DELETE, org_id=org_id, id=project.id)
     freed_names.reserve(tx, org_id, NameKind.PROJECT, project.name)
     return digests
 
 
 def delete_all(tx: Tx, org_id: int) -> list[str]:
-    """Delete every project of an organization that is gone itself."""
+    """Delete all projects of a deleted organization; return their releases' digests."""
     return [digest for each in tx.all(tables.ALL_OF, org_id=org_id) for digest in remove(tx, org_id, each)]
 
 
 def names_of(tx: Tx, org_id: int, project: Project) -> list[FormerName]:
-    """Return every name a project had, with when, newest first."""
+    """Return the current and former names of a project, newest first."""
     return tx.all(tables.NAMES, org_id=org_id, project_id=project.id)
 
 
 def owner_of(deployment_id: int) -> str:
-    """Return what holds the reference to a deployment's artifact."""
+    """Return the owner name under which a deployment refers to its artifact."""
     return f"deployment:{deployment_id}"
 
 

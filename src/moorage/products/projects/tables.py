@@ -1,4 +1,4 @@
-"""Projects, the names they had, and the previews of their pull requests."""
+"""Tables of projects, their current and former names, and their previews."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ project = table(
     "project",
     id_column(),
     Column("org_id", Id, nullable=False),
-    text("name", unique=True),  # over the whole platform: it is a subdomain
-    text("slug", nullable=True),  # `static` or `container`; null until an `auto` project has been looked at
+    text("name", unique=True),  # on the whole platform, because it is a subdomain
+    text("slug", nullable=True),  # `static` or `container`; null until the kind of an `auto` project was detected
     Column("is_auto", Boolean, nullable=False),
     text("source"),  # `git` or `upload`
     text("repository_name", nullable=True),
-    text("repository_key", nullable=True, index=True),  # the same in lower case: case does not tell them apart
+    text("repository_key", nullable=True, index=True),  # in lower case: names of repositories are case-insensitive
     text("branch", nullable=True),
     text("region", nullable=True),
     text("language", nullable=True),
     text("runtime", nullable=True),
     text("base_dir"),
     text("build_dir", nullable=True),
-    text("build_cmd", nullable=True),  # null: nobody chose one
+    text("build_cmd", nullable=True),  # null: not chosen by the user
     text("start_cmd", nullable=True),
     text("entry_point", nullable=True),
     text("health_check_path", nullable=True),
@@ -54,12 +54,12 @@ project = table(
     Column("enable_analytics", Boolean, nullable=False),
     Column("auto_deploy", Boolean, nullable=False),
     Column("pr_preview", Boolean, nullable=False),
-    Column("deploy_guard", Boolean, nullable=False),  # a release that does worse than the one before is taken back
+    Column("deploy_guard", Boolean, nullable=False),  # roll back a release that does worse than the one before
     text("env"),  # JSON: a list of {name, value}
     Column("enabled", Boolean, nullable=False),
-    Column("replicas", Integer, nullable=False),  # as many as autoscaling wants, within its bounds
-    Column("asleep", Boolean, nullable=False),  # an app that nobody asked for in a while; the next request wakes it
-    Column("current_deployment_id", Id, nullable=True),  # whose release is live
+    Column("replicas", Integer, nullable=False),  # set by autoscaling within its bounds
+    Column("asleep", Boolean, nullable=False),  # an idle app was stopped; the next request starts it
+    Column("current_deployment_id", Id, nullable=True),  # deployment of the live release
     Column("latest_deployment_id", Id, nullable=True),
     Column("total_deployments", Integer, nullable=False),
     Column("success_deployments", Integer, nullable=False),
@@ -69,7 +69,7 @@ project = table(
 )
 Index("ix_project_org_id_id", project.c.org_id, project.c.id)
 
-# Which name a project had when: an old address redirects for a while, and the audit log follows a renamed project.
+# Names of a project over time: a former address redirects for a while, and the audit log covers former names.
 project_name = table(
     "project_name",
     id_column(),
@@ -77,7 +77,7 @@ project_name = table(
     Column("project_id", Id, ForeignKey("project.id"), nullable=False),
     text("name"),
     millis("since"),
-    millis("until", nullable=True),  # null for the name it has
+    millis("until", nullable=True),  # null for the current name
 )
 Index("ix_project_name_project_id", project_name.c.project_id)
 Index("ix_project_name_until", project_name.c.until)
@@ -92,7 +92,7 @@ preview = table(
     text("status"),  # PreviewStatus
     Column("is_fork", Boolean, nullable=False),
     text("title"),
-    text("repository_name"),  # where the commit is: the fork's, for a fork
+    text("repository_name"),  # repository that contains the commit: the fork's, for a fork
     text("branch"),
     text("commit_sha"),
     Column("current_deployment_id", Id, nullable=True),
@@ -148,7 +148,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the gateway has to know of a project, whatever is live of it."""
+    """Columns of a project for the gateway, which do not depend on the live release."""
 
     id: int
     name: str
@@ -190,11 +190,11 @@ _this = _mine & (_p.id == arg("id"))
 _all = select(*columns(project))
 
 FIND = Query(_all.where(_mine & (_p.name == arg("name"))), Project)
-# For who changes what it has read; SQLite has one writer anyway.
+# Locks the row until the transaction ends; SQLite has one writer and needs no lock.
 LOCK = Query(_all.where(_mine & (_p.name == arg("name"))).with_for_update(), Project)
 FIND_BY_ID = Query(_all.where(_this), Project)
 LOCK_BY_ID = Query(_all.where(_this).with_for_update(), Project)
-# Projects whose compute may differ from the plan of their organization: `billed` is false where plans are not enforced.
+# Projects with a compute that may differ from their plan: `billed` is false where plans are not enforced.
 WITH_PLANS: Query[tuple[Project, str, bool]] = Query(
     select(*columns(project), organization.c.plan, organization.c.card_verified)
     .join(organization, organization.c.id == _p.org_id)
@@ -274,7 +274,7 @@ NAMES = Query(
     .order_by(_n.id.desc()),
     FormerName,
 )
-# The newest first: where two projects had a name one after the other, the later one keeps it.
+# Newest first: of two projects that had the same name, the later one keeps the redirect.
 LEFT_SINCE = Query(
     select(*columns(project_name)).where(_n.until >= arg("since")).order_by(_n.until.desc(), _n.id.desc()), FormerName
 )

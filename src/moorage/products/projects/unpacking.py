@@ -1,6 +1,6 @@
-"""An uploaded archive on its way to a release: checked, unpacked, scanned, packed. It runs beside the platform.
+"""Check, unpack, scan and repack an uploaded archive.
 
-`HeavyWork` calls these functions in a process of low priority, so they take and return what JSON can hold.
+`HeavyWork` runs these functions in a separate low-priority process; arguments and results are sent as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UPLOADED = zips.Caps(packed_bytes=PACKED_BYTES, unpacked_bytes=512 * MB, entries
 
 
 def measure(archive: str) -> int:
-    """Return how many bytes a site takes once it is unpacked; raises Refused."""
+    """Return the unpacked size of an archive in bytes; raises Refused."""
     try:
         return sum(entry.size for entry in zips.inspect(Path(archive), UPLOADED))
     except zips.BadArchive as error:
@@ -29,18 +29,18 @@ def measure(archive: str) -> int:
 
 
 def prepare(archive: str, site: str, packed: str, clamd: str, finish: str) -> dict[str, Any]:
-    """Unpack a site, scan it, pack it in the platform's own way, and finish it as a release; raises Refused.
+    """Unpack, scan and repack a site, and finish its release; raises Refused.
 
-    `finish` names the function, as `module:function`, that adds what the gateway needs.
+    `finish` names the function (`module:function`) that adds the gateway's files to the folder.
     """
     folder = Path(site)
     files = _unpack(Path(archive), folder)
     try:
-        found = _scanner(clamd).check(folder)
+        finding = _scanner(clamd).check(folder)
     except ScanUnavailable as error:
         return {"unavailable": str(error)}
-    if found is not None:
-        raise Refused(f"{found.file}: {found.why} ({found.rule})")
+    if finding is not None:
+        raise Refused(f"{finding.file}: {finding.why} ({finding.rule})")
     zips_writer.pack(folder, Path(packed))
     module, _, name = finish.partition(":")
     getattr(importlib.import_module(module), name)(folder)
@@ -49,17 +49,17 @@ def prepare(archive: str, site: str, packed: str, clamd: str, finish: str) -> di
 
 @lru_cache(maxsize=1)
 def _scanner(clamd: str) -> Scanner:
-    """Return a scanner that remembers which files have passed, for as long as this process lives."""
+    """Return the scanner of this process; it caches the files that passed."""
     return Scanner(clamd)
 
 
 def _unpack(archive: Path, folder: Path) -> int:
-    """Unpack a site and return how many files it has."""
+    """Unpack a site and return the number of its files."""
     try:
         entries = zips.extract(archive, folder, UPLOADED, strip_top=True)
     except zips.BadArchive as error:
         raise Refused(str(error)) from error
-    # The platform's own place in a release; what lies there decides how a site is served.
+    # This folder is reserved: its files configure how the gateway serves the site.
     folders.remove(folder / OWN)
     files = sum(not entry.is_folder and not entry.name.startswith(f"{OWN}/") for entry in entries)
     if not files:

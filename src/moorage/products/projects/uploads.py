@@ -1,4 +1,4 @@
-"""Sites that come as a ZIP archive: checked, unpacked, scanned, stored, published."""
+"""Upload of a static site as a ZIP archive: check, unpack, scan, store, publish."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from moorage.runtime.sandbox.heavy import HeavyWork, Refused
 from moorage.runtime.scan.service import ScanUnavailable
 
 FIELD = "staticFiles"
-WORK = "moorage.products.projects.unpacking"
+UNPACKING = "moorage.products.projects.unpacking"
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A site that is stored and unpacked, and that no deployment publishes yet."""
+    """Stored and unpacked site that no deployment refers to yet."""
 
     digest: str
     files: int
-    owner: str  # of the reference that keeps it until a deployment has its own
+    owner: str  # of the artifact reference that is held until the deployment has its own
 
 
 class Uploads:
-    """`finish` names the function, as `module:function`, that makes a folder a release of the gateway."""
+    """Stores uploaded sites; the `module:function` in `finish` adds gateway files."""
 
     def __init__(
         self, db: Database, artifacts: ArtifactStore, releases: Unpacked, heavy: HeavyWork, *, finish: str
@@ -59,14 +59,14 @@ class Uploads:
         self._finish = finish
 
     async def take(self, org_id: int, archive: Path) -> Site:
-        """Check an archive and keep its content; raises BadRequest, and leaves nothing behind when it does."""
+        """Check an archive and store its content; raises BadRequest and leaves no files."""
         scratch = self._releases.new_folder()
         try:
             site, packed = scratch / "site", scratch / "site.zip"
             settings = self._db.env.settings
-            unpacked_bytes = await self._heavy.run(org_id, f"{WORK}:measure", str(archive))
+            unpacked_bytes = await self._heavy.run(org_id, f"{UNPACKING}:measure", str(archive))
             disk.check_room(scratch, unpacked_bytes, settings.disk_reserve_mb)
-            prepare = (f"{WORK}:prepare", str(archive), str(site), str(packed), settings.clamd, self._finish)
+            prepare = (f"{UNPACKING}:prepare", str(archive), str(site), str(packed), settings.clamd, self._finish)
             prepared = await self._heavy.run(org_id, *prepare)
             if "unavailable" in prepared:
                 raise ScanUnavailable(prepared["unavailable"])
@@ -96,19 +96,19 @@ def make_router(db: Database, uploads: Uploads) -> Router:
         identifies=(("/v1/projects/{name}", "name"), ("/v1/deployments/{uuid}", "uploadId")),
     )
     async def upload_site(caller: Caller, form: Form, write: Write) -> UploadResult:
-        """Publish a ZIP archive as a static site, in the field `staticFiles`.
+        """Publish a ZIP archive, sent in the field `staticFiles`, as a static site.
 
-        An archive for a project of yours that was uploaded before is its next deployment. `uploadId` is that
-        deployment's uuid: follow it as any other.
+        An archive for an existing uploaded project becomes its next deployment. `uploadId` is the uuid of that
+        deployment and works with every route of deployments.
         """
-        sent = validate(UploadForm, form.fields)
+        fields = validate(UploadForm, form.fields)
         archive = form.files.get(FIELD)
         if archive is None:
             raise bad_field(FIELD, "is required: a ZIP archive")
-        await db.peek(partial(_check, org_id=caller.org_id, caller=caller, name=sent.name))
+        await db.peek(partial(_check, org_id=caller.org_id, caller=caller, name=fields.name))
         site = await uploads.take(caller.org_id, archive.path)
         try:
-            return await write(partial(_record, org_id=caller.org_id, caller=caller, name=sent.name, site=site))
+            return await write(partial(_record, org_id=caller.org_id, caller=caller, name=fields.name, site=site))
         except BaseException:
             await uploads.drop(caller.org_id, site)
             raise
@@ -117,16 +117,16 @@ def make_router(db: Database, uploads: Uploads) -> Router:
 
 
 def _check(tx: Tx, org_id: int, caller: Caller, name: str) -> Project | None:
-    """Return the project that an upload is for, or None for a new one; raises what keeps it from being either."""
-    found = service.find(tx, org_id, name)
-    if found is None:
+    """Return the project of an upload, None for a new one; raises Conflict."""
+    project = service.find(tx, org_id, name)
+    if project is None:
         assert caller.standing is not None
         service.check_may_create(tx, org_id, name, caller.standing)
-    elif found.source != "upload":
+    elif project.source != "upload":
         raise Conflict(f"The project {name!r} is deployed from a repository")
-    elif not found.enabled:
+    elif not project.enabled:
         raise Conflict(f"The project {name!r} is disabled; enable it first")
-    return found
+    return project
 
 
 def _record(tx: Tx, org_id: int, caller: Caller, name: str, site: Site) -> UploadResult:
@@ -135,10 +135,10 @@ def _record(tx: Tx, org_id: int, caller: Caller, name: str, site: Site) -> Uploa
         assert caller.standing is not None
         new = NewProject(name, "static", source="upload")
         project = service.create(tx, org_id, caller.as_actor, caller.standing, new)
-    asked = Asked("upload", user_id=caller.user_id, digest=site.digest, file_count=site.files)
-    made = deployments.start(tx, org_id, project, asked)
+    request = Asked("upload", user_id=caller.user_id, digest=site.digest, file_count=site.files)
+    started = deployments.start(tx, org_id, project, request)
     artifact_service.unrefer(tx, org_id, site.owner)
-    audit.record(tx, org_id, caller.as_actor, "project.uploaded", service.target_of(project), deployment=made.uuid)
+    audit.record(tx, org_id, caller.as_actor, "project.uploaded", service.target_of(project), deployment=started.uuid)
     settings = tx.env.settings
     url = service.url_of(settings, service.host_of(settings, name))
-    return UploadResult(project.id, name, made.id, made.uuid, url, site.files)
+    return UploadResult(project.id, name, started.id, started.uuid, url, site.files)

@@ -1,4 +1,4 @@
-"""Telling those who follow a deployment that its log or its status has changed."""
+"""Notify this process's log streams of changes to deployments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHANGED: Hook[[int], None] = Hook("deployment.changed")
 
 
 class Followers:
-    """Who waits for news of which deployment. Used within one event loop."""
+    """Events of the open log streams by deployment. Used within one event loop."""
 
     def __init__(self, hooks: Hooks) -> None:
         self._waiting: dict[int, set[asyncio.Event]] = {}
@@ -24,22 +24,22 @@ class Followers:
 
     @contextlib.contextmanager
     def following(self, deployment_id: int) -> Iterator[asyncio.Event]:
-        news = asyncio.Event()
-        self._waiting.setdefault(deployment_id, set()).add(news)
+        changed = asyncio.Event()
+        self._waiting.setdefault(deployment_id, set()).add(changed)
         try:
-            yield news
+            yield changed
         finally:
-            self._waiting[deployment_id].discard(news)
+            self._waiting[deployment_id].discard(changed)
             if not self._waiting[deployment_id]:
                 del self._waiting[deployment_id]
 
     def tell(self, deployment_id: int) -> None:
-        for news in self._waiting.get(deployment_id, ()):
-            news.set()
+        for changed in self._waiting.get(deployment_id, ()):
+            changed.set()
 
 
-@across_organizations("a deployment's id names nothing but itself")
+@across_organizations("reads no rows; the id identifies one deployment")
 def tell_after(tx: Tx, deployment_id: int) -> None:
-    """Tell everybody in this process once the transaction is durable."""
+    """Notify the streams of this process after the transaction was committed."""
     for changed in tx.env.hooks.of(CHANGED).values():
         tx.after_commit(partial(changed, deployment_id))

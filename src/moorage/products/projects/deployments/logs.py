@@ -1,4 +1,4 @@
-"""Deployment logs: written as they happen, masked, capped, and followed without loss or duplicates."""
+"""Write deployment logs with masked secrets, and stream them without gaps."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.states import DEPLOYMENT
 from moorage.products.projects.deployments.tables import Line
 
-FLUSH_S = 0.03
-LOOK_S = 3.0  # A build that prints nothing is still asked for now and then whether anybody wants it.
-MOST_LINES = 20_000
-MOST_BYTES = 8 * 2**20
-LINE_CHARS = 8_192
-CUT = f"The log is cut here: it has more than {MOST_LINES:,} lines or {MOST_BYTES // 2**20} MB"
-AT_ONCE = 500
-# Where processes share a store another one may write, and then nobody tells this one.
-POLL_S = {"postgresql": 0.08, "sqlite": 5.0}
+FLUSH_INTERVAL_S = 0.03
+LEASE_CHECK_INTERVAL_S = 3.0  # of a build that prints nothing: a cancelled one must not run on
+MAX_LOG_LINES = 20_000
+MAX_LOG_BYTES = 8 * 2**20
+MAX_LINE_CHARS = 8_192
+CUT = f"The log is cut here: it has more than {MAX_LOG_LINES:,} lines or {MAX_LOG_BYTES // 2**20} MB"
+LINES_PER_READ = 500
+# Followers poll as well, because another process with the same database may write lines without a notification here.
+POLL_INTERVAL_S = {"postgresql": 0.08, "sqlite": 5.0}
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
 
 Stream = Literal["stdout", "stderr", "system"]
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Lines(Protocol):
-    """Where lines are kept: those of a deployment, or of something else that is built."""
+    """Storage of log lines, of deployments or of another kind of build."""
 
     def last_seq(self, tx: Tx, org_id: int, owner_id: int) -> int: ...
 
@@ -56,9 +56,9 @@ class DeploymentLines:
 
 
 class LogWriter:
-    """Writes the log of one deployment, or of what else is built, in the background; used as a context.
+    """Async context manager that writes the log of a deployment or other build.
 
-    `write_unit` is the job's own fenced write: a late job cannot add to the log of one that took over.
+    `write_unit` is the job's fenced write, so a job that lost its lease cannot add lines.
     """
 
     def __init__(
@@ -98,39 +98,39 @@ class LogWriter:
         await asyncio.wait({self._task})
 
     async def guard(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do some work, as long as the log can be written: who may not write it has no business going on."""
+        """Await `work`; cancel it when the lease is lost or the deployment has ended."""
         assert self._task is not None
-        working = asyncio.ensure_future(work)
+        work_task = asyncio.ensure_future(work)
         try:
-            await asyncio.wait({working, self._task}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
+            await asyncio.wait({work_task, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if not work_task.done():
                 self._task.result()
         finally:
-            if not working.done():
-                working.cancel()
-                await asyncio.wait({working})
-        return working.result()
+            if not work_task.done():
+                work_task.cancel()
+                await asyncio.wait({work_task})
+        return work_task.result()
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Mask these values from now on."""
+        """Mask these values in all later lines."""
         self._mask = Masker(secrets)
 
     def say(self, text: str) -> None:
         self.write("system", text if text.endswith("\n") else text + "\n")
 
     def write(self, stream: Stream, text: str) -> None:
-        """Take what was printed: any number of lines, the last of which may not have ended yet."""
+        """Add output of any number of lines; an unfinished last line waits for its end."""
         *lines, rest = (self._partial.pop(stream, "") + text.replace("\r\n", "\n")).split("\n")
         for line in lines:
             self._add(stream, line)
-        while len(rest) > LINE_CHARS:
-            self._add(stream, rest[:LINE_CHARS])
-            rest = rest[LINE_CHARS:]
+        while len(rest) > MAX_LINE_CHARS:
+            self._add(stream, rest[:MAX_LINE_CHARS])
+            rest = rest[MAX_LINE_CHARS:]
         if rest:
             self._partial[stream] = rest
 
     async def flush(self) -> None:
-        """Return when everything that was taken is stored."""
+        """Store all complete lines."""
         async with self._flushing:
             lines, self._pending = self._pending, []
             if not lines:
@@ -140,20 +140,20 @@ class LogWriter:
         self._followers.tell(self._owner_id)
 
     async def finish(self) -> None:
-        """Store what is left, lines that never ended included."""
+        """Store all lines, unfinished ones included."""
         for stream, rest in list(self._partial.items()):
             self._add(stream, rest)
         self._partial.clear()
         await self.flush()
 
     def _add(self, stream: str, line: str) -> None:
-        # A progress bar overwrites its line; what stood there last is what a reader would have seen.
-        line = _ESCAPES.sub("", self._mask(line.rstrip("\r").rpartition("\r")[2]))[:LINE_CHARS]
+        # A progress bar overwrites its line after "\r"; a terminal would show only the last text.
+        line = _ESCAPES.sub("", self._mask(line.rstrip("\r").rpartition("\r")[2]))[:MAX_LINE_CHARS]
         if stream != "system":
             if self._is_cut:
                 return
             self._bytes += len(line)
-            if self._seq >= MOST_LINES or self._bytes > MOST_BYTES:
+            if self._seq >= MAX_LOG_LINES or self._bytes > MAX_LOG_BYTES:
                 self._is_cut = True
                 stream, line = "system", CUT
         self._seq += 1
@@ -163,13 +163,13 @@ class LogWriter:
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(LEASE_CHECK_INTERVAL_S):
                     await self._wake.wait()
             if not self._wake.is_set():
-                await self._write_unit(_nothing)
+                await self._write_unit(_check_lease)
             self._wake.clear()
             await self.flush()
-            await asyncio.sleep(FLUSH_S)
+            await asyncio.sleep(FLUSH_INTERVAL_S)
 
 
 class LogLine(Output, frozen=True):
@@ -189,36 +189,36 @@ class StatusNow(Output, frozen=True):
 async def follow(
     db: Database, followers: Followers, org_id: int, deployment_id: int, seen: int = 0
 ) -> AsyncIterator[Event]:
-    """Yield the lines of a deployment after one, its status when that changes, and `done` when it has ended."""
+    """Yield the log lines after `seen`, status changes, and `done` at the end."""
     status = ""
-    with followers.following(deployment_id) as news:
+    with followers.following(deployment_id) as changed:
         while True:
-            news.clear()
-            # The status is read before the lines: what was written before an end comes before it.
-            found = await db.read(partial(deployments.find, org_id=org_id, deployment_id=deployment_id))
+            changed.clear()
+            # The status is read before the lines, so that no line comes after `done`.
+            deployment = await db.read(partial(deployments.find, org_id=org_id, deployment_id=deployment_id))
             lines = await _lines(db, org_id, deployment_id, seen)
             while lines:
                 for line in lines:
                     yield Event("log", LogLine.of(line), id=str(line.seq))
                 seen = lines[-1].seq
-                lines = await _lines(db, org_id, deployment_id, seen) if len(lines) == AT_ONCE else []
-            now = found.status if found is not None else "failed"
+                lines = await _lines(db, org_id, deployment_id, seen) if len(lines) == LINES_PER_READ else []
+            now = deployment.status if deployment is not None else "failed"
             if now != status:
                 status = now
                 yield Event("status", StatusNow(status))
-            if found is None or found.status in DEPLOYMENT.terminal:
+            if deployment is None or deployment.status in DEPLOYMENT.terminal:
                 yield Event("done", StatusNow(status))
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S[db.dialect]):
-                    await news.wait()
+                async with asyncio.timeout(POLL_INTERVAL_S[db.dialect]):
+                    await changed.wait()
 
 
 async def _lines(db: Database, org_id: int, deployment_id: int, seen: int) -> list[Line]:
-    ask = partial(deployments.lines_after, org_id=org_id, deployment_id=deployment_id, seq=seen, most=AT_ONCE)
-    return await db.read(ask)
+    read = partial(deployments.lines_after, org_id=org_id, deployment_id=deployment_id, seq=seen, most=LINES_PER_READ)
+    return await db.read(read)
 
 
 @across_organizations("nothing is read or written")
-def _nothing(tx: Tx) -> None:
-    """What the fence around it checks is all there is to it."""
+def _check_lease(tx: Tx) -> None:
+    """No-op write: its fence checks the lease and the deployment's status."""

@@ -1,8 +1,8 @@
-"""From a deployment's row to a live release: fetch, build, store, publish.
+"""Pipeline of a deployment: fetch, build, store, publish.
 
-Every step can be repeated. A process that dies leaves a row that says `running` and a job whose lease runs out; the
-next attempt starts over, or, where the artifact is stored already, goes on from there. What is live changes only in
-the transaction of `go_live`, and the gateway's links follow that row.
+Every step can be repeated. A process that dies leaves a row in state `running` and a job whose lease expires; the next
+attempt starts over, or continues after the build where the artifact is stored. The live release changes only in the
+transaction of `go_live`; the gateway's routes are synced after it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.detection.reading import folder_inside
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Built, Plan
 
-STARTED_OVER = "The platform was restarted while this deployment was under way; it starts over"
+STARTED_OVER = "The platform was restarted while this deployment ran; it starts over"
 NOT_RUN_HERE = "The app was built, but this process cannot run apps: start the platform with `moorage up`"
 UNDECRYPTABLE = "A secret of this project cannot be decrypted with the keys this platform has; nothing was changed"
 OURS = "The platform could not finish this deployment; try again"
@@ -56,106 +56,106 @@ class Pipeline:
     sources: Sources
     builder: Builder
     followers: Followers
-    settle: Settle  # returns when the gateway serves what the store says
-    apps: Apps | None = None  # None where nothing can be run
+    settle: Settle
+    apps: Apps | None = None  # None in a process that cannot run apps
 
-    def releases_of(self, found: Deployment) -> Unpacked:
-        return self.app_releases if found.is_app else self.releases
+    def releases_of(self, deployment: Deployment) -> Unpacked:
+        return self.app_releases if deployment.is_app else self.releases
 
     async def remove_unused(self, digests: Iterable[str]) -> None:
-        """Remove the releases among these that nothing refers to."""
+        """Delete those of the releases that nothing refers to."""
         for releases in (self.releases, self.app_releases):
             await releases.remove_unused(self.db, digests)
 
     async def clear_up(self) -> None:
-        """Remove what builds left behind whose process died; called before any build of this process starts."""
+        """Delete scratch folders of crashed builds; called before the first build."""
         root = self.db.env.settings.folder("builds")
-        left = list(root.iterdir()) if root.is_dir() else []
-        for folder in left:
+        scratch_folders = list(root.iterdir()) if root.is_dir() else []
+        for folder in scratch_folders:
             await asyncio.to_thread(folders.remove, folder)
 
     async def run_build(self, run: Run, job: BuildDeployment) -> None:
-        found = await self._begin(run, job.org_id, job.deployment_id)
-        if found is not None:
-            await self._see_through(run, found, self._build)
+        deployment = await self._begin(run, job.org_id, job.deployment_id)
+        if deployment is not None:
+            await self._run_job(run, deployment, self._build)
 
     async def run_publish(self, run: Run, job: PublishDeployment) -> None:
-        found = await self._begin(run, job.org_id, job.deployment_id)
-        if found is not None:
-            await self._see_through(run, found, self._publish)
+        deployment = await self._begin(run, job.org_id, job.deployment_id)
+        if deployment is not None:
+            await self._run_job(run, deployment, self._publish)
 
-    async def _build(self, write: Write, found: Deployment, log: LogWriter) -> None:
-        if found.digest is None:
-            found = await log.guard(self._make(write, found, log))
-        if found.is_app:
-            # Built anywhere, it is run by who can run it.
-            await write(partial(deployments.publish, org_id=found.org_id, deployment=found))
+    async def _build(self, write: Write, deployment: Deployment, log: LogWriter) -> None:
+        if deployment.digest is None:
+            deployment = await log.guard(self._fetch_and_build(write, deployment, log))
+        if deployment.is_app:
+            # Any worker may build; only app hosts run the result.
+            await write(partial(deployments.publish, org_id=deployment.org_id, deployment=deployment))
         else:
-            await self._publish(write, found, log)
+            await self._publish(write, deployment, log)
 
-    async def _see_through(
-        self, run: Run, found: Deployment, work: Callable[[Write, Deployment, LogWriter], Awaitable[None]]
+    async def _run_job(
+        self, run: Run, deployment: Deployment, work: Callable[[Write, Deployment, LogWriter], Awaitable[None]]
     ) -> None:
-        """Do a part of a deployment that was begun; one that is ended by others meanwhile is let be."""
-        write = _fenced(run, found)
+        """Run one job of a deployment, and record its failure."""
+        write = _fenced(run, deployment)
         try:
-            async with LogWriter(write, found.org_id, found.id, self.followers, self.db.env.clock.now) as log:
+            async with LogWriter(write, deployment.org_id, deployment.id, self.followers, self.db.env.clock.now) as log:
                 try:
-                    await work(write, found, log)
+                    await work(write, deployment, log)
                 except (CannotDeploy, FetchFailed, BuildFailed, QuotaExceeded) as error:
                     await log.finish()
-                    end = partial(deployments.fail_if_open, org_id=found.org_id, deployment_id=found.id)
+                    end = partial(deployments.fail_if_open, org_id=deployment.org_id, deployment_id=deployment.id)
                     await write(partial(end, reason=str(error)))
         except Ended:
-            abandon = partial(deployments.abandon, org_id=found.org_id, deployment_id=found.id)
+            abandon = partial(deployments.abandon, org_id=deployment.org_id, deployment_id=deployment.id)
             await run.write(abandon)
 
     async def _begin(self, run: Run, org_id: int, deployment_id: int) -> Deployment | None:
-        """Take a deployment up; None where it has ended, or gone with its project."""
+        """Set a deployment to running; None where it has ended or was deleted."""
 
         def begin(tx: Tx) -> Deployment | None:
-            found = deployments.find(tx, org_id, deployment_id)
-            if found is None or found.status in DEPLOYMENT.terminal:
+            deployment = deployments.find(tx, org_id, deployment_id)
+            if deployment is None or deployment.status in DEPLOYMENT.terminal:
                 return None
-            if found.status == DeploymentStatus.QUEUED:
-                deployments.begin(tx, org_id, found)
-            elif run.attempt > 1 or not found.is_app:  # An app is handed on by who built it.
+            if deployment.status == DeploymentStatus.QUEUED:
+                deployments.begin(tx, org_id, deployment)
+            elif run.attempt > 1 or not deployment.is_app:  # The first publish job of an app continues its build job.
                 deployments.add_line(tx, org_id, deployment_id, STARTED_OVER)
             return deployments.find(tx, org_id, deployment_id)
 
         return await run.write(begin)
 
-    async def _make(self, write: Write, found: Deployment, log: LogWriter) -> Deployment:
-        """Fetch and build, and store what came of it."""
-        project, preview, env = await self._read(found, log)
-        scratch = self._scratch(found)
+    async def _fetch_and_build(self, write: Write, deployment: Deployment, log: LogWriter) -> Deployment:
+        """Fetch the source, build it, and store the artifact."""
+        project, preview, env = await self._read(deployment, log)
+        scratch = self._scratch(deployment)
         try:
             await asyncio.to_thread(scratch.mkdir, parents=True, mode=0o700)
-            fetched = await self._fetch(found, scratch / "source", log)
-            note = partial(deployments.set_source, org_id=found.org_id, deployment=found)
+            fetched = await self._fetch(deployment, scratch / "source", log)
+            note = partial(deployments.set_source, org_id=deployment.org_id, deployment=deployment)
             await write(partial(note, sha=fetched.sha, branch=fetched.branch))
-            built = await self.builder.build(_request(project, preview, found, scratch / "source", env), log)
+            built = await self.builder.build(_request(project, preview, deployment, scratch / "source", env), log)
             await log.finish()
             if built.plan.kind == "static" and (problem := await self.sources.check_site(built.folder)):
                 raise CannotDeploy(problem)
             base = folder_inside(scratch / "source", project.base_dir, "baseDir")
-            return await self._store(write, found, replace(built, plan=replace(built.plan, base=base)), scratch)
+            return await self._store(write, deployment, replace(built, plan=replace(built.plan, base=base)), scratch)
         finally:
             await asyncio.to_thread(folders.remove, scratch)
 
-    async def _read(self, found: Deployment, log: LogWriter) -> tuple[Project, Preview | None, dict[str, str]]:
-        """Return what is to be deployed, with its variables. A fork's code gets no secrets."""
+    async def _read(self, deployment: Deployment, log: LogWriter) -> tuple[Project, Preview | None, dict[str, str]]:
+        """Return project, preview and environment. Code of a fork gets no secrets."""
 
         def read(tx: Tx) -> tuple[Project, Preview | None, dict[str, str], dict[str, str]]:
-            project = service.get_by_id(tx, found.org_id, found.project_id)
+            project = service.get_by_id(tx, deployment.org_id, deployment.project_id)
             preview = (
-                tx.find(tables.FIND_PREVIEW_BY_ID, org_id=found.org_id, id=found.preview_id)
-                if found.preview_id is not None
+                tx.find(tables.FIND_PREVIEW_BY_ID, org_id=deployment.org_id, id=deployment.preview_id)
+                if deployment.preview_id is not None
                 else None
             )
-            hidden = vault.values(tx, found.org_id, service.resource_of(project.id))
-            given = {} if preview is not None and preview.is_fork else hidden
-            return project, preview, {each.name: each.value for each in read_env(project.env)} | given, hidden
+            hidden = vault.values(tx, deployment.org_id, service.resource_of(project.id))
+            secrets = {} if preview is not None and preview.is_fork else hidden
+            return project, preview, {each.name: each.value for each in read_env(project.env)} | secrets, hidden
 
         try:
             project, preview, env, hidden = await self.db.read(read)
@@ -166,90 +166,88 @@ class Pipeline:
         log.hide(hidden.values())
         return project, preview, env
 
-    async def _fetch(self, found: Deployment, target: Path, log: LogWriter) -> Fetched:
+    async def _fetch(self, deployment: Deployment, target: Path, log: LogWriter) -> Fetched:
         target.mkdir()
-        if found.repository_name is None:
+        if deployment.repository_name is None:
             raise CannotDeploy("This project has no repository")
         return await self.sources.fetch(
-            found.org_id,
-            found.repository_name,
-            branch=found.branch or "main",
-            commit=found.commit_sha,
+            deployment.org_id,
+            deployment.repository_name,
+            branch=deployment.branch or "main",
+            commit=deployment.commit_sha,
             target=target,
             say=log.say,
         )
 
-    async def _store(self, write: Write, found: Deployment, built: Built, scratch: Path) -> Deployment:
-        """Keep what was built as an artifact, and put it where it is served or run from."""
+    async def _store(self, write: Write, deployment: Deployment, built: Built, scratch: Path) -> Deployment:
+        """Store the build as an artifact, and move its folder to the releases."""
         files = await asyncio.to_thread(_count_files, built.folder)
         packed = scratch / "site.zip"
         await asyncio.to_thread(zips_writer.pack, built.folder, packed)
-        stored = await self.artifacts.put_file(found.org_id, packed, owner=service.owner_of(found.id))
+        stored = await self.artifacts.put_file(deployment.org_id, packed, owner=service.owner_of(deployment.id))
         releases = self.app_releases if built.plan.kind == "container" else self.releases
         await place(releases, stored.digest, built.folder)
 
         def note(tx: Tx) -> Deployment | None:
-            _note_kind(tx, found.org_id, found, built.plan)
-            deployments.set_built(tx, found.org_id, found, digest=stored.digest, file_count=files, plan=built.plan)
-            return deployments.find(tx, found.org_id, found.id)
+            _store_kind(tx, deployment.org_id, deployment, built.plan)
+            deployments.set_built(
+                tx, deployment.org_id, deployment, digest=stored.digest, file_count=files, plan=built.plan
+            )
+            return deployments.find(tx, deployment.org_id, deployment.id)
 
         noted: Deployment | None = await write(note)
         assert noted is not None
         return noted
 
-    async def _publish(self, write: Write, found: Deployment, log: LogWriter) -> None:
-        assert found.digest is not None
-        files = "1 file" if found.file_count == 1 else f"{found.file_count} files"
-        log.say(f"Publishing {files}" if found.file_count else "Publishing")
+    async def _publish(self, write: Write, deployment: Deployment, log: LogWriter) -> None:
+        assert deployment.digest is not None
+        files = "1 file" if deployment.file_count == 1 else f"{deployment.file_count} files"
+        log.say(f"Publishing {files}" if deployment.file_count else "Publishing")
         await log.finish()
-        await self.releases_of(found).ensure(self.artifacts, found.org_id, found.digest)
-        if found.is_app:
-            await self._swap(write, found, log)
+        await self.releases_of(deployment).ensure(self.artifacts, deployment.org_id, deployment.digest)
+        if deployment.is_app:
+            await self._swap(write, deployment, log)
         else:
-            await self._go_live(write, found)
-        dropped = await write(partial(_succeed, org_id=found.org_id, deployment=found))
+            await self._go_live(write, deployment)
+        dropped = await write(partial(_succeed, org_id=deployment.org_id, deployment=deployment))
         await self.remove_unused(dropped)
 
-    async def _swap(self, write: Write, found: Deployment, log: LogWriter) -> None:
-        """Start an app beside the one that serves, and let it take over once it is healthy."""
+    async def _swap(self, write: Write, deployment: Deployment, log: LogWriter) -> None:
+        """Start an app beside the live one; switch the routes once it is healthy."""
         if self.apps is None:
             raise CannotDeploy(NOT_RUN_HERE)
-        await self.apps.bring_up(found, write, log)
-        async with self.apps.watched(found) as measured:
-            await self._go_live(write, found)
+        await self.apps.bring_up(deployment, write, log)
+        async with self.apps.watched(deployment) as measured:
+            await self._go_live(write, deployment)
         swap = measured()
-        await write(partial(deployments.set_swap, org_id=found.org_id, deployment=found, measured=swap))
-        log.say(_told(swap))
+        await write(partial(deployments.set_swap, org_id=deployment.org_id, deployment=deployment, swap=swap))
+        log.say(_describe(swap))
         await log.finish()
 
-    async def _go_live(self, write: Write, found: Deployment) -> None:
-        if not await write(partial(deployments.go_live, org_id=found.org_id, deployment=found)):
+    async def _go_live(self, write: Write, deployment: Deployment) -> None:
+        if not await write(partial(deployments.go_live, org_id=deployment.org_id, deployment=deployment)):
             raise CannotDeploy(deployments.OVERTAKEN)
         await self.settle()
 
-    def _scratch(self, found: Deployment) -> Path:
-        return self.db.env.settings.folder("builds") / f"{found.id}-{random.token_hex(4)}"
+    def _scratch(self, deployment: Deployment) -> Path:
+        return self.db.env.settings.folder("builds") / f"{deployment.id}-{random.token_hex(4)}"
 
 
 async def place(releases: Unpacked, digest: str, folder: Path) -> None:
-    """Move a folder to where its release belongs, as if it had been unpacked from the artifact."""
+    """Move a built folder to its release folder, as if unpacked from the artifact."""
     fresh = releases.new_folder()
     try:
-        await asyncio.to_thread(_move_in, folder, fresh / "package")
+        # Both folders are in the data folder, so this is normally a rename.
+        await asyncio.to_thread(shutil.move, folder, fresh / "package")
         await asyncio.to_thread(releases.finish, fresh / "package")
         await releases.place(digest, fresh / "package")
     finally:
         await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
 
 
-def _move_in(folder: Path, target: Path) -> None:
-    # A rename where it can be one: both are in the data folder.
-    shutil.move(folder, target)
-
-
-def _told(swap: Swap) -> str:
+def _describe(swap: Swap) -> str:
     failed = "none failed" if swap.failed == 0 else f"{swap.failed} failed"
-    return f"Took over: {swap.requests} requests meanwhile, {failed}, longest gap {swap.longest_gap_ms} ms"
+    return f"Switched over: {swap.requests} requests meanwhile, {failed}, longest gap {swap.longest_gap_ms} ms"
 
 
 def _count_files(folder: Path) -> int:
@@ -259,21 +257,21 @@ def _count_files(folder: Path) -> int:
 def cache_of(project: Project, preview: Preview | None) -> str:
     """Return the name of the build cache.
 
-    The moment of creation is part of it: after a restore of the store the same ids are given out again. A fork gets a
-    cache of its own, because its build could leave something there for the next build, which has secrets.
+    It contains the time of creation, because after a restore of the database ids are assigned again. A fork gets its
+    own cache, because its build could leave files for the next build, which has secrets.
     """
     own = f"project-{project.org_id}-{project.id}-{project.created_at}"
     return f"{own}-pr-{preview.number}" if preview is not None and preview.is_fork else own
 
 
 def _request(
-    project: Project, preview: Preview | None, found: Deployment, source: Path, env: dict[str, str]
+    project: Project, preview: Preview | None, deployment: Deployment, source: Path, env: dict[str, str]
 ) -> BuildRequest:
     return BuildRequest(
         cache=cache_of(project, preview),
         source=source,
         wanted="auto" if project.is_auto else "container" if project.slug == "container" else "static",
-        # What was found out the last time is not what somebody chose.
+        # An `auto` project stores the detected language, which is not a choice of the user.
         language="auto" if project.is_auto else project.language or "auto",
         base_dir=project.base_dir,
         build_dir=project.build_dir or DEFAULT_DIR,
@@ -282,16 +280,16 @@ def _request(
         entry_point=project.entry_point or "",
         is_default_build=project.build_cmd in (None, DEFAULT_CMD) and project.build_dir in (None, DEFAULT_DIR),
         env=env,
-        use_caches=found.kind != "rebuild",
+        use_caches=deployment.kind != "rebuild",
     )
 
 
-def _fenced(run: Run, found: Deployment) -> Write:
-    """Let a job write only while its lease is its own and its deployment is under way; raises LostLease and Ended."""
+def _fenced(run: Run, deployment: Deployment) -> Write:
+    """Return a write that raises LostLease or Ended for a superseded job."""
 
     async def write(unit: Callable[[Tx], Any]) -> Any:
         def fenced(tx: Tx) -> Any:
-            deployments.check_runs(tx, found.org_id, found.id)
+            deployments.check_runs(tx, deployment.org_id, deployment.id)
             return unit(tx)
 
         return await run.write(fenced)
@@ -310,8 +308,8 @@ def _succeed(tx: Tx, org_id: int, deployment: Deployment) -> list[str]:
     return deployments.trim(tx, org_id, project)
 
 
-def _note_kind(tx: Tx, org_id: int, deployment: Deployment, plan: Plan) -> None:
-    """Remember what an `auto` project turned out to be, as long as nothing of it is live: that is what it is then."""
+def _store_kind(tx: Tx, org_id: int, deployment: Deployment, plan: Plan) -> None:
+    """Store the detected kind of an `auto` project until its first release is live."""
     project = service.get_by_id(tx, org_id, deployment.project_id)
     if project.current_deployment_id is not None or deployment.preview_id is not None:
         return

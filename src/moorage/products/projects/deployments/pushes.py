@@ -1,4 +1,4 @@
-"""What a push to the built-in git server starts, and what whoever pushed gets to see of it."""
+"""Deploy after a push to the built-in git server; stream the log to the client."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Project
 from moorage.products.repositories.service import Push, Settle
 
-# Runs after a push to the built-in git server; returns lines for the terminal of the user who pushed.
+# Runs after a push to the built-in git server; returns lines for the git client.
 PUSHED: Hook[[Tx, int, Push], list[str]] = Hook("repository.pushed")
 
-LONGEST_S = 20 * 60.0
-MUTED = 400  # lines of one push; the whole log can be read in the deployment
+FOLLOW_TIMEOUT_S = 20 * 60.0
+MAX_LINES_SHOWN = 400  # per deployment; the deployment's log has all lines
 
 
 class Pushes:
@@ -31,14 +31,14 @@ class Pushes:
         self._followers = followers
 
     async def __call__(self, push: Push, settle: Settle) -> AsyncIterator[str]:
-        """Deploy what the push is for, and yield the lines that whoever pushed sees."""
+        """Start the deployments of a push and yield the lines for the git client."""
         started, others = await self._db.write(partial(_start, org_id=push.org_id, push=push, settle=settle))
         for line in others:
             yield line
         for project, deployment in started:
             yield f"Deploying {project.name} ({(deployment.commit_sha or '')[:12]})"
             try:
-                async with asyncio.timeout(LONGEST_S):
+                async with asyncio.timeout(FOLLOW_TIMEOUT_S):
                     async for line in self._follow(deployment):
                         yield line
             except TimeoutError:
@@ -49,27 +49,28 @@ class Pushes:
         async for event in logs.follow(self._db, self._followers, deployment.org_id, deployment.id):
             if event.name == "log":
                 shown += 1
-                if event.data.stream == "system" or shown <= MUTED:
+                if event.data.stream == "system" or shown <= MAX_LINES_SHOWN:
                     yield event.data.message
-                elif shown == MUTED + 1:
+                elif shown == MAX_LINES_SHOWN + 1:
                     yield "… the rest of the output is in the deployment's log"
             elif event.name == "done":
-                yield await self._db.read(partial(_end, org_id=deployment.org_id, deployment_id=deployment.id))
+                yield await self._db.read(partial(_final_line, org_id=deployment.org_id, deployment_id=deployment.id))
 
 
 def _start(tx: Tx, org_id: int, push: Push, settle: Settle) -> tuple[list[tuple[Project, Deployment]], list[str]]:
-    """Start a deployment for every project that tracks a branch of the push and wants that; once for each push."""
+    """Deploy the projects that track a pushed branch; once for each push."""
     started: list[tuple[Project, Deployment]] = []
     others: list[str] = []
     if not settle(tx):
-        return started, ["Stored. What follows it was started already"]
+        return started, ["Stored. Its deployments were started already"]
     moved = {update.branch: update.new for update in push.updates}
-    found = [each for each in tx.all(tables.OF_REPOSITORY, repository=push.repository.lower()) if each.org_id == org_id]
+    tracking = tx.all(tables.OF_REPOSITORY, repository=push.repository.lower())
+    projects = [each for each in tracking if each.org_id == org_id]
     for lines in tx.env.hooks.call(PUSHED, tx, org_id, push):
         others += lines
-    if not found and not others:
-        others.append(f"Stored. No project is made from {push.repository} yet: POST /v1/projects makes one")
-    for project in found:
+    if not projects and not others:
+        others.append(f"Stored. No project uses {push.repository} yet: POST /v1/projects creates one")
+    for project in projects:
         if project.branch not in moved:
             continue
         if not project.enabled:
@@ -77,16 +78,16 @@ def _start(tx: Tx, org_id: int, push: Push, settle: Settle) -> tuple[list[tuple[
         elif not project.auto_deploy:
             others.append(f"{project.name} does not deploy on push (autoDeploy is off)")
         else:
-            asked = Asked(commit_sha=moved[project.branch], branch=project.branch, user_id=push.actor.user_id)
-            started.append((project, deployments.start(tx, org_id, project, asked)))
+            request = Asked(commit_sha=moved[project.branch], branch=project.branch, user_id=push.actor.user_id)
+            started.append((project, deployments.start(tx, org_id, project, request)))
     return started, others
 
 
-def _end(tx: Tx, org_id: int, deployment_id: int) -> str:
-    found = deployments.find(tx, org_id, deployment_id)
-    project = service.find_by_id(tx, org_id, found.project_id) if found is not None else None
-    if found is None or project is None:
+def _final_line(tx: Tx, org_id: int, deployment_id: int) -> str:
+    deployment = deployments.find(tx, org_id, deployment_id)
+    project = service.find_by_id(tx, org_id, deployment.project_id) if deployment is not None else None
+    if deployment is None or project is None:
         return "The project was deleted"
-    if found.status != "succeeded":
-        return f"Deployment failed: {found.reason or 'see its log'}"
+    if deployment.status != "succeeded":
+        return f"Deployment failed: {deployment.reason or 'see its log'}"
     return service.url_of(tx.env.settings, service.host_of(tx.env.settings, project.name))

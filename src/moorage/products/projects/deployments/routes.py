@@ -1,4 +1,4 @@
-"""The routes of deployments: asked for, listed, watched, rolled back; and the previews of pull requests."""
+"""Routes of deployments and previews."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from moorage.products.projects.schemas import (
     RollbackInput,
 )
 
-# What their answers lead to.
+# Link of the OpenAPI document from a response to its deployment.
 _DEPLOYMENT = (("/v1/deployments/{uuid}", "deploymentUuid"),)
 
 
@@ -40,8 +40,8 @@ def make_router(db: Database, followers: Followers) -> Router:
     return router
 
 
-def _started(made: Deployment) -> DeploymentStarted:
-    return DeploymentStarted(made.id, made.uuid, made.project_id)
+def _started(deployment: Deployment) -> DeploymentStarted:
+    return DeploymentStarted(deployment.id, deployment.uuid, deployment.project_id)
 
 
 def _add_writes(router: Router) -> None:
@@ -49,7 +49,7 @@ def _add_writes(router: Router) -> None:
     def deploy_project(tx: Tx, caller: Caller, name: str, body: DeployInput) -> DeploymentStarted:
         """Deploy a commit, or the head of the tracked branch.
 
-        `operation` is `deploy`, `rebuild` (without caches) or `restart` (what is live, once more).
+        `operation` is `deploy`, `rebuild` (without caches) or `restart` (publish the live release again).
         """
         actor = caller.as_actor
         return _started(deployments.deploy(tx, caller.org_id, actor, name, body.operation, body.commit_sha))
@@ -61,7 +61,7 @@ def _add_writes(router: Router) -> None:
 
     @router.post("/projects/{name}/rollback", floor=Role.MEMBER, identifies=_DEPLOYMENT)
     def roll_project_back(tx: Tx, caller: Caller, name: str, body: RollbackInput) -> DeploymentRef:
-        """Publish what an earlier deployment published, without a build, as a new deployment."""
+        """Publish an earlier release again as a new deployment, without a build."""
         uuid = parse_uuid(body.deployment_uuid) or ""
         return DeploymentRef(deployments.rollback(tx, caller.org_id, caller.as_actor, name, uuid).uuid)
 
@@ -69,33 +69,35 @@ def _add_writes(router: Router) -> None:
 def _add_reads(router: Router, db: Database, followers: Followers) -> None:
     @router.get("/projects/{name}/deployments")
     def list_deployments(tx: Tx, caller: Caller, name: str, query: DeploymentsQuery) -> CursorPage[DeploymentOut]:
-        """List a project's deployments, newest first. `enable` says which one is live."""
+        """List a project's deployments, newest first. `enable` is true for the live one."""
         project = service.get(tx, caller.org_id, name)
         place, key = f"deployments:{caller.org_id}:{project.id}", tx.env.cursor_key
         position = read_cursor(key, place, query.cursor)
         before = position[0] if position else MAX_ID
-        found = deployments.page(tx, caller.org_id, project, before=before, most=query.limit + 1)
-        page, more = cut(key, place, found, query.limit, lambda shown: shown.deployment.id)
+        rows = deployments.page(tx, caller.org_id, project, before=before, most=query.limit + 1)
+        page, more = cut(key, place, rows, query.limit, lambda shown: shown.deployment.id)
         return CursorPage([DeploymentOut.of(each, project) for each in page], more)
 
     @router.get("/deployments/{uuid}/status")
     def read_deployment_status(tx: Tx, caller: Caller, uuid: Uuid) -> DeploymentStatusInfo:
-        """Return how far a deployment is; `queuePosition` says how many are before it, itself included."""
-        its = deployments.get_by_uuid(tx, caller.org_id, uuid)
-        project = service.get_by_id(tx, caller.org_id, its.project_id)
-        preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=caller.org_id, id=its.preview_id or 0)
-        return DeploymentStatusInfo.of(its, project, preview, deployments.position(tx, its), tx.env.settings)
+        """Return the status of a deployment; `queuePosition` counts from 1."""
+        deployment = deployments.get_by_uuid(tx, caller.org_id, uuid)
+        project = service.get_by_id(tx, caller.org_id, deployment.project_id)
+        preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=caller.org_id, id=deployment.preview_id or 0)
+        return DeploymentStatusInfo.of(
+            deployment, project, preview, deployments.position(tx, deployment), tx.env.settings
+        )
 
     @router.get("/deployments/{uuid}/logs/stream", events=True)
     async def follow_deployment(caller: Caller, uuid: Uuid, request: Request) -> Stream:
-        """Follow a deployment, as server-sent events: `log` for each line, `status`, and `done` at the end.
+        """Follow a deployment as server-sent events: `log`, `status`, and finally `done`.
 
-        All lines come, from the first. A client that was cut off sends `Last-Event-ID`, as browsers do, and gets those
-        it has not seen.
+        The stream starts with the first line. A client that reconnects with `Last-Event-ID`, as browsers do, gets the
+        lines after that event.
         """
-        its = await db.read(partial(deployments.get_by_uuid, org_id=caller.org_id, uuid=uuid))
+        deployment = await db.read(partial(deployments.get_by_uuid, org_id=caller.org_id, uuid=uuid))
         seen = parse_id(request.header(b"last-event-id") or "-") or 0
-        return sse.stream(logs.follow(db, followers, caller.org_id, its.id, seen))
+        return sse.stream(logs.follow(db, followers, caller.org_id, deployment.id, seen))
 
 
 def _add_previews(router: Router) -> None:
@@ -103,11 +105,11 @@ def _add_previews(router: Router) -> None:
     def list_previews(tx: Tx, caller: Caller, name: str) -> list[PreviewOut]:
         """List the previews of a project's pull requests."""
         project = service.get(tx, caller.org_id, name)
-        found = tx.all(tables.PREVIEWS, org_id=caller.org_id, project_id=project.id)
-        return [PreviewOut.of(each, tx.env.settings) for each in found]
+        rows = tx.all(tables.PREVIEWS, org_id=caller.org_id, project_id=project.id)
+        return [PreviewOut.of(each, tx.env.settings) for each in rows]
 
     @router.post("/projects/{name}/previews/{number}/approve", floor=Role.MEMBER)
     def approve_preview(tx: Tx, caller: Caller, name: str, number: int) -> PreviewOut:
-        """Let the code of a fork's pull request be built, without any of the project's secrets."""
+        """Approve a build of a fork's commit, without the project's secrets."""
         approved = previews.approve(tx, caller.org_id, caller.as_actor, name, number)
         return PreviewOut.of(approved, tx.env.settings)

@@ -1,4 +1,4 @@
-"""What deployments ask of whatever runs apps. A site is published by its files alone, and needs none of this."""
+"""Interface between deployments and the app runtime. Static sites do not use it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Write = Callable[[Callable[[Tx], Any]], Awaitable[Any]]
 
 
 class CannotDeploy(Exception):
-    """A deployment cannot be finished; the text is a sentence for whoever asked for it."""
+    """A deployment cannot be finished; the text is the reason shown to the user."""
 
 
 class Swap(msgspec.Struct, frozen=True, rename="camel"):
-    """What was measured through the public address while a release took over."""
+    """Requests to the public address while a release replaced its predecessor."""
 
     requests: int
     failed: int
@@ -28,10 +28,10 @@ class Swap(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Apps(Protocol):
-    async def bring_up(self, found: Deployment, write: Write, log: LogWriter) -> None:
-        """Start a release beside the one that is live; return when it has proved healthy; raises CannotDeploy."""
+    async def bring_up(self, deployment: Deployment, write: Write, log: LogWriter) -> None:
+        """Start a release beside the live one and wait for health; raises CannotDeploy."""
         ...
 
-    def watched(self, found: Deployment) -> AbstractAsyncContextManager[Callable[[], Swap]]:
-        """Send requests to the public address as long as the context lasts; what it gives tells how they fared."""
+    def watched(self, deployment: Deployment) -> AbstractAsyncContextManager[Callable[[], Swap]]:
+        """Probe the public address while the context is open; yields a reader of results."""
         ...

@@ -1,4 +1,4 @@
-"""Deployments and previews as they are shown."""
+"""Response bodies of deployments and previews."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DeploymentActor(Output, frozen=True):
 
 
 class SwapOut(Output, frozen=True):
-    """What was measured through the public address while an app took over from the one before."""
+    """Requests to the public address while an app replaced its predecessor."""
 
     requests: int
     failed: int
@@ -50,7 +50,7 @@ class DeploymentOut(Output, frozen=True):
     commit_id: str | None
     commit_sha: str | None
     branch: str | None
-    enable: bool  # whether it is the one that is live
+    enable: bool  # the deployment is live
     actor: DeploymentActor
     created_at: str
     updated_at: str
@@ -63,25 +63,25 @@ class DeploymentOut(Output, frozen=True):
 
     @classmethod
     def of(cls, shown: Shown, project: Project) -> DeploymentOut:
-        its = shown.deployment
-        ended = its.ended_at - its.started_at if its.ended_at is not None and its.started_at is not None else None
+        row = shown.deployment
+        duration_ms = row.ended_at - row.started_at if row.ended_at is not None and row.started_at is not None else None
         return cls(
-            id=its.id,
-            deployment_uuid=its.uuid,
-            status=its.status,
-            commit_id=commit_id(its.commit_sha),
-            commit_sha=its.commit_sha,
-            branch=its.branch,
-            enable=its.id == project.current_deployment_id,
-            actor=DeploymentActor(its.actor_user_id, shown.name, shown.username),
-            created_at=to_wire(its.created_at),
-            updated_at=to_wire(its.updated_at),
-            kind=its.kind,
-            reason=its.reason,
-            file_count=its.file_count,
-            duration_ms=ended,
-            preview=its.preview_id is not None,
-            swap=_read_swap(its.swap) if its.swap else None,
+            id=row.id,
+            deployment_uuid=row.uuid,
+            status=row.status,
+            commit_id=commit_id(row.commit_sha),
+            commit_sha=row.commit_sha,
+            branch=row.branch,
+            enable=row.id == project.current_deployment_id,
+            actor=DeploymentActor(row.actor_user_id, shown.name, shown.username),
+            created_at=to_wire(row.created_at),
+            updated_at=to_wire(row.updated_at),
+            kind=row.kind,
+            reason=row.reason,
+            file_count=row.file_count,
+            duration_ms=duration_ms,
+            preview=row.preview_id is not None,
+            swap=_read_swap(row.swap) if row.swap else None,
         )
 
 
@@ -101,21 +101,21 @@ class DeploymentStatusInfo(Output, frozen=True):
 
     @classmethod
     def of(
-        cls, its: Deployment, project: Project, preview: Preview | None, position: int | None, settings: Settings
+        cls, row: Deployment, project: Project, preview: Preview | None, position: int | None, settings: Settings
     ) -> DeploymentStatusInfo:
         host = service.host_of(settings, preview.name if preview is not None else project.name)
         return cls(
-            deployment_uuid=its.uuid,
-            status=its.status,
-            terminal=its.status in DEPLOYMENT.terminal,
-            commit_id=commit_id(its.commit_sha),
-            branch=its.branch,
-            created_at=to_wire(its.created_at),
-            updated_at=to_wire(its.updated_at),
+            deployment_uuid=row.uuid,
+            status=row.status,
+            terminal=row.status in DEPLOYMENT.terminal,
+            commit_id=commit_id(row.commit_sha),
+            branch=row.branch,
+            created_at=to_wire(row.created_at),
+            updated_at=to_wire(row.updated_at),
             project_name=project.name,
-            repository_name=its.repository_name,
+            repository_name=row.repository_name,
             project_url=service.url_of(settings, host),
-            reason=its.reason,
+            reason=row.reason,
             queue_position=position,
         )
 

@@ -1,7 +1,7 @@
-"""Deployments: asked for, started, finished, failed; and which one is live.
+"""Start and end deployments, and record the live one.
 
-A deployment is a row and a job in one transaction. What is live is one column of the project: the row decides, and the
-gateway's links follow. Only then is the deployment said to have succeeded.
+A deployment is a row and a job, added in one transaction. A column of the project names the live deployment; the
+gateway's routes are then synced with it, and only after that does the deployment succeed.
 """
 
 from __future__ import annotations
@@ -30,32 +30,30 @@ from moorage.products.projects.tables import Preview, Project
 from moorage.runtime.builds.ports import Plan
 
 Kind = Literal["deploy", "rebuild", "restart", "rollback", "upload"]
-# They publish what is stored already, so they do not wait behind a build.
+# These kinds publish a stored artifact, so they do not wait behind a build.
 WITHOUT_BUILD = frozenset(("rollback", "restart", "upload"))
-TRIES = 3  # of a build whose process died, once such ends count
-# A build that dies with the platform says nothing about the commit. For so long after the push it is tried again
-# without counting. After that each end counts, so that a build which is itself the cause does not go on for ever.
+MAX_BUILD_ATTEMPTS = 3  # counted after UNCOUNTED_MS
+# A build that dies with the platform does not prove a fault of the commit: during this time after the push, attempts
+# are not counted. After it they are, so that a build which crashes the platform is not retried for ever.
 UNCOUNTED_MS = 2 * HOUR_MS
-SUPERSEDED = "A newer deployment of this project was asked for before this one started"
+SUPERSEDED = "A newer deployment of this project was requested before this one started"
 OVERTAKEN = "A newer deployment went live before this one was ready"
-
-
-FOLLOWS = "This is the live release now; the gateway could not be told at once, and follows by itself"
+LIVE_AFTER_SYNC = "This is the live release; the gateway could not be updated yet and will be, automatically"
 
 
 class Ended(Exception):
-    """A deployment ended while somebody was still at work on it; what they do has no use any more."""
+    """The deployment ended while its job ran; the job's result is discarded."""
 
 
 class BuildDeployment(msgspec.Struct, frozen=True, tag="projects.build"):
-    """Fetch, build and publish."""
+    """Fetch, build and publish a deployment."""
 
     org_id: int
     deployment_id: int
 
 
 class PublishDeployment(msgspec.Struct, frozen=True, tag="projects.publish"):
-    """Publish an artifact that is there already."""
+    """Publish the stored artifact of a deployment."""
 
     org_id: int
     deployment_id: int
@@ -63,24 +61,24 @@ class PublishDeployment(msgspec.Struct, frozen=True, tag="projects.publish"):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a deployment is to be made of."""
+    """Parameters of a new deployment."""
 
     kind: Kind = "deploy"
     commit_sha: str | None = None
     branch: str | None = None
     user_id: int | None = None  # null for a push by webhook
-    digest: str | None = None  # of an artifact, where nothing is built
+    digest: str | None = None  # of the stored artifact, where nothing is built
     file_count: int | None = None
     preview: Preview | None = None
-    plan: str | None = None  # of an app that is built already
+    plan: str | None = None  # JSON: build plan of the stored artifact
     is_app: bool = False
 
 
-def start(tx: Tx, org_id: int, project: Project, asked: Asked) -> Deployment:
-    """Record a deployment and ask for its job. One of the same project that still waits is superseded."""
+def start(tx: Tx, org_id: int, project: Project, request: Asked) -> Deployment:
+    """Add a deployment and its job; supersedes queued ones of the project or preview."""
     if not project.enabled:
         raise Conflict(f"The project {project.name!r} is disabled; enable it first")
-    preview = asked.preview
+    preview = request.preview
     for waiting in tx.all(rows.QUEUED, org_id=org_id, project_id=project.id, preview_id=preview.id if preview else 0):
         fail(tx, org_id, waiting, SUPERSEDED)
     deployment_id = tx.one(
@@ -90,15 +88,15 @@ def start(tx: Tx, org_id: int, project: Project, asked: Asked) -> Deployment:
         project_id=project.id,
         preview_id=preview.id if preview else None,
         status=DeploymentStatus.QUEUED,
-        kind=asked.kind,
+        kind=request.kind,
         repository_name=preview.repository_name if preview else project.repository_name,
-        branch=asked.branch,
-        commit_sha=asked.commit_sha,
-        actor_user_id=asked.user_id,
-        digest=asked.digest,
-        file_count=asked.file_count,
-        plan=_as_now(project, asked),
-        is_app=asked.is_app,
+        branch=request.branch,
+        commit_sha=request.commit_sha,
+        actor_user_id=request.user_id,
+        digest=request.digest,
+        file_count=request.file_count,
+        plan=_current_plan(project, request),
+        is_app=request.is_app,
         swap=None,
         reason=None,
         started_at=None,
@@ -106,19 +104,19 @@ def start(tx: Tx, org_id: int, project: Project, asked: Asked) -> Deployment:
         created_at=tx.now,
         updated_at=tx.now,
     )
-    if asked.digest is not None:
-        artifacts.refer(tx, org_id, asked.digest, service.owner_of(deployment_id))
+    if request.digest is not None:
+        artifacts.refer(tx, org_id, request.digest, service.owner_of(deployment_id))
     tx.run(tables.COUNT_NEW, org_id=org_id, id=project.id, deployment_id=deployment_id, now=tx.now)
-    if asked.kind in WITHOUT_BUILD:
+    if request.kind in WITHOUT_BUILD:
         publish(tx, org_id, _get(tx, org_id, deployment_id))
     else:
         key = f"build:{project.id}:{preview.number if preview else 0}"
-        jobs.add(tx, BuildDeployment(org_id, deployment_id), key=key, lane=Lane.HEAVY, max_attempts=TRIES)
+        jobs.add(tx, BuildDeployment(org_id, deployment_id), key=key, lane=Lane.HEAVY, max_attempts=MAX_BUILD_ATTEMPTS)
     return _get(tx, org_id, deployment_id)
 
 
 def publish(tx: Tx, org_id: int, deployment: Deployment) -> None:
-    """Ask for a deployment whose artifact is stored to go live."""
+    """Add the job that publishes the stored artifact of a deployment."""
     lane = Lane.APPS if deployment.is_app else Lane.SWIFT
     key = f"publish:{deployment.project_id}:{deployment.preview_id or 0}"
     jobs.add(tx, PublishDeployment(org_id, deployment.id), key=key, lane=lane)
@@ -127,48 +125,50 @@ def publish(tx: Tx, org_id: int, deployment: Deployment) -> None:
 def deploy(
     tx: Tx, org_id: int, actor: Actor, name: str, operation: Literal["deploy", "rebuild", "restart"], commit: str | None
 ) -> Deployment:
-    """Deploy what was asked for: a commit or the head of the branch, anew without caches, or what is live once more."""
+    """Deploy a commit or the head of the branch, or restart the live release.
+
+    `rebuild` ignores caches. An uploaded project has no repository, so every operation restarts it.
+    """
     project = service.lock(tx, org_id, name)
     live = _live(tx, org_id, project)
     if operation == "restart" or project.source == "upload":
         if live is None or live.digest is None:
             raise Conflict("Nothing of this project is live yet, so there is nothing to start again")
-        asked = _again(live, "restart", actor)
+        request = _from_release(live, "restart", actor)
     else:
-        asked = Asked(operation, commit, project.branch, actor.user_id)
-    made = start(tx, org_id, project, asked)
-    audit.record(
-        tx, org_id, actor, "project.deployed", service.target_of(project), deployment=made.uuid, kind=made.kind
-    )
-    return made
+        request = Asked(operation, commit, project.branch, actor.user_id)
+    started = start(tx, org_id, project, request)
+    target = service.target_of(project)
+    audit.record(tx, org_id, actor, "project.deployed", target, deployment=started.uuid, kind=started.kind)
+    return started
 
 
 def start_again(tx: Tx, org_id: int, actor: Actor, project: Project) -> Deployment:
-    """Start the live release anew, with the settings of now; where nothing is live, build it."""
+    """Restart the live release with current settings; build if nothing is live."""
     live = _live(tx, org_id, project)
     if live is not None and live.digest is not None:
-        return start(tx, org_id, project, _again(live, "restart", actor))
+        return start(tx, org_id, project, _from_release(live, "restart", actor))
     return start(tx, org_id, project, Asked(branch=project.branch, user_id=actor.user_id))
 
 
 def redeploy(tx: Tx, org_id: int, actor: Actor, name: str) -> Deployment:
-    """Build the commit of the live release again; before there is one, the head of the branch."""
+    """Build the live commit again, or the head of the branch if nothing is live."""
     project = service.lock(tx, org_id, name)
     live = _live(tx, org_id, project)
     if project.source == "upload":
         if live is None or live.digest is None:
             raise Conflict("Nothing of this project is live yet, so there is nothing to deploy again")
-        asked = _again(live, "restart", actor)
+        request = _from_release(live, "restart", actor)
     else:
         branch = (live.branch if live else None) or project.branch
-        asked = Asked("deploy", live.commit_sha if live else None, branch, actor.user_id)
-    made = start(tx, org_id, project, asked)
-    audit.record(tx, org_id, actor, "project.redeployed", service.target_of(project), deployment=made.uuid)
-    return made
+        request = Asked("deploy", live.commit_sha if live else None, branch, actor.user_id)
+    started = start(tx, org_id, project, request)
+    audit.record(tx, org_id, actor, "project.redeployed", service.target_of(project), deployment=started.uuid)
+    return started
 
 
 def rollback(tx: Tx, org_id: int, actor: Actor, name: str, uuid: str) -> Deployment:
-    """Make a new deployment of what an earlier one published."""
+    """Start a new deployment that publishes the release of an earlier one."""
     project = service.lock(tx, org_id, name)
     target = tx.find(rows.FIND_BY_UUID, org_id=org_id, uuid=uuid)
     if target is None or target.project_id != project.id:
@@ -177,11 +177,11 @@ def rollback(tx: Tx, org_id: int, actor: Actor, name: str, uuid: str) -> Deploym
         raise Conflict("Only a deployment of this project that succeeded can be rolled back to")
     if target.digest is None:
         raise Conflict("The release of this deployment is not kept any more; deploy its commit instead")
-    made = start(tx, org_id, project, _again(target, "rollback", actor))
+    started = start(tx, org_id, project, _from_release(target, "rollback", actor))
     audit.record(
-        tx, org_id, actor, "project.rolled_back", service.target_of(project), deployment=made.uuid, to=target.uuid
+        tx, org_id, actor, "project.rolled_back", service.target_of(project), deployment=started.uuid, to=target.uuid
     )
-    return made
+    return started
 
 
 def find(tx: Tx, org_id: int, deployment_id: int) -> Deployment | None:
@@ -189,25 +189,25 @@ def find(tx: Tx, org_id: int, deployment_id: int) -> Deployment | None:
 
 
 def get_by_uuid(tx: Tx, org_id: int, uuid: str) -> Deployment:
-    found = tx.find(rows.FIND_BY_UUID, org_id=org_id, uuid=uuid)
-    if found is None:
+    deployment = tx.find(rows.FIND_BY_UUID, org_id=org_id, uuid=uuid)
+    if deployment is None:
         raise NotFound("There is no such deployment")
-    return found
+    return deployment
 
 
 def page(tx: Tx, org_id: int, project: Project, *, before: int, most: int) -> list[Shown]:
     return tx.all(rows.PAGE, org_id=org_id, project_id=project.id, before=before, most=most)
 
 
-@across_organizations("equal sites have one folder, whoever publishes them")
+@across_organizations("organizations share the folder of equal sites")
 def is_published(tx: Tx, digest: str) -> bool:
-    """Tell whether any deployment publishes a release, or could again."""
+    """Return whether any deployment publishes a release, or may be rolled back to it."""
     return tx.find(rows.IS_PUBLISHED, digest=digest) is not None
 
 
-@across_organizations("builds of all organizations wait in one line")
+@across_organizations("builds of all organizations share one queue")
 def position(tx: Tx, deployment: Deployment) -> int | None:
-    """Return how many deployments are ahead of one that waits, plus one; None for any other."""
+    """Return the place in the queue, from 1; None for a deployment that is not queued."""
     return tx.one(rows.AHEAD, id=deployment.id) + 1 if deployment.status == DeploymentStatus.QUEUED else None
 
 
@@ -221,7 +221,7 @@ def set_source(tx: Tx, org_id: int, deployment: Deployment, sha: str, branch: st
 
 
 def set_built(tx: Tx, org_id: int, deployment: Deployment, *, digest: str, file_count: int, plan: Plan) -> None:
-    """Note what a deployment will publish, and hold on to it."""
+    """Record the artifact of a deployment and add a reference that keeps it."""
     artifacts.refer(tx, org_id, digest, service.owner_of(deployment.id))
     tx.run(
         rows.SET_BUILT,
@@ -235,12 +235,12 @@ def set_built(tx: Tx, org_id: int, deployment: Deployment, *, digest: str, file_
     )
 
 
-def set_swap(tx: Tx, org_id: int, deployment: Deployment, measured: msgspec.Struct) -> None:
-    tx.run(rows.SET_SWAP, org_id=org_id, id=deployment.id, swap=msgspec.json.encode(measured).decode(), now=tx.now)
+def set_swap(tx: Tx, org_id: int, deployment: Deployment, swap: msgspec.Struct) -> None:
+    tx.run(rows.SET_SWAP, org_id=org_id, id=deployment.id, swap=msgspec.json.encode(swap).decode(), now=tx.now)
 
 
 def go_live(tx: Tx, org_id: int, deployment: Deployment) -> bool:
-    """Make a deployment the live one; return False where a newer one is."""
+    """Make a deployment the live one; return False where a newer deployment is live."""
     project = tx.find(tables.LOCK_BY_ID, org_id=org_id, id=deployment.project_id)
     if project is None:
         raise service.no_project()
@@ -256,38 +256,38 @@ def go_live(tx: Tx, org_id: int, deployment: Deployment) -> bool:
     return True
 
 
-def succeed(tx: Tx, org_id: int, deployment: Deployment, said: str) -> None:
-    add_line(tx, org_id, deployment.id, said)
+def succeed(tx: Tx, org_id: int, deployment: Deployment, message: str) -> None:
+    add_line(tx, org_id, deployment.id, message)
     move(tx, DEPLOYMENT, deployment, to=DeploymentStatus.SUCCEEDED, ended_at=tx.now)
-    _count(tx, org_id, deployment, succeeded=1)
+    _count_ended(tx, org_id, deployment, succeeded=1)
 
 
 def fail(tx: Tx, org_id: int, deployment: Deployment, reason: str) -> None:
-    """End a deployment that did not work out. What is live stays."""
+    """Mark a deployment as failed and drop its artifact; the live release stays."""
     add_line(tx, org_id, deployment.id, reason)
     move(tx, DEPLOYMENT, deployment, to=DeploymentStatus.FAILED, reason=reason, ended_at=tx.now)
     let_go(tx, org_id, deployment)
-    _count(tx, org_id, deployment, failed=1)
+    _count_ended(tx, org_id, deployment, failed=1)
 
 
 def let_go(tx: Tx, org_id: int, deployment: Deployment) -> None:
-    """Do not keep what a deployment published."""
+    """Drop a deployment's reference to its artifact."""
     artifacts.unrefer(tx, org_id, service.owner_of(deployment.id))
     tx.run(rows.DROP_DIGEST, org_id=org_id, id=deployment.id, now=tx.now)
 
 
 def fail_if_open(tx: Tx, org_id: int, deployment_id: int, reason: str) -> None:
-    """End a deployment as failed, unless it has ended or gone.
+    """Mark a deployment as failed, unless it has ended or was deleted.
 
-    One that the store has made the live one already has not failed, whatever came after: the gateway follows the store.
+    A deployment that the database names as live succeeds, because the gateway is synced with the database.
     """
-    found = find(tx, org_id, deployment_id)
-    if found is None or found.status in DEPLOYMENT.terminal:
+    deployment = find(tx, org_id, deployment_id)
+    if deployment is None or deployment.status in DEPLOYMENT.terminal:
         return
-    if is_live(tx, org_id, found):
-        succeed(tx, org_id, found, FOLLOWS)
+    if is_live(tx, org_id, deployment):
+        succeed(tx, org_id, deployment, LIVE_AFTER_SYNC)
     else:
-        fail(tx, org_id, found, reason)
+        fail(tx, org_id, deployment, reason)
 
 
 def is_live(tx: Tx, org_id: int, deployment: Deployment) -> bool:
@@ -299,23 +299,23 @@ def is_live(tx: Tx, org_id: int, deployment: Deployment) -> bool:
 
 
 def check_runs(tx: Tx, org_id: int, deployment_id: int) -> None:
-    """Raise Ended where a deployment is not under way any more: its project or pull request went, or it was failed."""
-    found = find(tx, org_id, deployment_id)
-    if found is None or found.status != DeploymentStatus.RUNNING:
-        raise Ended(f"deployment {deployment_id} is not under way any more")
+    """Raise Ended unless the deployment is running."""
+    deployment = find(tx, org_id, deployment_id)
+    if deployment is None or deployment.status != DeploymentStatus.RUNNING:
+        raise Ended(f"deployment {deployment_id} is not running")
 
 
 def abandon(tx: Tx, org_id: int, deployment_id: int) -> None:
-    """Take back what a deployment stored that ended while it was under way, unless it went live."""
-    found = find(tx, org_id, deployment_id)
-    if found is None or found.status == DeploymentStatus.FAILED:
+    """Drop the artifact of a deployment that failed or was deleted meanwhile."""
+    deployment = find(tx, org_id, deployment_id)
+    if deployment is None or deployment.status == DeploymentStatus.FAILED:
         artifacts.unrefer(tx, org_id, service.owner_of(deployment_id))
 
 
 def trim(tx: Tx, org_id: int, project: Project) -> list[str]:
-    """Let go of the releases that are too old to roll back to; return their digests."""
+    """Drop the artifacts that are too old to roll back to; return their digests."""
     stored = [each for each in tx.all(rows.SUCCEEDED, org_id=org_id, project_id=project.id) if each.digest]
-    # Rollbacks publish the same release again, and must not push the others out.
+    # Counted by digest: rollbacks publish the same release again and must not displace others.
     newest = list(dict.fromkeys(each.digest for each in stored))[: tx.env.settings.releases_to_keep]
     live = {each.digest for each in stored if each.id == project.current_deployment_id}
     dropped = [each for each in stored if each.digest not in live.union(newest)]
@@ -325,7 +325,7 @@ def trim(tx: Tx, org_id: int, project: Project) -> list[str]:
 
 
 def add_line(tx: Tx, org_id: int, deployment_id: int, message: str) -> None:
-    """Add a line of the platform's own to a log that nobody else writes to at this moment."""
+    """Add a line to a log that has no other writer at the moment."""
     seq = tx.one(rows.LAST_SEQ, org_id=org_id, deployment_id=deployment_id) + 1
     add_lines(tx, org_id, deployment_id, [Line(seq, tx.now, "system", message)])
 
@@ -351,7 +351,7 @@ def lines_after(tx: Tx, org_id: int, deployment_id: int, seq: int, most: int) ->
     return tx.all(rows.LINES, org_id=org_id, deployment_id=deployment_id, after=seq, most=most)
 
 
-def _again(target: Deployment, kind: Kind, actor: Actor) -> Asked:
+def _from_release(target: Deployment, kind: Kind, actor: Actor) -> Asked:
     return Asked(
         kind,
         target.commit_sha,
@@ -364,12 +364,12 @@ def _again(target: Deployment, kind: Kind, actor: Actor) -> Asked:
     )
 
 
-def _as_now(project: Project, asked: Asked) -> str | None:
-    """Return the plan of what is built already. What starts anew starts as its user says now."""
+def _current_plan(project: Project, request: Asked) -> str | None:
+    """Return the plan of a stored artifact; a restart takes the current start command."""
     command = (project.start_cmd or "").strip()
-    if asked.kind != "restart" or not asked.is_app or asked.plan is None or not command:
-        return asked.plan
-    return msgspec.json.encode(replace(msgspec.json.decode(asked.plan, type=Plan), start=command)).decode()
+    if request.kind != "restart" or not request.is_app or request.plan is None or not command:
+        return request.plan
+    return msgspec.json.encode(replace(msgspec.json.decode(request.plan, type=Plan), start=command)).decode()
 
 
 def _live(tx: Tx, org_id: int, project: Project) -> Deployment | None:
@@ -378,12 +378,12 @@ def _live(tx: Tx, org_id: int, project: Project) -> Deployment | None:
     return find(tx, org_id, project.current_deployment_id)
 
 
-def _count(tx: Tx, org_id: int, deployment: Deployment, *, succeeded: int = 0, failed: int = 0) -> None:
+def _count_ended(tx: Tx, org_id: int, deployment: Deployment, *, succeeded: int = 0, failed: int = 0) -> None:
     followers.tell_after(tx, deployment.id)
     tx.run(tables.COUNT_ENDED, org_id=org_id, id=deployment.project_id, succeeded=succeeded, failed=failed, now=tx.now)
 
 
 def _get(tx: Tx, org_id: int, deployment_id: int) -> Deployment:
-    found = find(tx, org_id, deployment_id)
-    assert found is not None
-    return found
+    deployment = find(tx, org_id, deployment_id)
+    assert deployment is not None
+    return deployment

@@ -1,4 +1,4 @@
-"""The states of a deployment, and of the preview of a pull request."""
+"""States of deployments and of previews."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from moorage.core.kit.machine import Machine
 
 
 class DeploymentStatus(StrEnum):
-    QUEUED = "queued"  # waits for its turn; a newer one of the same project supersedes it
-    RUNNING = "running"  # is fetched, built or published
+    QUEUED = "queued"  # waits for a worker; a newer deployment of the same project supersedes it
+    RUNNING = "running"  # its source is fetched, built or published
     SUCCEEDED = "succeeded"  # went live
-    FAILED = "failed"  # changed nothing that is live; `reason` says why
+    FAILED = "failed"  # the live release did not change; `reason` has the cause
 
 
 S = DeploymentStatus
@@ -27,9 +27,9 @@ DEPLOYMENT = Machine(
 
 
 class PreviewStatus(StrEnum):
-    WAITING = "waiting"  # of a fork, until a member says that its code may be built
+    WAITING = "waiting"  # code of a fork waits until a member approves the commit
     ACTIVE = "active"  # every push to the pull request is deployed
-    CLOSED = "closed"  # the pull request is; reopening it makes it active again
+    CLOSED = "closed"  # the pull request is closed; reopening it makes the preview active again
 
 
 P = PreviewStatus

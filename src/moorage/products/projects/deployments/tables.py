@@ -1,4 +1,4 @@
-"""Deployments and the lines of their logs."""
+"""Tables of deployments and the lines of their logs."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ deployment = table(
     text("branch", nullable=True),
     text("commit_sha", nullable=True),
     Column("actor_user_id", Id, nullable=True),  # null for a push by webhook
-    text("digest", nullable=True),  # of the artifact that it publishes, once there is one
+    text("digest", nullable=True),  # of its artifact; null before the build and after the artifact was released
     Column("file_count", Integer, nullable=True),
-    text("plan", nullable=True),  # JSON: what was detected
-    Column("is_app", Boolean, nullable=False),  # it runs; else its files are served
-    text("swap", nullable=True),  # JSON: what was measured while it took over from the one before
+    text("plan", nullable=True),  # JSON: the detected build plan
+    Column("is_app", Boolean, nullable=False),  # true for an app that runs, false for a static site
+    text("swap", nullable=True),  # JSON: requests measured while the app replaced its predecessor
     text("reason", nullable=True),  # why it failed
     millis("started_at", nullable=True),
     millis("ended_at", nullable=True),
@@ -93,7 +93,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A deployment as a list shows it: with who asked for it."""
+    """Row of a list of deployments, with the name of the user that requested it."""
 
     deployment: Deployment
     name: str | None
@@ -102,7 +102,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class LiveSite:
-    """What is served under one name."""
+    """Static site that the gateway serves under one name."""
 
     name: str
     org_id: int
@@ -167,11 +167,11 @@ SET_BUILT = Command(
     )
 )
 SET_SWAP = Command(update(deployment).where(_this).values(swap=arg("swap"), updated_at=arg("now")))
-# Older ones that could be rolled back to; the newest are kept.
+# Candidates for a rollback, newest first.
 SUCCEEDED = Query(
     _all.where(_its & (_d.status == "succeeded") & (_d.preview_id.is_(None))).order_by(_d.id.desc()), Deployment
 )
-# Live apps that took over a short while ago, and whose projects want them watched. One that was rolled back to is not.
+# Live apps that were deployed since `since`, of projects with `deploy_guard`. A rollback itself is not guarded.
 GUARDED = Query(
     _all.join(project, project.c.current_deployment_id == _d.id).where(
         project.c.enabled & project.c.deploy_guard & _d.is_app & (_d.status == "succeeded") & (_d.kind != "rollback")
@@ -188,7 +188,7 @@ DELETE_OF = Command(delete(deployment).where(_its))
 IS_PUBLISHED: Query[int] = Query(select(literal(1)).where(_d.digest == arg("digest")).limit(1), scalar)
 DIGESTS_OF: Query[str] = Query(select(_d.digest).where(_its & _d.digest.is_not(None)).distinct(), scalar)
 
-# What every host serves.
+# Static sites that the gateway serves.
 LIVE_PROJECTS = Query(
     select(project.c.name, project.c.org_id, project.c.id, _d.digest)
     .join(deployment, _d.id == project.c.current_deployment_id)
