@@ -66,10 +66,10 @@ def apps(tmp_path: Path) -> Apps:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read in blocks so small that a few lines have all of their ends in them."""
-    monkeypatch.setattr(log_files, "FIRST_BLOCK", 64)
-    monkeypatch.setattr(log_files, "BLOCK", 100)
-    monkeypatch.setattr(log_files, "NEWS_BLOCK", 128)
-    monkeypatch.setattr(log_files, "LONGEST", 48)
+    monkeypatch.setattr(log_files, "FIRST_BLOCK_BYTES", 64)
+    monkeypatch.setattr(log_files, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(log_files, "FOLLOW_BLOCK_BYTES", 128)
+    monkeypatch.setattr(log_files, "MAX_LINE_BYTES", 48)
 
 
 async def test_a_line_is_read_as_it_was_written(apps: Apps) -> None:

@@ -29,7 +29,7 @@ from moorage.core.kit.masking import Masker
 from moorage.core.telemetry import Telemetry
 from moorage.errors import Conflict, NotFound, RateLimited
 from moorage.products.apps.exec.routes import make_router
-from moorage.products.apps.exec.service import MaskedText, Places, Prepared, Tail
+from moorage.products.apps.exec.service import CommandSlots, MaskedText, Prepared, Tail
 from moorage.runtime.sandbox.runs.main import Job
 
 pytestmark = pytest.mark.anyio
@@ -329,7 +329,7 @@ def test_text_is_masked_and_decoded_over_pieces_of_any_size() -> None:
 
 
 def test_the_end_of_a_text_is_never_cut_within_a_character() -> None:
-    tail = Tail(most=5)
+    tail = Tail(limit=5)
     for letter in "abcåøæ":
         tail.add(letter)
 
@@ -337,14 +337,14 @@ def test_the_end_of_a_text_is_never_cut_within_a_character() -> None:
     assert tail.is_cut
 
 
-def test_a_place_given_back_twice_is_given_back_once() -> None:
-    places = Places(most=2)
-    first = places.take(1)
-    places.take(1)
+def test_a_slot_released_twice_is_released_once() -> None:
+    slots = CommandSlots(limit=2)
+    first = slots.acquire(1)
+    slots.acquire(1)
 
     first()
     first()
-    places.take(1)
+    slots.acquire(1)
 
     with pytest.raises(RateLimited):
-        places.take(1)
+        slots.acquire(1)

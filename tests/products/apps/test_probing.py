@@ -80,8 +80,8 @@ async def test_an_app_that_answers_two_or_three_hundred_is_well(status: int) -> 
         (answer(404), "GET /health answered 404"),
         (b"HTTP/1.1 100 Continue\r\n\r\n" + answer(503), "GET /health answered 503"),
         (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "GET /health answered 101"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "GET /health got something that is no HTTP answer"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "GET /health got something that is no HTTP answer"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "GET /health got an answer that is not valid HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "GET /health got an answer that is not valid HTTP"),
         (b"HTTP/1.1 200", "GET /health got no answer: the connection was closed"),
     ],
 )
@@ -134,7 +134,7 @@ async def test_the_gateway_is_asked_for_the_host() -> None:
         second = await check_through("127.0.0.1", gateway.port, HOST, "/up")
     third = await check_through("127.0.0.1", free_port(), HOST, "/up")
 
-    assert [first, second, third] == [None, "GET /up answered 502", "the gateway takes no connections"]
+    assert [first, second, third] == [None, "GET /up answered 502", "the gateway refuses connections"]
     assert f"\r\nHost: {HOST}\r\n" in gateway.heads[0]
 
 

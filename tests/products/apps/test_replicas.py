@@ -125,9 +125,9 @@ class World:
 
 @pytest.fixture
 async def world(app: App, db: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(keeper_module, "LEAST_DRAIN_S", 0.02)
-    monkeypatch.setattr(keeper_module, "DRAIN_LOOK_S", 0.01)
-    monkeypatch.setattr(keeper_module, "START_AGAIN_S", (0.01,))
+    monkeypatch.setattr(keeper_module, "MIN_DRAIN_S", 0.02)
+    monkeypatch.setattr(keeper_module, "DRAIN_POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(keeper_module, "RESTART_PAUSES_S", (0.01,))
     team = await make_team(app, db)
     await team.create("app", "container")
     engine, launcher, settled = MemoryReplicas(), StubLauncher(), list[int]()

@@ -21,7 +21,7 @@ from moorage.core.telemetry import Telemetry
 from moorage.products.apps import reconciler as keeper_module
 from moorage.products.apps import release_guard as guard
 from moorage.products.apps import service
-from moorage.products.apps.autoscaler import EVERY_S, Tending
+from moorage.products.apps.autoscaler import ROUND_INTERVAL_S, Tending
 from moorage.products.apps.metrics.service import Requests, step_of
 from moorage.products.apps.reconciler import Keeper
 from moorage.products.apps.tables import Replica
@@ -77,17 +77,17 @@ class Tended:
 
     async def work(self, cores: float, seconds: int) -> None:
         """Let every replica use so many cores for a while, with a look at them every so often."""
-        for _ in range(int(seconds / EVERY_S)):
+        for _ in range(int(seconds / ROUND_INTERVAL_S)):
             for key, state in self.engine.states().items():
-                self.engine.set(key, cpu_us=state.cpu_us + int(cores * EVERY_S * 1_000_000))
-            self.clock.advance(int(EVERY_S * SECOND_MS))
+                self.engine.set(key, cpu_us=state.cpu_us + int(cores * ROUND_INTERVAL_S * 1_000_000))
+            self.clock.advance(int(ROUND_INTERVAL_S * SECOND_MS))
             await self.tending.round()
 
 
 @pytest.fixture
 async def tended(app: App, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tended]:
-    monkeypatch.setattr(keeper_module, "LEAST_DRAIN_S", 0.02)
-    monkeypatch.setattr(keeper_module, "DRAIN_LOOK_S", 0.01)
+    monkeypatch.setattr(keeper_module, "MIN_DRAIN_S", 0.02)
+    monkeypatch.setattr(keeper_module, "DRAIN_POLL_INTERVAL_S", 0.01)
     team = await make_team(app, db)
     await team.create("app", "container")
     engine, launcher, telemetry = MemoryReplicas(), StubLauncher(), Telemetry(quiet=True)
@@ -125,7 +125,7 @@ async def test_a_release_that_fails_far_more_often_is_taken_back_and_both_logs_s
     assert (await tended.log(newer))[-1] == f"Rolled back by the deploy guard. {why}"
     assert (await tended.log(newest["id"]))[
         -1
-    ] == f"Started by the deploy guard, which brings the release before back. {why}"
+    ] == f"Started by the deploy guard, which restores the previous release. {why}"
 
 
 async def test_what_is_taken_back_is_taken_back_once(tended: Tended) -> None:

@@ -1,4 +1,4 @@
-"""The part of a deployment that is about running: replicas beside the old ones, proved healthy, then watched."""
+"""Start the replicas of a new release, and measure the switch of traffic."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.route_sync import Settle
 from moorage.settings import Settings
 
-LOOK_S = 1.0
-LINES_SHOWN = 40
-AFTER_S = 0.3  # the measuring goes on so long after the gateway has turned
-PROBES = 5  # tries through the public route: one that is lost says nothing yet
-SLACK_S = 30.0  # beyond what the keeper allows a replica to start
+READY_POLL_INTERVAL_S = 1.0
+OUTPUT_LINES_SHOWN = 40  # of the app, in the log of a failed deployment
+PROBE_AFTER_SWITCH_S = 0.3  # how long the probes continue after the gateway has switched
+MAX_PROBE_ATTEMPTS = 5  # through the public route: a single lost request is no failure
+START_SLACK_S = 30.0  # added to the time that the reconciler allows a replica to start
 
 
 class Deploying:
-    """Implements `projects.running.Apps`."""
+    """Implements `projects.deployments.runner.Apps`."""
 
     def __init__(self, db: Database, keeper: Keeper, logs: AppLogs, settle: Settle) -> None:
         self._db = db
@@ -39,35 +39,35 @@ class Deploying:
         self._logs = logs
         self._settle = settle
 
-    async def bring_up(self, found: Deployment, write: Write, log: LogWriter) -> None:
-        """Start a release beside the one that is live; return when it has proved healthy; raises CannotDeploy."""
+    async def bring_up(self, deployment: Deployment, write: Write, log: LogWriter) -> None:
+        """Start a release beside the live one and wait for health; raises CannotDeploy."""
         begun = self._db.env.clock.now()
-        await write(partial(service.begin, org_id=found.org_id, found=found))
+        await write(partial(service.begin, org_id=deployment.org_id, deployment=deployment))
         self._keeper.wake()
-        rows = await self._rows(found, write)
+        rows = await self._rows(deployment, write)
         many = f"{len(rows)} replicas" if len(rows) != 1 else "the app"
-        log.say(f"Starting {many}, waiting until {(await self._path(found))[0]} answers")
+        log.say(f"Starting {many}, waiting until {(await self._path_and_host(deployment))[0]} answers")
         try:
-            await log.guard(self._until_ready(found, write))
+            await log.guard(self._wait_until_ready(deployment, write))
         except CannotDeploy:
-            await self._show_output(found, rows, begun, log)
+            await self._show_output(deployment, rows, begun, log)
             raise
-        await self._probe(found)
+        await self._probe(deployment)
 
     @contextlib.asynccontextmanager
-    async def watched(self, found: Deployment) -> AsyncIterator[Callable[[], Swap]]:
-        """Send requests to the public address as long as the context lasts; what it gives tells how they fared."""
-        path, host = await self._path(found)
+    async def watched(self, deployment: Deployment) -> AsyncIterator[Callable[[], Swap]]:
+        """Probe the public address while the context is open; yields a reader of results."""
+        path, host = await self._path_and_host(deployment)
         settings = self._db.env.settings
         prober = probing.SwapProber(_reachable(settings), settings.gateway_port, host, path)
         async with prober:
             yield lambda: _as_swap(prober.measured())
-            await asyncio.sleep(AFTER_S)
+            await asyncio.sleep(PROBE_AFTER_SWITCH_S)
 
-    async def _until_ready(self, found: Deployment, write: Write) -> None:
-        deadline = asyncio.get_running_loop().time() + self._db.env.settings.app_start_s + SLACK_S
+    async def _wait_until_ready(self, deployment: Deployment, write: Write) -> None:
+        deadline = asyncio.get_running_loop().time() + self._db.env.settings.app_start_s + START_SLACK_S
         while True:
-            rows = await self._rows(found, write)
+            rows = await self._rows(deployment, write)
             failed = next((row for row in rows if row.status == ReplicaStatus.FAILED), None)
             if failed is not None:
                 raise CannotDeploy(f"The app did not become healthy: {failed.reason}")
@@ -76,41 +76,43 @@ class Deploying:
             if asyncio.get_running_loop().time() > deadline:
                 why = next((row.reason for row in rows if row.reason), "it was not started in time")
                 raise CannotDeploy(f"The app did not become healthy: {why}")
-            await self._keeper.changed(LOOK_S)
+            await self._keeper.changed(READY_POLL_INTERVAL_S)
 
-    async def _rows(self, found: Deployment, write: Write) -> list[Replica]:
-        """Return the replicas of a deployment; raises where it has ended meanwhile."""
-        rows: list[Replica] = await write(partial(service.of_deployment, org_id=found.org_id, deployment_id=found.id))
+    async def _rows(self, deployment: Deployment, write: Write) -> list[Replica]:
+        """Return the replicas of a deployment; raises Ended if it is not running."""
+        rows: list[Replica] = await write(
+            partial(service.of_deployment, org_id=deployment.org_id, deployment_id=deployment.id)
+        )
         return [row for row in rows if row.status != ReplicaStatus.DRAINING]
 
-    async def _probe(self, found: Deployment) -> None:
-        """Ask for the app once through the public gateway, under a name that nobody else knows."""
+    async def _probe(self, deployment: Deployment) -> None:
+        """Request the health path through the gateway, under an unpublished host name."""
         await self._settle()
-        path, _ = await self._path(found)
+        path, _ = await self._path_and_host(deployment)
         settings = self._db.env.settings
-        host = probe_host(settings, found.uuid)
+        host = probe_host(settings, deployment.uuid)
         why: str | None = None
-        for attempt in range(PROBES):
+        for attempt in range(MAX_PROBE_ATTEMPTS):
             why = await probing.check_through(_reachable(settings), settings.gateway_port, host, path)
             if why is None:
                 return
             await asyncio.sleep(0.1 * (attempt + 1))
         raise CannotDeploy(f"The app is healthy, but it cannot be reached through the gateway: {why}")
 
-    async def _show_output(self, found: Deployment, rows: list[Replica], since: int, log: LogWriter) -> None:
-        """Put what the app printed into the log of the deployment that it failed."""
+    async def _show_output(self, deployment: Deployment, rows: list[Replica], since: int, log: LogWriter) -> None:
+        """Copy the app's output into the log of its failed deployment."""
         keys = {row.key for row in rows}
-        lines = await asyncio.to_thread(self._logs.read, found.project_id, since=since, limit=LINES_SHOWN)
+        lines = await asyncio.to_thread(self._logs.read, deployment.project_id, since=since, limit=OUTPUT_LINES_SHOWN)
         for line in lines:
             if line.replica in keys:
                 log.write(cast(Stream, line.stream), f"{line.message}\n")
 
-    async def _path(self, found: Deployment) -> tuple[str, str]:
+    async def _path_and_host(self, deployment: Deployment) -> tuple[str, str]:
         def read(tx: Tx) -> tuple[str, str]:
-            project = projects.get_by_id(tx, found.org_id, found.project_id)
+            project = projects.get_by_id(tx, deployment.org_id, deployment.project_id)
             name = project.name
-            if found.preview_id is not None:
-                preview = tx.find(project_tables.FIND_PREVIEW_BY_ID, org_id=found.org_id, id=found.preview_id)
+            if deployment.preview_id is not None:
+                preview = tx.find(project_tables.FIND_PREVIEW_BY_ID, org_id=deployment.org_id, id=deployment.preview_id)
                 name = preview.name if preview is not None else name
             return project.health_check_path or "/", projects.host_of(tx.env.settings, name)
 
@@ -118,7 +120,7 @@ class Deploying:
 
 
 def probe_host(settings: Settings, uuid: str) -> str:
-    """Return the name under which a release can be reached before it is live."""
+    """Return the host name of a release before it is live."""
     return projects.host_of(settings, f"probe-{uuid}")
 
 

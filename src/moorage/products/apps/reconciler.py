@@ -1,7 +1,7 @@
-"""Keeps this machine equal to the rows of replicas: starts what is missing, checks its health, drains and stops others.
+"""Reconciler of apps: starts missing replicas, drains and stops surplus ones.
 
-Level-triggered: a round compares everything, and whatever is under way for a replica is one task. The control plane
-may end at any point; the next one adopts what runs, reads the rows, and goes on.
+Level-triggered: each round compares all rows with the running processes, and starts at most one task per replica. The
+control process may end at any point; the next one adopts the running replicas and continues from the rows.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from moorage.products.projects import service as projects
 from moorage.products.projects import tables as project_tables
 from moorage.runtime.engines.ports import CannotStart, Replicas, ReplicaState
 
-ROUND_S = 2.0
-CHECK_S = (0.03, 0.05, 0.1, 0.2, 0.25)  # between two health checks of a replica that starts
-UNHURRIED_S = 2.0  # the same for one that is live already, and does not get well
-CRASHES = 3  # of a replica that has never been ready: after so many its deployment fails
-LEAST_DRAIN_S = 2.5  # A request that was on its way when the gateway turned away may still come.
-DRAIN_LOOK_S = 0.25
-GRACE_S = 10.0
-START_AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+ROUND_INTERVAL_S = 2.0
+HEALTH_CHECK_PAUSES_S = (0.03, 0.05, 0.1, 0.2, 0.25)  # between the health checks of a starting replica
+UNHEALTHY_CHECK_PAUSE_S = 2.0  # the same for a replica of the live release that stays unhealthy
+MAX_CRASHES = 3  # of a replica that has never been ready, before its deployment fails
+MIN_DRAIN_S = 2.5  # Requests that were in flight when the gateway switched may still arrive.
+DRAIN_POLL_INTERVAL_S = 0.25
+STOP_GRACE_S = 10.0
+RESTART_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How an app says that it is well."""
+    """Parameters of an app's health check."""
 
     path: str
     host: str
@@ -57,14 +57,14 @@ class Keeper:
         self._db = db
         self._engine = engine
         self._launcher = launcher
-        self._settle = settle  # returns when the gateway follows the rows
+        self._settle = settle  # returns when the gateway's routes match the rows
         self._changed = asyncio.Condition()
-        self.rounds = Rounds(telemetry, "apps", ROUND_S)
-        self.wake = self.rounds.wake  # has everything looked at again, soon
-        self._pauses: dict[int, tuple[int, float]] = {}  # by replica: how often it could not be started, and until when
+        self.rounds = Rounds(telemetry, "apps", ROUND_INTERVAL_S)
+        self.wake = self.rounds.wake  # starts the next round soon
+        self._pauses: dict[int, tuple[int, float]] = {}  # by replica: failed starts, and earliest time of the next
 
     async def adopt(self) -> None:
-        """Find what runs already, and say of what has gone that it starts over. Called once, before anything else."""
+        """Adopt running replicas, restart ended ones. Called once, before all else."""
         seen = await self._db.read(service.view)
         await self._engine.adopt({row.key: row.token for row in seen.rows})
         self._engine.listen(lambda _: self.wake())
@@ -72,32 +72,32 @@ class Keeper:
         for row in seen.rows:
             state = states.get(row.key)
             if row.status == ReplicaStatus.READY and (state is None or state.port != row.port):
-                await self._write(row, partial(service.start_over, reason="it had ended while the platform was away"))
+                await self._write(row, partial(service.start_over, reason="it ended while the platform was stopped"))
 
     async def run(self) -> None:
         await self.rounds.run(self.round)
 
     async def round(self) -> None:
-        """Compare what should be with what is, and begin whatever brings them together."""
+        """Compare rows with running replicas, and start the tasks that make them equal."""
         seen = await self._db.read(service.view)
-        found = service.difference(seen)
-        if found.missing or found.surplus:
+        changes = service.difference(seen)
+        if changes.missing or changes.surplus:
             await self._db.write(service.level)
             seen = await self._db.read(service.view)
-            await self._tell()
+            await self._notify()
         live = {app.deployment_id for app in seen.live}
         for row in seen.rows:
-            if (work := self._work(row, is_live=row.deployment_id in live)) is not None:
-                self.rounds.begin(row.key, work)
-        self._end_strangers(seen)
+            if (task := self._task_for(row, is_live=row.deployment_id in live)) is not None:
+                self.rounds.begin(row.key, task)
+        self._stop_orphans(seen)
 
     async def changed(self, within_s: float) -> None:
-        """Return when some replica's row has changed, or after a while."""
+        """Return after the next change of a replica's row, or after `within_s`."""
         async with self._changed:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), within_s)
 
-    def _work(self, row: Replica, *, is_live: bool) -> Callable[[], Awaitable[None]] | None:
+    def _task_for(self, row: Replica, *, is_live: bool) -> Callable[[], Awaitable[None]] | None:
         if row.status == ReplicaStatus.STARTING:
             return partial(self._bring_up, row, is_live=is_live) if self._may_start(row) else None
         if row.status == ReplicaStatus.READY:
@@ -105,12 +105,12 @@ class Keeper:
             return partial(self._start_over, row) if state is None or state.port != row.port else None
         return partial(self._drain, row) if row.status == ReplicaStatus.DRAINING else None
 
-    def _end_strangers(self, seen: View) -> None:
-        """End what runs without a row: its project was deleted."""
+    def _stop_orphans(self, seen: View) -> None:
+        """Stop replicas without a row."""
         known = {row.key for row in seen.rows}
         for key in [key for key in self._engine.states() if key not in known]:
-            # Whatever was under way for its row may go on for long.
-            self.rounds.begin(f"stranger {key}", partial(self._engine.stop, key, GRACE_S))
+            # A name of its own, because the task of the former row may still run for long.
+            self.rounds.begin(f"stranger {key}", partial(self._engine.stop, key, STOP_GRACE_S))
 
     # Starting.
 
@@ -118,85 +118,84 @@ class Keeper:
         return self._pauses.get(row.id, (0, 0.0))[1] <= asyncio.get_running_loop().time()
 
     async def _bring_up(self, row: Replica, *, is_live: bool) -> None:
-        """Start a replica where it does not run, and wait until it is healthy."""
+        """Start a replica that does not run, and wait until it is healthy."""
         try:
             state = self._engine.states().get(row.key) or await self._engine.start(await self._launcher.specify(row))
         except CannotStart as error:
             await self._cannot_start(row, str(error), is_live=is_live)
             return
         health = await self._db.read(partial(_health, org_id=row.org_id, row=row))
-        give_up_at = asyncio.get_running_loop().time() + health.within_s
-        tries = 0
+        deadline = asyncio.get_running_loop().time() + health.within_s
+        checks = 0
         while True:
-            why = await self._what_is_missing(state, health)
+            why = await self._find_problem(state, health)
             if why is None:
-                await self._is_ready(row, state, health)
+                await self._set_ready(row, state, health)
                 return
-            is_over = state.restarts >= CRASHES or asyncio.get_running_loop().time() > give_up_at
-            if is_over and not is_live:
+            has_failed = state.restarts >= MAX_CRASHES or asyncio.get_running_loop().time() > deadline
+            if has_failed and not is_live:
                 await self._write(row, partial(service.set_failed, reason=why))
                 return
-            if is_over and tries % 30 == 0:
+            if has_failed and checks % 30 == 0:
                 await self._write(row, partial(service.note_reason, reason=why))
-            pause = UNHURRIED_S if is_over else CHECK_S[min(tries, len(CHECK_S) - 1)]
-            tries += 1
-            await asyncio.sleep(pause)
+            pauses = (UNHEALTHY_CHECK_PAUSE_S,) if has_failed else HEALTH_CHECK_PAUSES_S
+            await asyncio.sleep(pauses[min(checks, len(pauses) - 1)])
+            checks += 1
             current = await self._db.read(partial(service.find, org_id=row.org_id, replica_id=row.id))
             if current is None or current.status != ReplicaStatus.STARTING:
                 return
-            found = self._engine.states().get(row.key)
-            if found is None:
-                await self._cannot_start(row, "what watched over it has ended", is_live=is_live)
+            new_state = self._engine.states().get(row.key)
+            if new_state is None:
+                await self._cannot_start(row, "its shim has ended", is_live=is_live)
                 return
-            state = found
+            state = new_state
 
-    async def _what_is_missing(self, state: ReplicaState, health: Health) -> str | None:
+    async def _find_problem(self, state: ReplicaState, health: Health) -> str | None:
         if not state.is_listening:
-            ended = _how_it_ended(state)
-            return ended or f"nothing listens on PORT ({state.port}) yet"
+            return _describe_exit(state) or f"nothing listens on PORT ({state.port}) yet"
         return await probing.check(state.port, health.path, health.host)
 
-    async def _is_ready(self, row: Replica, state: ReplicaState, health: Health) -> None:
+    async def _set_ready(self, row: Replica, state: ReplicaState, health: Health) -> None:
         self._pauses.pop(row.id, None)
-        # It may take what it needs to start; from now on it has what its tier gives it.
+        # The CPU is not limited during the start; the tier's limit applies from now on.
         await self._engine.limit(row.key, health.cpu)
         await self._write(row, partial(service.set_ready, port=state.port))
         await self._settle()
 
     async def _cannot_start(self, row: Replica, why: str, *, is_live: bool) -> None:
         tries = self._pauses.get(row.id, (0, 0.0))[0]
-        if not is_live and tries >= CRASHES - 1:
+        if not is_live and tries >= MAX_CRASHES - 1:
             await self._write(row, partial(service.set_failed, reason=why))
             return
-        pause = START_AGAIN_S[min(tries, len(START_AGAIN_S) - 1)] if is_live else 0.2
+        pause = RESTART_PAUSES_S[min(tries, len(RESTART_PAUSES_S) - 1)] if is_live else 0.2
         self._pauses[row.id] = (tries + 1, asyncio.get_running_loop().time() + pause)
         await self._write(row, partial(service.note_reason, reason=why))
 
     async def _start_over(self, row: Replica) -> None:
-        await self._write(row, partial(service.start_over, reason="its process has gone; it is started again"))
+        await self._write(row, partial(service.start_over, reason="its process ended; it is restarted"))
         await self._settle()
 
-    # Ending.
+    # Stopping.
 
     async def _drain(self, row: Replica) -> None:
-        """Let requests finish, then stop it and forget it."""
+        """Wait for open requests, then stop the replica and delete its row."""
         state = self._engine.states().get(row.key)
         if state is not None:
             await self._settle()
             await self._wait_for_requests(row)
-            await self._engine.stop(row.key, GRACE_S)
+            await self._engine.stop(row.key, STOP_GRACE_S)
         await self._write(row, service.forget)
         self._pauses.pop(row.id, None)
 
     async def _wait_for_requests(self, row: Replica) -> None:
         left_s = ((row.drain_until or 0) - self._db.env.clock.now()) / 1000
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        while (waited := loop.time() - begun) < left_s:
+        began_at = loop.time()
+        while (waited := loop.time() - began_at) < left_s:
             state = await self._engine.look(row.key)
-            if state is None or (state.connections == 0 and waited >= LEAST_DRAIN_S):
+            if state is None or (state.connections == 0 and waited >= MIN_DRAIN_S):
                 return
-            await asyncio.sleep(DRAIN_LOOK_S)
+            await asyncio.sleep(DRAIN_POLL_INTERVAL_S)
 
     # Writing.
 
@@ -205,14 +204,14 @@ class Keeper:
             change(tx, row.org_id, row)
 
         await self._db.write(unit)
-        await self._tell()
+        await self._notify()
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
 
-def _how_it_ended(state: ReplicaState) -> str | None:
+def _describe_exit(state: ReplicaState) -> str | None:
     if state.reason is None and state.exit_code is None:
         return None
     return state.reason or f"it ended with exit code {state.exit_code}"

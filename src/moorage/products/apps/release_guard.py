@@ -1,7 +1,7 @@
-"""Whether a new release does so much worse than the one before it that it should be taken back. Pure.
+"""Pure decision whether to roll back a release that does worse than before.
 
-It is asked again and again for five minutes after the traffic went over. A few requests prove nothing, and an app that
-failed before may go on failing: only what is far above the old release's counts.
+The decision is repeated for five minutes after the switch of traffic. It needs a minimum number of requests, and error
+rates or latencies far above those of the old release: an app that failed before may keep failing.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from moorage.core.kit.clock import MINUTE_MS, SECOND_MS
 from moorage.products.apps.metrics.service import Stats
 
 GUARD_MS = 5 * MINUTE_MS
-COMPARED_MS = 10 * MINUTE_MS  # What to compare with, before the swap. With the guard's own time it fits into memory.
-FEWEST_FOR_ERRORS = 20
-FEWEST_FOR_LATENCY = 50
-LEAST_ERROR_RATE = 0.05
+COMPARED_MS = 10 * MINUTE_MS  # before the switch; together with GUARD_MS it fits into the RequestWindow
+MIN_REQUESTS_FOR_ERRORS = 20
+MIN_REQUESTS_FOR_LATENCY = 50
+MIN_ERROR_RATE = 0.05
 
 
 def judge(before: Stats, after: Stats, elapsed_ms: int) -> str | None:
-    """Return a sentence that says why to roll back; None where there is no reason, or the guard is over.
+    """Return the reason for a rollback; None without one, or after GUARD_MS.
 
-    `before` is what the old release did up to the swap, `after` what the new one did in the `elapsed_ms` since.
+    `before` has the requests of the old release, `after` those of the new one in the `elapsed_ms` since the switch.
     """
     if elapsed_ms > GUARD_MS:
         return None
@@ -28,12 +28,12 @@ def judge(before: Stats, after: Stats, elapsed_ms: int) -> str | None:
 
 
 def _errors(before: Stats, after: Stats) -> str | None:
-    if after.requests < FEWEST_FOR_ERRORS:
+    if after.requests < MIN_REQUESTS_FOR_ERRORS:
         return None
-    was, is_now = _error_rate(before), _error_rate(after)
-    if is_now <= max(LEAST_ERROR_RATE, 3 * was + 0.02):
+    old_rate, new_rate = _error_rate(before), _error_rate(after)
+    if new_rate <= max(MIN_ERROR_RATE, 3 * old_rate + 0.02):
         return None
-    return f"{after.failed} of {after.requests} requests failed ({is_now:.1%}; {was:.1%} before)."
+    return f"{after.failed} of {after.requests} requests failed ({new_rate:.1%}; {old_rate:.1%} before)."
 
 
 def _error_rate(stats: Stats) -> float:
@@ -41,7 +41,7 @@ def _error_rate(stats: Stats) -> float:
 
 
 def _latency(before: Stats, after: Stats) -> str | None:
-    if min(before.requests, after.requests) < FEWEST_FOR_LATENCY or before.p95_ms is None or after.p95_ms is None:
+    if min(before.requests, after.requests) < MIN_REQUESTS_FOR_LATENCY or before.p95_ms is None or after.p95_ms is None:
         return None
     if after.p95_ms <= max(4 * before.p95_ms, before.p95_ms + 500):
         return None

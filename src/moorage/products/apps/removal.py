@@ -1,4 +1,4 @@
-"""What goes with a project that ran an app: its volumes wait in the trash, so that a mistake can be undone."""
+"""Remove volumes and logs of deleted projects; volumes go to the trash first."""
 
 from __future__ import annotations
 
@@ -25,33 +25,36 @@ from moorage.products.projects import service as projects
 from moorage.products.projects.deployments import service as deployments
 from moorage.settings import Settings
 
-STOP_S = 90.0
-LOOK_S = 0.25
+STOP_TIMEOUT_S = 90.0
+STOP_POLL_INTERVAL_S = 0.25
 
 
 class RemoveApp(msgspec.Struct, frozen=True, tag="apps.remove"):
-    """Put the volumes of a deleted project into the trash, and forget its logs."""
+    """Move the volumes of a deleted project to the trash, and delete its logs."""
 
     org_id: int
     project_id: int
 
 
 class EmptyTrash(msgspec.Struct, frozen=True, tag="apps.empty_trash"):
-    """Let go of what a project that was deleted a week ago had."""
+    """Delete volumes and artifact of a project, `trash_days` after its deletion."""
 
     org_id: int
     project_id: int
 
 
 def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
-    """Part with a project, in the transaction that deletes it. Its replicas end because no row asks for them."""
+    """Add the jobs that remove an app, in the transaction that deletes its project.
+
+    The reconciler stops the replicas, because their deployment is not live any more.
+    """
     project = projects.get_by_id(tx, org_id, project_id)
     live = deployments.find(tx, org_id, project.current_deployment_id or 0)
     is_app = live is not None and live.is_app
     if project.slug != "container" and not is_app:
         return
     if live is not None and is_app and live.digest is not None:
-        with contextlib.suppress(NotFound):  # What is lost already must not keep anybody from deleting the rest.
+        with contextlib.suppress(NotFound):  # A lost artifact must not prevent the deletion.
             artifacts.refer(tx, org_id, live.digest, _owner(project_id))
     jobs.add(tx, RemoveApp(org_id, project_id), lane=Lane.APPS)
     jobs.add(tx, EmptyTrash(org_id, project_id), lane=Lane.APPS, delay_ms=tx.env.settings.trash_days * DAY_MS)
@@ -59,7 +62,7 @@ def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
 
 def register(handlers: Handlers, logs: AppLogs) -> None:
     async def remove(run: Run, job: RemoveApp) -> None:
-        await _until_stopped(run, job)
+        await _wait_until_stopped(run, job)
         await asyncio.to_thread(to_trash, run.db.env.settings, job.project_id)
         await asyncio.to_thread(logs.forget, job.project_id)
 
@@ -71,14 +74,14 @@ def register(handlers: Handlers, logs: AppLogs) -> None:
     handlers.add(EmptyTrash, empty)
 
 
-async def _until_stopped(run: Run, job: RemoveApp) -> None:
-    """Wait for the replicas to end: until then they write to what is about to be moved away."""
-    its = partial(service.of_project, org_id=job.org_id, project_id=job.project_id)
-    deadline = asyncio.get_running_loop().time() + STOP_S
-    while await run.read(its):
+async def _wait_until_stopped(run: Run, job: RemoveApp) -> None:
+    """Wait for the replicas to end, because they write to the volumes."""
+    replicas = partial(service.of_project, org_id=job.org_id, project_id=job.project_id)
+    deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
+    while await run.read(replicas):
         if asyncio.get_running_loop().time() > deadline:
             return
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(STOP_POLL_INTERVAL_S)
 
 
 def to_trash(settings: Settings, project_id: int) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Forgetting: what was measured of apps after a week, and what they printed after a week or a hundred megabytes."""
+"""Hourly job that deletes metrics and logs of apps after a week or 100 MB."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CRON = "23 * * * *"
 
 
 class TrimApps(msgspec.Struct, frozen=True, tag="apps.trim"):
-    """Forget what is too old."""
+    """Delete expired metrics and logs."""
 
 
 def register(handlers: Handlers, logs: AppLogs) -> None:
     async def trim(run: Run, _: TrimApps) -> None:
-        await run.write_until_fewer(metrics.AT_ONCE, metrics.trim)
+        await run.write_until_fewer(metrics.TRIM_BATCH, metrics.trim)
         await asyncio.to_thread(logs.trim, run.db.env.clock.trusted_now())
 
     handlers.maintain(KIND, CRON, TrimApps(), trim)

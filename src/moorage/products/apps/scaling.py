@@ -1,8 +1,9 @@
-"""How many replicas an app should have, and whether it should sleep. Pure: figures come in, an answer goes out.
+"""Pure decisions on the number of replicas, and whether an app should sleep.
 
-Load is counted in replicas: 1.5 is what one and a half use when they use all that their tier allows. Up goes quickly
-and in leaps, because somebody waits; down goes slowly and by one, because nobody is hurt by a replica too many. One
-fewer is only tried where the load would stay well below the target with it, so a constant load never swings.
+Load is measured in replicas: 1.5 means the CPU time of one and a half replicas at their tier's limit. Scaling up is
+fast and may add many replicas, because users wait. Scaling down is slow and removes one at a time, because a surplus
+replica does no harm. It requires that the load stays well below the target with one replica fewer, so that a constant
+load does not oscillate.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from moorage.products.apps.metrics.service import Usage
 WINDOW_MS = 30 * SECOND_MS
 CALM_MS = 5 * MINUTE_MS
 IDLE_MS = 30 * MINUTE_MS
-FULL = 0.8  # A window counts if so much of it was measured: a look comes late now and then.
-ROOM = 0.7  # One fewer has to keep the load below this part of the target.
+MIN_MEASURED = 0.8  # A window counts if this fraction of it was measured, because samples may be late.
+HEADROOM = 0.7  # With one replica fewer, the load must stay below this fraction of the target.
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the replicas that were measured used in the time up to a moment."""
+    """CPU use of the measured replicas in the `span_ms` before `at`."""
 
     at: int
     span_ms: int
     cpu_us: int
-    share_us: int  # what the tier allowed them in that time, all together
+    share_us: int  # CPU time that the tier allowed all of them
     replicas: int
 
     @classmethod
@@ -53,9 +54,9 @@ def decide(
     target_percent: float,
     last_change_ms: int | None,
 ) -> int:
-    """Return how many replicas there should be, between `least` and `most`.
+    """Return the desired number of replicas, between `least` and `most`.
 
-    `history` has the samples of the last five minutes in any order; `last_change_ms` is when the number last changed.
+    `history` has the samples of the last five minutes in any order; `last_change_ms` is the time of the last change.
     """
     bounded = max(least, min(most, current))
     if bounded != current or current < 1:
@@ -69,9 +70,9 @@ def decide(
 
 
 def _more(history: Sequence[Sample], now: int, current: int, target_percent: float) -> int:
-    """Return how many the load of the last window needs, at most twice as many and one.
+    """Return the replicas for the load of the last window, at most 2 * current + 1.
 
-    It is compared with all replicas that are wanted: those that only start will take their part of it.
+    The load is divided by all desired replicas, because starting ones will take their share.
     """
     load = _load(history, now - WINDOW_MS, now)
     if load is None or load * 100 <= current * target_percent:
@@ -80,23 +81,23 @@ def _more(history: Sequence[Sample], now: int, current: int, target_percent: flo
 
 
 def _is_calm(history: Sequence[Sample], now: int, current: int, target_percent: float) -> bool:
-    """Say whether in every window of five minutes one replica fewer would have had room to spare.
+    """Return whether one replica fewer was enough for the last five minutes.
 
-    Only what was measured of all replicas counts: one that starts, or cannot be asked, is not one that has no load.
+    Only samples of all replicas count: a replica that starts or cannot be measured is not without load.
     """
     whole = [sample for sample in history if sample.replicas >= current]
     for end in range(now, now - CALM_MS, -WINDOW_MS):
         load = _load(whole, end - WINDOW_MS, end)
-        if load is None or load * 100 >= (current - 1) * target_percent * ROOM:
+        if load is None or load * 100 >= (current - 1) * target_percent * HEADROOM:
             return False
     return True
 
 
 def _load(history: Sequence[Sample], start: int, end: int) -> float | None:
-    """Return the average load of a window; None where too little of it was measured."""
+    """Return the average load of a window; None below MIN_MEASURED."""
     parts = [(sample.overlap_ms(start, end), sample.load) for sample in history]
     measured_ms = sum(overlap_ms for overlap_ms, _ in parts)
-    if measured_ms < FULL * (end - start):
+    if measured_ms < MIN_MEASURED * (end - start):
         return None
     return sum(overlap_ms * load for overlap_ms, load in parts) / measured_ms
 
@@ -110,9 +111,9 @@ def should_sleep(
     connections: int,
     idle_ms: int = IDLE_MS,
 ) -> bool:
-    """Say whether an app should be put to sleep: one of the free tier that nobody has wanted anything of for long.
+    """Return whether an app of the free tier had no request for `idle_ms`.
 
-    `ready_since` is None while it is not ready; `connections` are those that are open to any of its replicas now.
+    `ready_since` is None while the app is not ready; `connections` counts the open connections to all its replicas.
     """
     if not is_free or ready_since is None or connections > 0:
         return False

@@ -1,7 +1,7 @@
-"""Which replicas there should be: for what is live, and for what is about to be.
+"""Desired replicas of live apps and of apps that are about to go live.
 
-Rows say what is wanted; the keeper makes the machine follow. `level` is the one place that decides: it is safe to
-repeat, and everybody who changes something about an app only has to have it looked at again.
+Rows are the desired state; the reconciler starts and stops processes to match. Only `level` adds and drains rows: it is
+safe to repeat, so code that changes an app only has to wake the reconciler.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Project
 
 DRAIN_MS = 30_000
-USUAL_TIER = "mini"  # of an app whose user named none
+DEFAULT_TIER = "mini"
 RUNNING = (ReplicaStatus.STARTING, ReplicaStatus.READY)
 
 
 class Bounds(msgspec.Struct, frozen=True, rename="camel"):
-    """Between how many replicas autoscaling may choose."""
+    """Limits of autoscaling."""
 
     enabled: bool = False
     min_replicas: int = 1
@@ -49,21 +49,21 @@ def wanted_replicas(replicas: int, auto_scaling: str | None) -> int:
 
 
 def tier_of(key: str | None) -> Tier:
-    found = tiers.find_tier(key or USUAL_TIER)
-    assert found is not None  # What is stored was checked.
-    return found
+    tier = tiers.find_tier(key or DEFAULT_TIER)
+    assert tier is not None  # Stored keys were validated.
+    return tier
 
 
-def begin(tx: Tx, org_id: int, found: Deployment) -> None:
-    """Ask for the replicas of a deployment that is about to go live. Safe to repeat."""
-    project = service.get_by_id(tx, org_id, found.project_id)
-    count = 1 if found.preview_id is not None else wanted_replicas(project.replicas, project.auto_scaling)
-    rows = of_deployment(tx, org_id, found.id)
+def begin(tx: Tx, org_id: int, deployment: Deployment) -> None:
+    """Add the replicas of a deployment that is about to go live. Safe to repeat."""
+    project = service.get_by_id(tx, org_id, deployment.project_id)
+    count = 1 if deployment.preview_id is not None else wanted_replicas(project.replicas, project.auto_scaling)
+    rows = of_deployment(tx, org_id, deployment.id)
     for row in rows:
-        if row.status == ReplicaStatus.FAILED:  # in an attempt before this one
+        if row.status == ReplicaStatus.FAILED:  # in an earlier attempt
             move(tx, REPLICA, row, to=ReplicaStatus.DRAINING, drain_until=tx.now)
     for _ in range(count - len([row for row in rows if row.status in RUNNING])):
-        _add(tx, org_id, found.project_id, found.preview_id, found.id)
+        _add(tx, org_id, deployment.project_id, deployment.preview_id, deployment.id)
 
 
 def of_deployment(tx: Tx, org_id: int, deployment_id: int) -> list[Replica]:
@@ -76,7 +76,7 @@ def of_project(tx: Tx, org_id: int, project_id: int) -> list[Replica]:
 
 @dataclass
 class View:
-    """Everything that decides which replicas there should be, read at one moment."""
+    """Replicas, live apps and candidates, read in one transaction."""
 
     rows: list[Replica]
     live: list[LiveApp]
@@ -94,12 +94,12 @@ class View:
 
 
 def addresses(seen: View, deployment_id: int) -> tuple[str, ...]:
-    """Return where the replicas of a deployment that are ready can be reached."""
+    """Return the `address:port` of each ready replica of a deployment."""
     rows = seen.of_deployment.get(deployment_id, ())
     return tuple(f"127.0.0.1:{row.port}" for row in rows if row.status == ReplicaStatus.READY and row.port)
 
 
-@across_organizations("one machine runs everybody's apps")
+@across_organizations("one machine runs the apps of all organizations")
 def view(tx: Tx) -> View:
     live = [*tx.all(tables.LIVE_PROJECTS), *tx.all(tables.LIVE_PREVIEWS)]
     return View(tx.all(tables.EVERY), live, tx.all(tables.CANDIDATES))
@@ -107,14 +107,14 @@ def view(tx: Tx) -> View:
 
 @dataclass(frozen=True)
 class Difference:
-    missing: list[tuple[LiveApp, int]]  # an app, and how many replicas it lacks
-    surplus: list[tuple[Replica, int]]  # a replica, and how long its requests may take to finish, in ms
+    missing: list[tuple[LiveApp, int]]  # an app, and the number of replicas to add
+    surplus: list[tuple[Replica, int]]  # a replica, and the ms that its open requests have to finish
 
 
 def difference(seen: View) -> Difference:
-    """Compare what there should be with the rows."""
-    wanted = {app.deployment_id: _count(app) for app in seen.live}
-    kept = {candidate.deployment_id for candidate in seen.candidates}
+    """Compare the desired number of replicas with the rows."""
+    wanted = {app.deployment_id: _desired_count(app) for app in seen.live}
+    candidates = {candidate.deployment_id for candidate in seen.candidates}
     missing, surplus = [], []
     for app in seen.live:
         lacking = wanted[app.deployment_id] - len(seen.running(app.deployment_id))
@@ -123,31 +123,31 @@ def difference(seen: View) -> Difference:
     for deployment_id, rows in seen.of_deployment.items():
         open_rows = [row for row in rows if row.status != ReplicaStatus.DRAINING]
         if deployment_id in wanted:
-            # Those that serve are kept before those that only start, and the oldest before the newest.
+            # Ready replicas are kept before starting ones, and older ones before newer ones.
             running = sorted(seen.running(deployment_id), key=lambda row: (row.status != ReplicaStatus.READY, row.id))
             surplus += [(row, DRAIN_MS) for row in running[wanted[deployment_id] :]]
             surplus += [(row, 0) for row in open_rows if row.status == ReplicaStatus.FAILED]
-        elif deployment_id not in kept:
+        elif deployment_id not in candidates:
             surplus += [(row, DRAIN_MS if row.status == ReplicaStatus.READY else 0) for row in open_rows]
     return Difference(missing, surplus)
 
 
-def _count(app: LiveApp) -> int:
+def _desired_count(app: LiveApp) -> int:
     if app.preview_id is not None:
         return 1
     return 0 if app.asleep else wanted_replicas(app.replicas, app.auto_scaling)
 
 
-@across_organizations("one machine runs everybody's apps")
+@across_organizations("one machine runs the apps of all organizations")
 def level(tx: Tx) -> bool:
-    """Make the rows what they should be; return whether any changed."""
-    found = difference(view(tx))
-    for app, lacking in found.missing:
+    """Add missing replicas and drain surplus ones; return whether any row changed."""
+    changes = difference(view(tx))
+    for app, lacking in changes.missing:
         for _ in range(lacking):
             _add(tx, app.org_id, app.project_id, app.preview_id, app.deployment_id)
-    for row, within_ms in found.surplus:
+    for row, within_ms in changes.surplus:
         move(tx, REPLICA, row, to=ReplicaStatus.DRAINING, drain_until=tx.now + within_ms)
-    return bool(found.missing or found.surplus)
+    return bool(changes.missing or changes.surplus)
 
 
 def set_ready(tx: Tx, org_id: int, row: Replica, port: int) -> None:
@@ -159,7 +159,7 @@ def set_failed(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
 
 
 def start_over(tx: Tx, org_id: int, row: Replica, reason: str) -> None:
-    """Say that a replica that was ready has gone, and is started again."""
+    """Move a ready replica back to `starting` after its process ended."""
     move(tx, REPLICA, row, to=ReplicaStatus.STARTING, port=None, reason=reason)
 
 
@@ -176,7 +176,7 @@ def find(tx: Tx, org_id: int, replica_id: int) -> Replica | None:
 
 
 def wake(tx: Tx, org_id: int, project_id: int) -> bool:
-    """Have an app that sleeps started; return whether it slept."""
+    """Mark a sleeping app as awake; return whether it was asleep."""
     project = service.find_by_id(tx, org_id, project_id)
     if project is None or not project.asleep:
         return False
@@ -197,9 +197,9 @@ def scale(tx: Tx, org_id: int, project_id: int, replicas: int) -> None:
 
 
 def live_deployment(tx: Tx, org_id: int, project: Project) -> Deployment | None:
-    """Return the deployment whose release runs, None where nothing does."""
-    found = deployments.find(tx, org_id, project.current_deployment_id or 0)
-    return found if found is not None and found.is_app else None
+    """Return the live deployment of an app; None for sites and without one."""
+    deployment = deployments.find(tx, org_id, project.current_deployment_id or 0)
+    return deployment if deployment is not None and deployment.is_app else None
 
 
 def _add(tx: Tx, org_id: int, project_id: int, preview_id: int | None, deployment_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The states of a replica of an app."""
+"""States of an app's replica."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from moorage.core.kit.machine import Machine
 
 
 class ReplicaStatus(StrEnum):
-    STARTING = "starting"  # is started, or started again, and has not passed its health check yet
-    READY = "ready"  # gets requests, once its deployment is the live one
-    DRAINING = "draining"  # gets no new requests; those under way may finish, then it is stopped
-    FAILED = "failed"  # did not become healthy; its deployment fails with it
+    STARTING = "starting"  # starts or restarts, and has not passed its health check yet
+    READY = "ready"  # is healthy; gets requests once its deployment is live
+    DRAINING = "draining"  # gets no new requests; is stopped after the open ones have finished
+    FAILED = "failed"  # did not become healthy, so its deployment fails
 
 
 R = ReplicaStatus

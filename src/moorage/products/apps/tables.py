@@ -1,4 +1,4 @@
-"""Replicas: which processes of which app there should be on this machine."""
+"""Table of the desired replicas of apps on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.projects.deployments.tables import deployment
 from moorage.products.projects.tables import preview, project
 
-# No foreign keys: a replica is stopped some time after its project has gone.
+# No foreign keys, because a replica is stopped some time after its project was deleted.
 replica = table(
     "replica",
     id_column(),
@@ -19,10 +19,10 @@ replica = table(
     Column("project_id", Id, nullable=False),
     Column("preview_id", Id, nullable=True),
     Column("deployment_id", Id, nullable=False),
-    text("token"),  # what watches over it proves with this that it is the one
+    text("token"),  # secret that authenticates the replica's shim to the control process
     text("status"),  # ReplicaStatus
-    Column("port", Integer, nullable=True),  # at 127.0.0.1, once it has one
-    text("reason", nullable=True),  # what keeps it from being ready
+    Column("port", Integer, nullable=True),  # on 127.0.0.1; null before the start
+    text("reason", nullable=True),  # why the replica is not ready
     millis("drain_until", nullable=True),
     millis("created_at"),
     millis("updated_at"),
@@ -53,7 +53,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class LiveApp:
-    """An app that an address leads to: a project's, or one of its previews'."""
+    """App that the gateway routes to, of a project or of a preview."""
 
     name: str
     org_id: int
@@ -68,7 +68,7 @@ class LiveApp:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An app that is about to go live."""
+    """App of a running deployment: it may have replicas but no public route yet."""
 
     uuid: str
     org_id: int
@@ -115,7 +115,6 @@ LIVE_PREVIEWS = Query(
     .order_by(_v.id),
     LiveApp,
 )
-# They have replicas already, and no address leads to them yet.
 CANDIDATES = Query(
     select(_d.uuid, _d.org_id, _d.project_id, _d.id).where((_d.status == "running") & _d.is_app).order_by(_d.id),
     Candidate,

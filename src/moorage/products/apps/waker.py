@@ -1,7 +1,8 @@
-"""Where the gateway sends requests of apps that have no replica to answer them: they wait here until there is one.
+"""Proxy that starts an app on request and holds the request until it answers.
 
-A request is read as far as its headers, its app is woken, and then its bytes are passed on as they come, both ways. The
-gateway is told to close the connection afterwards, so that its next request finds the way that leads past us.
+The gateway connects over a unix socket, for apps without a ready replica. The waker reads the request's headers, starts
+the app, then forwards bytes in both directions. It answers with `Connection: close`, so that the gateway's next request
+goes directly to the app.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any, NamedTuple
 
 from moorage.products.apps.probing import AnswerParser, NotHttp
 
-HEAD_BYTES = 64 * 1024
-HEAD_S = 30.0
-CHUNK = 64 * 1024
-CONNECT_S = 5.0
-LINGER_S = 2.0  # Closing while the other side still sends would take our answer from it.
-GRACE_S = 5.0
-MOST_WAITING = 1_000  # requests for one host
+MAX_HEAD_BYTES = 64 * 1024
+READ_HEAD_TIMEOUT_S = 30.0
+CHUNK_BYTES = 64 * 1024
+CONNECT_TIMEOUT_S = 5.0
+LINGER_S = 2.0  # Closing while the client still sends would reset the connection and discard the response.
+SHUTDOWN_GRACE_S = 5.0
+MAX_WAITING_REQUESTS = 1_000  # per host
 BACKLOG = 1_024
 RETRY_AFTER_S = 2
 UPGRADED = 101
@@ -31,7 +32,7 @@ _HOP = (b"connection", b"keep-alive", b"proxy-connection")
 
 
 class Target(NamedTuple):
-    """Where an app answers, on this machine."""
+    """Local address of an app."""
 
     port: int
 
@@ -40,7 +41,7 @@ Wake = Callable[[str], Awaitable[Target | None]]
 
 
 class Refusal(Exception):
-    """The request is answered here, with a page."""
+    """The waker answers the request itself, with an error page."""
 
     def __init__(self, status: int, title: str, text: str) -> None:
         super().__init__(text)
@@ -56,15 +57,15 @@ def _too_late() -> Refusal:
 
 
 class Gone(Exception):
-    """The client, or the app, hung up; there is nobody to tell."""
+    """The client or the app closed the connection, so no response can be sent."""
 
 
 class TooLarge(NotHttp):
-    """The headers are over their bound."""
+    """The headers exceed MAX_HEAD_BYTES."""
 
 
 class Head(NamedTuple):
-    """The first line of a request or an answer, and its headers, as they came."""
+    """Start line and headers of a request or response, unmodified."""
 
     start: bytes
     fields: list[tuple[bytes, bytes]]
@@ -76,7 +77,7 @@ class Head(NamedTuple):
         return b"\r\n".join([self.start, *(b"%b:%b" % field for field in self.fields), b"", b""])
 
     def closing(self) -> Head:
-        """Return it with the wish that the connection is closed after this exchange."""
+        """Return a copy with `Connection: close` and without other connection headers."""
         kept = [field for field in self.fields if field[0].lower() not in _HOP]
         return Head(self.start, [*kept, (b"Connection", b" close")])
 
@@ -95,7 +96,7 @@ class Head(NamedTuple):
 
     @property
     def host(self) -> str:
-        """The host that was asked for, without a port; raises Refusal."""
+        """Requested host without the port; raises Refusal."""
         name = self.get(b"host").decode("latin-1").lower().partition(":")[0]
         if not name or not name.isascii() or not name.isprintable() or "," in name:
             raise Refusal(400, "Bad Request", "The request names no host")
@@ -103,10 +104,13 @@ class Head(NamedTuple):
 
 
 class Waker:
-    """Serves the gateway. `wake` returns where an app answers once it does, None where it will not, or TimeoutError."""
+    """Serves the gateway's requests to apps without a ready replica.
+
+    `wake` returns the app's address once it answers, None for a host without an app, or raises TimeoutError.
+    """
 
     def __init__(
-        self, socket_path: Path, wake: Wake, *, within_s: float = 60.0, most_waiting: int = MOST_WAITING
+        self, socket_path: Path, wake: Wake, *, within_s: float = 60.0, most_waiting: int = MAX_WAITING_REQUESTS
     ) -> None:
         self.socket_path = socket_path
         self._wake = wake
@@ -114,17 +118,17 @@ class Waker:
         self._most_waiting = most_waiting
         self._wakings: dict[str, asyncio.Task[Target | None]] = {}
         self._waiting: Counter[str] = Counter()
-        self._at_work: set[asyncio.Task[None]] = set()
+        self._requests: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._inode = 0
 
     async def start(self) -> None:
-        """Take the place of whatever is at the path, and serve."""
+        """Replace an existing socket at the path and start to serve."""
         self.socket_path.unlink(missing_ok=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.bind(str(self.socket_path))
-            self.socket_path.chmod(0o600)  # Nobody can connect before it listens.
+            self.socket_path.chmod(0o600)  # Before listen(), so no connection precedes it.
             self._inode = self.socket_path.stat().st_ino
             loop = asyncio.get_running_loop()
             self._server = await loop.create_unix_server(self._protocol, sock=sock, backlog=BACKLOG)
@@ -133,29 +137,29 @@ class Waker:
             raise
 
     async def close(self) -> None:
-        """Take no more requests, and let those under way finish for a few seconds."""
+        """Stop accepting requests, and give open ones a few seconds to finish."""
         if self._server is not None:
             self._server.close()
         with contextlib.suppress(FileNotFoundError):
-            if os.stat(self.socket_path).st_ino == self._inode:  # Another may have taken our place.
+            if os.stat(self.socket_path).st_ino == self._inode:  # A newer process may have replaced the socket.
                 self.socket_path.unlink()
-        if self._at_work:
-            await asyncio.wait(self._at_work, timeout=GRACE_S)
-        left = [*self._at_work, *self._wakings.values()]
-        for task in left:
+        if self._requests:
+            await asyncio.wait(self._requests, timeout=SHUTDOWN_GRACE_S)
+        unfinished = [*self._requests, *self._wakings.values()]
+        for task in unfinished:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*unfinished, return_exceptions=True)
 
     def _protocol(self) -> _Protocol:
         return _Protocol(self._begin)
 
     def _begin(self, client: _Client) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(client))
-        self._at_work.add(task)
-        task.add_done_callback(self._at_work.discard)
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
 
     async def _serve(self, client: _Client) -> None:
-        """See one request through, and close its connection."""
+        """Handle one request and close its connection."""
         method = b""
         try:
             request = await _read_request(client)
@@ -174,7 +178,7 @@ class Waker:
             raise _not_yet()
         self._waiting[host] += 1
         try:
-            target = await self._awake(client, host)
+            target = await self._wait_for_app(client, host)
         finally:
             self._waiting[host] -= 1
             if not self._waiting[host]:
@@ -183,8 +187,8 @@ class Waker:
             raise _not_yet()
         return await _connect(target)
 
-    async def _awake(self, client: _Client, host: str) -> Target | None:
-        """Wait until an app answers, together with whoever else waits for it; raises Refusal, and Gone."""
+    async def _wait_for_app(self, client: _Client, host: str) -> Target | None:
+        """Wait for the wake task of a host; raises Refusal, or Gone on disconnect."""
         waking = self._waking(host)
         gone = asyncio.ensure_future(client.gone.wait())
         try:
@@ -198,18 +202,18 @@ class Waker:
         return None if _error_of(waking) else waking.result()
 
     def _waking(self, host: str) -> asyncio.Task[Target | None]:
-        """Return the one waking of a host that is under way, for as many as want it."""
+        """Return the wake task that all requests of a host share; start it if needed."""
         if host not in self._wakings:
             self._wakings[host] = asyncio.ensure_future(self._wake_up(host))
-            self._wakings[host].add_done_callback(lambda done: self._woken(host, done))
+            self._wakings[host].add_done_callback(lambda done: self._on_wake_done(host, done))
         return self._wakings[host]
 
     async def _wake_up(self, host: str) -> Target | None:
-        # Bounded too, so that one that hangs is not what every later request waits for.
+        # The timeout keeps a task that hangs from blocking all later requests of the host.
         async with asyncio.timeout(self._within_s):
             return await self._wake(host)
 
-    def _woken(self, host: str, waking: asyncio.Task[Target | None]) -> None:
+    def _on_wake_done(self, host: str, waking: asyncio.Task[Target | None]) -> None:
         del self._wakings[host]
         error = _error_of(waking)
         if error is not None and not isinstance(error, TimeoutError | asyncio.CancelledError):
@@ -222,7 +226,7 @@ def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
 
 
 class _Client:
-    """The connection of the gateway: its two directions, and whether the other side has hung up."""
+    """Connection of the gateway; `gone` is set when the gateway closes it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gone: asyncio.Event) -> None:
         self.reader = reader
@@ -237,24 +241,24 @@ class _Client:
         self.writer.transport.abort()
 
     async def linger(self) -> None:
-        """Send what is left, say that this was all, and take in for a moment what the other side still sends."""
+        """Send the rest and EOF, discard input for at most LINGER_S, then close."""
         try:
             with contextlib.suppress(OSError, TimeoutError, RuntimeError):
                 async with asyncio.timeout(LINGER_S):
                     await self.writer.drain()
                     self.writer.write_eof()
-                    while await self.reader.read(CHUNK):
+                    while await self.reader.read(CHUNK_BYTES):
                         pass
         finally:
             self.abort()
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """Streams, and an event for a client that hangs up while nobody reads."""
+    """Stream protocol that signals a disconnect even while no task reads."""
 
     def __init__(self, on_connected: Callable[[_Client], None]) -> None:
         self._gone = asyncio.Event()
-        reader = asyncio.StreamReader(limit=HEAD_BYTES)
+        reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
         super().__init__(reader, lambda reader, writer: on_connected(_Client(reader, writer, self._gone)))
 
     def eof_received(self) -> bool | None:
@@ -267,7 +271,7 @@ class _Protocol(asyncio.StreamReaderProtocol):
 
 
 class _App:
-    """The connection to an app. It is no stream: there, what could not be sent takes with it what is to be read."""
+    """Connection to an app, on a socket: a stream loses input after a failed send."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -279,12 +283,12 @@ class _App:
 
     async def read(self) -> bytes:
         data, self._held = self._held, b""
-        return data or await self._loop.sock_recv(self._sock, CHUNK)
+        return data or await self._loop.sock_recv(self._sock, CHUNK_BYTES)
 
     async def readline(self) -> bytes:
-        """Return a line with its end, or without one where it is too long or the app has hung up."""
-        while b"\n" not in self._held and len(self._held) <= HEAD_BYTES:
-            data = await self._loop.sock_recv(self._sock, CHUNK)
+        """Return a line; without a newline if it is too long or at EOF."""
+        while b"\n" not in self._held and len(self._held) <= MAX_HEAD_BYTES:
+            data = await self._loop.sock_recv(self._sock, CHUNK_BYTES)
             if not data:
                 break
             self._held += data
@@ -292,16 +296,16 @@ class _App:
         return line + end
 
     def close(self) -> None:
-        """Hang up. What was sent last, such as the end of a WebSocket, still arrives."""
+        """Close the connection; bytes already sent, such as a close frame, still arrive."""
         self._sock.close()
 
 
 async def _connect(target: Target) -> _App:
-    """Connect to an app. One that has just ended again is one that does not answer yet."""
+    """Connect to an app; raises Refusal (503) where it ended again meanwhile."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        async with asyncio.timeout(CONNECT_S):
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", target.port))
     except (OSError, TimeoutError):
         sock.close()
@@ -314,7 +318,7 @@ async def _connect(target: Target) -> _App:
 
 async def _read_request(client: _Client) -> Head:
     try:
-        async with asyncio.timeout(HEAD_S):
+        async with asyncio.timeout(READ_HEAD_TIMEOUT_S):
             return await _read_head(client.reader)
     except TimeoutError:
         raise Gone from None
@@ -325,7 +329,7 @@ async def _read_request(client: _Client) -> Head:
 
 
 async def _read_head(reader: asyncio.StreamReader | _App) -> Head:
-    """Read up to the empty line; raises NotHttp and Gone. Ends of lines without a carriage return are let pass."""
+    """Read up to the empty line; accepts bare LF. Raises NotHttp and Gone."""
     lines: list[bytes] = []
     size = 0
     while True:
@@ -334,7 +338,7 @@ async def _read_head(reader: asyncio.StreamReader | _App) -> Head:
         except ValueError:
             raise TooLarge from None
         size += len(line)
-        if size > HEAD_BYTES:
+        if size > MAX_HEAD_BYTES:
             raise TooLarge
         if not line.endswith(b"\n"):
             raise Gone
@@ -353,12 +357,12 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
 
 
 async def _exchange(client: _Client, app: _App, request: Head) -> None:
-    """Pass a request on and its answer back, for as long as both sides are there."""
+    """Forward a request and its response until one side closes the connection."""
     try:
-        with contextlib.suppress(ConnectionError):  # It may have answered already; what it said is read all the same.
+        with contextlib.suppress(ConnectionError):  # The app may have answered before; its response is still read.
             await app.send((request if request.is_upgrade else request.closing()).wire())
-        answering = asyncio.ensure_future(_pass_answer(app, client, request))
-        sending = asyncio.ensure_future(_pass_body(client, app))
+        answering = asyncio.ensure_future(_forward_response(app, client, request))
+        sending = asyncio.ensure_future(_forward_body(client, app))
         try:
             await asyncio.wait({answering, sending}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -372,57 +376,57 @@ async def _exchange(client: _Client, app: _App, request: Head) -> None:
         app.close()
 
 
-async def _pass_body(client: _Client, app: _App) -> None:
-    """Pass on what a client sends until it hangs up. An app may stop listening before that, and still answer."""
-    is_heard = True
-    while data := await client.reader.read(CHUNK):
-        if is_heard:
+async def _forward_body(client: _Client, app: _App) -> None:
+    """Forward the client's bytes; an app may stop reading and still answer."""
+    is_app_reading = True
+    while data := await client.reader.read(CHUNK_BYTES):
+        if is_app_reading:
             try:
                 await app.send(data)
             except ConnectionError:
-                is_heard = False
+                is_app_reading = False
 
 
-async def _pass_answer(app: _App, client: _Client, request: Head) -> None:
-    """Pass an answer back to its end; raises Refusal where none comes and Gone where it breaks off."""
-    head = await _read_answer(app)
+async def _forward_response(app: _App, client: _Client, request: Head) -> None:
+    """Forward a response; raises Refusal without one, Gone for an incomplete one."""
+    head = await _read_response(app)
     while 100 <= head.status < 200 and head.status != UPGRADED:
         await client.send(head.wire())
-        head = await _read_answer(app)
+        head = await _read_response(app)
     if head.status == UPGRADED:
         await client.send(head.wire())
-        return await _pass_all(app, client)
+        return await _forward_all(app, client)
     closing = head.closing().wire()
     await client.send(closing)
     if request.method != b"HEAD":
-        await _pass_rest(app, client, closing)
+        await _forward_rest(app, client, closing)
     return None
 
 
-async def _read_answer(app: _App) -> Head:
+async def _read_response(app: _App) -> Head:
     try:
         return await _read_head(app)
     except (NotHttp, Gone, ConnectionError):
         raise Refusal(502, "Bad Gateway", "The app gave no answer") from None
 
 
-async def _pass_rest(app: _App, client: _Client, head: bytes) -> None:
-    """Pass on the body of an answer. Its end is where its headers say, not only where the app hangs up."""
-    answer = AnswerParser()
+async def _forward_rest(app: _App, client: _Client, head: bytes) -> None:
+    """Forward a body up to the end that its headers define, or until EOF."""
+    parser = AnswerParser()
     try:
-        answer.feed(head)
-        while not answer.is_whole:
+        parser.feed(head)
+        while not parser.is_whole:
             data = await app.read()
             if not data:
                 return
             await client.send(data)
-            answer.feed(data)
+            parser.feed(data)
     except NotHttp:
-        # Whatever it is, the gateway judges it; it ends when the app hangs up, which it was asked to do.
-        await _pass_all(app, client)
+        # The gateway decides about an invalid response; it ends when the app closes the connection.
+        await _forward_all(app, client)
 
 
-async def _pass_all(app: _App, client: _Client) -> None:
+async def _forward_all(app: _App, client: _Client) -> None:
     while data := await app.read():
         await client.send(data)
 
@@ -433,9 +437,9 @@ def _page(refusal: Refusal, *, is_head: bool) -> bytes:
         '<meta name="viewport" content="width=device-width"><body style="font:1em/1.5 sans-serif;margin:15vh auto;'
         f'max-width:30em;padding:0 1em"><h1>{refusal.title}</h1><p>{refusal.text}</p></body></html>\n'
     ).encode()
-    again = f"Retry-After: {RETRY_AFTER_S}\r\n" if refusal.status == 503 else ""
+    retry_after = f"Retry-After: {RETRY_AFTER_S}\r\n" if refusal.status == 503 else ""
     head = (
-        f"HTTP/1.1 {refusal.status} {refusal.title}\r\nContent-Type: text/html; charset=utf-8\r\n{again}"
+        f"HTTP/1.1 {refusal.status} {refusal.title}\r\nContent-Type: text/html; charset=utf-8\r\n{retry_after}"
         "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )

@@ -1,4 +1,4 @@
-"""Waking an app: what happens when a request comes for one that has no replica that is ready."""
+"""Start an app on request, and wait until one of its replicas is ready."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moorage.products.apps.waker import Target
 from moorage.products.domains import service as domains
 from moorage.products.projects import service as projects
 
-LOOK_S = 0.5
+READY_POLL_INTERVAL_S = 0.5
 
 
 class Waking:
@@ -24,7 +24,7 @@ class Waking:
         self._keeper = keeper
 
     async def wake(self, host: str) -> Target | None:
-        """Return where an app is to be reached as soon as it is; None for a host that leads to no app."""
+        """Return the address of a host's app once it is ready; None without an app."""
         app = await self._db.read(partial(find_app, host=host))
         if app is None:
             return None
@@ -32,15 +32,14 @@ class Waking:
             await self._db.write(partial(service.wake, org_id=app.org_id, project_id=app.project_id))
         self._keeper.wake()
         while True:
-            found = await self._db.read(partial(_find_target, host=host))
-            if found is None or found.port:
-                return found
-            await self._keeper.changed(LOOK_S)
+            target = await self._db.read(partial(_find_target, host=host))
+            if target is None or target.port:
+                return target
+            await self._keeper.changed(READY_POLL_INTERVAL_S)
 
 
-@across_organizations("a host leads to whoever has it")
+@across_organizations("the host identifies the organization")
 def find_app(tx: Tx, host: str) -> LiveApp | None:
-    """Return the app that a host leads to."""
     owner = domains.find_owner(tx, host)
     for app in service.view(tx).live:
         if projects.host_of(tx.env.settings, app.name) == host:
@@ -50,7 +49,7 @@ def find_app(tx: Tx, host: str) -> LiveApp | None:
     return None
 
 
-@across_organizations("a host leads to whoever has it")
+@across_organizations("the host identifies the organization")
 def _find_target(tx: Tx, host: str) -> Target | None:
     app = find_app(tx, host)
     if app is None:

@@ -1,4 +1,4 @@
-"""The route of one-off commands, which answers with a stream of events, or once when all is over."""
+"""Route of one-off commands, with streamed or complete output."""
 
 from __future__ import annotations
 
@@ -23,56 +23,59 @@ from moorage.core.kit.masking import Masker
 from moorage.errors import RateLimited, bad_field
 from moorage.products.apps.exec import service as commands
 from moorage.products.apps.exec.schemas import CommandExit, CommandOutput, CommandResult, RunCommandInput
-from moorage.products.apps.exec.service import Kept, Places, Prepare, Prepared
+from moorage.products.apps.exec.service import CommandSlots, Kept, Prepare, Prepared
 from moorage.runtime.sandbox.runs.main import Finished
 
-BUSY_S = 5
-RECORDED_CHARS = 200
-CLEAR_UP_S = 60.0  # A stream outlives its command by this: making the sandbox and taking it down come on top.
+RETRY_AFTER_S = 5
+AUDITED_CHARS = 200
+SANDBOX_OVERHEAD_S = 60.0  # Creating and removing the sandbox add to the time of the command.
 
 
 def make_router(db: Database, prepare: Prepare) -> Router:
     router = Router("Projects")
-    places = Places()
+    slots = CommandSlots()
 
-    # What it prints may be anything, so it is not kept for whoever sends the same key again.
+    # The output may contain secrets, so the response is not stored for idempotent repeats.
     @router.post("/projects/{name}/exec", floor=Role.MEMBER, secret=True)
     async def run_command(caller: Caller, request: Request, name: str, body: RunCommandInput) -> CommandResult:
         """Run a command in a fresh sandbox of the live release, with its environment.
 
-        With `Accept: text/event-stream` the answer is a stream: `output` with `stream` and `text` as it is printed,
-        and `exit` with `exitCode` and `reason` at the end. A client that goes away ends the command.
+        With `Accept: text/event-stream` the answer is a stream: `output` events with `stream` and `text` while the
+        command prints, and one `exit` with `exitCode` and `reason` at the end. The command is killed when the client
+        disconnects.
         """
-        is_followed = "text/event-stream" in (request.header(b"accept") or "").lower()
-        if is_followed and request.header(b"idempotency-key") is not None:
+        is_streamed = "text/event-stream" in (request.header(b"accept") or "").lower()
+        if is_streamed and request.header(b"idempotency-key") is not None:
             raise bad_field("Idempotency-Key", "cannot be used with a stream, which is never sent twice")
         try:
-            give_back = places.take(caller.org_id)
+            release = slots.acquire(caller.org_id)
         except RateLimited as error:
             return cast(CommandResult, _busy(request, error))
         with ExitStack() as stack:
-            stack.callback(give_back)
-            command = await _prepared(db, prepare, caller, name, body)
-            if not is_followed:
+            stack.callback(release)
+            command = await _prepare_command(db, prepare, caller, name, body)
+            if not is_streamed:
                 return _result(await _finish(request, command))
-            stack.pop_all()  # From here on the stream holds the place.
-        # A handler's type documents its usual success; the dispatcher passes a stream on as it is.
-        return cast(CommandResult, _stream(command, give_back))
+            stack.pop_all()  # From here on the stream holds the slot.
+        # The return type documents the usual success; the dispatcher also accepts a stream.
+        return cast(CommandResult, _stream(command, release))
 
     return router
 
 
-async def _prepared(db: Database, prepare: Prepare, caller: Caller, name: str, body: RunCommandInput) -> Prepared:
-    """Get a command ready, and record who runs it."""
+async def _prepare_command(
+    db: Database, prepare: Prepare, caller: Caller, name: str, body: RunCommandInput
+) -> Prepared:
+    """Prepare a command and record it in the audit log."""
     job, hidden = await prepare(caller.org_id, name, body.command)
-    shown = Masker(hidden)(body.command)[:RECORDED_CHARS]
+    shown = Masker(hidden)(body.command)[:AUDITED_CHARS]
     actor, target = caller.as_actor, Target("project", name)
     await db.write(lambda tx: audit.record(tx, caller.org_id, actor, "project.command_run", target, command=shown))
     return Prepared(replace(job, timeout_s=float(body.timeout_seconds)), hidden)
 
 
 async def _finish(request: Request, command: Prepared) -> Kept:
-    """Run a command to its end, unless the client goes away before; raises ClientGone."""
+    """Run a command to its end; raises ClientGone when the client disconnects before."""
     running = asyncio.ensure_future(commands.finish(command))
     gone = asyncio.ensure_future(request.disconnected())
     try:
@@ -91,26 +94,26 @@ def _result(kept: Kept) -> CommandResult:
     return CommandResult(finished.code, finished.why, kept.stdout, kept.stderr, kept.is_cut)
 
 
-def _stream(command: Prepared, give_back: Callable[[], None]) -> Stream:
-    events = _events(command, give_back)
-    # A client may be gone before the first event is asked for, and then nothing in there ever runs.
-    weakref.finalize(events, give_back)
-    return sse.stream(events, longest_s=command.job.timeout_s + CLEAR_UP_S)
+def _stream(command: Prepared, release: Callable[[], None]) -> Stream:
+    events = _events(command, release)
+    # A client may disconnect before the first event is read; then the generator's `finally` never runs.
+    weakref.finalize(events, release)
+    return sse.stream(events, longest_s=command.job.timeout_s + SANDBOX_OVERHEAD_S)
 
 
-async def _events(command: Prepared, give_back: Callable[[], None]) -> AsyncIterator[Event]:
+async def _events(command: Prepared, release: Callable[[], None]) -> AsyncIterator[Event]:
     try:
-        async with aclosing(commands.follow(command)) as said:  # type: ignore[type-var]
-            async for each in said:
+        async with aclosing(commands.follow(command)) as output:  # type: ignore[type-var]
+            async for each in output:
                 if isinstance(each, Finished):
                     yield Event("exit", CommandExit(each.code, each.why))
                 else:
                     yield Event("output", CommandOutput(each.stream, each.text))
     finally:
-        give_back()
+        release()
 
 
 def _busy(request: Request, error: RateLimited) -> Answer:
     busy = failure(error, request.trace_id)
-    busy.headers.append((b"retry-after", b"%d" % BUSY_S))
+    busy.headers.append((b"retry-after", b"%d" % RETRY_AFTER_S))
     return busy

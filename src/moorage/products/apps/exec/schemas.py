@@ -1,4 +1,4 @@
-"""What a one-off command is asked with, and what comes back of it."""
+"""Request and response bodies of one-off commands."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pydantic import Field
 from moorage.core.http.models import Input, Output
 from moorage.core.kit.clock import HOUR_MS
 
-LONGEST_COMMAND = 2_000
-LONGEST_S = HOUR_MS // 1000
-USUAL_S = 300
+MAX_COMMAND_CHARS = 2_000
+MAX_TIMEOUT_S = HOUR_MS // 1000
+DEFAULT_TIMEOUT_S = 300
 
 
 class RunCommandInput(Input):
-    command: str = Field(min_length=1, max_length=LONGEST_COMMAND)
-    timeout_seconds: int = Field(default=USUAL_S, ge=1, le=LONGEST_S)
+    command: str = Field(min_length=1, max_length=MAX_COMMAND_CHARS)
+    timeout_seconds: int = Field(default=DEFAULT_TIMEOUT_S, ge=1, le=MAX_TIMEOUT_S)
 
 
 class CommandResult(Output, frozen=True):
-    """How a command ended, and the newest megabyte of each of its streams."""
+    """Exit code of a command, and the last megabyte of each of its streams."""
 
     exit_code: int
-    reason: str | None  # why the platform ended it, where it did
+    reason: str | None  # why the platform killed the command, where it did
     stdout: str
     stderr: str
-    truncated: bool  # there was more of one of them
+    truncated: bool  # at least one stream was longer
 
 
 class CommandOutput(Output, frozen=True):
@@ -37,7 +37,7 @@ class CommandOutput(Output, frozen=True):
 
 
 class CommandExit(Output, frozen=True):
-    """The event `exit`, which is the last."""
+    """The last event, `exit`."""
 
     exit_code: int
     reason: str | None

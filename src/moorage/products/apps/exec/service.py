@@ -1,6 +1,6 @@
-"""One-off commands: a program in a sandbox of its own beside the app, and what it prints while it runs.
+"""One-off commands: a process in its own sandbox beside the app.
 
-Nothing of a command is kept: it lives as long as whoever asked for it listens.
+Nothing is stored, and the command is killed when its reader stops.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from moorage.errors import RateLimited
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.runtime.sandbox.runs.main import Finished, Job
 
-AT_ONCE = 4  # commands of one organization
-KEPT_BYTES = 2**20
+MAX_CONCURRENT_COMMANDS = 4  # of one organization
+TAIL_BYTES = 2**20  # of each stream, where the output is not streamed
 
 Stream = Literal["stdout", "stderr"]
 
 
 class Prepared(NamedTuple):
-    """A command that can be run."""
+    """Sandbox job of a command."""
 
     job: Job
-    hidden: list[str]  # values that nobody is shown
+    hidden: list[str]  # secret values, masked in the output
 
 
-# Organization, project and command in; raises NotFound and Conflict.
+# Called with the organization id, the project name and the command; raises NotFound and Conflict.
 Prepare = Callable[[int, str, str], Awaitable[Prepared]]
 
 
 class Piece(NamedTuple):
-    """Some of what a command has printed."""
+    """Part of a command's output."""
 
     stream: Stream
     text: str
 
 
 class Kept(NamedTuple):
-    """How a command ended, and the end of what it printed."""
+    """Exit of a command and the end of its output."""
 
     finished: Finished
     stdout: str
@@ -50,31 +50,31 @@ class Kept(NamedTuple):
     is_cut: bool
 
 
-class Places:
-    """How many commands run for each organization."""
+class CommandSlots:
+    """Limits the concurrent commands of each organization."""
 
-    def __init__(self, most: int = AT_ONCE) -> None:
-        self._most = most
-        self._taken: Counter[int] = Counter()
+    def __init__(self, limit: int = MAX_CONCURRENT_COMMANDS) -> None:
+        self._limit = limit
+        self._running: Counter[int] = Counter()
 
-    def take(self, org_id: int) -> Callable[[], None]:
-        """Return what gives the place back, which is safe to repeat; raises RateLimited."""
-        if self._taken[org_id] >= self._most:
-            raise RateLimited(f"{self._most} commands of this organization run already")
-        self._taken[org_id] += 1
+    def acquire(self, org_id: int) -> Callable[[], None]:
+        """Take a slot; return its release function, safe to repeat. Raises RateLimited."""
+        if self._running[org_id] >= self._limit:
+            raise RateLimited(f"{self._limit} commands of this organization run already")
+        self._running[org_id] += 1
         is_held = [True]
 
-        def give_back() -> None:
+        def release() -> None:
             if is_held:
                 is_held.clear()
-                self._taken[org_id] -= 1
-                self._taken += Counter()  # drops those that are at nought
+                self._running[org_id] -= 1
+                self._running += Counter()  # removes the counts of zero
 
-        return give_back
+        return release
 
 
 class MaskedText:
-    """Turns the bytes of a stream into text without secrets. What may be the begin of one waits for what follows."""
+    """Decodes a stream and masks secrets; holds bytes that may begin a secret."""
 
     def __init__(self, masker: Masker) -> None:
         self._masker = masker
@@ -92,32 +92,32 @@ class MaskedText:
 
 
 class Tail:
-    """The end of a text."""
+    """Last bytes of a text."""
 
-    def __init__(self, most: int = KEPT_BYTES) -> None:
-        self._most = most
+    def __init__(self, limit: int = TAIL_BYTES) -> None:
+        self._limit = limit
         self._data = bytearray()
         self.is_cut = False
 
     def add(self, text: str) -> None:
         self._data += text.encode()
-        if len(self._data) > 2 * self._most:  # Not each time: what is left is moved.
+        if len(self._data) > 2 * self._limit:  # Cut rarely, because each cut copies the rest.
             self._cut()
 
     def text(self) -> str:
         self._cut()
-        return self._data.decode("utf-8", "ignore")  # The cut may go through a character.
+        return self._data.decode("utf-8", "ignore")  # The cut may split a character.
 
     def _cut(self) -> None:
-        if len(self._data) > self._most:
+        if len(self._data) > self._limit:
             self.is_cut = True
-            del self._data[: -self._most]
+            del self._data[: -self._limit]
 
 
 async def follow(command: Prepared) -> AsyncIterator[Piece | Finished]:
-    """Run a command, yield what it prints as it comes, and last how it ended. Whoever stops listening ends it.
+    """Run a command; yield its output, then its exit. Closing kills the command.
 
-    What nobody has taken yet is held in memory, which is no more than the job may print.
+    Output that was not read yet is buffered in memory; the job's output limit bounds it.
     """
     pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
     masker = Masker(command.hidden)
@@ -144,10 +144,10 @@ async def follow(command: Prepared) -> AsyncIterator[Piece | Finished]:
 async def finish(command: Prepared) -> Kept:
     """Run a command to its end."""
     tails = {"stdout": Tail(), "stderr": Tail()}
-    async with aclosing(follow(command)) as said:  # type: ignore[type-var]
-        async for each in said:
+    async with aclosing(follow(command)) as output:  # type: ignore[type-var]
+        async for each in output:
             if isinstance(each, Finished):
                 out, err = tails["stdout"].text(), tails["stderr"].text()
                 return Kept(each, out, err, any(tail.is_cut for tail in tails.values()))
             tails[each.stream].add(each.text)
-    raise AssertionError("a command ends with how it ended")
+    raise AssertionError("the stream of a command ended without its exit")

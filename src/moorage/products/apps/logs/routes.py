@@ -1,4 +1,4 @@
-"""The routes of what running apps print: read back, and followed."""
+"""Routes of app logs: search and follow."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.apps.logs.schemas import AppLogLine, AppLogLines, AppLogsQuery, AppLogsTailQuery
 from moorage.products.projects import service as projects
 
-AT_ONCE = 2  # A search may read a hundred megabytes; many of them together would slow down everybody.
+MAX_CONCURRENT_SEARCHES = 2  # A search may read 100 MB; many at once would slow down other requests.
 
 
 def make_router(db: Database, logs: AppLogs) -> Router:
     router = Router("Projects")
-    searching = asyncio.Semaphore(AT_ONCE)
+    searching = asyncio.Semaphore(MAX_CONCURRENT_SEARCHES)
 
     @router.get("/projects/{name}/logs")
     async def read_app_logs(caller: Caller, name: str, query: AppLogsQuery) -> AppLogLines:
-        """Return the newest lines that a project's app has printed, in the order of time.
+        """Return the newest log lines of a project's app, oldest first.
 
         `since` and `until` are times (`2026-01-31T12:00:00Z`), epoch milliseconds, or ages (`15m`, `2h`, `7d`); both
-        are included. `search` is a text that lines have, in upper or lower case. `limit` is 100, and at most 1000.
-        `stream` is `stdout`, `stderr`, or `system` for what the platform says about the app. Lines are kept across
+        are inclusive. `search` matches a text in the line, ignoring case. `limit` is 100 by default, at most 1000.
+        `stream` is `stdout`, `stderr`, or `system` for messages of the platform about the app. Lines are kept across
         deployments, for 7 days and up to 100 MB.
         """
         since, until = query.span(db.env.clock.now())
@@ -43,10 +43,10 @@ def make_router(db: Database, logs: AppLogs) -> Router:
 
     @router.get("/projects/{name}/logs/stream", events=True)
     async def follow_app_logs(caller: Caller, name: str, query: AppLogsTailQuery, request: Request) -> Stream:
-        """Follow what a project's app prints, as server-sent events: `log` for each line.
+        """Follow the output of a project's app as server-sent events, one `log` per line.
 
-        The newest 100 lines come first, or as many as `tail` says. A client that was cut off sends `Last-Event-ID`, as
-        browsers do, and gets the lines it has not seen instead.
+        The stream starts with the newest 100 lines, or as many as `tail` says. A client that reconnects with
+        `Last-Event-ID`, as browsers do, gets the lines after that event instead.
         """
         project = await db.read(partial(projects.get, org_id=caller.org_id, name=name))
         return sse.stream(_events(logs, project.id, request.header(b"last-event-id"), query.tail))

@@ -1,4 +1,4 @@
-"""What the routes of apps' logs take and give, by their names on the wire."""
+"""Queries and responses of the routes of app logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BAD_MOMENT = "should be a time such as 2026-01-31T12:00:00Z, epoch milliseconds,
 
 
 def read_moment(text: str, now: int) -> int:
-    """Return a moment as epoch milliseconds; raises ValueError for a text that is none."""
+    """Parse a time, epoch ms or an age into epoch ms; raises ValueError."""
     if ago := _AGO.fullmatch(text):
         return now - int(ago[1]) * _UNITS[ago[2]]
     if _MILLIS.fullmatch(text):
@@ -50,7 +50,7 @@ class AppLogsQuery(QueryInput):
     limit: Annotated[QueryInt, Field(ge=1, le=1000)] = 100
 
     def span(self, now: int) -> tuple[int | None, int | None]:
-        """Return the moments from and to which lines are asked for; raises BadRequest where they are the wrong way."""
+        """Return `since` and `until` in epoch ms; raises BadRequest if reversed."""
         since = None if self.since is None else read_moment(self.since, now)
         until = None if self.until is None else read_moment(self.until, now)
         if since is not None and until is not None and since > until:

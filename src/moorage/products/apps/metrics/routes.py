@@ -1,4 +1,4 @@
-"""The metrics of an app."""
+"""Route of an app's metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.products.apps.metrics import service as metrics
 from moorage.products.apps.metrics.schemas import MetricsItem, MetricsQuery, MetricsTotals, ProjectMetrics, RangeName
 from moorage.products.projects import service as projects
 
-# The width of a bucket, and how many there are: at most 288.
+# Width of a bucket and number of buckets, at most 288.
 _SHAPES: dict[RangeName, tuple[int, int]] = {
     "1h": (MINUTE_MS, 60),
     "6h": (2 * MINUTE_MS, 180),
@@ -24,12 +24,12 @@ def make_router() -> Router:
 
     @router.get("/projects/{name}/metrics")
     def read_app_metrics(tx: Tx, caller: Caller, name: str, query: MetricsQuery) -> ProjectMetrics:
-        """Return what a container project used and how it answered, over time.
+        """Return usage, requests and latency of a container project over time.
 
-        `range` is `1h` (by the minute), `6h` (by two), `24h` (by five) or `7d` (by the hour, UTC); the present bucket
-        is the last, and those in which nothing happened are there too. `cpuPercent` is of what the tier allows the
-        replicas that ran, null where none did; `memoryMiB` and `replicas` are the most there were. `p50Ms` and `p95Ms`
-        are null without requests, and leave WebSockets out. A static project has no such figures: its are zero.
+        `range` is `1h` (buckets of one minute), `6h` (two minutes), `24h` (five minutes) or `7d` (one hour, UTC); the
+        last bucket is the current one, and empty buckets are included. `cpuPercent` is relative to the tier's limit for
+        the replicas that ran, null where none ran; `memoryMiB` and `replicas` are maxima. `p50Ms` and `p95Ms` are null
+        without requests, and exclude WebSockets. All figures of a static project are zero.
         """
         project = projects.get(tx, caller.org_id, name)
         width, steps = _SHAPES[query.range]

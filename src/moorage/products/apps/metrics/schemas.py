@@ -1,4 +1,4 @@
-"""What the route of metrics takes and gives, by its names on the wire."""
+"""Query and response of the metrics route."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MetricsItem(Output, frozen=True):
     @classmethod
     def of(cls, bucket: Bucket) -> MetricsItem:
         requests = bucket.requests
-        its = Stats.of(requests.count, requests.failed, requests.histogram)
+        stats = Stats.of(requests.count, requests.failed, requests.histogram)
         return cls(
             at=to_wire(bucket.start),
             cpu_percent=_rounded(bucket.cpu_percent),
@@ -40,8 +40,8 @@ class MetricsItem(Output, frozen=True):
             memory_mib=round(bucket.memory_bytes / 2**20, 1),
             replicas=bucket.replicas,
             requests=requests.count,
-            p50_ms=_rounded(its.p50_ms),
-            p95_ms=_rounded(its.p95_ms),
+            p50_ms=_rounded(stats.p50_ms),
+            p95_ms=_rounded(stats.p95_ms),
             statuses={name[1:]: count for name, count in zip(CLASSES, requests.classes, strict=True)},
         )
 
@@ -57,8 +57,8 @@ class MetricsTotals(Output, frozen=True):
         total = Requests()
         for bucket in buckets:
             total.merge(bucket.requests)
-        its = Stats.of(total.count, total.failed, total.histogram)
-        return cls(its.requests, its.failed, _rounded(its.p50_ms), _rounded(its.p95_ms))
+        stats = Stats.of(total.count, total.failed, total.histogram)
+        return cls(stats.requests, stats.failed, _rounded(stats.p50_ms), _rounded(stats.p95_ms))
 
 
 class ProjectMetrics(Output, frozen=True):

@@ -1,7 +1,7 @@
-"""How much an app uses, what it is asked for and how long it takes: by the minute for a week, by the second for now.
+"""Metrics of apps: per minute for a week in the database, per second in memory.
 
-Durations are kept as how many fell between which two steps of a logarithmic scale. Such counts can be added up, so
-the median of a week is made of its minutes; what is lost is a few percent of a figure.
+Latencies are stored as histograms with logarithmic buckets. Histograms can be added up, so the median of a week comes
+from its minutes, with an error of a few percent.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from moorage.products.apps.metrics import tables
 from moorage.products.apps.metrics.tables import CLASSES, Sums
 from moorage.products.projects import tables as project_tables
 
-KEPT_MS = 8 * DAY_MS
-AT_ONCE = 500  # Others wait to write meanwhile, so no unit takes long.
+RETENTION_MS = 8 * DAY_MS
+TRIM_BATCH = 500  # rows per transaction, because other writers wait meanwhile
 WINDOW_MS = 15 * MINUTE_MS
-FAILED = 4  # the place of 5xx among the classes
+FAILED = 4  # index of 5xx in CLASSES
 WEBSOCKET = 101
 
-# From half a millisecond to two minutes, each step 36 % above the one before.
+# Upper bounds of the buckets, from 0.5 ms to two minutes, each 36 % above the previous one.
 _FIRST_MS, _LAST_MS, _STEPS = 0.5, 120_000.0, 40
 STEPS_MS = tuple(_FIRST_MS * (_LAST_MS / _FIRST_MS) ** (step / _STEPS) for step in range(_STEPS + 1))
 
-# How many requests took as long as which step; those of the number after the last took longer than all.
+# Number of requests by bucket; the bucket after the last bound has all longer requests.
 Histogram = dict[int, int]
 _read_counts = msgspec.json.Decoder(list[list[int]]).decode
 
@@ -53,26 +53,26 @@ def _as_text(histogram: Histogram) -> str:
 
 
 def _from_texts(texts: str) -> Histogram:
-    """Add up what was written by `_as_text`, any number of times with commas between."""
+    """Add up histograms that `_as_text` wrote, separated by commas."""
     counts = map(sum, zip_longest(*_read_counts(f"[{texts}]"), fillvalue=0))
     return {step: count for step, count in enumerate(counts) if count}
 
 
 def percentile(histogram: Mapping[int, int], percent: float) -> float | None:
-    """Return how long so many percent of the requests took at most, in ms; None without any."""
+    """Return a percentile of the latency in ms; None without requests."""
     wanted = sum(histogram.values()) * percent / 100
     if not wanted:
         return None
     before = 0
     for step in sorted(histogram):
         if before + histogram[step] >= wanted:
-            return _between(step, (wanted - before) / histogram[step])
+            return _interpolate(step, (wanted - before) / histogram[step])
         before += histogram[step]
     return _LAST_MS
 
 
-def _between(step: int, fraction: float) -> float:
-    """Return a duration within a step, which is taken to be filled evenly on its logarithmic scale."""
+def _interpolate(step: int, fraction: float) -> float:
+    """Return the duration at a fraction of a bucket, on its logarithmic scale."""
     if step == 0:
         return _FIRST_MS * fraction
     if step > _STEPS:
@@ -83,10 +83,10 @@ def _between(step: int, fraction: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What all replicas of an app together used in a span of time."""
+    """Resources that all replicas of an app used in a time span."""
 
     cpu_us: int
-    cpu_share_us: int  # what their tier allowed them in that time: cores times time, of each that ran
+    cpu_share_us: int  # CPU time that the tier allowed: cores times time, for each running replica
     span_ms: int
     memory_bytes: int
     replicas: int
@@ -94,7 +94,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Requests:
-    """What an app was asked for in a span of time."""
+    """Requests to an app in a time span."""
 
     count: int = 0
     classes: list[int] = field(default_factory=lambda: [0] * len(CLASSES))  # 1xx to 5xx
@@ -108,7 +108,7 @@ class Requests:
         self.count += 1
         if 100 <= hit.status < 600:
             self.classes[hit.status // 100 - 1] += 1
-        if hit.status != WEBSOCKET:  # How long somebody stayed says nothing about how quick the app is.
+        if hit.status != WEBSOCKET:  # The duration of a WebSocket is not a latency of the app.
             step = bisect_left(STEPS_MS, hit.seconds * 1000)
             self.histogram[step] = self.histogram.get(step, 0) + 1
 
@@ -120,7 +120,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a span of time comes to."""
+    """Totals of a time span."""
 
     requests: int
     failed: int
@@ -134,7 +134,7 @@ class Stats:
 
 @dataclass(slots=True)
 class Bucket:
-    """What happened from a moment on."""
+    """Usage and requests of one bucket of a time series."""
 
     start: int
     cpu_us: int = 0
@@ -146,30 +146,30 @@ class Bucket:
 
     @property
     def cpu_percent(self) -> float | None:
-        """Of what the tier allows; None where no replica ran."""
+        """CPU use in percent of the tier's limit; None where no replica ran."""
         return 100 * self.cpu_us / self.cpu_share_us if self.cpu_share_us else None
 
     @property
     def cpu_milli(self) -> int:
-        """Thousandths of a core, of all replicas, while there was something to measure."""
+        """CPU use of all replicas in thousandths of a core, over the measured time."""
         return round(self.cpu_us / self.span_ms) if self.span_ms else 0
 
     @classmethod
     def of(cls, start: int, sums: Sums) -> Bucket:
-        used = {name: getattr(sums, name) for name in ("cpu_us", "cpu_share_us", "span_ms", *tables.HIGHEST)}
+        usage = {name: getattr(sums, name) for name in ("cpu_us", "cpu_share_us", "span_ms", *tables.HIGHEST)}
         classes = [sums.s1xx, sums.s2xx, sums.s3xx, sums.s4xx, sums.s5xx]
-        return cls(start, **used, requests=Requests(sums.requests, classes, _from_texts(sums.latencies)))
+        return cls(start, **usage, requests=Requests(sums.requests, classes, _from_texts(sums.latencies)))
 
 
 def add_usage(tx: Tx, org_id: int, project_id: int, at: int, usage: Usage) -> None:
-    """Add what an app used up to a moment to the minute of that moment."""
-    used = {name: getattr(usage, name) for name in ("cpu_us", "cpu_share_us", "span_ms", *tables.HIGHEST)}
+    """Add a usage that ends at `at` to the minute of `at`."""
+    values = {name: getattr(usage, name) for name in ("cpu_us", "cpu_share_us", "span_ms", *tables.HIGHEST)}
     row = {"org_id": org_id, "project_id": project_id, "at": at // MINUTE_MS * MINUTE_MS}
-    tx.one(tables.ADD, **row, **{**tables.NOTHING, **used}, latency=tables.EMPTY)
+    tx.one(tables.ADD, **row, **{**tables.NOTHING, **values}, latency=tables.EMPTY)
 
 
 def add_requests(tx: Tx, org_id: int, project_id: int, minute: int, requests: Requests) -> None:
-    """Add what an app was asked for in a minute, or in a part of it."""
+    """Add requests to a minute; a minute may be added in several parts."""
     counts = {"requests": requests.count, **dict(zip(CLASSES, requests.classes, strict=True))}
     row = {"org_id": org_id, "project_id": project_id, "at": minute // MINUTE_MS * MINUTE_MS}
     row_id, latency = tx.one(tables.ADD, **row, **{**tables.NOTHING, **counts}, latency=tables.EMPTY)
@@ -179,18 +179,21 @@ def add_requests(tx: Tx, org_id: int, project_id: int, minute: int, requests: Re
 
 
 def read(tx: Tx, org_id: int, project_id: int, from_ms: int, to_ms: int, bucket_ms: int) -> list[Bucket]:
-    """Return a bucket for each step of a span of time, also where nothing happened.
+    """Return all buckets of a time span, empty ones included.
 
-    The buckets should be made of whole minutes: a minute belongs to the one that it begins in.
+    `bucket_ms` should be a multiple of a minute: a minute counts for the bucket in which it begins.
     """
-    its = {"org_id": org_id, "project_id": project_id, "start": from_ms, "end": to_ms, "width": bucket_ms}
-    found = {sums.number: sums for sums in tx.all(tables.SUMS, **its)}
+    args = {"org_id": org_id, "project_id": project_id, "start": from_ms, "end": to_ms, "width": bucket_ms}
+    sums_by_number = {sums.number: sums for sums in tx.all(tables.SUMS, **args)}
     starts = enumerate(range(from_ms, to_ms, bucket_ms))
-    return [Bucket.of(start, found[number]) if number in found else Bucket(start) for number, start in starts]
+    return [
+        Bucket.of(start, sums_by_number[number]) if number in sums_by_number else Bucket(start)
+        for number, start in starts
+    ]
 
 
 def stats(tx: Tx, org_id: int, project_id: int, from_ms: int, to_ms: int) -> Stats:
-    """Return what the minutes that begin in a span of time come to."""
+    """Return the totals of the minutes that begin in a time span."""
     if from_ms >= to_ms:
         return Stats(0, 0, None, None)
     [whole] = read(tx, org_id, project_id, from_ms, to_ms, to_ms - from_ms)
@@ -198,66 +201,65 @@ def stats(tx: Tx, org_id: int, project_id: int, from_ms: int, to_ms: int) -> Sta
 
 
 def last_request_at(tx: Tx, org_id: int, project_id: int) -> int | None:
-    """Return when an app was last asked for something, to the minute and rather too late than too early."""
-    minute = tx.find(tables.LAST_ASKED, org_id=org_id, project_id=project_id, now=tx.now)
+    """Return the time of the last request, rounded up within its minute."""
+    minute = tx.find(tables.LAST_REQUEST_MINUTE, org_id=org_id, project_id=project_id, now=tx.now)
     return None if minute is None else max(minute, min(minute + MINUTE_MS - 1, tx.now))
 
 
 def remove_of_project(tx: Tx, org_id: int, project_id: int) -> None:
-    """Forget what was measured of a project, for whoever deletes it in the same unit.
+    """Delete the metrics of a project, in the transaction that deletes the project.
 
-    Its row is locked first: requests that are just being counted are waited for, and go as well.
+    Locks the project's row first, so that a concurrent transaction that counts requests ends before.
     """
     tx.find(project_tables.LOCK_BY_ID, org_id=org_id, id=project_id)
     tx.run(tables.DELETE_OF_PROJECT, org_id=org_id, project_id=project_id)
 
 
-@across_organizations("retention is the same for all")
+@across_organizations("the retention time is the same for every organization")
 def trim(tx: Tx) -> int:
-    """Delete some of what is too old; return how many rows went. There may be more where it is AT_ONCE."""
-    return tx.run(tables.TRIM, before=tx.trusted_now - KEPT_MS, most=AT_ONCE)
+    """Delete up to TRIM_BATCH expired rows; return how many were deleted."""
+    return tx.run(tables.TRIM, before=tx.trusted_now - RETENTION_MS, most=TRIM_BATCH)
 
 
 class RequestWindow:
-    """The requests of the last 15 minutes by the second, in memory: for decisions that cannot wait for a minute.
+    """Requests per second of the last 15 minutes, in memory, for fast decisions.
 
-    A second belongs to a span of time if it begins in it, so spans that follow one another share none. What was
-    counted before the process began is not here: ask the minutes where that matters.
+    A second counts for the time span in which it begins, so consecutive spans do not overlap. Requests from before the
+    start of the process are only in the database.
     """
 
     def __init__(self) -> None:
-        self._seconds: dict[int, dict[int, Requests]] = {}  # by project and start
+        self._seconds: dict[int, dict[int, Requests]] = {}  # by project and start of the second
         self._last: dict[int, int] = {}
         self._swept = 0
         self._lock = Lock()
 
     def add(self, project_id: int, seconds: Mapping[int, Requests], now: int) -> None:
-        """Add requests, by the start of the second in which they were answered."""
+        """Add requests, keyed by the start of the second in which they were answered."""
         with self._lock:
-            its = self._seconds.setdefault(project_id, {})
+            counted = self._seconds.setdefault(project_id, {})
             for start, requests in seconds.items():
-                if start in its:
-                    its[start].merge(requests)
+                if start in counted:
+                    counted[start].merge(requests)
                 elif start > now - WINDOW_MS:
-                    its[start] = requests
+                    counted[start] = requests
             self._last[project_id] = max((self._last.get(project_id, 0), *seconds))
             if now - self._swept >= MINUTE_MS:
                 self._sweep(now)
 
     def stats(self, project_id: int, from_ms: int, to_ms: int) -> Stats:
         with self._lock:
-            found = [each for at, each in self._seconds.get(project_id, {}).items() if from_ms <= at < to_ms]
-            histogram: Histogram = {}
-            for each in found:
-                merge(histogram, each.histogram)
-            return Stats.of(sum(each.count for each in found), sum(each.failed for each in found), histogram)
+            total = Requests()
+            for at, requests in self._seconds.get(project_id, {}).items():
+                if from_ms <= at < to_ms:
+                    total.merge(requests)
+            return Stats.of(total.count, total.failed, total.histogram)
 
     def last_at(self, project_id: int) -> int | None:
-        """Return the start of the second of the last request, however long ago; None where there was none."""
+        """Return the second of the last request, of any age; None without requests."""
         return self._last.get(project_id)
 
     def forget(self, project_id: int) -> None:
-        """Forget a project that is no more."""
         with self._lock:
             self._seconds.pop(project_id, None)
             self._last.pop(project_id, None)
@@ -273,7 +275,7 @@ class RequestWindow:
 
 
 class RequestCounter:
-    """Counts the requests of apps out of the gateway's log: what `analytics.ingest` is given as another consumer."""
+    """Counts requests of apps from the gateway's log, fed by `analytics.ingest`."""
 
     def __init__(self, window: RequestWindow) -> None:
         self._window = window
@@ -281,13 +283,13 @@ class RequestCounter:
     @across_organizations("one batch has requests for many projects")
     def __call__(self, tx: Tx, owned: Mapping[Owner, list[Hit]]) -> None:
         ids = [project_id for _, project_id in owned]
-        apps = set(tx.all(tables.HOLD_APPS, given=msgspec.json.encode(ids).decode())) if ids else set()
+        apps = set(tx.all(tables.HOLD_APPS, project_ids=msgspec.json.encode(ids).decode())) if ids else set()
         for org_id, project_id in sorted(owned, key=lambda owner: owner[1]):
             if project_id in apps:
                 self._count(tx, org_id, project_id, owned[org_id, project_id])
 
     def _count(self, tx: Tx, org_id: int, project_id: int, hits: list[Hit]) -> None:
-        recent = (hit for hit in hits if tx.now - KEPT_MS <= hit.at < tx.now + DAY_MS)
+        recent = (hit for hit in hits if tx.now - RETENTION_MS <= hit.at < tx.now + DAY_MS)
         seconds = _by_second(recent)
         for minute, requests in sorted(_by_minute(seconds).items()):
             add_requests(tx, org_id, project_id, minute, requests)
@@ -299,10 +301,10 @@ def _by_second(hits: Iterable[Hit]) -> dict[int, Requests]:
     seconds: dict[int, Requests] = {}
     for hit in hits:
         start = hit.at // SECOND_MS * SECOND_MS
-        its = seconds.get(start)
-        if its is None:
-            its = seconds[start] = Requests()
-        its.add(hit)
+        requests = seconds.get(start)
+        if requests is None:
+            requests = seconds[start] = Requests()
+        requests.add(hit)
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""What apps used and were asked for, minute by minute."""
+"""Table of the resource usage and requests of apps per minute."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ app_sample = table(
     Column("project_id", Id, nullable=False),
     millis("at"),  # the start of the minute
     Column("cpu_us", BigInteger, nullable=False),  # used by all replicas
-    Column("cpu_share_us", BigInteger, nullable=False),  # what their tier allowed them meanwhile
-    Column("span_ms", BigInteger, nullable=False),  # how much of the minute these two were measured in
-    Column("memory_bytes", BigInteger, nullable=False),  # the most that all replicas had together
-    Column("replicas", Integer, nullable=False),  # the most there were
+    Column("cpu_share_us", BigInteger, nullable=False),  # CPU time that the tier allowed
+    Column("span_ms", BigInteger, nullable=False),  # measured part of the minute, for the two CPU columns
+    Column("memory_bytes", BigInteger, nullable=False),  # maximum, all replicas together
+    Column("replicas", Integer, nullable=False),  # maximum
     Column("requests", BigInteger, nullable=False),
     *(Column(name, BigInteger, nullable=False) for name in CLASSES),
-    text("latency"),  # JSON: how many requests took as long as each step of `metrics.STEPS_MS`
+    text("latency"),  # JSON: number of requests for each bucket of `service.STEPS_MS`
     UniqueConstraint("project_id", "at"),
 )
 Index("ix_app_sample_at", app_sample.c.at)
@@ -53,9 +53,9 @@ Index("ix_app_sample_at", app_sample.c.at)
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What some minutes that follow one another come to."""
+    """Totals of the minutes of one bucket."""
 
-    number: int  # which part of the span of time that was asked for
+    number: int  # of the bucket, from 0
     cpu_us: int
     cpu_share_us: int
     span_ms: int
@@ -67,7 +67,7 @@ class Sums:
     s5xx: int
     memory_bytes: int
     replicas: int
-    latencies: str  # of each minute, with commas between
+    latencies: str  # of each minute, separated by commas
 
 
 _s = app_sample.c
@@ -75,9 +75,9 @@ _its = (_s.org_id == arg("org_id")) & (_s.project_id == arg("project_id"))
 
 
 def _add(dialect: str) -> ClauseElement:
-    """An INSERT that adds to the row which is there already, and returns its id and latency.
+    """Return an INSERT that adds to an existing row and returns its id and latency.
 
-    The latency of a row that was there stays: whoever has more merges it. The row is theirs until the unit ends.
+    The statement leaves the latency of an existing row; the caller merges it while it holds the row lock.
     """
     make: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
     added = make(app_sample)
@@ -93,7 +93,7 @@ def _add(dialect: str) -> ClauseElement:
 ADD: Query[tuple[int, str]] = Query(_add, pair, sets=("org_id", "project_id", "at", *ADDED, *HIGHEST, "latency"))
 SET_LATENCY = Command(update(app_sample).where(_s.id == arg("id")).values(latency=arg("new")))
 
-# The store adds up: a week has ten thousand minutes, and to read each of them would take Python far longer.
+# The database adds up, because a week has ten thousand minutes and reading each row in Python is far slower.
 _number = ((_s.at - arg("start", BigInteger)) // arg("width", BigInteger)).label("number")
 SUMS = Query(
     select(
@@ -107,20 +107,20 @@ SUMS = Query(
     .order_by(_number),
     Sums,
 )
-# Minutes that lie ahead were counted by a clock that was ahead, and say nothing about now.
-LAST_ASKED: Query[int] = Query(
+# Minutes in the future were counted while the clock was ahead.
+LAST_REQUEST_MINUTE: Query[int] = Query(
     select(_s.at).where(_its & (_s.requests > 0) & (_s.at <= arg("now"))).order_by(_s.at.desc()).limit(1),
     scalar,
 )
 
 
 def _hold_apps(dialect: str) -> ClauseElement:
-    """Of some projects, those that exist and are apps. On PostgreSQL they cannot go until the end of the unit."""
-    given = arg("given", Text)
+    """Return a query of the ids that are apps; PostgreSQL locks them from deletion."""
+    project_ids = arg("project_ids", Text)
     if dialect == "sqlite":
-        ids = select(func.json_each(given).table_valued("value").c.value)
+        ids = select(func.json_each(project_ids).table_valued("value").c.value)
     else:
-        values = func.json_array_elements_text(cast(given, postgresql.JSON)).table_valued("value")
+        values = func.json_array_elements_text(cast(project_ids, postgresql.JSON)).table_valued("value")
         ids = select(cast(values.c.value, BigInteger))
     return (
         select(project.c.id)
