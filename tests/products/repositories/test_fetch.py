@@ -218,7 +218,7 @@ async def test_hostile_names_never_reach_git(
 ) -> None:
     said = await desk.fails(repository, branch, commit)
 
-    assert " is no " in said
+    assert " is not a" in said
     assert host.requests == []
 
 

@@ -15,9 +15,9 @@ from tests.products.repositories.support import Checkout, Harbor, basic, wait_fo
 
 from moorage.errors import QuotaExceeded, RateLimited
 from moorage.products.repositories.git import Git, stop
-from moorage.products.repositories.priority import GROUPS, MEMORY_MB, NICE, WEIGHT
+from moorage.products.repositories.priority import GROUPS, MAX_MEMORY_MB, NICE, WEIGHT
 from moorage.products.repositories.server import bodies
-from moorage.products.repositories.server.turns import AT_ONCE, Turns
+from moorage.products.repositories.server.turns import MAX_CONCURRENT_TRANSFERS, Turns
 from moorage.runtime.sandbox.runs import cgroups as run_groups
 
 pytestmark = pytest.mark.anyio
@@ -83,7 +83,10 @@ async def test_the_cgroup_of_a_transfer_bounds_it_and_goes_with_it(git: Git, rep
     async with waiting_git(git, "upload-pack", "--stateless-rpc", str(repository), cwd=repository) as pid:
         limits = {name: _limit(found.kind, pid, each) for name, each in (("memory", memory), ("cpu", weight))}
 
-    expected = {"memory": str(MEMORY_MB * 2**20), "cpu": str(WEIGHT * 1024 // 100 if found.kind == "v1" else WEIGHT)}
+    expected = {
+        "memory": str(MAX_MEMORY_MB * 2**20),
+        "cpu": str(WEIGHT * 1024 // 100 if found.kind == "v1" else WEIGHT),
+    }
     assert limits == {name: expected[name] if name in found.controllers else None for name in limits}
     wait_for(lambda: _is_gone(pid))
 
@@ -120,7 +123,7 @@ def test_an_organization_with_all_transfers_is_refused_before_a_body_is_read() -
     turns = Turns()
 
     with contextlib.ExitStack() as stack:
-        for _ in range(AT_ONCE):
+        for _ in range(MAX_CONCURRENT_TRANSFERS):
             stack.enter_context(turns.take(1))
         with pytest.raises(RateLimited), turns.take(1):
             pass
@@ -132,7 +135,7 @@ def test_an_organization_with_all_transfers_is_refused_before_a_body_is_read() -
 
 @BOUND
 async def test_a_build_waits_for_the_transfers_of_its_organization_and_of_no_other() -> None:
-    turns, began = Turns(most=1), []
+    turns, began = Turns(limit=1), []
 
     async def fetch(org_id: int, name: str, until: asyncio.Event) -> None:
         async with turns.wait(org_id):
@@ -154,7 +157,7 @@ async def test_a_build_waits_for_the_transfers_of_its_organization_and_of_no_oth
 
 @BOUND
 async def test_a_build_that_is_cancelled_while_it_waits_leaves_its_place_to_others() -> None:
-    turns = Turns(most=1)
+    turns = Turns(limit=1)
 
     async def fetch() -> str:
         async with turns.wait(1):
@@ -196,7 +199,7 @@ async def test_a_body_is_given_up_when_the_disk_s_reserve_is_reached_meanwhile()
         with pytest.raises(QuotaExceeded):
             await bodies.store(Body(), file, 2**30, check_room)  # type: ignore[arg-type]
 
-        assert file.tell() < 3 * bodies.CHECK_EVERY
+        assert file.tell() < 3 * bodies.DISK_CHECK_BYTES
 
 
 @BOUND
@@ -214,7 +217,7 @@ def test_unfinished_requests_of_one_organization_are_bounded(harbor: Harbor, wor
         return connection
 
     with contextlib.ExitStack() as stack:
-        for number in range(AT_ONCE):
+        for number in range(MAX_CONCURRENT_TRANSFERS):
             stack.callback(ask().close)
             wait_for(lambda number=number: _held(harbor) > number)  # type: ignore[misc]
         refused = ask()

@@ -22,7 +22,7 @@ from moorage.core.worker.pool import Worker
 from moorage.core.worker.run import Handlers
 from moorage.products.repositories import service
 from moorage.products.repositories.names import Name
-from moorage.products.repositories.server.receiving import LEASE_MS, RECEIVE_S, RETRY_S
+from moorage.products.repositories.server.receiving import FOLLOW_DELAY_MS, FOLLOW_RETRY_S, RECEIVE_TIMEOUT_S
 from moorage.products.repositories.service import FollowPush, Update
 from moorage.products.repositories.storage import Storage
 
@@ -48,7 +48,7 @@ class Quay:
         folder = await Storage(self.db.env.settings).ensure(stored.id)
         self.update = Update("main", NOTHING, self.work.git("rev-parse", "HEAD"))
         payload = FollowPush(org.id, stored.id, (self.update,), ACTOR)
-        await self.db.write(lambda tx: jobs.add(tx, payload, delay_ms=LEASE_MS))
+        await self.db.write(lambda tx: jobs.add(tx, payload, delay_ms=FOLLOW_DELAY_MS))
         return folder
 
     async def wait(self, ms: int) -> None:
@@ -75,10 +75,10 @@ async def test_a_push_that_was_stored_by_a_process_that_died_is_followed_once(qu
     folder = await quay.promise()
     quay.work.git("push", str(folder), "main")
 
-    await quay.wait(LEASE_MS - 1)
+    await quay.wait(FOLLOW_DELAY_MS - 1)
     before = quay.heard
     await quay.wait(1)
-    await quay.wait(LEASE_MS)
+    await quay.wait(FOLLOW_DELAY_MS)
 
     assert before == []
     assert quay.heard == [(quay.update,)]
@@ -88,11 +88,11 @@ async def test_a_push_that_was_stored_by_a_process_that_died_is_followed_once(qu
 @pytest.mark.anyio
 async def test_a_push_that_git_still_stores_is_followed_when_its_branch_has_moved(quay: Quay) -> None:
     folder = await quay.promise()
-    await quay.wait(LEASE_MS)
+    await quay.wait(FOLLOW_DELAY_MS)
     before = quay.heard
 
     quay.work.git("push", str(folder), "main")
-    await quay.wait(int(RETRY_S * 1000))
+    await quay.wait(int(FOLLOW_RETRY_S * 1000))
 
     assert before == []
     assert quay.heard == [(quay.update,)]
@@ -102,8 +102,8 @@ async def test_a_push_that_git_still_stores_is_followed_when_its_branch_has_move
 async def test_a_push_that_was_never_stored_is_not_followed_and_is_given_up(quay: Quay) -> None:
     await quay.promise()
 
-    await quay.wait(LEASE_MS)
-    await quay.wait(RECEIVE_S * 1000)
+    await quay.wait(FOLLOW_DELAY_MS)
+    await quay.wait(RECEIVE_TIMEOUT_S * 1000)
 
     assert quay.heard == []
     assert await quay.jobs() == [("done", 2)]

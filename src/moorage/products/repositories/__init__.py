@@ -1,1 +1,1 @@
-"""Repositories: the built-in git server, and fetching commits from it or from the code host."""
+"""Built-in git server, and checkout of commits from it or from the code host."""

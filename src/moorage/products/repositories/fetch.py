@@ -1,7 +1,7 @@
-"""Getting the files of one commit: from the built-in git server where the repository is there, else from the code host.
+"""Check out one commit, from the built-in git server or else from the code host.
 
-Nothing of what users choose reaches git before it is checked, and nothing that a repository contains is run: there are
-no hooks, filters or submodules. Only files, folders and links appear, and only below the target.
+All user input is validated before git gets it, and nothing in a repository is executed: there are no hooks, filters or
+submodules. A checkout creates only files, folders and links, and only below the target.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from moorage.products.repositories.server.turns import Turns
 from moorage.products.repositories.storage import Storage, size_of
 from moorage.runtime.scan.service import Purpose, Scanner, ScanUnavailable
 
-SCANS_AT_ONCE = 2  # A scan keeps a core busy.
-FETCH_S = 600
-CHECKOUT_S = 300
-ASK_S = 30
-LOOK_S = 0.25
-LONGEST_MESSAGE = 500
+MAX_CONCURRENT_SCANS = 2  # A scan keeps a core busy.
+FETCH_TIMEOUT_S = 600
+CHECKOUT_TIMEOUT_S = 300
+READ_TIMEOUT_S = 30
+SIZE_CHECK_INTERVAL_S = 0.25
+MAX_MESSAGE_CHARS = 500
 FETCHED = "refs/moorage/fetched"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 _NO_REFERENCE = re.compile(r"couldn't find remote ref|not our ref|unadvertised object")
@@ -54,19 +54,19 @@ _AWAY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What was checked out."""
+    """Commit that was checked out."""
 
     sha: str
     branch: str
-    message: str  # the first line of it
+    message: str  # first line
 
 
 class FetchFailed(Exception):
-    """The files cannot be had; the message is a sentence for the user."""
+    """The commit cannot be checked out; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Source:
     name: Name
     branch: str
     commit: str | None
@@ -79,8 +79,8 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bench:
-    """A repository of a moment, in which one fetch works."""
+class _Workspace:
+    """Temporary repository of one fetch."""
 
     folder: Path
     target: Path
@@ -91,7 +91,7 @@ class _Bench:
         return self.folder / "work.git"
 
     def make(self) -> None:
-        """Make the repository: this is all that one is, and quicker than asking git for it."""
+        """Create a minimal repository, which is faster than `git init`."""
         for name in ("objects/info", "refs"):
             (self.repository / name).mkdir(parents=True)
         (self.repository / "HEAD").write_text("ref: refs/heads/main\n")
@@ -106,7 +106,7 @@ class Sources:
         self._github = GithubApp(db)
         self._turns = Turns()
         self._scanner = Scanner(self._settings.clamd)
-        self._threads = ThreadPoolExecutor(SCANS_AT_ONCE, thread_name_prefix="scan")
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENT_SCANS, thread_name_prefix="scan")
 
     async def fetch(
         self,
@@ -118,22 +118,22 @@ class Sources:
         target: Path,
         say: Callable[[str], None],
     ) -> Fetched:
-        """Write the files of the commit, or of the branch's newest one, into an empty folder; raises FetchFailed."""
-        wanted = _checked(repository, branch, commit)
+        """Check out a commit or a branch's head into an empty folder; raises FetchFailed."""
+        source = _validate(repository, branch, commit)
         try:
-            async with self._turns.wait(org_id), self._bench(target) as bench:
-                found = await self._bring(org_id, wanted, bench, say)
-                await self._check_out(wanted, found, bench)
-            say(f"Checked out {found.sha[:12]} {found.message}".rstrip())
-            await self._scan(bench.target)
-            return found
+            async with self._turns.wait(org_id), self._open_workspace(target) as workspace:
+                fetched = await self._obtain(org_id, source, workspace, say)
+                await self._check_out(source, fetched, workspace)
+            say(f"Checked out {fetched.sha[:12]} {fetched.message}".rstrip())
+            await self._scan(workspace.target)
+            return fetched
         except TooSlow:
-            raise FetchFailed(f"{wanted.name} could not be fetched in time") from None
+            raise FetchFailed(f"{source.name} could not be fetched in time") from None
         except QuotaExceeded as error:
             raise FetchFailed(error.message) from None
 
     async def check_site(self, folder: Path) -> str | None:
-        """Return why a site that was built may not be published, or None."""
+        """Return why a built site must not be published, or None."""
         return await self._find_problem(folder, Purpose.SITE)
 
     async def _scan(self, folder: Path) -> None:
@@ -149,50 +149,50 @@ class Sources:
         return f"The scan refused {finding.file}: it {finding.why} ({finding.rule})" if finding is not None else None
 
     @contextlib.asynccontextmanager
-    async def _bench(self, target: Path) -> AsyncIterator[_Bench]:
+    async def _open_workspace(self, target: Path) -> AsyncIterator[_Workspace]:
         self._storage.prepare()
         self._storage.check_room()
         folder = Path(tempfile.mkdtemp(dir=self._storage.incoming, prefix="fetch-"))
-        bench = _Bench(folder, target.absolute(), self._storage.git)
+        workspace = _Workspace(folder, target.absolute(), self._storage.git)
         try:
-            bench.make()
-            yield bench
+            workspace.make()
+            yield workspace
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    async def _bring(self, org_id: int, wanted: _Wanted, bench: _Bench, say: Callable[[str], None]) -> Fetched:
-        """Make the commit known to the bench, and return what it is."""
-        own = await self._db.read(partial(service.find, org_id=org_id, name=wanted.name))
+    async def _obtain(self, org_id: int, source: _Source, workspace: _Workspace, say: Callable[[str], None]) -> Fetched:
+        """Make the commit available in the workspace, and return it."""
+        own = await self._db.read(partial(service.find, org_id=org_id, name=source.name))
         if own is None:
-            return await self._bring_from_host(org_id, wanted, bench, say)
-        say(f"Fetching {wanted.name} from the built-in git server")
+            return await self._obtain_from_host(org_id, source, workspace, say)
+        say(f"Fetching {source.name} from the built-in git server")
         objects = self._storage.path(own.id) / "objects"
         if not objects.exists():
-            raise wanted.missing
-        # Its objects are read where they are: nothing is copied.
-        (bench.repository / "objects" / "info" / "alternates").write_text(f"{objects}\n")
-        if wanted.commit is not None:
-            return await self._resolve(wanted, bench, wanted.commit)
-        words = ("show-ref", "--verify", "--hash", HEADS + wanted.branch)
-        head = await bench.git.run(*words, cwd=objects.parent, within_s=ASK_S)
+            raise source.missing
+        # The objects are read in place, not copied.
+        (workspace.repository / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+        if source.commit is not None:
+            return await self._resolve(source, workspace, source.commit)
+        words = ("show-ref", "--verify", "--hash", HEADS + source.branch)
+        head = await workspace.git.run(*words, cwd=objects.parent, within_s=READ_TIMEOUT_S)
         if head.code != 0:
-            raise wanted.missing
-        return await self._resolve(wanted, bench, head.text)
+            raise source.missing
+        return await self._resolve(source, workspace, head.text)
 
-    async def _bring_from_host(
-        self, org_id: int, wanted: _Wanted, bench: _Bench, say: Callable[[str], None]
+    async def _obtain_from_host(
+        self, org_id: int, source: _Source, workspace: _Workspace, say: Callable[[str], None]
     ) -> Fetched:
-        say(f"Fetching {wanted.name} from {_host(self._settings.codehost_url)}")
-        bench = replace(bench, git=self._for_host(bench.git))
+        say(f"Fetching {source.name} from {_host(self._settings.codehost_url)}")
+        workspace = replace(workspace, git=self._for_host(workspace.git))
         try:
-            return await self._fetch(wanted, bench)
+            return await self._fetch(source, workspace)
         except _NotFound:
-            token = await self._find_token(org_id, wanted.name)
+            token = await self._find_token(org_id, source.name)
         if token is not None:
             with contextlib.suppress(_NotFound):
-                return await self._fetch(wanted, replace(bench, git=_with_token(bench.git, self._url(), token)))
+                return await self._fetch(source, replace(workspace, git=_with_token(workspace.git, self._url(), token)))
         raise FetchFailed(
-            f"{wanted.name} does not exist at {_host(self._settings.codehost_url)}, or it is private and this "
+            f"{source.name} does not exist at {_host(self._settings.codehost_url)}, or it is private and this "
             "organization may not read it (connect its GitHub account: POST /v1/github/installations/begin)"
         )
 
@@ -202,89 +202,93 @@ class Sources:
         except GithubUnavailable as error:
             raise FetchFailed(f"{name} could not be fetched: {error}") from None
 
-    async def _fetch(self, wanted: _Wanted, bench: _Bench) -> Fetched:
-        """Fetch as little as the host allows: the commit alone, else the whole branch it should be on."""
-        if wanted.commit is None:
-            done = await self._run_fetch(wanted, bench, "--depth=1", reference=HEADS + wanted.branch)
+    async def _fetch(self, source: _Source, workspace: _Workspace) -> Fetched:
+        """Fetch the commit alone where the host allows it, else the whole branch."""
+        if source.commit is None:
+            done = await self._run_fetch(source, workspace, "--depth=1", reference=HEADS + source.branch)
             if done.code != 0:
-                raise wanted.missing
-            return await self._resolve(wanted, bench, FETCHED)
-        if is_full_commit(wanted.commit):
-            done = await self._run_fetch(wanted, bench, "--depth=1", reference=wanted.commit)
+                raise source.missing
+            return await self._resolve(source, workspace, FETCHED)
+        if is_full_commit(source.commit):
+            done = await self._run_fetch(source, workspace, "--depth=1", reference=source.commit)
             if done.code == 0:
-                return await self._resolve(wanted, bench, FETCHED)
-        await self._run_fetch(wanted, bench, reference=HEADS + wanted.branch)
-        return await self._resolve(wanted, bench, wanted.commit)
+                return await self._resolve(source, workspace, FETCHED)
+        await self._run_fetch(source, workspace, reference=HEADS + source.branch)
+        return await self._resolve(source, workspace, source.commit)
 
-    async def _run_fetch(self, wanted: _Wanted, bench: _Bench, *options: str, reference: str) -> Done:
-        """Return a fetch that succeeded, or one that failed because there is no such reference."""
-        address = f"{self._url()}{wanted.name}.git"
+    async def _run_fetch(self, source: _Source, workspace: _Workspace, *options: str, reference: str) -> Done:
+        """Run a fetch; raises for each failure except a missing reference."""
+        url = f"{self._url()}{source.name}.git"
         words = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", *options)
-        done = await self._watched(wanted, bench, FETCH_S, *words, "--", address, f"+{reference}:{FETCHED}")
+        done = await self._run_with_limit(
+            source, workspace, FETCH_TIMEOUT_S, *words, "--", url, f"+{reference}:{FETCHED}"
+        )
         if done.code != 0 and not _NO_REFERENCE.search(done.complaint):
-            raise self._explain(wanted, done.complaint)
+            raise self._explain(source, done.complaint)
         return done
 
-    def _explain(self, wanted: _Wanted, complaint: str) -> Exception:
+    def _explain(self, source: _Source, complaint: str) -> Exception:
         if _NOT_FOUND.search(complaint):
             return _NotFound()
         if _TOO_LARGE.search(complaint):
-            return self._too_large(wanted)
+            return self._too_large(source)
         host = _host(self._settings.codehost_url)
         if _AWAY.search(complaint):
-            return FetchFailed(f"{wanted.name} could not be fetched: {host} cannot be reached or broke off; try again")
+            return FetchFailed(
+                f"{source.name} could not be fetched: {host} cannot be reached or closed the connection; try again"
+            )
         last = next((line for line in reversed(complaint.splitlines()) if line.startswith("fatal: ")), "git failed")
-        return FetchFailed(f"{wanted.name} could not be fetched from {host}: {last.removeprefix('fatal: ')[:300]}")
+        return FetchFailed(f"{source.name} could not be fetched from {host}: {last.removeprefix('fatal: ')[:300]}")
 
-    def _too_large(self, wanted: _Wanted) -> FetchFailed:
-        return FetchFailed(f"{wanted.name} is larger than {size_text(self._storage.most_bytes)}")
+    def _too_large(self, source: _Source) -> FetchFailed:
+        return FetchFailed(f"{source.name} is larger than {size_text(self._storage.most_bytes)}")
 
-    async def _resolve(self, wanted: _Wanted, bench: _Bench, revision: str) -> Fetched:
+    async def _resolve(self, source: _Source, workspace: _Workspace, revision: str) -> Fetched:
         words = ("log", "-1", "--format=%H%n%s", "--end-of-options", f"{revision}^{{commit}}", "--")
-        done = await bench.git.run(*words, cwd=bench.repository, within_s=ASK_S)
+        done = await workspace.git.run(*words, cwd=workspace.repository, within_s=READ_TIMEOUT_S)
         if done.code != 0:
-            raise wanted.missing
+            raise source.missing
         sha, _, message = done.text.partition("\n")
-        return Fetched(sha, wanted.branch, message[:LONGEST_MESSAGE])
+        return Fetched(sha, source.branch, message[:MAX_MESSAGE_CHARS])
 
-    async def _check_out(self, wanted: _Wanted, found: Fetched, bench: _Bench) -> None:
-        where = (f"--git-dir={bench.repository}", f"--work-tree={bench.target}")
-        words = (*where, "checkout", "--quiet", "--force", "--detach", found.sha, "--")
-        done = await self._watched(wanted, bench, CHECKOUT_S, *words)
+    async def _check_out(self, source: _Source, fetched: Fetched, workspace: _Workspace) -> None:
+        where = (f"--git-dir={workspace.repository}", f"--work-tree={workspace.target}")
+        words = (*where, "checkout", "--quiet", "--force", "--detach", fetched.sha, "--")
+        done = await self._run_with_limit(source, workspace, CHECKOUT_TIMEOUT_S, *words)
         if done.code == 0:
             return
         if _TOO_LARGE.search(done.complaint):
-            raise self._too_large(wanted)
+            raise self._too_large(source)
         if "ut of memory" in done.complaint:
-            raise FetchFailed(f"{wanted.name} cannot be checked out: it has too many files, or too large ones")
-        raise FetchFailed(f"{wanted.name} cannot be checked out: {_first_complaint(done.complaint, bench)}")
+            raise FetchFailed(f"{source.name} cannot be checked out: it has too many files, or too large ones")
+        raise FetchFailed(f"{source.name} cannot be checked out: {_first_error(done.complaint, workspace)}")
 
-    async def _watched(self, wanted: _Wanted, bench: _Bench, within_s: float, *words: str) -> Done:
-        """Run git, and end it as soon as what it writes is too large."""
-        git = asyncio.ensure_future(bench.git.run(*words, cwd=bench.repository, within_s=within_s))
+    async def _run_with_limit(self, source: _Source, workspace: _Workspace, within_s: float, *words: str) -> Done:
+        """Run git, and stop it as soon as its files exceed the size limit."""
+        git = asyncio.ensure_future(workspace.git.run(*words, cwd=workspace.repository, within_s=within_s))
         pause = 0.0
         try:
             while not git.done():
-                await asyncio.wait({git}, timeout=LOOK_S + pause)
+                await asyncio.wait({git}, timeout=SIZE_CHECK_INTERVAL_S + pause)
                 began = asyncio.get_running_loop().time()
-                await self._check_size(wanted, bench)
-                # Looking through many files takes a while: it must not take all of the time.
+                await self._check_size(source, workspace)
+                # Measuring many files is slow; the pause limits it to a fifth of the time.
                 pause = 4 * (asyncio.get_running_loop().time() - began)
             return git.result()
         finally:
             git.cancel()
             await asyncio.gather(git, return_exceptions=True)
 
-    async def _check_size(self, wanted: _Wanted, bench: _Bench) -> None:
-        for folder in (bench.folder, bench.target):
+    async def _check_size(self, source: _Source, workspace: _Workspace) -> None:
+        for folder in (workspace.folder, workspace.target):
             if await asyncio.to_thread(size_of, folder) > self._storage.most_bytes:
-                raise self._too_large(wanted)
+                raise self._too_large(source)
 
     def _url(self) -> str:
         return self._settings.codehost_url.rstrip("/") + "/"
 
     def _for_host(self, git: Git) -> Git:
-        """Return a git that may speak with the code host, in the way the operator chose, and with nobody else."""
+        """Return a git that may connect to the code host, by the operator's proxy and CA."""
         scheme = urlsplit(self._settings.codehost_url).scheme
         config = {
             f"protocol.{'http' if scheme == 'http' else 'https'}.allow": "always",
@@ -299,37 +303,37 @@ class Sources:
 
 
 class _NotFound(Exception):
-    """The code host knows no such repository, or does not show it to everybody."""
+    """The repository does not exist at the code host, or is not public."""
 
 
 def _with_token(git: Git, url: str, token: str) -> Git:
-    """Give git a token for the code host only, where no list of processes and no log shows it."""
-    given: Mapping[str, str] = {
+    """Pass a token in the environment, so that it is in no process list and no log."""
+    variables: Mapping[str, str] = {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"http.{url}.extraHeader",
         "GIT_CONFIG_VALUE_0": f"Authorization: Basic {as_basic(token)}",
     }
     config = {**git.config, "http.followRedirects": "false"}
-    return replace(git, config=config, environment={**git.environment, **given})
+    return replace(git, config=config, environment={**git.environment, **variables})
 
 
-def _checked(repository: str, branch: str, commit: str | None) -> _Wanted:
+def _validate(repository: str, branch: str, commit: str | None) -> _Source:
     name = parse_name(repository)
     if name is None:
-        raise FetchFailed(f"{repository[:200]!r} is no name of a repository: it should look like owner/repo")
+        raise FetchFailed(f"{repository[:200]!r} is not a name of a repository: it should look like owner/repo")
     if not is_branch(branch):
-        raise FetchFailed(f"{branch[:200]!r} is no name of a branch")
+        raise FetchFailed(f"{branch[:200]!r} is not a name of a branch")
     if commit is not None and not is_commit(commit):
-        raise FetchFailed(f"{commit[:200]!r} is no id of a commit")
-    return _Wanted(name, branch, commit.lower() if commit else None)
+        raise FetchFailed(f"{commit[:200]!r} is not an id of a commit")
+    return _Source(name, branch, commit.lower() if commit else None)
 
 
 def _host(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
-def _first_complaint(complaint: str, bench: _Bench) -> str:
-    """Return what git said, without the paths of this machine."""
+def _first_error(complaint: str, workspace: _Workspace) -> str:
+    """Return git's first error without local paths."""
     lines = [line for line in complaint.splitlines() if line.startswith(("error: ", "fatal: "))] or ["git failed"]
-    said = lines[0].partition(": ")[2] or lines[0]
-    return said.replace(f"{bench.target}/", "").replace(str(bench.folder), "")[:300]
+    error = lines[0].partition(": ")[2] or lines[0]
+    return error.replace(f"{workspace.target}/", "").replace(str(workspace.folder), "")[:300]

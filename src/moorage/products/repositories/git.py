@@ -1,7 +1,7 @@
-"""How git is started: by argument list, knowing nothing of the machine's or anybody's configuration.
+"""Start git processes, isolated from the configuration of the machine.
 
-No hook can run (they are looked for in an empty folder), no file of a home or of the system is read, nothing is asked
-at a terminal, what one process may use is bounded by the kernel, and all of it runs at low priority.
+Arguments are passed as a list. Hooks cannot run (their folder is empty), git reads no configuration of a home or of the
+system and never prompts, resource limits bound each process, and all of them run at low priority.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from moorage.core.kit import children
 from moorage.core.kit.children import Child
 from moorage.products.repositories.priority import GROUPS, be_nice, is_heavy
 
-OLDEST_GIT = (2, 30)  # With 2.31 private repositories of the code host can be read too.
-MEMORY_BYTES = 2 * 2**30
-MOST_OUTPUT = 64 * 2**20
-MOST_COMPLAINT = 64 * 2**10
-END_S = 2.0
-PROBE_S = 10
+MIN_GIT_VERSION = (2, 30)  # Private repositories of the code host need 2.31.
+MAX_MEMORY_BYTES = 2 * 2**30
+MAX_STDOUT_BYTES = 64 * 2**20
+MAX_STDERR_BYTES = 64 * 2**10
+STOP_GRACE_S = 2.0
+VERSION_TIMEOUT_S = 10
 
 CONFIG: Mapping[str, str] = {
     "core.protectHFS": "true",
     "core.protectNTFS": "true",
-    "core.fsync": "committed,reference",  # What a client was told is stored must outlive the machine's power.
+    "core.fsync": "committed,reference",  # A confirmed push must survive a power failure.
     "core.packedGitWindowSize": "16m",
     "core.packedGitLimit": "256m",
     "core.bigFileThreshold": "16m",
@@ -49,7 +49,7 @@ CONFIG: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A git that has ended."""
+    """Result of a git process."""
 
     code: int
     out: bytes
@@ -61,13 +61,13 @@ class Done:
 
 
 class TooSlow(Exception):
-    """git was given enough time, and stopped."""
+    """git exceeded its timeout and was stopped."""
 
 
 @dataclass(frozen=True)
 class Git:
-    empty: Path  # a folder with nothing in it: the home, and where hooks would be
-    most_bytes: int  # of one file that git writes
+    empty: Path  # empty folder, used as the home and the hooks folder
+    most_bytes: int  # maximum size of a file that git writes
     config: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -80,15 +80,15 @@ class Git:
         stdin: int | IO[bytes] = DEVNULL,
         stderr: int = DEVNULL,
     ) -> Child:
-        """Start git at low priority, with its output in a pipe; the caller ends it with `stop`."""
+        """Start git with its output in a pipe; the caller ends it with `stop`."""
         process = await children.start(
             self.argv(*words, config=config or {}),
             cwd=cwd,
-            env={**self._clean(), **self.environment, **(environment or {})},
+            env={**self._base_environment(), **self.environment, **(environment or {})},
             stdin=stdin,
             stderr=stderr,
         )
-        self._bound(process.pid)
+        self._limit(process.pid)
         be_nice(process.pid)
         if is_heavy(tuple(map(str, words))):
             await _enter_group(process)
@@ -102,14 +102,14 @@ class Git:
         config: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Done:
-        """Run git to its end; raises TooSlow. Cancelling it ends git."""
+        """Run git to its end; raises TooSlow. Cancellation kills git."""
         process = await self.start(*words, cwd=cwd, config=config, environment=environment, stderr=PIPE)
         assert process.stdout is not None
         assert process.stderr is not None
         try:
             async with asyncio.timeout(within_s):
                 out, complaint = await asyncio.gather(
-                    _read(process.stdout, MOST_OUTPUT), _read(process.stderr, MOST_COMPLAINT)
+                    _read(process.stdout, MAX_STDOUT_BYTES), _read(process.stderr, MAX_STDERR_BYTES)
                 )
                 code = await process.wait()
         except TimeoutError:
@@ -120,11 +120,11 @@ class Git:
 
     def argv(self, *words: str | Path, config: Mapping[str, str]) -> list[str]:
         settings = {**CONFIG, "core.hooksPath": str(self.empty), **self.config, **config}
-        given = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        return ["git", *given, *map(str, words)]
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        return ["git", *options, *map(str, words)]
 
-    def _clean(self) -> dict[str, str]:
-        """The whole environment: of this process's own only where programs are."""
+    def _base_environment(self) -> dict[str, str]:
+        """Return the environment, which inherits only PATH."""
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self.empty),
@@ -137,9 +137,9 @@ class Git:
             "GIT_LFS_SKIP_SMUDGE": "1",
         }
 
-    def _bound(self, pid: int) -> None:
+    def _limit(self, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            resource.prlimit(pid, resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (self.most_bytes, self.most_bytes))
             resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
 
@@ -149,45 +149,46 @@ async def _enter_group(process: Child) -> None:
     try:
         await asyncio.shield(entering)
     except asyncio.CancelledError:
-        await entering  # The group is known then, and removed with the process.
+        await entering  # Afterwards the cgroup is registered, and `stop` removes it.
         await stop(process)
         raise
 
 
 async def stop(process: Child) -> None:
-    """End a process and those it started, first with the chance to tidy up; then remove its cgroup."""
-    await _end(process)
+    """Stop a process group with SIGTERM, then SIGKILL, and remove its cgroup."""
+    await _terminate(process)
     if GROUPS.has(process.pid):
         await asyncio.to_thread(GROUPS.leave, process.pid)
 
 
-async def _end(process: Child) -> None:
+async def _terminate(process: Child) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_S):
+            async with asyncio.timeout(STOP_GRACE_S):
                 await process.wait()
 
 
 def git_version() -> str | None:
-    """Return the version of the git that is found, or None where there is none or it is too old."""
+    """Return the version of the installed git; None if it is missing or too old."""
     path = shutil.which("git")
     if path is None:
         return None
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=PROBE_S, check=True).stdout
+        argv = [path, "--version"]
+        output = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r"(\d+)\.(\d+)[\w.]*", said)
-    return found[0] if found and (int(found[1]), int(found[2])) >= OLDEST_GIT else None
+    match = re.search(r"(\d+)\.(\d+)[\w.]*", output)
+    return match[0] if match and (int(match[1]), int(match[2])) >= MIN_GIT_VERSION else None
 
 
-async def _read(stream: asyncio.StreamReader, most: int) -> bytes:
-    """Read to the end, and keep the begin."""
-    kept = bytearray()
+async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
+    """Read to the end, and return the first `limit` bytes."""
+    data = bytearray()
     while chunk := await stream.read(65536):
-        kept += chunk[: most - len(kept)]
-    return bytes(kept)
+        data += chunk[: limit - len(data)]
+    return bytes(data)

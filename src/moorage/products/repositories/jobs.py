@@ -1,4 +1,4 @@
-"""What is left to do when an organization is deleted, or when a process died in the middle of something."""
+"""Jobs: delete repositories of deleted organizations, and clean up after crashes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CRON = "27 * * * *"
 
 
 class SweepRepositories(msgspec.Struct, frozen=True, tag="repositories.sweep"):
-    """Clear away repositories that were never finished, and what pushes and fetches left behind."""
+    """Delete repositories without a push, and temporary files of pushes and fetches."""
 
 
 def register(handlers: Handlers, github: GithubEvents) -> None:
@@ -44,7 +44,7 @@ async def remove(run: Run, payload: RemoveRepositories) -> None:
 
 
 async def sweep(run: Run, _: SweepRepositories) -> None:
-    """Clear away what is half made. A repository that holds anything is never touched, whatever the store says."""
+    """Delete temporary files and empty repositories; one with references stays."""
     storage = Storage(run.db.env.settings)
     now = run.db.env.clock.trusted_now()
     await asyncio.to_thread(storage.clear_stale, now)
@@ -53,8 +53,8 @@ async def sweep(run: Run, _: SweepRepositories) -> None:
             await asyncio.to_thread(storage.remove, repository_id)
 
 
-@across_organizations("what is unused is unused in every organization")
+@across_organizations("the sweep covers all organizations")
 def _forget_unused(tx: Tx, repository_id: int) -> bool:
-    """Forget a repository that nobody has begun to push to for a while. Return whether there is no row of it now."""
+    """Delete the row of a repository without a recent push; return whether it is gone."""
     tx.run(tables.DELETE_UNUSED, id=repository_id, before=tx.trusted_now - STALE_S * SECOND_MS)
     return tx.find(tables.IS_THERE, id=repository_id) is None

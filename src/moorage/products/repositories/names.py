@@ -1,7 +1,7 @@
-"""What repositories, branches and commits may be called.
+"""Validation of names of repositories and branches, and of commit ids.
 
-These texts come from users and end in a command line, a path and an address. What passes here can be none of the
-things that would mean something else there: an option, a step upwards, a second word.
+These texts come from users and are used in command lines, paths and URLs. A valid name cannot act as an option, as a
+parent folder or as a second argument.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-LONGEST = 100
+MAX_PART_CHARS = 100
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-# What git itself refuses, and a few things more: https://git-scm.com/docs/git-check-ref-format
+# Stricter than git itself: https://git-scm.com/docs/git-check-ref-format
 _NOT_IN_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)")
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
 _FULL = frozenset((40, 64))
 
 
 class Name(NamedTuple):
-    """The name of a repository. Names that differ only in case are the same; the first spelling is shown."""
+    """Name of a repository; case is ignored, and the first spelling is shown."""
 
     owner: str
     name: str
@@ -28,26 +28,26 @@ class Name(NamedTuple):
 
     @property
     def key(self) -> Name:
-        """The spelling that is compared."""
+        """Lower-case name for comparison."""
         return Name(self.owner.lower(), self.name.lower())
 
 
 def parse_name(text: str) -> Name | None:
-    """Return the name that `owner/repo` or `owner/repo.git` is, or None."""
+    """Parse `owner/repo` or `owner/repo.git`; None for an invalid name."""
     owner, _, name = text.partition("/")
     name = name.removesuffix(".git")
     return Name(owner, name) if _is_part(owner) and _is_part(name) else None
 
 
 def is_branch(text: str) -> bool:
-    """Tell whether a text can be the name of a branch, without `refs/heads/`."""
+    """Return whether a text is a valid branch name, without `refs/heads/`."""
     if not 0 < len(text) <= 200 or text[0] in "-./" or text[-1] in "./" or text == "@":
         return False
     return _NOT_IN_BRANCH.search(text) is None and not any(0xD800 <= ord(char) < 0xE000 for char in text)
 
 
 def is_commit(text: str) -> bool:
-    """Tell whether a text can be the id of a commit, or the begin of one."""
+    """Return whether a text can be a commit id or a prefix of one."""
     return _COMMIT.fullmatch(text) is not None
 
 
@@ -56,4 +56,4 @@ def is_full_commit(text: str) -> bool:
 
 
 def _is_part(text: str) -> bool:
-    return len(text) <= LONGEST and _PART.fullmatch(text) is not None
+    return len(text) <= MAX_PART_CHARS and _PART.fullmatch(text) is not None

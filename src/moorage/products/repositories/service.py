@@ -1,8 +1,8 @@
-"""Whose a repository is, and who may make one under which owner.
+"""Ownership of repositories, and the right to create one under an owner name.
 
-The owner part belongs to the first organization that used it, else to the one whose slug it is. It rests for 30 days
-when that organization is gone. A repository belongs to the organization of its first push. To everybody else neither
-exists: the answer is the same, whether a repository is somebody else's, may not be made, or is not there.
+The owner part of a name belongs to the first organization that used it, else to the organization with that slug. After
+that organization was deleted, it stays reserved for 30 days. A repository belongs to the organization of its first
+push. Other organizations get the same answer for a foreign, a forbidden and a missing repository.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIRST_BRANCH = "main"
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A branch that a push created or moved. `old` is all zeros where it was created."""
+    """Branch that a push created or moved; `old` is all zeros for a new branch."""
 
     branch: str
     old: str
@@ -39,7 +39,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A push that is stored. The repository is spelled as it was first pushed; case does not tell them apart."""
+    """Stored push. `repository` is spelled as in the first push; case is ignored."""
 
     org_id: int
     repository: str
@@ -47,12 +47,12 @@ class Push:
     actor: Actor
 
 
-# Notes a push in the transaction that starts what follows it; False where that was done already.
+# Records a push in the transaction that starts its deployments; False where that was done already.
 Settle = Callable[[Tx], bool]
 
 
 class FollowPush(msgspec.Struct, frozen=True, tag="repositories.follow_push"):
-    """Do what follows a push whose process died after git had moved its branches."""
+    """Start the deployments of a push after a crash of the process that received it."""
 
     org_id: int
     repository_id: int
@@ -61,15 +61,15 @@ class FollowPush(msgspec.Struct, frozen=True, tag="repositories.follow_push"):
 
 
 class RemoveRepositories(msgspec.Struct, frozen=True, tag="repositories.remove"):
-    """Delete the folders of repositories whose rows are gone."""
+    """Delete the folders of deleted repositories."""
 
     ids: tuple[int, ...]
 
 
 def find(tx: Tx, org_id: int, name: Name) -> Repository | None:
     """Return the organization's own repository of that name."""
-    found = _find_anybodys(tx, name)
-    return found if found is not None and found.org_id == org_id else None
+    repository = _find_of_any(tx, name)
+    return repository if repository is not None and repository.org_id == org_id else None
 
 
 def find_by_id(tx: Tx, org_id: int, repository_id: int) -> Repository | None:
@@ -77,36 +77,36 @@ def find_by_id(tx: Tx, org_id: int, repository_id: int) -> Repository | None:
 
 
 def get(tx: Tx, org_id: int, name: Name) -> Repository:
-    found = find(tx, org_id, name)
-    if found is None:
+    repository = find(tx, org_id, name)
+    if repository is None:
         raise NotFound(f"There is no repository {name}")
-    return found
+    return repository
 
 
 def find_to_push(tx: Tx, org_id: int, name: Name) -> Repository | None:
-    """Return the repository that a push goes to, or None where the push would make it; raises NotFound."""
-    found = _find_anybodys(tx, name)
-    if found is not None and found.org_id == org_id:
-        return found
-    if found is not None or not _may_use(tx, org_id, name.key.owner):
+    """Return the target of a push, or None if the push creates it; raises NotFound."""
+    repository = _find_of_any(tx, name)
+    if repository is not None and repository.org_id == org_id:
+        return repository
+    if repository is not None or not _may_use(tx, org_id, name.key.owner):
         raise NotFound(f"There is no repository {name} that you may push to{_hint(tx, org_id)}")
     return None
 
 
 def begin_push(tx: Tx, org_id: int, name: Name, actor: Actor) -> Repository:
-    """Return the repository of a push that is about to be stored; the first one makes it."""
+    """Return the repository of a push; the first push creates it."""
     if find_to_push(tx, org_id, name) is None and _add(tx, org_id, name) is not None:
         audit.record(tx, org_id, actor, "repository.created", Target("repository", str(name)))
-    found = find_to_push(tx, org_id, name)  # Another's first push may have come between.
-    assert found is not None
-    tx.run(tables.TOUCH, org_id=org_id, id=found.id, now=tx.now)
-    return found
+    repository = find_to_push(tx, org_id, name)  # Raises if another organization's first push was faster.
+    assert repository is not None
+    tx.run(tables.TOUCH, org_id=org_id, id=repository.id, now=tx.now)
+    return repository
 
 
 def finish_push(
     tx: Tx, org_id: int, repository: Repository, push: Push, *, size_bytes: int, default_branch: str
 ) -> None:
-    """Note what a push left behind."""
+    """Record the state of a repository after a push."""
     tx.run(tables.FINISH, org_id=org_id, id=repository.id, size=size_bytes, branch=default_branch, now=tx.now)
     if push.updates:
         target = Target("repository", push.repository)
@@ -115,7 +115,7 @@ def finish_push(
 
 
 def delete_all(tx: Tx, org_id: int) -> None:
-    """Forget an organization's repositories; a job deletes their folders."""
+    """Delete an organization's repositories; a job deletes their folders."""
     ids = tx.all(tables.IDS_OF, org_id=org_id)
     for owner in tx.all(tables.OWNERS_OF, org_id=org_id):
         freed_names.reserve(tx, org_id, NameKind.OWNER, owner)
@@ -126,13 +126,13 @@ def delete_all(tx: Tx, org_id: int) -> None:
         jobs.add(tx, RemoveRepositories(tuple(ids)), key=f"repositories:{org_id}")
 
 
-@across_organizations("who has a name has it on the whole platform")
-def _find_anybodys(tx: Tx, name: Name) -> Repository | None:
+@across_organizations("names are unique on the whole platform")
+def _find_of_any(tx: Tx, name: Name) -> Repository | None:
     return tx.find(tables.FIND, owner_key=name.key.owner, name_key=name.key.name)
 
 
 def _may_use(tx: Tx, org_id: int, owner: str) -> bool:
-    """Tell whether an organization may make repositories under an owner, which is in lower case."""
+    """Return whether an organization may create repositories under a lower-case owner."""
     first = tx.find(tables.FIRST_USER, owner_key=owner)
     if first is not None:
         return first == org_id

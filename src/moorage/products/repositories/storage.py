@@ -1,11 +1,11 @@
-"""Where repositories lie, and what may be cleared away there.
+"""Folders of repositories, and their cleanup.
 
     git/<id>.git        a bare repository
-    git/blank.git       one without a commit: what a repository looks like before its first push
-    git/empty/          nothing: the home of every git, and where it looks for hooks
-    git/incoming/       pushes and fetches that are under way
+    git/blank.git       a repository without commits, shown before the first push
+    git/empty/          an empty folder: the home and the hooks folder of every git process
+    git/incoming/       pushes and fetches in progress
 
-A repository is made and removed under another name and renamed, so that there is never half of one at its place.
+A repository is created and deleted under a temporary name and renamed, so that its path never has an incomplete one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from moorage.products.repositories.service import FIRST_BRANCH
 from moorage.settings import Settings
 
 MB = 2**20
-MAKE_S = 30
-STALE_S = 3600  # No push or fetch takes as long: what is older than this and half made, nobody works on.
-# In a repository: objects of a push that git has not checked yet (named `incoming-` by older gits), and half a pack.
-_UNDER_WAY = (
+INIT_TIMEOUT_S = 30
+STALE_S = 3600  # age of abandoned files: every push and fetch is shorter
+# In a repository: unchecked objects of a push (`incoming-` in older versions of git), and incomplete packs.
+_TEMPORARY = (
     "new-*",
     "gone-*",
     "incoming/*",
@@ -48,7 +48,7 @@ class Storage:
         self.git = Git(self._empty, self.most_bytes)
 
     def prepare(self) -> None:
-        """Make the folders that everything else here needs. Safe to repeat."""
+        """Create the folders. Safe to repeat."""
         self.incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._empty.mkdir(exist_ok=True, mode=0o500)
 
@@ -56,28 +56,28 @@ class Storage:
         return self.folder / f"{repository_id}.git"
 
     async def ensure(self, repository_id: int) -> Path:
-        """Return the folder of a repository, which is made where it is not there."""
+        """Return the folder of a repository; create it if needed."""
         return await self._ensure(self.path(repository_id))
 
     async def blank(self) -> Path:
-        """Return a repository that nothing was ever pushed to."""
+        """Return the folder of an empty repository."""
         return await self._ensure(self.folder / "blank.git")
 
     def check_room(self, more_bytes: int = 0) -> None:
-        """Raise DiskFull where storing this much would leave less free disk space than the reserve."""
+        """Raise DiskFull if storing this much would leave less than the disk reserve."""
         disk.check_room(self.folder, more_bytes, self._reserve_mb)
 
     def remove(self, repository_id: int) -> None:
-        """Delete a repository. Removing twice succeeds."""
+        """Delete a repository. Safe to repeat."""
         gone = self.folder / f"gone-{secrets.token_hex(8)}"
         with contextlib.suppress(FileNotFoundError):
             self.path(repository_id).rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
     def clear_stale(self, now_ms: int) -> None:
-        """Delete what was under way when a process died, and open the locks that a git left behind."""
+        """Delete temporary files and git locks that a dead process left behind."""
         before = now_ms / 1000 - STALE_S
-        for pattern in _UNDER_WAY:
+        for pattern in _TEMPORARY:
             for path in self.folder.glob(pattern):
                 if _is_older(path, before):
                     _delete(path)
@@ -87,10 +87,10 @@ class Storage:
                     lock.unlink(missing_ok=True)
 
     def half_made(self, now_ms: int) -> list[int]:
-        """Return the repositories without a single reference that nobody has touched for a while."""
+        """Return the repositories without references that did not change for STALE_S."""
         before = now_ms / 1000 - STALE_S
-        found = (path for path in self.folder.glob("*.git") if path.stem.isdigit())
-        return [int(path.stem) for path in found if _is_older(path, before) and not has_references(path)]
+        paths = (path for path in self.folder.glob("*.git") if path.stem.isdigit())
+        return [int(path.stem) for path in paths if _is_older(path, before) and not has_references(path)]
 
     async def _ensure(self, path: Path) -> Path:
         if path.exists():
@@ -98,16 +98,15 @@ class Storage:
         self.prepare()
         new = self.folder / f"new-{secrets.token_hex(8)}"
         words = ("init", "--quiet", "--bare", "--template=", f"--initial-branch={FIRST_BRANCH}", new)
-        done = await self.git.run(*words, cwd=self.folder, within_s=MAKE_S)
+        done = await self.git.run(*words, cwd=self.folder, within_s=INIT_TIMEOUT_S)
         if done.code != 0:
             await asyncio.to_thread(_delete, new)
             if disk.says_full(done.complaint):
                 raise DiskFull
-            raise EngineError(f"cannot make a repository: {done.complaint}")
+            raise EngineError(f"cannot create a repository: {done.complaint}")
         try:
             new.rename(path)
-        except OSError:
-            # Somebody else was faster.
+        except OSError:  # A concurrent call may have created it.
             await asyncio.to_thread(_delete, new)
             if not path.exists():
                 raise
@@ -115,7 +114,7 @@ class Storage:
 
 
 def size_of(folder: Path) -> int:
-    """Return what a folder takes on disk. What vanishes meanwhile counts for nothing."""
+    """Return the disk usage of a folder, which may change meanwhile."""
     used = 0
     for entry in _walk(folder):
         with contextlib.suppress(FileNotFoundError):
@@ -123,10 +122,10 @@ def size_of(folder: Path) -> int:
     return used
 
 
-def _size(about: os.stat_result) -> int:
-    # Some file systems count blocks only when they are written out, and a small file takes a whole block. An empty
-    # one counts too: a tree that holds itself many times over is made of them.
-    return max(about.st_blocks * 512, about.st_size, 512)
+def _size(stat: os.stat_result) -> int:
+    # Some file systems count blocks only after the write-back, and a small file takes a whole block. Empty files count
+    # too, because a malicious tree can repeat them without limit.
+    return max(stat.st_blocks * 512, stat.st_size, 512)
 
 
 def has_references(repository: Path) -> bool:
@@ -141,15 +140,15 @@ def _locks(repository: Path) -> Iterator[Path]:
 
 
 def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield everything in a folder, whatever others do to it meanwhile."""
-    waiting = [str(folder)]
-    while waiting:
+    """Yield all entries below a folder that may change meanwhile."""
+    pending = [str(folder)]
+    while pending:
         try:
-            with os.scandir(waiting.pop()) as entries:
+            with os.scandir(pending.pop()) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):
                         if entry.is_dir(follow_symlinks=False):
-                            waiting.append(entry.path)
+                            pending.append(entry.path)
                         yield entry
         except (FileNotFoundError, NotADirectoryError):
             continue

@@ -1,4 +1,4 @@
-"""Repositories of the built-in git server, and where GitHub's app is installed."""
+"""Tables of the built-in git server, and of installations of the GitHub app."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ repository = table(
     Column("org_id", Id, nullable=False, index=True),
     text("owner"),
     text("name"),
-    text("owner_key"),  # lower case, as they are compared
+    text("owner_key"),  # in lower case, for comparison
     text("name_key"),
     Column("size_bytes", BigInteger, nullable=False),
     text("default_branch"),
     millis("created_at"),
-    millis("updated_at"),  # when somebody last began to push, or has pushed
+    millis("updated_at"),  # start or end of the last push
     UniqueConstraint("owner_key", "name_key"),
 )
 
 github_installation = table(
     "github_installation",
     id_column(),
-    text("login"),  # the account, as GitHub spells it
+    text("login"),  # name of the account, as GitHub spells it
     text("login_key", unique=True),
     Column("installation_id", BigInteger, nullable=False),
     Column("suspended", Boolean, nullable=False),
-    # A claim that an earlier release made: the organization asked first or had the account's name. It gives no access
-    # any more; it stays until the organization proves it, so that the operator can list it.
+    # Claim of an earlier version, for the first organization to ask or with the account's name. It gives no access. It
+    # stays until the organization proves ownership, so that the operator can list it.
     Column("org_id", Id, nullable=True),
     millis("created_at"),
     millis("updated_at"),
 )
 
-# An organization that proved, as the account's administrator at GitHub, that it may read through an installation.
+# Organizations that proved, as administrator of the GitHub account, that they may read through an installation.
 github_binding = table(
     "github_binding",
     id_column(),
     Column("org_id", Id, nullable=False),
     Column("installation_id", BigInteger, nullable=False),
-    text("login"),  # the account, as GitHub spells it
+    text("login"),  # name of the account, as GitHub spells it
     text("login_key"),
-    text("proved_by"),  # login of the GitHub user who authorized it
-    Column("user_id", Id, nullable=False),  # who asked for it here
+    text("proved_by"),  # login of the GitHub user that authorized it
+    Column("user_id", Id, nullable=False),  # user of this platform that requested it
     millis("created_at"),
     UniqueConstraint("org_id", "installation_id"),
 )
 Index("ix_github_binding_installation_id", github_binding.c.installation_id)
 
-# Setup states that were redeemed, so that each works once. A row is kept until its state has expired.
+# Setup states that were used, so that each works once. A row is kept until its state has expired.
 github_used_state = table(
     "github_used_state",
     id_column(),
@@ -130,7 +130,7 @@ OWNERS_OF: Query[str] = Query(select(_r.owner_key).where(_r.org_id == arg("org_i
 DELETE_OF = Command(delete(repository).where(_r.org_id == arg("org_id")))
 PAGE = Query(select(*columns(repository)).where(_r.id > arg("after")).order_by(_r.id).limit(arg("most")), Repository)
 IS_THERE: Query[int] = Query(select(_r.id).where(_r.id == arg("id")), scalar)
-# The time is looked at again, because somebody may have begun to push since the row was read.
+# Checks the time again, because a push may have begun since the row was read.
 DELETE_UNUSED = Command(delete(repository).where((_r.id == arg("id")) & (_r.updated_at <= arg("before"))))
 
 FIND_INSTALLATION = Query(select(*columns(github_installation)).where(_account), Installation)

@@ -1,4 +1,4 @@
-"""Calls to GitHub: as the app, which signs with its key, and as a user who authorized the app."""
+"""Client of GitHub's API, as the app and as an authorized user."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from moorage.core.kit.clock import Clock
 from moorage.errors import Internal
 from moorage.settings import Settings
 
-CALL_S = 15
-PAGE = 100
-MOST_PAGES = 50  # of installations that one user can see
+REQUEST_TIMEOUT_S = 15
+PAGE_SIZE = 100
+MAX_PAGES = 50  # of the installations of one user
 
 
 class GithubUnavailable(Internal):
-    """GitHub, or the operator's settings of its app, do not work now; the message is for the user."""
+    """GitHub's API or the configuration of the app fails; the message is for the user."""
 
 
 class GithubApi:
@@ -28,86 +28,86 @@ class GithubApi:
 
     @property
     def is_configured(self) -> bool:
-        """Whether there is an app that can read private repositories."""
+        """The operator configured an app that can read private repositories."""
         return bool(self._settings.github_app_id and self._settings.github_app_key.get_secret_value())
 
     @property
     def can_connect(self) -> bool:
-        """Whether organizations can prove that an installation is theirs."""
+        """The configuration allows organizations to prove ownership of an installation."""
         has_secret = bool(self._settings.github_client_secret.get_secret_value())
         return self.is_configured and bool(self._settings.github_client_id) and has_secret
 
     async def as_app(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
-        """Return status and JSON of a call that the app itself makes; raises GithubUnavailable."""
-        status, found = await self._call(method, self._api(path), token=self._signature(), json=body)
+        """Return status and JSON of a call as the app; raises GithubUnavailable."""
+        status, value = await self._call(method, self._api(path), token=self._signature(), json=body)
         if status in (401, 403):
             raise _refused(status)
-        return status, found
+        return status, value
 
     async def as_user(self, token: str, path: str) -> tuple[int, Any]:
-        """Return status and JSON of a call in the name of a user; raises GithubUnavailable."""
+        """Return status and JSON of a call as a user; raises GithubUnavailable."""
         return await self._call("GET", self._api(path), token=token)
 
     async def exchange(self, code: str) -> str | None:
-        """Return the user token that a code stands for, or None where GitHub does not accept it."""
+        """Exchange an OAuth code for a user token; None if GitHub rejects the code."""
         url = self._settings.codehost_url.rstrip("/") + "/login/oauth/access_token"
         fields = {
             "client_id": self._settings.github_client_id,
             "client_secret": self._settings.github_client_secret.get_secret_value(),
             "code": code,
         }
-        status, found = await self._call("POST", url, json=fields)
+        status, value = await self._call("POST", url, json=fields)
         if status != 200:
             raise _refused(status)
-        token = found.get("access_token") if isinstance(found, dict) else None
+        token = value.get("access_token") if isinstance(value, dict) else None
         return token if isinstance(token, str) and token else None
 
     async def installations(self, token: str) -> list[Any]:
-        """Return every installation of the app that a user has access to; raises GithubUnavailable."""
-        seen: list[Any] = []
-        for page in range(1, MOST_PAGES + 1):
-            status, found = await self.as_user(token, f"/user/installations?per_page={PAGE}&page={page}")
-            some = found.get("installations") if isinstance(found, dict) else None
-            if status != 200 or not isinstance(some, list):
+        """Return the installations that a user has access to; raises GithubUnavailable."""
+        installations: list[Any] = []
+        for page in range(1, MAX_PAGES + 1):
+            status, value = await self.as_user(token, f"/user/installations?per_page={PAGE_SIZE}&page={page}")
+            items = value.get("installations") if isinstance(value, dict) else None
+            if status != 200 or not isinstance(items, list):
                 raise _refused(status)
-            seen += some
-            if len(some) < PAGE:
+            installations += items
+            if len(items) < PAGE_SIZE:
                 break
-        return seen
+        return installations
 
     async def _call(
         self, method: str, url: str, *, token: str | None = None, json: dict[str, Any] | None = None
     ) -> tuple[int, Any]:
-        import aiohttp  # It takes 0.1 s to load, and most platforms have no such app.
+        import aiohttp  # Imported here, because it takes 0.1 s and most platforms have no GitHub app.
 
         headers = {"Accept": "application/json", "User-Agent": "Moorage", "X-GitHub-Api-Version": "2022-11-28"}
         if token is not None:
             headers |= {"Accept": "application/vnd.github+json", "Authorization": f"Bearer {token}"}
-        timeout = aiohttp.ClientTimeout(total=CALL_S)
+        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
         try:
             async with aiohttp.ClientSession(timeout=timeout) as session:
-                async with session.request(method, url, json=json, headers=headers, allow_redirects=False) as answer:
-                    status = answer.status
-                    found = await answer.json(content_type=None) if status < 300 else None
+                async with session.request(method, url, json=json, headers=headers, allow_redirects=False) as response:
+                    status = response.status
+                    value = await response.json(content_type=None) if status < 300 else None
         except (aiohttp.ClientError, TimeoutError, ValueError):
             raise GithubUnavailable("GitHub's API cannot be reached; try again") from None
         if status == 429 or status >= 500:
             raise _refused(status)
-        return status, found
+        return status, value
 
     def _api(self, path: str) -> str:
         return self._settings.codehost_api_url.rstrip("/") + path
 
     def _signature(self) -> str:
-        """Sign who we are, for a few minutes; a minute back, because clocks differ."""
+        """Return the app's JWT, valid from a minute ago (clock skew) for ten minutes."""
         now_s = self._clock.now() // 1000
         claims = {"iat": now_s - 60, "exp": now_s + 540, "iss": self._settings.github_app_id}
-        # Written into a variable, the lines of the key are often joined by `\n`.
+        # In an environment variable, the lines of the key are often joined by a literal `\n`.
         pem = self._settings.github_app_key.get_secret_value().replace("\\n", "\n")
         try:
             return jwt.encode({"alg": "RS256"}, claims, RSAKey.import_key(pem), algorithms=["RS256"])
         except (JoseError, ValueError, TypeError):
-            raise GithubUnavailable("the operator's MOORAGE_GITHUB_APP_KEY is no RSA key in PEM form") from None
+            raise GithubUnavailable("the operator's MOORAGE_GITHUB_APP_KEY is not an RSA key in PEM format") from None
 
 
 def _refused(status: int) -> GithubUnavailable:

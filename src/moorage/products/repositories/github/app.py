@@ -1,9 +1,8 @@
-"""Private repositories of the code host, read through a GitHub app that the operator registered.
+"""Access to private repositories through the operator's GitHub app.
 
-The app signs who it is (RS256), asks where it is installed, and gets a token that reads one repository for an hour.
-
-An installation says nothing of who on this platform may use it. So it serves only organizations that proved to be its
-account's administrator: see `bindings.py`. Neither a slug nor asking first gives access to one.
+The app authenticates with a JWT (RS256), looks up its installation, and gets a token that reads one repository for an
+hour. An installation serves only organizations that proved to be administrator of its account: see `bindings.py`.
+Neither a slug nor being the first to ask gives access.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from moorage.products.repositories.github.bindings import Installed, read_instal
 from moorage.products.repositories.names import Name
 from moorage.products.repositories.tables import Binding
 
-SPARE_MS = 5 * MINUTE_MS  # A fetch that starts with a token should also end with it.
+MIN_TOKEN_LIFETIME_MS = 5 * MINUTE_MS  # A token must stay valid until the end of a fetch.
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,1000}")
 
 
@@ -44,50 +43,49 @@ class GithubApp:
         self._tokens: dict[tuple[int, Name], _Token] = {}
 
     async def find_token(self, org_id: int, name: Name) -> str | None:
-        """Return a token that reads one repository, or None where the organization may not have one.
+        """Return a token that reads one repository; None without access.
 
         Raises GithubUnavailable.
         """
         if not self._api.is_configured:
             return None
-        bound = await self._db.read(partial(bindings.find_of_account, org_id=org_id, account=name.owner))
-        token = await self._token(bound, name) if bound is not None else None
-        return token if token is not None else await self._look_up(org_id, name, bound)
+        binding = await self._db.read(partial(bindings.find_of_account, org_id=org_id, account=name.owner))
+        token = await self._token(binding, name) if binding is not None else None
+        return token if token is not None else await self._look_up(org_id, name, binding)
 
     async def _look_up(self, org_id: int, name: Name, tried: Binding | None) -> str | None:
-        """Find the installation of an account that was renamed, where the organization is bound to it."""
-        status, found = await self._api.as_app("GET", f"/repos/{name}/installation")
-        installed = read_installation(found) if status == 200 else None
+        """Return a token through a bound installation of an account that was renamed."""
+        status, value = await self._api.as_app("GET", f"/repos/{name}/installation")
+        installed = read_installation(value) if status == 200 else None
         if installed is None or (tried is not None and installed.number == tried.installation_id):
             return None
-        bound = await self._db.read(partial(bindings.find, org_id=org_id, number=installed.number))
-        return await self._token(bound, name) if bound is not None else None
+        binding = await self._db.read(partial(bindings.find, org_id=org_id, number=installed.number))
+        return await self._token(binding, name) if binding is not None else None
 
-    async def _token(self, bound: Binding, name: Name) -> str | None:
-        place, now = (bound.installation_id, name.key), self._db.env.clock.now()
-        kept = self._tokens.get(place)
-        if kept is not None and kept.expires_at - SPARE_MS > now:
-            return kept.value
+    async def _token(self, binding: Binding, name: Name) -> str | None:
+        key, now = (binding.installation_id, name.key), self._db.env.clock.now()
+        cached = self._tokens.get(key)
+        if cached is not None and cached.expires_at - MIN_TOKEN_LIFETIME_MS > now:
+            return cached.value
         body = {"repositories": [name.name], "permissions": {"contents": "read"}}
-        status, found = await self._api.as_app(
-            "POST", f"/app/installations/{bound.installation_id}/access_tokens", body
-        )
+        path = f"/app/installations/{binding.installation_id}/access_tokens"
+        status, value = await self._api.as_app("POST", path, body)
         if status != 201:
-            return None  # Uninstalled meanwhile, or not for this repository.
-        token = _read_token(found)
-        self._tokens = {key: each for key, each in self._tokens.items() if each.expires_at > now}
-        self._tokens[place] = token
+            return None  # The app was uninstalled, or has no access to this repository.
+        token = _read_token(value)
+        self._tokens = {each: cached for each, cached in self._tokens.items() if cached.expires_at > now}
+        self._tokens[key] = token
         return token.value
 
 
 def as_basic(token: str) -> str:
-    """Return the credentials that git sends with an installation's token."""
+    """Return the basic credentials of an installation's token for git."""
     return base64.b64encode(f"x-access-token:{token}".encode()).decode()
 
 
-@across_organizations("GitHub tells of accounts, not of organizations")
+@across_organizations("the event names a GitHub account, not an organization")
 def on_installation(tx: Tx, event: GithubEvent) -> None:
-    """Keep the table of installations, and end bindings to one that is gone; for the `installation` event."""
+    """Update the installations; end bindings of a removed one (`installation` event)."""
     installed = read_installation(event.payload.get("installation"))
     if installed is None:
         return
@@ -99,7 +97,7 @@ def on_installation(tx: Tx, event: GithubEvent) -> None:
     _put_installation(tx, installed)
 
 
-@across_organizations("an installation is of an account; who may use it is proved later")
+@across_organizations("an installation belongs to a GitHub account, not to an organization")
 def _put_installation(tx: Tx, installed: Installed) -> None:
     key = installed.login.lower()
     added = tx.find(

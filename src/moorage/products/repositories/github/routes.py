@@ -1,4 +1,4 @@
-"""Connecting GitHub accounts: begun here, authorized at GitHub, finished here by the same user."""
+"""Routes that connect GitHub accounts: begin, authorize at GitHub, finish."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from moorage.products.repositories.github.schemas import (
 )
 
 CALLBACK = "/v1/github/callback"
-# The page shows these texts inside a command, so nothing passes that means something to a shell.
+# The page shows these texts inside a shell command, so shell metacharacters are rejected.
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,1024}")
 _NUMBER = re.compile(r"[0-9]{0,19}")
 _PAGE = """<!doctype html>
@@ -52,15 +52,15 @@ def make_router(db: Database) -> Router:
 
     @router.get("/github/installations")
     def list_installations(tx: Tx, caller: Caller) -> list[InstallationOut]:
-        """List the GitHub accounts whose private repositories this organization may read."""
-        return [InstallationOut.of(bound) for bound in bindings.all_of(tx, caller.org_id)]
+        """List the connected GitHub accounts, which give access to private repositories."""
+        return [InstallationOut.of(binding) for binding in bindings.all_of(tx, caller.org_id)]
 
     @router.post("/github/installations/begin", floor=Role.ADMIN, secret=True)
     async def begin_installation(caller: Caller) -> SetupBegun:
-        """Begin to connect a GitHub account: open the address that is returned, within 15 minutes.
+        """Begin to connect a GitHub account: open the returned URL within 15 minutes.
 
-        `url` installs the app; `authorizeUrl` is for an account that has it already. GitHub then shows the command
-        that finishes it, which works only for the user and organization that began.
+        `url` installs the app; `authorizeUrl` is for an account that has installed it. The page after GitHub's redirect
+        shows the command that finishes, which works only for the user and organization that began.
         """
         _check_configured(api)
         page = await _app_page(api)
@@ -68,14 +68,17 @@ def make_router(db: Database) -> Router:
 
     @router.get("/github/callback", scope=Scope.PUBLIC, is_page=True)
     def show_callback(query: SetupQuery) -> Answer:
-        """Show how to finish connecting a GitHub account; GitHub sends browsers here. It changes nothing."""
+        """Show how to finish connecting a GitHub account; target of GitHub's redirect.
+
+        It changes nothing.
+        """
         return html(_PAGE.format(body=_callback(env, query)))
 
     @router.post("/github/installations", floor=Role.ADMIN)
     async def connect_installation(caller: Caller, body: ConnectInstallationInput, write: Write) -> InstallationOut:
-        """Finish connecting a GitHub account, with the state and code that GitHub's redirect carries.
+        """Finish connecting a GitHub account with the state and code of GitHub's redirect.
 
-        The user who began must finish, and the GitHub user must own the account.
+        The same user must begin and finish, and the GitHub user must own the account.
         """
         _check_configured(api)
         redeem = partial(bindings.redeem, org_id=caller.org_id, user_id=caller.user_id, text=body.state)
@@ -85,7 +88,7 @@ def make_router(db: Database) -> Router:
 
     @router.delete("/github/installations/{installation_id}", floor=Role.ADMIN)
     def disconnect_installation(tx: Tx, caller: Caller, installation_id: int) -> None:
-        """Disconnect a GitHub account: its private repositories are not read any more."""
+        """Disconnect a GitHub account; its private repositories cannot be read any more."""
         bindings.unbind(tx, caller.org_id, caller.as_actor, installation_id)
 
     return router
@@ -100,11 +103,10 @@ def _check_configured(api: GithubApi) -> None:
 
 
 async def _app_page(api: GithubApi) -> str:
-    """Return the address of the app's page at GitHub."""
-    status, about = await api.as_app("GET", "/app")
-    page = about.get("html_url") if status == 200 and isinstance(about, dict) else None
+    status, app = await api.as_app("GET", "/app")
+    page = app.get("html_url") if status == 200 and isinstance(app, dict) else None
     if not isinstance(page, str) or not page.startswith(("https://", "http://")):
-        raise GithubUnavailable("GitHub's API did not say where the app can be installed; ask your operator")
+        raise GithubUnavailable("GitHub's API did not return the app's installation page; ask your operator")
     return page.rstrip("/")
 
 
@@ -116,15 +118,14 @@ def _begun(env: Env, page: str, state: str, expires_at: int) -> SetupBegun:
 
 
 def _callback(env: Env, query: SetupQuery) -> str:
-    """Return the text of the page that GitHub sends a browser to."""
-    is_whole = _WORD.fullmatch(query.state) and _WORD.fullmatch(query.code) and _NUMBER.fullmatch(query.installation_id)
-    state = setup_state.read(env, query.state) if is_whole else None
+    is_valid = _WORD.fullmatch(query.state) and _WORD.fullmatch(query.code) and _NUMBER.fullmatch(query.installation_id)
+    state = setup_state.read(env, query.state) if is_valid else None
     if state is None or not state.is_current(env.clock.now()):
         return _INCOMPLETE
     number = f', "installationId": {int(query.installation_id)}' if query.installation_id else ""
-    sent = f'{{"state": "{query.state}", "code": "{query.code}"{number}}}'
+    body = f'{{"state": "{query.state}", "code": "{query.code}"{number}}}'
     command = (
         f'curl -X POST {env.settings.api_url}/v1/github/installations -H "Authorization: Bearer $TOKEN" '
-        f"-H 'X-Organization-Id: {state.org_id}' -H 'Content-Type: application/json' -d '{sent}'"
+        f"-H 'X-Organization-Id: {state.org_id}' -H 'Content-Type: application/json' -d '{body}'"
     )
     return _FINISH.format(command=escape(command))

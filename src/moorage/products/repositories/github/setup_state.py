@@ -1,4 +1,4 @@
-"""The `state` that goes to GitHub and comes back: signed, short-lived, and of one organization and user."""
+"""OAuth `state`: signed, short-lived, and bound to one organization and user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.core.kit.clock import MINUTE_MS, SKEW_MS
 from moorage.core.kit.crypto import derive
 
 LIFETIME_MS = 15 * MINUTE_MS
-LONGEST = 1024
+MAX_STATE_CHARS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,20 @@ class SetupState:
     expires_at: int
 
     def is_current(self, now: int) -> bool:
-        """Whether the state has not expired, and was not made by a clock that was ahead."""
+        """Return whether the state is neither expired nor from a clock that was ahead."""
         return now < self.expires_at <= now + LIFETIME_MS + SKEW_MS
 
 
 def make(env: Env, org_id: int, user_id: int) -> tuple[str, int]:
-    """Return a new state and when it expires."""
+    """Return a new state and its expiry time."""
     expires_at = env.clock.now() + LIFETIME_MS
     claims = {"org": org_id, "user": user_id, "nonce": secrets.token_urlsafe(16), "until": expires_at}
     return jwt.encode({"alg": "HS256"}, claims, _key(env), algorithms=["HS256"]), expires_at
 
 
 def read(env: Env, text: str) -> SetupState | None:
-    """Return what a state says if its signature holds; whether it has expired or was used is not checked here."""
-    if len(text) > LONGEST:
+    """Return a state with a valid signature; the caller checks expiry and reuse."""
+    if len(text) > MAX_STATE_CHARS:
         return None
     try:
         claims = jwt.decode(text, _key(env), algorithms=["HS256"]).claims

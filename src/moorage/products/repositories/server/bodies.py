@@ -1,4 +1,4 @@
-"""Reading what a git client sends: as it comes, unpacked where it is packed, and never past a limit."""
+"""Read the body of a git request incrementally, decompress it, and enforce limits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import IO
 from moorage.core.http.request import Request, size_text
 from moorage.errors import BadRequest
 
-STEP = 256 * 1024
-# A push that is too large is read on for a while: a client that is still sending does not look at any answer.
-READ_ON = 4
-CHECK_EVERY = 8 * 2**20
+DECOMPRESS_STEP_BYTES = 256 * 1024
+# A push over the limit is read up to this multiple of it, because a client reads no response while it sends.
+READ_LIMIT_FACTOR = 4
+DISK_CHECK_BYTES = 8 * 2**20
 
 
 async def chunks(request: Request, most: int) -> AsyncIterator[bytes]:
-    """Yield the body, unpacked; raises BadRequest. What is sent and not what it unpacks to is held against `most`."""
+    """Yield the decompressed body; `most` limits its compressed size."""
     coding = (request.header(b"content-encoding") or "identity").strip().lower()
     if coding not in ("identity", "gzip", "x-gzip"):
         raise BadRequest(f"The body cannot be read: {coding!r} is neither gzip nor identity")
@@ -26,18 +26,18 @@ async def chunks(request: Request, most: int) -> AsyncIterator[bytes]:
         async for chunk in request.chunks(most):
             yield chunk
         return
-    async for chunk in _unpacked(request, most):
+    async for chunk in _decompress(request, most):
         yield chunk
 
 
-async def _unpacked(request: Request, most: int) -> AsyncIterator[bytes]:
+async def _decompress(request: Request, most: int) -> AsyncIterator[bytes]:
     unpack = zlib.decompressobj(31)
     try:
         async for chunk in request.chunks(most):
             rest = chunk
             while rest and not unpack.eof:
-                # A little at a time: a thousandth of what is packed here may fit a packet, and all of it the memory.
-                if piece := unpack.decompress(rest, STEP):
+                # In small steps, because gzip may expand a chunk a thousandfold in memory.
+                if piece := unpack.decompress(rest, DECOMPRESS_STEP_BYTES):
                     yield piece
                 rest = unpack.unconsumed_tail
         if not unpack.eof:
@@ -47,19 +47,19 @@ async def _unpacked(request: Request, most: int) -> AsyncIterator[bytes]:
 
 
 async def store(request: Request, file: IO[bytes], most: int, check_room: Callable[[], None]) -> bool:
-    """Write a body to a file. Return False, with the begin of it in the file, where it is larger than `most`.
+    """Write a body to a file; return False if it is over `most` and thus truncated.
 
-    `check_room` is called every few megabytes: many bodies come at once, and each was let in when there was room.
+    `check_room` is called every few megabytes, because concurrent bodies share the free disk space.
     """
     size = checked = 0
-    async for chunk in chunks(request, most * READ_ON):
+    async for chunk in chunks(request, most * READ_LIMIT_FACTOR):
         size += len(chunk)
-        if size - checked >= CHECK_EVERY:
+        if size - checked >= DISK_CHECK_BYTES:
             checked = size
             check_room()
         if size <= most:
             file.write(chunk)
-        elif size > most * READ_ON:
+        elif size > most * READ_LIMIT_FACTOR:
             raise BadRequest(f"The push is larger than {size_text(most)}")
     file.flush()
     file.seek(0)

@@ -1,8 +1,8 @@
-"""The built-in git server: smart HTTP below `/git/<owner>/<repo>.git`, spoken by the system's git.
+"""Built-in git server: smart HTTP at `/git/<owner>/<repo>.git`.
 
-A request passes the same gate as every other one, with the token as its password. What a client sends is stored
-before git sees it, so that a push either comes whole or changes nothing; what git answers is passed on as it comes.
-Errors are plain text, which git shows to the person in front of it.
+The system's git does the work. Requests are authorized like API requests, with the token as the password. A request
+body is stored completely before git reads it, so that an interrupted push changes nothing; git's output is streamed.
+Errors are plain text, which git clients print.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from moorage.products.repositories.storage import MB, Storage
 from moorage.products.repositories.tables import Repository
 
 PREFIX = "/git/"
-MOST_ASKED = 16 * MB  # what a client that fetches may say it has and wants
-ADVERTISE_S = 60
-SEND_S = 3600
-STOP_S = 3.0
-_READ = 64 * 1024
+MAX_FETCH_REQUEST_BYTES = 16 * MB  # the list of commits that a client has and wants
+ADVERTISE_TIMEOUT_S = 60
+FETCH_TIMEOUT_S = 3600
+SHUTDOWN_GRACE_S = 3.0
+_READ_BYTES = 64 * 1024
 _PATH = re.compile(r"/git/([^/]+/[^/]+)/(info/refs|git-upload-pack|git-receive-pack)")
 _PROTOCOL = re.compile(r"[a-z0-9=.:-]{1,100}")
 _SERVICES = ("git-upload-pack", "git-receive-pack")
-_ASK_FOR_PASSWORD: Headers = [(b"www-authenticate", b'Basic realm="Moorage"')]
+_BASIC_CHALLENGE: Headers = [(b"www-authenticate", b'Basic realm="Moorage"')]
 
 
 def _git_request() -> None:
-    """What the gate sees of a git request."""
+    """Handler of the routes that the gate checks git requests against; never called."""
 
 
 _READS: Route = declare("GET", PREFIX, _git_request, tag="Git", scope=Scope.ORG)
@@ -71,8 +71,8 @@ _WRITES: Route = declare("POST", PREFIX, _git_request, tag="Git", scope=Scope.OR
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A git request, once its path is understood."""
+class GitRequest:
+    """Git request with its parsed path."""
 
     request: Request
     name: Name
@@ -84,7 +84,7 @@ class Asked:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The version of the protocol that the client offers. Pushes know one version only."""
+        """Protocol version that the client offers; pushes have one version only."""
         offered = self.request.header(b"git-protocol") or ""
         return {"GIT_PROTOCOL": offered} if _PROTOCOL.fullmatch(offered) and not self.writes else {}
 
@@ -106,12 +106,12 @@ class GitServer:
         self._pushes: set[asyncio.Task[None]] = set()
 
     async def handle(self, request: Request) -> Answer | Stream | None:
-        """Answer a git request; None where there is nothing at the path."""
-        found = _PATH.fullmatch(request.path)
-        if found is None or request.method != ("GET" if found[2] == "info/refs" else "POST"):
+        """Answer a git request; None for a path that is not of this server."""
+        match = _PATH.fullmatch(request.path)
+        if match is None or request.method != ("GET" if match[2] == "info/refs" else "POST"):
             return None
         try:
-            return await self._answer(_asked(request, found[1], found[2]), advertise=found[2] == "info/refs")
+            return await self._answer(_parse(request, match[1], match[2]), advertise=match[2] == "info/refs")
         except MoorageError as error:
             return _refusal(error)
         except OSError as error:
@@ -123,45 +123,49 @@ class GitServer:
         handlers.add(FollowPush, self._receiver.follow)
 
     async def close(self) -> None:
-        """Let pushes that are being stored come to their end, but do not wait long for what follows them."""
+        """Give open pushes a few seconds to finish, then cancel them."""
         if self._pushes:
-            await asyncio.wait(self._pushes, timeout=STOP_S)
+            await asyncio.wait(self._pushes, timeout=SHUTDOWN_GRACE_S)
         for task in self._pushes:
             task.cancel()
         await asyncio.gather(*self._pushes, return_exceptions=True)
 
-    async def _answer(self, asked: Asked, *, advertise: bool) -> Answer | Stream:
-        if asked.request.token is None:
+    async def _answer(self, git_request: GitRequest, *, advertise: bool) -> Answer | Stream:
+        if git_request.request.token is None:
             raise Unauthorized("Give an API token or a session token as the password; any user name will do")
-        caller, repository = await self._db.peek(partial(self._admit, asked=asked))
-        asked.request.caller = caller
+        caller, repository = await self._db.peek(partial(self._admit, git_request=git_request))
+        git_request.request.caller = caller
         self._storage.prepare()
         if advertise:
             with self._turns.take(caller.org_id):
-                return await self._advertise(asked, repository)
-        if asked.request.media_type != f"application/x-{asked.service}-request":
-            raise BadRequest(f"The body should be application/x-{asked.service}-request")
-        if asked.writes:
-            return await self._receive(asked, caller)
+                return await self._advertise(git_request, repository)
+        if git_request.request.media_type != f"application/x-{git_request.service}-request":
+            raise BadRequest(f"The body should be application/x-{git_request.service}-request")
+        if git_request.writes:
+            return await self._receive(git_request, caller)
         assert repository is not None
-        return await self._send(asked, repository)
+        return await self._send(git_request, repository)
 
-    @across_organizations("who the caller is decides which organization it is")
-    def _admit(self, tx: Tx, asked: Asked) -> tuple[Caller, Repository | None]:
-        """Return the caller and the repository, which is None only for a push that would make it."""
-        caller = self._pass_gate(tx, asked)
-        find = service.find_to_push if asked.writes else service.get
-        return caller, find(tx, caller.org_id, asked.name)
+    @across_organizations("the caller's credential identifies the organization")
+    def _admit(self, tx: Tx, git_request: GitRequest) -> tuple[Caller, Repository | None]:
+        """Return the caller and the repository; None for a push that creates it."""
+        caller = self._pass_gate(tx, git_request)
+        find = service.find_to_push if git_request.writes else service.get
+        return caller, find(tx, caller.org_id, git_request.name)
 
-    @across_organizations("who the caller is decides which organization it is")
-    def _pass_gate(self, tx: Tx, asked: Asked) -> Caller:
-        """An API token says which organization it is; for a session it is the owner's, else the caller's only one."""
-        route, token = _WRITES if asked.writes else _READS, asked.request.token
+    @across_organizations("the caller's credential identifies the organization")
+    def _pass_gate(self, tx: Tx, git_request: GitRequest) -> Caller:
+        """Authorize a request and return its caller.
+
+        An API token identifies the organization. For a session it is the one with the owner's slug, else the only one
+        of the caller.
+        """
+        route, token = _WRITES if git_request.writes else _READS, git_request.request.token
         assert token is not None
-        ask = Ask(token, None, None, asked.request.client, asked.request.count_request)
+        ask = Ask(token, None, None, git_request.request.client, git_request.request.count_request)
         if token.startswith(tokens.PREFIXES):
             return self._gate.admit(tx, route, ask)
-        named = orgs.find_by_slug(tx, asked.name.owner.lower())
+        named = orgs.find_by_slug(tx, git_request.name.owner.lower())
         if named is not None:
             with contextlib.suppress(NotFound):
                 return self._gate.admit(tx, route, ask._replace(organization=str(named.id)))
@@ -172,73 +176,73 @@ class GitServer:
                 "It is not clear which organization you mean: use the slug of one as the owner, or an API token"
             ) from None
 
-    async def _advertise(self, asked: Asked, repository: Repository | None) -> Answer:
-        """Say which references there are; of a repository that the push will make, none."""
-        if asked.writes:
+    async def _advertise(self, git_request: GitRequest, repository: Repository | None) -> Answer:
+        """List the references; a repository that the push will create has none."""
+        if git_request.writes:
             self._storage.check_room()
         path = await self._find_folder(repository)
-        words = (asked.service.removeprefix("git-"), "--stateless-rpc", "--advertise-refs", path)
+        words = (git_request.service.removeprefix("git-"), "--stateless-rpc", "--advertise-refs", path)
         try:
             done = await self._storage.git.run(
                 *words,
                 cwd=path,
-                within_s=ADVERTISE_S,
-                config=self._receiver.config if asked.writes else None,
-                environment=asked.environment,
+                within_s=ADVERTISE_TIMEOUT_S,
+                config=self._receiver.config if git_request.writes else None,
+                environment=git_request.environment,
             )
         except TooSlow as error:
             return plain_text(f"The repository cannot be read now: {error}", 503)
         if done.code != 0:
             return plain_text("The repository cannot be read now; try again", 503)
-        head = b"" if asked.speaks_version_2 else packet(f"# service={asked.service}\n".encode()) + FLUSH
-        return Answer(200, head + done.out, [_content_type(f"{asked.service}-advertisement")])
+        head = b"" if git_request.speaks_version_2 else packet(f"# service={git_request.service}\n".encode()) + FLUSH
+        return Answer(200, head + done.out, [_content_type(f"{git_request.service}-advertisement")])
 
     async def _find_folder(self, repository: Repository | None) -> Path:
         if repository is None or not self._storage.path(repository.id).exists():
             return await self._storage.blank()
         return self._storage.path(repository.id)
 
-    async def _send(self, asked: Asked, repository: Repository) -> Stream:
+    async def _send(self, git_request: GitRequest, repository: Repository) -> Stream:
         body = tempfile.TemporaryFile(dir=self._storage.incoming)  # noqa: SIM115 - closed when it is sent, or collected
         with self._turns.take(repository.org_id):
-            if not await bodies.store(asked.request, body, MOST_ASKED, self._storage.check_room):
-                raise BadRequest(f"The body is larger than {size_text(MOST_ASKED)}")
+            if not await bodies.store(git_request.request, body, MAX_FETCH_REQUEST_BYTES, self._storage.check_room):
+                raise BadRequest(f"The body is larger than {size_text(MAX_FETCH_REQUEST_BYTES)}")
             path = await self._find_folder(repository)
-        sent = self._sent(repository.org_id, path, body, asked.environment)
-        return Stream(sent, [_content_type(f"{asked.service}-result")])
+        chunks = self._run_upload_pack(repository.org_id, path, body, git_request.environment)
+        return Stream(chunks, [_content_type(f"{git_request.service}-result")])
 
-    async def _sent(
+    async def _run_upload_pack(
         self, org_id: int, path: Path, body: IO[bytes], environment: dict[str, str]
     ) -> AsyncIterator[bytes]:
-        """Yield what git sends for a fetch; a client that goes away ends it."""
+        """Yield git's output for a fetch; git is killed when the client disconnects."""
         words = ("upload-pack", "--strict", "--stateless-rpc", path)
         with self._turns.go_on(org_id), body:
             os.lseek(body.fileno(), 0, os.SEEK_SET)  # Python's own seek may move within its buffer only.
             process = await self._storage.git.start(*words, cwd=path, environment=environment, stdin=body)
             assert process.stdout is not None
-            late = asyncio.get_running_loop().call_later(SEND_S, _end, process)
+            timer = asyncio.get_running_loop().call_later(FETCH_TIMEOUT_S, _terminate, process)
             try:
-                while chunk := await process.stdout.read(_READ):
+                while chunk := await process.stdout.read(_READ_BYTES):
                     yield chunk
             finally:
-                late.cancel()
+                timer.cancel()
                 await stop(process)
 
-    async def _receive(self, asked: Asked, caller: Caller) -> Answer | Stream:
+    async def _receive(self, git_request: GitRequest, caller: Caller) -> Answer | Stream:
         self._storage.check_room()
-        kind = _content_type(f"{asked.service}-result")
+        kind = _content_type(f"{git_request.service}-result")
         body = tempfile.TemporaryFile(dir=self._storage.incoming)  # noqa: SIM115 - the push that it becomes closes it
         kept = False
         try:
             with self._turns.take(caller.org_id):
-                fits = await bodies.store(asked.request, body, self._push_bytes, self._storage.check_room)
+                fits = await bodies.store(git_request.request, body, self._push_bytes, self._storage.check_room)
                 request = pushes.read(body)
                 if not request.commands:
-                    return Answer(200, b"", [kind])  # A client asks like this whether it may send something large.
+                    return Answer(200, b"", [kind])  # Clients probe with an empty request before a large push.
                 if not fits:
                     why = f"The push is larger than {size_text(self._push_bytes)}, which is the most that one may be"
                     return Answer(200, pushes.refusal(request, why, "too large"), [kind])
-                incoming = await self._begin(asked, caller, request, body)
+                incoming = await self._begin(git_request, caller, request, body)
             if isinstance(incoming, str):
                 return Answer(200, pushes.refusal(request, incoming, "no room"), [kind])
             kept = True
@@ -248,12 +252,12 @@ class GitServer:
                 body.close()
 
     async def _begin(
-        self, asked: Asked, caller: Caller, request: pushes.PushRequest, body: IO[bytes]
+        self, git_request: GitRequest, caller: Caller, request: pushes.PushRequest, body: IO[bytes]
     ) -> Incoming | str:
-        """Make the repository where it is new; return the push, or why it cannot be stored."""
+        """Create the repository if needed; return the push, or why it cannot be stored."""
         size = os.fstat(body.fileno()).st_size
         self._storage.check_room(size)
-        begin = partial(service.begin_push, org_id=caller.org_id, name=asked.name, actor=caller.as_actor)
+        begin = partial(service.begin_push, org_id=caller.org_id, name=git_request.name, actor=caller.as_actor)
         repository = await self._db.write(begin)
         path = await self._storage.ensure(repository.id)
         problem = await self._receiver.find_problem(path, size)
@@ -263,7 +267,7 @@ class GitServer:
         return Incoming(repository, path, caller.as_actor, request, body)
 
     def _follow(self, incoming: Incoming) -> AsyncIterator[bytes]:
-        """Store a push beside the request, and return what its client sees of that."""
+        """Store a push in its own task, and return the output for its client."""
         view = View(incoming.request.room)
         task = asyncio.get_running_loop().create_task(self._receiver.run(incoming, view))
         self._pushes.add(task)
@@ -271,28 +275,27 @@ class GitServer:
         return view.chunks()
 
 
-def _asked(request: Request, path: str, action: str) -> Asked:
-    """Return what a request asks for; raises where no such repository or service can be."""
+def _parse(request: Request, path: str, action: str) -> GitRequest:
+    """Parse a git request; raises NotFound and Forbidden."""
     name = parse_name(path)
     if name is None:
-        raise NotFound(f"{path[:200]!r} is no name of a repository: use letters, digits, '.', '_' and '-'")
-    wanted = request.from_query("service") if action == "info/refs" else action
-    if wanted not in _SERVICES:
+        raise NotFound(f"{path[:200]!r} is not a name of a repository: use letters, digits, '.', '_' and '-'")
+    requested = request.from_query("service") if action == "info/refs" else action
+    if requested not in _SERVICES:
         raise Forbidden("This server speaks git's smart protocol only; use a newer git")
-    return Asked(request, name, wanted)
+    return GitRequest(request, name, requested)
 
 
 def _refusal(error: MoorageError) -> Answer:
-    """Return an error as git shows it best."""
     status = 413 if isinstance(error, BodyTooLarge) else STATUS[error.code]
-    return plain_text(error.message, status, _ASK_FOR_PASSWORD if isinstance(error, Unauthorized) else None)
+    return plain_text(error.message, status, _BASIC_CHALLENGE if isinstance(error, Unauthorized) else None)
 
 
 def _content_type(kind: str) -> tuple[bytes, bytes]:
     return b"content-type", f"application/x-{kind}".encode()
 
 
-def _end(process: Child) -> None:
+def _terminate(process: Child) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

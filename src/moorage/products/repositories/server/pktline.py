@@ -1,7 +1,8 @@
-"""git's framing: packets with their length in front, and several streams carried in one.
+"""git's pkt-line framing and its side-band multiplexing.
 
-A packet is four hexadecimal digits, which count themselves, and data. `0000` ends a list. On the side band the first
-byte of the data says what it is: 1 the answer itself, 2 text for the user (`remote: …`), 3 the last words.
+A packet is its length in four hexadecimal digits, which are included in the length, and data. `0000` (flush) ends a
+list. With side-band, the first byte of the data is the band: 1 the response, 2 text for the user (`remote: …`), 3 a
+fatal error.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import re
 from typing import BinaryIO
 
 FLUSH = b"0000"
-LONGEST = 65520
+MAX_PACKET_BYTES = 65520
 ANSWER, PROGRESS, FATAL = 1, 2, 3
 _LENGTH = re.compile(rb"[0-9a-fA-F]{4}")
 
 
 class BadPacket(Exception):
-    """What came is not made of packets."""
+    """The bytes are not valid pkt-lines."""
 
 
 def packet(data: bytes) -> bytes:
@@ -30,7 +31,7 @@ def band(number: int, data: bytes, room: int) -> bytes:
 
 
 def read_packet(file: BinaryIO) -> bytes | None:
-    """Return the data of the next packet of a file, or None at the end of the list; raises BadPacket."""
+    """Return the data of the next packet, None for a flush; raises BadPacket."""
     size = _size(file.read(4))
     if size == 0:
         return None
@@ -41,26 +42,26 @@ def read_packet(file: BinaryIO) -> bytes | None:
 
 
 class Packets:
-    """Cuts a stream into its packets, each with its length still in front."""
+    """Splits a stream into packets, including their length prefix."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the packets that are whole now; raises BadPacket."""
-        rest, found = self._rest + data, []
+        """Return the complete packets; raises BadPacket."""
+        rest, packets = self._rest + data, []
         while len(rest) >= 4:
             size = max(_size(rest[:4]), 4)
             if len(rest) < size:
                 break
-            found.append(rest[:size])
+            packets.append(rest[:size])
             rest = rest[size:]
         self._rest = rest
-        return found
+        return packets
 
 
 def _size(digits: bytes) -> int:
-    size = int(digits, 16) if _LENGTH.fullmatch(digits) else LONGEST + 1
-    if size > LONGEST:
-        raise BadPacket(f"{digits!r} is no length")
+    size = int(digits, 16) if _LENGTH.fullmatch(digits) else MAX_PACKET_BYTES + 1
+    if size > MAX_PACKET_BYTES:
+        raise BadPacket(f"{digits!r} is not a valid packet length")
     return size

@@ -1,4 +1,4 @@
-"""What a client that pushes asks for, and the answer that refuses it in git's own words."""
+"""Parse the commands of a push, and build the response that rejects it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from moorage.errors import BadRequest
 from moorage.products.repositories.server import pktline
 from moorage.products.repositories.server.pktline import ANSWER, FLUSH, PROGRESS, BadPacket, band, packet
 
-MOST_COMMANDS = 10_000
+MAX_COMMANDS = 10_000
 HEADS = "refs/heads/"
-NOTHING = "0" * 40  # what a reference that does not exist points to; git compares the zeros, not how many
+NOTHING = "0" * 40  # id of a reference that does not exist; git accepts any number of zeros
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One reference, from where the client saw it to where it should be."""
+    """Update of one reference from the id that the client saw to a new one."""
 
     old: str
     new: str
@@ -34,14 +34,14 @@ class PushRequest:
 
     @property
     def room(self) -> int:
-        """How much a packet of the side band may carry; 0 where the client understands none."""
+        """Maximum data of a side-band packet; 0 for a client without side-band."""
         if "side-band-64k" in self.capabilities:
-            return pktline.LONGEST - 5
+            return pktline.MAX_PACKET_BYTES - 5
         return 995 if "side-band" in self.capabilities else 0
 
 
 def read(file: BinaryIO) -> PushRequest:
-    """Read the commands at the begin of a push; raises BadRequest."""
+    """Read the commands at the start of a push; raises BadRequest."""
     commands: list[Command] = []
     capabilities: frozenset[str] = frozenset()
     try:
@@ -52,15 +52,15 @@ def read(file: BinaryIO) -> PushRequest:
             if words[0] == "shallow":
                 continue
             commands.append(Command(*words))
-            if len(commands) > MOST_COMMANDS:
-                raise BadRequest(f"A push may change {MOST_COMMANDS} references at most")
+            if len(commands) > MAX_COMMANDS:
+                raise BadRequest(f"A push may change {MAX_COMMANDS} references at most")
     except (BadPacket, TypeError):
         raise BadRequest("The body is not a push") from None
     return PushRequest(tuple(commands), capabilities)
 
 
 def refusal(request: PushRequest, why: str, short: str) -> bytes:
-    """Return the answer that changes nothing: `why` stands beside `remote:`, `short` beside each reference."""
+    """Return a rejection: `why` is shown after `remote:`, `short` per reference."""
     lines = ["unpack ok", *(f"ng {command.reference} {short}" for command in request.commands)]
     report = b"".join(packet(f"{line}\n".encode(errors="surrogateescape")) for line in lines) + FLUSH
     if "report-status" not in request.capabilities and "report-status-v2" not in request.capabilities:

@@ -1,6 +1,6 @@
-"""How many git transfers of an organization run at once: pushes, fetches and clones of the built-in server, and builds.
+"""Limit of an organization's concurrent git transfers, builds included.
 
-A request over the bound is refused before its body is read; a build waits and holds nothing meanwhile.
+A request over the limit is rejected before its body is read; a build waits without holding resources.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ from collections.abc import AsyncIterator, Iterator
 
 from moorage.errors import RateLimited
 
-AT_ONCE = 16
+MAX_CONCURRENT_TRANSFERS = 16
 
 
 class Turns:
-    def __init__(self, most: int = AT_ONCE) -> None:
-        self._most = most
-        self._taken: Counter[int] = Counter()
+    def __init__(self, limit: int = MAX_CONCURRENT_TRANSFERS) -> None:
+        self._limit = limit
+        self._running: Counter[int] = Counter()
         self._freed = asyncio.Condition()
 
     @contextlib.contextmanager
     def take(self, org_id: int) -> Iterator[None]:
         """Begin a transfer; raises RateLimited where the organization has too many."""
-        if self._taken[org_id] >= self._most:
-            raise RateLimited(f"This organization has {self._most} git transfers under way; try again in a moment")
+        if self._running[org_id] >= self._limit:
+            raise RateLimited(f"This organization has {self._limit} git transfers in progress; try again in a moment")
         with self.go_on(org_id):
             yield
 
     @contextlib.contextmanager
     def go_on(self, org_id: int) -> Iterator[None]:
-        """Count a transfer that was let in by `take` and goes on beside its request."""
-        self._taken[org_id] += 1
+        """Count a transfer that `take` admitted and that continues after its request."""
+        self._running[org_id] += 1
         try:
             yield
         finally:
-            self._taken[org_id] -= 1
-            self._taken += Counter()  # Forgets organizations without a transfer.
+            self._running[org_id] -= 1
+            self._running += Counter()  # removes the counts of zero
 
     @contextlib.asynccontextmanager
     async def wait(self, org_id: int) -> AsyncIterator[None]:
-        """Begin a transfer as soon as the organization has less than the bound."""
+        """Begin a transfer as soon as the organization is below the limit."""
         async with self._freed:
-            await self._freed.wait_for(lambda: self._taken[org_id] < self._most)
+            await self._freed.wait_for(lambda: self._running[org_id] < self._limit)
             turn = self.go_on(org_id)
             turn.__enter__()
         try:
