@@ -248,7 +248,7 @@ async def test_a_build_that_runs_out_of_memory_is_told_so(site: Site) -> None:
 
 
 async def test_a_build_that_prints_without_end_is_ended(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workshop, "OUTPUT_BYTES", 100_000)
+    monkeypatch.setattr(workshop, "MAX_OUTPUT_BYTES", 100_000)
 
     told = await site.failure("while :; do echo 0123456789012345678901234567890; done")
 

@@ -89,7 +89,7 @@ def test_folders_that_link_to_each_other_are_refused(site: Path) -> None:
 
 
 def test_links_that_would_multiply_are_cut_off(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "MOST_FILES", 1000)
+    monkeypatch.setattr(collect, "MAX_SITE_FILES", 1000)
     for level in range(40):
         write_files(site, {f"{level}/file": "1"})
         for name in ("left", "right"):
@@ -165,7 +165,7 @@ def test_names_that_are_one_on_other_machines_are_refused(site: Path) -> None:
 
 
 def test_too_many_files_are_refused(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "MOST_FILES", 3)
+    monkeypatch.setattr(collect, "MAX_SITE_FILES", 3)
     write_files(site, {"b": "1", "c": "1"})
 
     with pytest.raises(BuildFailed, match="it has more than 3 files or 1,024 MB"):
@@ -174,7 +174,7 @@ def test_too_many_files_are_refused(site: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_too_many_bytes_are_refused(site: Path) -> None:
     with (site / "large").open("wb") as file:
-        file.truncate(collect.MOST_BYTES)
+        file.truncate(collect.MAX_SITE_BYTES)
 
     with pytest.raises(BuildFailed, match="more than 50,000 files or 1,024 MB"):
         collect.collect(site, "static")
@@ -302,11 +302,11 @@ def test_names_of_an_app_may_differ_only_in_case_and_are_packed_and_unpacked(sit
 
 
 def test_an_app_may_be_larger_than_a_site(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "MOST_FILES", 1)
+    monkeypatch.setattr(collect, "MAX_SITE_FILES", 1)
     with (site / "large").open("wb") as file:
-        file.truncate(collect.MOST_BYTES)
+        file.truncate(collect.MAX_SITE_BYTES)
     files = collect.collect(site, "container")
-    monkeypatch.setattr(collect, "MOST_APP_FILES", 2)
+    monkeypatch.setattr(collect, "MAX_APP_FILES", 2)
 
     with pytest.raises(BuildFailed, match="it has more than 2 files or 2,048 MB"):
         collect.collect(site, "container")

@@ -61,7 +61,7 @@ def test_next_gives_a_site_where_it_is_told_to_export(tmp_path: Path) -> None:
     exported = plan(make_request(tmp_path, wanted="auto"))
 
     assert (server.kind, server.framework) == ("container", "Next.js")
-    assert without.notes == ("Next.js is not set up here to give a static site",)
+    assert without.notes == ("Next.js is not configured to build a static site",)
     assert (exported.kind, exported.output_dir, exported.notes) == ("static", "out", ())
 
 

@@ -45,8 +45,8 @@ async def test_each_build_has_a_place_and_those_without_wait_in_turn(settings: S
     assert {task.result() for task in rest} <= {0, 1}
     assert order[2:] == ["c", "d"]
     assert said == [
-        "c: waiting: all places for builds are taken, this one is next",
-        "d: waiting: all places for builds are taken, 1 build is ahead",
+        "c: waiting: all build slots are in use, this one is next",
+        "d: waiting: all build slots are in use, 1 build is ahead",
     ]
 
 
@@ -67,7 +67,7 @@ async def test_another_process_s_build_takes_a_place_until_it_dies(settings: Set
         place = await waiting
 
     assert place == 0
-    assert said == ["waiting: all places for builds are taken, this one is next"]
+    assert said == ["waiting: all build slots are in use, this one is next"]
 
 
 @pytest.mark.settings(build_memory_mb=1 << 40)

@@ -1,7 +1,7 @@
-"""Builds: from a checked-out repository to a folder that can be published.
+"""Build a checked-out repository into a folder that can be published.
 
-A build is planned, its dependencies are installed and its command is run, each step in a sandbox of its own that knows
-nothing of the platform; then what it left is taken. Projects and cronjobs share this, and it knows neither.
+A build detects a plan, installs the dependencies and runs the build command, each step in its own sandbox without
+access to the platform; then it collects the output. Projects and cronjobs use it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from moorage.runtime.builds.detection.frameworks import OUTPUTS
 from moorage.runtime.builds.detection.reading import Folder, is_outside
 from moorage.runtime.builds.ports import DEFAULT_DIR, BuildFailed, BuildRequest, Built, Plan, Sink
 from moorage.runtime.builds.slots import Slots
-from moorage.runtime.builds.workshop import Room, Step, Workshop
+from moorage.runtime.builds.workshop import BuildPaths, Step, BuildEnvironment
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.settings import Settings
 
 T = TypeVar("T")
 Say = Callable[[str], None]
 
-FIRST_UID = 191_000  # of the users that builds run as, where we are root: one for each place
+FIRST_UID = 191_000  # where the platform runs as root, a build runs as FIRST_UID + number of its slot
 MB = 2**20
 
 
@@ -43,7 +43,7 @@ class Builder:
         self._caches = settings.folder("build-cache")
 
     async def build(self, request: BuildRequest, sink: Sink) -> Built:
-        """Build what is asked for; raises BuildFailed. Cancelling it ends the build, and leaves nothing running."""
+        """Build a repository; raises BuildFailed. Cancellation kills its processes."""
         folder = detect.open_base(request)
         plan = await asyncio.to_thread(detect.make_plan, request, folder)
         for line in detect.describe(plan):
@@ -52,17 +52,17 @@ class Builder:
         before = set(folder.names())
         if plan.install or plan.build:
             self._check_room(request)
-            async with self._slots.one(lambda line: _say(sink, line)) as place:
-                await _Build(self._settings, request, folder, plan, sink, self._is_sandboxed).run(place, self._caches)
-        said: list[str] = []
+            async with self._slots.one(lambda line: _say(sink, line)) as slot:
+                await _Build(self._settings, request, folder, plan, sink, self._is_sandboxed).run(slot, self._caches)
+        lines: list[str] = []
         try:
-            built = await _to_its_end(_take, request, folder, plan, before, said.append)
+            built = await _run_to_end(_collect, request, folder, plan, before, lines.append)
             if plan.install and plan.language == "python" and not self._is_sandboxed:
-                # It was built elsewhere than it will be: a sandbox has both at one path.
-                await _to_its_end(finish.make_movable, built.folder)
+                # Without a sandbox the release runs at another path than it was built at.
+                await _run_to_end(finish.make_movable, built.folder)
             return built
         finally:
-            for line in said:
+            for line in lines:
                 _say(sink, line)
 
     def _check_room(self, request: BuildRequest) -> None:
@@ -75,7 +75,7 @@ class Builder:
 
 
 class _Build:
-    """One build that has its place."""
+    """One build that holds a slot."""
 
     def __init__(
         self,
@@ -91,96 +91,97 @@ class _Build:
         self._folder = folder
         self._plan = plan
         self._sink = sink
-        self._workshop = Workshop(settings, is_sandboxed=is_sandboxed)
+        self._environment = BuildEnvironment(settings, is_sandboxed=is_sandboxed)
         self._has_own_user = is_sandboxed and os.getuid() == 0
         manager = managers.node_manager(folder) if plan.language == "nodejs" else None
         self._env = {**tools.choice(manager), **request.env}
         self._deadline = time.monotonic() + settings.build_minutes * 60
 
-    async def run(self, place: int, root: Path) -> None:
-        uid = FIRST_UID + place if self._has_own_user else 0
-        scratch = root / f".build-{place}"
+    async def run(self, slot: int, root: Path) -> None:
+        uid = FIRST_UID + slot if self._has_own_user else 0
+        scratch = root / f".build-{slot}"
         with contextlib.ExitStack() as stack:
             cache = stack.enter_context(caches.held(root, self._request.cache))
             if cache is None:
-                _say(self._sink, "another build has this project's cache: this one works without")
-            room = Room(self._request.source, self._folder.base, cache.files if cache else scratch / "cache", scratch)
-            async with self._prepared(room, cache, uid):
-                await self._install(room, uid)
+                _say(self._sink, "another build uses this project's cache: this one builds without it")
+            cache_path = cache.files if cache else scratch / "cache"
+            paths = BuildPaths(self._request.source, self._folder.base, cache_path, scratch)
+            async with self._prepared(paths, cache, uid):
+                await self._install(paths, uid)
                 if self._plan.build:
-                    await self._build(room, cache, uid)
-                for step in finish.steps(self._plan, self._folder, self._workshop.layout(room), self._request.env):
-                    await self._run(room, step, uid)
+                    await self._build(paths, cache, uid)
+                for step in finish.steps(self._plan, self._folder, self._environment.layout(paths), self._request.env):
+                    await self._run(paths, step, uid)
 
     @contextlib.asynccontextmanager
-    async def _prepared(self, room: Room, cache: caches.Cache | None, uid: int) -> AsyncIterator[None]:
-        """Give a build its folders, and take them back whatever becomes of it."""
+    async def _prepared(self, paths: BuildPaths, cache: caches.Cache | None, uid: int) -> AsyncIterator[None]:
+        """Create the folders of a build, and clean them up after it."""
         try:
-            await _to_its_end(self._open, room, cache, uid)
+            await _run_to_end(self._open, paths, cache, uid)
             yield
         finally:
-            await _to_its_end(self._close, room, cache)
+            await _run_to_end(self._close, paths, cache)
 
-    def _open(self, room: Room, cache: caches.Cache | None, uid: int) -> None:
-        folders.remove(room.scratch)  # A build that was killed may have left it.
-        room.make()
+    def _open(self, paths: BuildPaths, cache: caches.Cache | None, uid: int) -> None:
+        folders.remove(paths.scratch)  # of a build that was killed
+        paths.make()
         if cache is not None:
             cache.open(is_clean=not self._request.use_caches)
         else:
-            room.cache.mkdir(mode=0o755)
-        self._workshop.write_tools(room)
+            paths.cache.mkdir(mode=0o755)
+        self._environment.write_tools(paths)
         if uid:
-            for path in (room.source, room.tmp):
+            for path in (paths.source, paths.tmp):
                 folders.give(path, uid)
-            cache.give(uid) if cache is not None else folders.give(room.cache, uid)
+            cache.give(uid) if cache is not None else folders.give(paths.cache, uid)
 
-    def _close(self, room: Room, cache: caches.Cache | None) -> None:
+    def _close(self, paths: BuildPaths, cache: caches.Cache | None) -> None:
         if self._has_own_user:
-            folders.give(room.source, 0)
+            folders.give(paths.source, 0)
         if cache is not None:
             cache.take(self._folder)
             if self._has_own_user:
                 cache.give(0)
             cache.note_size()
-            caches.trim(room.scratch.parent)
-        folders.remove(room.scratch)
+            caches.trim(paths.scratch.parent)
+        folders.remove(paths.scratch)
 
-    async def _install(self, room: Room, uid: int) -> None:
-        layout = self._workshop.layout(room)
+    async def _install(self, paths: BuildPaths, uid: int) -> None:
+        layout = self._environment.layout(paths)
         for step in install.steps(self._plan, self._folder, layout):
-            await self._run(room, step, uid)
+            await self._run(paths, step, uid)
 
-    async def _build(self, room: Room, cache: caches.Cache | None, uid: int) -> None:
+    async def _build(self, paths: BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         if cache is not None:
-            await _to_its_end(cache.put_back, self._folder, uid)
-        await self._run(room, Step("the build command", ["/bin/sh", "-c", self._plan.build]), uid)
+            await _run_to_end(cache.put_back, self._folder, uid)
+        await self._run(paths, Step("the build command", ["/bin/sh", "-c", self._plan.build]), uid)
 
-    async def _run(self, room: Room, step: Step, uid: int) -> None:
+    async def _run(self, paths: BuildPaths, step: Step, uid: int) -> None:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
-            raise BuildFailed(f"{step.what} was not begun: {self._late()}")
+            raise BuildFailed(f"{step.what} was not started: {self._timeout_reason()}")
         if not step.is_quiet:
             _say(self._sink, f"$ {self._plan.build if step.argv[:2] == ['/bin/sh', '-c'] else step.what}")
         output = _Output(self._sink)
-        job = self._workshop.job(room, step, self._env, uid=uid, timeout_s=left_s)
+        job = self._environment.job(paths, step, self._env, uid=uid, timeout_s=left_s)
         done = await sandbox.run(job, output.take)
         output.finish()
         if done.code == 0:
             return
-        why = self._late() if done.code == sandbox.TIMED_OUT and done.why else done.why
-        said = f"{step.what} failed: {why or f'exit code {done.code}'}"
+        why = self._timeout_reason() if done.code == sandbox.TIMED_OUT and done.why else done.why
+        failure = f"{step.what} failed: {why or f'exit code {done.code}'}"
         if not step.is_optional:
-            raise BuildFailed(said)
+            raise BuildFailed(failure)
         if not step.is_quiet:
-            _say(self._sink, f"{said}; the app is deployed without")
+            _say(self._sink, f"{failure}; the app is deployed without")
 
-    def _late(self) -> str:
+    def _timeout_reason(self) -> str:
         minutes = self._settings.build_minutes
         return f"the build took longer than {minutes} minute{'' if minutes == 1 else 's'}"
 
 
 class _Output:
-    """What a program prints, as text: a character may come in two pieces."""
+    """Decodes the output of a program; a character may be split between two reads."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -204,12 +205,12 @@ def _check_env(request: BuildRequest) -> None:
     for name, value in request.env.items():
         if not name or "=" in name or "\x00" in name + value:
             raise BuildFailed(
-                f"the variable {name!r} cannot be set: its name or value has a character that none may have"
+                f"the variable {name!r} cannot be set: its name is empty or has `=`, or it has a NUL character"
             )
 
 
-async def _to_its_end(work: Callable[..., T], *args: object) -> T:
-    """Run something in a thread to its end, even where the caller is cancelled meanwhile."""
+async def _run_to_end(work: Callable[..., T], *args: object) -> T:
+    """Run a function in a thread; a cancelled caller still waits for its end."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *args))
     try:
         return await asyncio.shield(task)
@@ -218,16 +219,16 @@ async def _to_its_end(work: Callable[..., T], *args: object) -> T:
         raise
 
 
-def _take(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], say: Say) -> Built:
-    """Find what is to be published and make it plain."""
+def _collect(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], say: Say) -> Built:
+    """Find the output folder and reduce it to regular files."""
     if plan.kind == "static":
         plan = replace(plan, output_dir=_output_dir(request, folder, plan, before, say))
     output = Path(os.path.realpath(folder.path / plan.output_dir))
     if is_outside(request.source, output):
         raise BuildFailed(f"buildDir {plan.output_dir!r} is a link that leads out of the repository")
-    is_whole = plan.kind == "static" and output == Path(os.path.realpath(folder.path))
-    if is_whole and (left := collect.leave_out(output)):
-        say(f"left out: {', '.join(left)}")
+    is_whole_base = plan.kind == "static" and output == Path(os.path.realpath(folder.path))
+    if is_whole_base and (removed := collect.leave_out(output)):
+        say(f"left out: {', '.join(removed)}")
     files = collect.collect(output, plan.kind, root=request.source, say=say)
     if files == 0:
         raise BuildFailed(f"there is no file in {plan.output_dir or folder.base or 'the repository'} to publish")
@@ -236,14 +237,14 @@ def _take(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], s
 
 
 def _output_dir(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], say: Say) -> str:
-    """Return the folder that is published; where the user named none, another that the build has made will do."""
-    wanted = plan.output_dir
-    if (folder.path / wanted).is_dir():
-        return wanted
-    is_left = request.is_default_build or request.build_dir.strip() in ("", DEFAULT_DIR)
-    made = [name for name in OUTPUTS if name not in before and folder.has_folder(name)]
-    if plan.build and is_left and len(made) == 1:
-        say(f"there is no folder {wanted}; the build has made {made[0]}, which is published")
-        return made[0]
+    """Return the output folder; by default also another one that the build created."""
+    expected = plan.output_dir
+    if (folder.path / expected).is_dir():
+        return expected
+    is_default = request.is_default_build or request.build_dir.strip() in ("", DEFAULT_DIR)
+    created = [name for name in OUTPUTS if name not in before and folder.has_folder(name)]
+    if plan.build and is_default and len(created) == 1:
+        say(f"there is no folder {expected}; the build has made {created[0]}, which is published")
+        return created[0]
     when = "after the build " if plan.build else ""
-    raise BuildFailed(f"{when}there is no folder {wanted} (buildDir); {detect.listed(request, folder.base)}")
+    raise BuildFailed(f"{when}there is no folder {expected} (buildDir); {detect.listed(request, folder.base)}")

@@ -1,6 +1,6 @@
-"""Taking what a build has left: plain files and folders only, no larger than an artifact may be.
+"""Collect the output of a build: regular files and folders, within limits.
 
-Whoever built it may have put anything there. Nothing of the build runs any more when this looks, so what it sees stays.
+The output is untrusted. No process of the build runs any more, so it does not change meanwhile.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from moorage.runtime.builds.ports import BuildFailed, Kind
 from moorage.runtime.workers.runtimes import installed
 
 MB = 2**20
-MOST_FILES = 50_000
-MOST_BYTES = 1024 * MB
-# Of apps, whose dependencies lie with them.
-MOST_APP_FILES = 150_000
-MOST_APP_BYTES = 2048 * MB
-LINK_COST = 10  # To follow a link takes as long as to copy some files.
-# What is collected, packed and later unpacked again: files, and folders that are empty.
+MAX_SITE_FILES = 50_000
+MAX_SITE_BYTES = 1024 * MB
+# Apps include their dependencies.
+MAX_APP_FILES = 150_000
+MAX_APP_BYTES = 2048 * MB
+LINK_COST = 10  # Following a link counts as much as copying this number of files.
+# Limits of packed artifacts, whose entries are files and empty folders.
 CAPS = zips.Caps(
-    packed_bytes=MOST_BYTES + 100 * MB, unpacked_bytes=MOST_BYTES, entries=2 * MOST_FILES, path_chars=1024, depth=64
+    packed_bytes=MAX_SITE_BYTES + 100 * MB, unpacked_bytes=MAX_SITE_BYTES, entries=2 * MAX_SITE_FILES, path_chars=1024, depth=64
 )
 APP_CAPS = zips.Caps(
-    packed_bytes=MOST_APP_BYTES + 300 * MB,
-    unpacked_bytes=MOST_APP_BYTES,
-    entries=2 * MOST_APP_FILES,
+    packed_bytes=MAX_APP_BYTES + 300 * MB,
+    unpacked_bytes=MAX_APP_BYTES,
+    entries=2 * MAX_APP_FILES,
     path_chars=1024,
     depth=64,
     is_case_sensitive=True,
 )
-# Nobody means to publish these. What begins with `.env` may hold secrets, whatever follows.
+# Never published. Names that begin with `.env.` are left out too, because they may have secrets.
 LEFT_OUT = (".git", ".env", "node_modules", ".venv")
-OWN = ".moorage"  # the platform's place in a published site
+OWN = ".moorage"  # reserved folder of the platform in a published site
 
 
 def leave_out(folder: Path) -> list[str]:
-    """Remove from the root of a site what is there because the repository has it; return the names."""
+    """Remove files of the repository that are not for publication; return their names."""
     names = [name for name in sorted(os.listdir(folder)) if name in LEFT_OUT or name.startswith(".env.")]
     for name in names:
         folders.remove(folder / name)
@@ -59,32 +59,35 @@ class _Limits:
         return f"has more than {self.files:,} files or {self.size // MB:,} MB"
 
 
-def _unsaid(_: str) -> None:
+def _ignore(_: str) -> None:
     return None
 
 
-def collect(output: Path, kind: Kind, *, root: Path | None = None, say: Callable[[str], None] = _unsaid) -> int:
-    """Make a folder plain, in place, and return how many files it has; raises BuildFailed.
+def collect(output: Path, kind: Kind, *, root: Path | None = None, say: Callable[[str], None] = _ignore) -> int:
+    """Reduce a folder to regular files in place; return the count. Raises BuildFailed.
 
-    Links that stay inside it become copies, and pipes, sockets and devices go. The path itself has no links in it.
-    An app may link to what lies beside it in its repository, `root`, and of installed packages a bad link is no end.
+    Links inside the folder become copies; pipes, sockets and devices are removed. `output` itself contains no links. An
+    app may link to other files of its repository, `root`, and invalid links of installed packages are removed.
     """
     is_app = kind == "container"
     if not is_app:
         folders.remove(output / OWN)
     elif (output / ".venv" / "lib64").is_symlink():
-        (output / ".venv" / "lib64").unlink()  # It stands for `lib`, and Python looks there itself.
-    limits = _Limits(MOST_APP_FILES, MOST_APP_BYTES) if is_app else _Limits(MOST_FILES, MOST_BYTES)
+        (output / ".venv" / "lib64").unlink()  # A link to `lib`, which Python searches anyway.
+    limits = _Limits(MAX_APP_FILES, MAX_APP_BYTES) if is_app else _Limits(MAX_SITE_FILES, MAX_SITE_BYTES)
     inside = Path(os.path.realpath(root)) if is_app and root is not None else output
     copies = _Copies(output, inside, limits)
-    for link in _plain_but_links(output):
-        if not is_app or not _is_settled(output, inside, link, say):
+    for link in _normalize(output):
+        if not is_app or not _handle_package_link(output, inside, link, say):
             copies.replace(link)
     return _count(output, limits, is_case_sensitive=is_app)
 
 
-def _is_settled(output: Path, inside: Path, link: Path, say: Callable[[str], None]) -> bool:
-    """Replace a link of a virtual environment to its Python, and drop what else is bad among installed packages."""
+def _handle_package_link(output: Path, inside: Path, link: Path, say: Callable[[str], None]) -> bool:
+    """Copy a virtual environment's Python, remove other invalid links of packages.
+
+    Returns False for a link that it leaves.
+    """
     name, target = link.relative_to(output), Path(os.path.realpath(link))
     if target.is_relative_to(inside) and os.path.exists(target):
         return False
@@ -105,8 +108,8 @@ def _pythons() -> set[Path]:
     return {each.executable for each in installed().values() if each.language == "python"}
 
 
-def _plain_but_links(output: Path) -> list[Path]:
-    """Open what is locked and remove what is neither file nor folder; return the links that are left."""
+def _normalize(output: Path) -> list[Path]:
+    """Set permissions, remove pipes, sockets and devices; return the links."""
     links = []
     output.chmod(0o755)
     for entry in _entries(output):
@@ -123,7 +126,7 @@ def _plain_but_links(output: Path) -> list[Path]:
 
 
 def _entries(output: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield everything below; raises BuildFailed for a name that no archive can hold, before it is used further."""
+    """Yield all entries below a folder; raises BuildFailed for an invalid name."""
     start = len(os.fspath(output)) + 1
     for entry in folders.walk(output):
         _check_name(entry.path[start:])
@@ -140,8 +143,8 @@ def _name_problem(name: str) -> str | None:
         name.encode()
     except UnicodeEncodeError:
         return "has a name that is not valid UTF-8"
-    is_usual = name.isascii() and name.isprintable()
-    if "\\" in name or not (is_usual or _is_printable(name)):
+    is_plain = name.isascii() and name.isprintable()
+    if "\\" in name or not (is_plain or _is_printable(name)):
         return "has a control character or a backslash in its name"
     if len(name) > CAPS.path_chars:
         return f"has a path of more than {CAPS.path_chars} characters"
@@ -158,21 +161,21 @@ def _shown(name: str) -> str:
 
 
 class _Copies:
-    """Puts copies in the place of links, never more than may be published: links can lead to folders of links."""
+    """Replaces links by copies within the limits: links can point to folders of links."""
 
     def __init__(self, output: Path, inside: Path, limits: _Limits) -> None:
         self._output = output
-        self._inside = inside  # where links may lead
+        self._inside = inside  # folder that links must not leave
         self._limits = limits
         self._left_entries = limits.files
         self._left_bytes = limits.size
 
     def replace(self, link: Path) -> None:
-        """Put what a link leads to in its place; raises BuildFailed where it leads out, or nowhere."""
+        """Replace a link by a copy of its target; raises BuildFailed for an invalid link."""
         name = link.relative_to(self._output).as_posix()
         try:
             self._replace(link, name)
-        except OSError as error:  # What lies beside the output may be a pipe, or locked.
+        except OSError as error:  # A target outside of the output may be a pipe, or not readable.
             raise BuildFailed(f"{_shown(name)} is a link that cannot be followed: {error.strerror or error}") from error
 
     def _replace(self, link: Path, name: str) -> None:
@@ -188,33 +191,33 @@ class _Copies:
         if target.is_dir():
             self._copy_folder(target, link)
         elif link.parent.name == ".bin" and link.parent.parent.name == "node_modules":
-            _write_start(target, link)
+            _write_wrapper(target, link)
         else:
             self._copy_file(target, link)
 
     def _copy_folder(self, target: Path, link: Path) -> None:
-        """Copy a folder; the links in it are made to lead where they did, and then replaced as well."""
+        """Copy a folder, keeping the targets of its links; then replace these links too."""
         link.mkdir(mode=0o755)
         links: list[Path] = []
         for entry in folders.walk(target):
-            place = link / Path(entry.path).relative_to(target)
-            _check_name(place.relative_to(self._output).as_posix())
+            copy = link / Path(entry.path).relative_to(target)
+            _check_name(copy.relative_to(self._output).as_posix())
             if entry.is_symlink():
-                os.symlink(os.path.realpath(entry.path), place)
-                links.append(place)
+                os.symlink(os.path.realpath(entry.path), copy)
+                links.append(copy)
             elif entry.is_dir(follow_symlinks=False):
                 self._charge(0)
-                place.mkdir(mode=0o755)
+                copy.mkdir(mode=0o755)
             else:
-                self._copy_file(Path(entry.path), place)
-        for place in links:
-            self.replace(place)
+                self._copy_file(Path(entry.path), copy)
+        for copy in links:
+            self.replace(copy)
 
-    def _copy_file(self, source: Path, place: Path) -> None:
-        found = source.stat()
-        self._charge(found.st_size)
-        shutil.copyfile(source, place)
-        place.chmod(0o755 if found.st_mode & stat.S_IXUSR else 0o644)
+    def _copy_file(self, source: Path, copy: Path) -> None:
+        status = source.stat()
+        self._charge(status.st_size)
+        shutil.copyfile(source, copy)
+        copy.chmod(0o755 if status.st_mode & stat.S_IXUSR else 0o644)
 
     def _charge(self, size: int, entries: int = 1) -> None:
         self._left_entries -= entries
@@ -223,19 +226,19 @@ class _Copies:
             raise BuildFailed(f"with its links replaced by copies it {self._limits}")
 
 
-def _write_start(target: Path, link: Path) -> None:
-    """npm links programs, and a copied program would not find what lies beside it: start it where it is."""
+def _write_wrapper(target: Path, link: Path) -> None:
+    """Write a script that runs an npm program in place; a copy would miss its files."""
     with target.open("rb") as file:
         head = file.read(4)
-    starts_itself = head.startswith((b"#!", b"\x7fELF")) and os.access(target, os.X_OK)
-    place = os.path.relpath(target, link.parent)
-    start = "" if starts_itself else "node "
-    link.write_text(f'#!/bin/sh\nexec {start}"$(dirname "$0")"/{shlex.quote(place)} "$@"\n')
+    is_executable = head.startswith((b"#!", b"\x7fELF")) and os.access(target, os.X_OK)
+    program = os.path.relpath(target, link.parent)
+    interpreter = "" if is_executable else "node "
+    link.write_text(f'#!/bin/sh\nexec {interpreter}"$(dirname "$0")"/{shlex.quote(program)} "$@"\n')
     link.chmod(0o755)
 
 
 def _count(output: Path, limits: _Limits, *, is_case_sensitive: bool) -> int:
-    """Count files; raises BuildFailed where there are too many, or two names that are one on other machines."""
+    """Count files; raises BuildFailed over the limits or for names equal but for case."""
     files = used = 0
     seen: dict[str, str] = {}
     start = len(os.fspath(output)) + 1

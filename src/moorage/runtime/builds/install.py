@@ -1,4 +1,4 @@
-"""The commands that install a project's dependencies, as its plan says."""
+"""Commands that install the dependencies of a plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UV = "uv>=0.5,<1"
 
 
 def steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
-    """Return what has to be run, in order; nothing where there is nothing to install."""
+    """Return the commands in order; empty without dependencies."""
     if not plan.install:
         return []
     if plan.language == "python":
@@ -24,30 +24,30 @@ def _node_step(manager: managers.NodeManager, layout: Layout) -> Step:
     argv = [f"{layout.bin}/{manager.name}", *manager.install, *manager.flags]
     if manager.name == "pnpm":
         argv.append(f"--store-dir={layout.cache}/pnpm")
-    # Set to "production", it would leave out what most front ends are built with.
+    # NODE_ENV=production would skip devDependencies, which most front ends need for their build.
     return Step(manager.label, argv, without=("NODE_ENV",))
 
 
 def _python_steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
-    """Make an environment of the app's own, then let pip fill it. Sources may be built: it all happens in a sandbox."""
+    """Create a virtual environment and fill it with pip or uv; may build from source."""
     python = f"{VENV}/bin/python"
-    make = [layout.python, "-m", "venv", "--clear", "--copies", "--without-pip", VENV]
-    found = [Step("python -m venv", make, without=("PYTHONPATH", "PYTHONHOME"))]
-    told = {"PYTHONPATH": layout.pip}
+    create = [layout.python, "-m", "venv", "--clear", "--copies", "--without-pip", VENV]
+    install = [Step("python -m venv", create, without=("PYTHONPATH", "PYTHONHOME"))]
+    pip_env = {"PYTHONPATH": layout.pip}
     pip = [python, "-m", "pip", "install", "--no-warn-script-location", "--progress-bar=off", "--no-compile"]
     server = [plan.server] if plan.server else []
     if plan.install.startswith("uv "):
-        place = f"{layout.tmp}/uv"
-        found.append(Step("pip install uv", [*pip, "--target", place, UV], told))
-        sync = [f"{place}/bin/uv", "sync", "--frozen", "--no-dev", "--no-editable", "--no-progress"]
-        own = {"UV_PROJECT_ENVIRONMENT": f"{layout.base}/{VENV}", "UV_PYTHON": python, "UV_NO_MANAGED_PYTHON": "1"}
-        found.append(Step(plan.install, sync, own))
-        return found + ([Step(f"pip install {plan.server}", [*pip, *server], told)] if server else [])
-    found.append(Step(plan.install, [*pip, *_wanted(folder), *server], told))
-    return found
+        target = f"{layout.tmp}/uv"
+        install.append(Step("pip install uv", [*pip, "--target", target, UV], pip_env))
+        sync = [f"{target}/bin/uv", "sync", "--frozen", "--no-dev", "--no-editable", "--no-progress"]
+        uv_env = {"UV_PROJECT_ENVIRONMENT": f"{layout.base}/{VENV}", "UV_PYTHON": python, "UV_NO_MANAGED_PYTHON": "1"}
+        install.append(Step(plan.install, sync, uv_env))
+        return install + ([Step(f"pip install {plan.server}", [*pip, *server], pip_env)] if server else [])
+    install.append(Step(plan.install, [*pip, *_requirements(folder), *server], pip_env))
+    return install
 
 
-def _wanted(folder: Folder) -> list[str]:
+def _requirements(folder: Folder) -> list[str]:
     if folder.has("requirements.txt"):
         return ["-r", "requirements.txt"]
     if "build-system" in folder.project:

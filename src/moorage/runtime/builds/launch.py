@@ -1,6 +1,6 @@
-"""How a built app is started: its command, its environment, and what of this machine it needs to see.
+"""Start command, environment and mounts of a built app.
 
-Whatever runs the app gives it its files at the path where it was built, and `PORT` and `HOST`; all else is said here.
+The engine mounts the release at the path where it was built, and sets `PORT` and `HOST`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from moorage.runtime.sandbox.runs.job import WORK
 from moorage.runtime.workers import toolchain
 from moorage.settings import Settings
 
-ENGINES = "engines"  # the folder, of the platform's data, of what all apps share
-GIVEN = ("PORT", "HOST")  # by whatever runs the app, whatever its user says
+ENGINES = "engines"  # folder in the data folder with files that all apps share
+ENGINE_VARIABLES = ("PORT", "HOST")  # set by the engine, also where the user sets them
 _REGISTRY = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
 _SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/dev", "/proc", "/tmp", "/opt", WORK)  # noqa: S108
 
@@ -29,8 +29,8 @@ _SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/d
 @dataclass(frozen=True, slots=True)
 class Launch:
     argv: list[str]
-    env: dict[str, str]  # complete but for PORT and HOST
-    binds: dict[str, str]  # read-only: path inside -> path outside
+    env: dict[str, str]  # without PORT and HOST
+    binds: dict[str, str]  # read-only mounts: path inside -> path outside
 
 
 def launch(
@@ -43,38 +43,41 @@ def launch(
     release: Path,
     memory_mb: int,
 ) -> Launch:
-    """Return how a release is started; raises BuildFailed where this machine has not (any more) what it needs.
+    """Return how to start a release; raises BuildFailed where a runtime is missing.
 
-    In a sandbox the release is at `base` below the work folder, as while it was built; without one it is where it is.
+    A sandbox has the release at `base` below the work folder, as during the build.
     """
     folder = Folder(release, "")
-    place = str(Path(WORK, base)) if is_sandboxed else str(release)
+    app_path = str(Path(WORK, base)) if is_sandboxed else str(release)
     version, home = _venv(folder)
-    found = _tools(version, is_sandboxed)
-    programs = found.ensure(settings.folder(ENGINES))
-    seen = tools.BIN if is_sandboxed else str(programs)
+    installed = _tools(version, is_sandboxed)
+    programs = installed.ensure(settings.folder(ENGINES))
+    programs_path = tools.BIN if is_sandboxed else str(programs)
     authorities = toolchain.authorities(settings.extra_ca)
     trusted = toolchain.AUTHORITIES if is_sandboxed else authorities
-    script = scripts.resolve(plan.start, folder, place)
-    usual = _usual(folder, place, found, memory_mb) | (toolchain.trusting(trusted) if authorities and trusted else {})
-    own = {name: value for name, value in env.items() if name not in GIVEN}
-    binds = found.binds(programs) | _moved(found, home) | ({toolchain.AUTHORITIES: authorities} if authorities else {})
+    script = scripts.resolve(plan.start, folder, app_path)
+    defaults = _defaults(folder, app_path, installed, memory_mb)
+    defaults |= toolchain.trusting(trusted) if authorities and trusted else {}
+    own = {name: value for name, value in env.items() if name not in ENGINE_VARIABLES}
+    binds = installed.binds(programs) | _python_bind(installed, home)
+    binds |= {toolchain.AUTHORITIES: authorities} if authorities else {}
+    path = path_of(app_path, programs_path, installed.node, own.get("PATH"))
     return Launch(
         argv=["/bin/sh", "-c", script.command],
-        env={**usual, **script.env, **own, "PATH": path_of(place, seen, found.node, own.get("PATH"))},
+        env={**defaults, **script.env, **own, "PATH": path},
         binds=binds if is_sandboxed else {},
     )
 
 
-def _usual(folder: Folder, place: str, found: tools.Tools, memory_mb: int) -> dict[str, str]:
-    """Return what an app is told unless its user says otherwise."""
+def _defaults(folder: Folder, app_path: str, installed: tools.Tools, memory_mb: int) -> dict[str, str]:
+    """Return the environment variables that a user may override."""
     is_node = folder.has("package.json")
     return {
         "HOME": TMP,
         "TMPDIR": TMP,
         "LANG": "C.UTF-8",
         "NODE_ENV": "production",
-        # Node would go by the machine's memory, and be killed before it cleans up after itself.
+        # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
         "NODE_OPTIONS": f"--max-old-space-size={max(memory_mb * 3 // 4, 32)}",
         "NEXT_TELEMETRY_DISABLED": "1",
         "PYTHONUNBUFFERED": "1",
@@ -82,15 +85,15 @@ def _usual(folder: Folder, place: str, found: tools.Tools, memory_mb: int) -> di
         "npm_config_update_notifier": "false",
         **{name: os.environ[name] for name in _REGISTRY if name in os.environ},
         **(tools.choice(_manager(folder)) if is_node else {}),
-        **({"NODE": found.node, "npm_node_execpath": found.node} if is_node else {}),
-        **({"VIRTUAL_ENV": f"{place}/.venv"} if folder.has_folder(".venv") else {}),
+        **({"NODE": installed.node, "npm_node_execpath": installed.node} if is_node else {}),
+        **({"VIRTUAL_ENV": f"{app_path}/.venv"} if folder.has_folder(".venv") else {}),
     }
 
 
 def _manager(folder: Folder) -> managers.NodeManager | None:
     try:
         return managers.node_manager(folder)
-    except BuildFailed:  # The build may have left a package.json that is none.
+    except BuildFailed:  # The build may have left an invalid package.json.
         return None
 
 
@@ -106,22 +109,22 @@ def _tools(version: str, is_sandboxed: bool) -> tools.Tools:
 
 
 def _venv(folder: Folder) -> tuple[str, str]:
-    """Return the version of a virtual environment's Python, such as "3.11", and the folder of its program."""
+    """Return a virtual environment's Python version, such as "3.11", and home folder."""
     text = folder.find_text(".venv/pyvenv.cfg") or ""
     version = re.search(r"^version(?:_info)?\s*=\s*(3\.\d{1,2})\b", text, re.MULTILINE)
     home = re.search(r"^home\s*=\s*(/\S{1,250})\s*$", text, re.MULTILINE)
     return (version[1] if version else ""), (home[1] if home else "")
 
 
-def _moved(found: tools.Tools, home: str) -> dict[str, str]:
-    """Put a Python also where a virtual environment looks for it: a newer patch of it may have another folder."""
-    now, path = found.python_runtime.executable.parent, PurePosixPath(home)
+def _python_bind(installed: tools.Tools, home: str) -> dict[str, str]:
+    """Mount Python at a virtual environment's `home` too: patch versions move it."""
+    current, path = installed.python_runtime.executable.parent, PurePosixPath(home)
     is_plain = path.name == "bin" and ".." not in path.parts and len(path.parts) > 2
-    if not is_plain or path == PurePosixPath(now) or _is_of_system(path.parent):
+    if not is_plain or path == PurePosixPath(current) or _is_reserved(path.parent):
         return {}
-    return {str(path.parent): str(now.parent)}
+    return {str(path.parent): str(current.parent)}
 
 
-def _is_of_system(path: PurePosixPath) -> bool:
-    """Tell whether a sandbox has something there, or keeps the place for something else."""
+def _is_reserved(path: PurePosixPath) -> bool:
+    """Return whether a sandbox uses or reserves a path."""
     return str(path) in _SYSTEM or str(path).startswith(("/usr/", "/proc/", "/dev/", f"{WORK}/"))

@@ -1,6 +1,7 @@
-"""How many builds run at once on this machine. A place is a locked file, so that several processes share them.
+"""Limit of concurrent builds on this machine; a slot is a locked file.
 
-The number of a place gives its build a user of its own. A process that dies leaves its places free.
+All processes share the slots. The number of a slot determines the Unix user of its build. A dead process frees its
+slots.
 """
 
 from __future__ import annotations
@@ -14,47 +15,47 @@ from pathlib import Path
 
 from moorage.settings import Settings
 
-RETRY_S = 0.1
+POLL_INTERVAL_S = 0.1
 
 
 class Slots:
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.folder("run")
         self._is_fixed = settings.builds > 0
-        self._most = settings.builds or os.cpu_count() or 1
+        self._limit = settings.builds or os.cpu_count() or 1
         self._memory_mb = settings.build_memory_mb
-        self._turn = asyncio.Lock()  # Whoever came first looks for a place first.
+        self._queue = asyncio.Lock()  # first come, first served
         self._waiting = 0
 
     @contextlib.asynccontextmanager
     async def one(self, say: Callable[[str], None]) -> AsyncIterator[int]:
-        """Hold a place, once there is one; whoever has to wait is told."""
-        handle, number = await self._get(say)
+        """Wait for a slot and hold it; a build that has to wait logs that."""
+        handle, number = await self._acquire(say)
         try:
             yield number
         finally:
             os.close(handle)
 
-    async def _get(self, say: Callable[[str], None]) -> tuple[int, int]:
+    async def _acquire(self, say: Callable[[str], None]) -> tuple[int, int]:
         self._waiting += 1
         try:
-            has_said = self._turn.locked()
-            if has_said:
-                say(f"waiting: all places for builds are taken, {_ahead(self._waiting - 1)}")
-            async with self._turn:
-                while (found := self._find()) is None:
-                    if not has_said:
-                        say("waiting: all places for builds are taken, this one is next")
-                    has_said = True
-                    await asyncio.sleep(RETRY_S)
-                return found
+            is_announced = self._queue.locked()
+            if is_announced:
+                say(f"waiting: all build slots are in use, {_ahead(self._waiting - 1)}")
+            async with self._queue:
+                while (slot := self._find()) is None:
+                    if not is_announced:
+                        say("waiting: all build slots are in use, this one is next")
+                    is_announced = True
+                    await asyncio.sleep(POLL_INTERVAL_S)
+                return slot
         finally:
             self._waiting -= 1
 
     def _find(self) -> tuple[int, int] | None:
-        """Return an open, locked place and its number. The first is for anybody; others only while memory allows."""
+        """Return handle and number of a free slot; beyond the first only if memory allows."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for number in range(self._most):
+        for number in range(self._limit):
             if number and not self._is_fixed and available_mb() < self._memory_mb:
                 return None
             handle = os.open(self._folder / f"build-{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -72,7 +73,7 @@ def _ahead(count: int) -> str:
 
 
 def available_mb() -> int:
-    """Return the memory that the kernel can give out without swapping."""
+    """Return the memory that is available without swapping."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) // 1024

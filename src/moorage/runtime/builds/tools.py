@@ -1,4 +1,4 @@
-"""The programs that apps and their builds call by name, and where each is: as they see it, and on this machine."""
+"""Programs on the PATH of builds and apps: npm, npx, pnpm, yarn and python."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from moorage.runtime.workers.runtimes import Runtime, installed, resolve
 
 BIN = "/opt/moorage/bin"
 _PACKAGES = {"pnpm": PNPM_PACKAGE, "yarn": YARN_PACKAGE}
-# Beside their own commands, a virtual environment or the app may have others of these names, which come first.
+# A virtual environment or the app may have programs of these names, which come first in PATH.
 _PYTHONS = ("python", "python3")
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The runtimes of one build or app. Paths are as its commands see them."""
+    """Runtimes of one build or app. Paths are as its commands see them."""
 
     node_runtime: Runtime
     python_runtime: Runtime
@@ -45,7 +45,7 @@ class Tools:
         return str(self.python_runtime.executable)
 
     def binds(self, folder: Path) -> dict[str, str]:
-        """Return what has to be mounted, with the programs in a folder: path inside -> path outside."""
+        """Return the mounts for runtimes and programs: path inside -> path outside."""
         binds = zygotes.binds({each.name: each for each in (self.node_runtime, self.python_runtime)})
         binds |= {toolchain.NPM: str(toolchain.npm_folder(self.node_runtime)), BIN: str(folder)}
         if (go := shutil.which("go", path=GO_PATH)) is not None:
@@ -54,27 +54,27 @@ class Tools:
         return binds
 
     def write(self, folder: Path) -> None:
-        """Write programs into a folder: npm's own start relative to a folder that is elsewhere."""
+        """Write wrapper scripts: npm's own scripts depend on their location."""
         for name, text in self._texts().items():
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
 
     def ensure(self, parent: Path) -> Path:
-        """Return a folder of programs that all apps share, which is written once and never changed. Safe to race."""
-        named = hashlib.sha256("".join(self._texts().values()).encode()).hexdigest()[:16]
-        target = parent / f"tools-{named}"
+        """Return the shared, immutable folder of these programs. Safe to run concurrently."""
+        digest = hashlib.sha256("".join(self._texts().values()).encode()).hexdigest()[:16]
+        target = parent / f"tools-{digest}"
         if target.is_dir():
             return target
         parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         fresh = parent / f".tools-{secrets.token_hex(8)}"
         fresh.mkdir()
-        fresh.chmod(0o755)  # Whatever the umask is: apps are other users.
+        fresh.chmod(0o755)  # regardless of the umask: apps run as other users
         self.write(fresh)
         try:
             fresh.rename(target)
         except OSError:
             folders.remove(fresh)
-            if not target.is_dir():  # Otherwise somebody else was faster.
+            if not target.is_dir():  # else a concurrent call created it
                 raise
         return target
 
@@ -83,18 +83,18 @@ class Tools:
         lines = {"npm": f'{node} {npm} "$@"', "npx": f'{node} {npx} "$@"'}
         lines |= dict.fromkeys(_PYTHONS, f'{shlex.quote(self.python)} "$@"')
         for name, package in _PACKAGES.items():
-            fetched = f'--package="${{{_variable(name)}:-{package}}}"'
-            lines[name] = f'{node} {npm} exec --yes --loglevel=error {fetched} -- {name} "$@"'
+            option = f'--package="${{{_variable(name)}:-{package}}}"'
+            lines[name] = f'{node} {npm} exec --yes --loglevel=error {option} -- {name} "$@"'
         return {name: f"#!/bin/sh\nexec {line}\n" for name, line in sorted(lines.items())}
 
 
 def find_tools(*, is_sandboxed: bool, python: str = "python") -> Tools:
-    """Return what this machine has; raises BuildFailed where something is missing."""
+    """Return the installed runtimes; raises BuildFailed if one is missing."""
     return Tools(_runtime("nodejs"), _runtime(python), is_sandboxed)
 
 
 def choice(manager: NodeManager | None) -> Mapping[str, str]:
-    """Return the variable that makes `pnpm` or `yarn` the version that a project asks for."""
+    """Return the variable that selects the project's version of `pnpm` or `yarn`."""
     if manager is None or _PACKAGES.get(manager.name, manager.package) == manager.package:
         return {}
     return {_variable(manager.name): manager.package}
@@ -104,8 +104,8 @@ def _variable(name: str) -> str:
     return f"MOORAGE_{name.upper()}"
 
 
-def _runtime(asked: str) -> Runtime:
-    name = resolve(asked)
+def _runtime(requested: str) -> Runtime:
+    name = resolve(requested)
     if name is None:
-        raise BuildFailed(f"{asked} is not installed on this machine")
+        raise BuildFailed(f"{requested} is not installed on this machine")
     return installed()[name]

@@ -1,6 +1,6 @@
-"""Where a build takes place: the tools, folders and environment that its commands find, inside a sandbox or without.
+"""Tools, folders and environment variables of a build's commands.
 
-Commands are made for a layout, which says where things are as they see them; a job is made for the machine.
+`Layout` has the paths as the commands see them, inside or outside of a sandbox; `BuildPaths` has those of the machine.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from moorage.settings import Settings
 
 CACHE = "/cache"
 TMP = "/tmp"  # noqa: S108
-PIDS = 1024
-FILE_MB = 1024
-DISK_MB = 10 * 1024
-OUTPUT_BYTES = 32 * 2**20
-# A build that nobody watches may not ask questions, nor report home.
-QUIET = {
+MAX_PIDS = 1024
+MAX_FILE_MB = 1024
+MAX_DISK_MB = 10 * 1024
+MAX_OUTPUT_BYTES = 32 * 2**20
+# Disables prompts and telemetry of build tools.
+NON_INTERACTIVE = {
     "CI": "true",
     "NEXT_TELEMETRY_DISABLED": "1",
     "GATSBY_TELEMETRY_DISABLED": "1",
@@ -39,7 +39,7 @@ QUIET = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things are, as the commands of a build see them."""
+    """Paths as the commands of a build see them."""
 
     base: str
     cache: str
@@ -54,17 +54,17 @@ class Layout:
 class Step:
     """One command of a build."""
 
-    what: str  # names it in a sentence, such as "npm ci"
+    what: str  # name for messages, such as "npm ci"
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
-    without: tuple[str, ...] = ()  # variables of the user that would mislead it
-    is_optional: bool = False  # where it fails, that is a line in the log and no more
-    is_quiet: bool = False  # nobody has to read of it
+    without: tuple[str, ...] = ()  # variables of the user that the command must not get
+    is_optional: bool = False  # a failure is logged and does not fail the build
+    is_quiet: bool = False  # not shown in the log
 
 
 @dataclass(frozen=True)
-class Room:
-    """The folders of one build on this machine."""
+class BuildPaths:
+    """Folders of one build on this machine."""
 
     source: Path
     base: str
@@ -89,28 +89,28 @@ class Room:
         self.tmp.chmod(0o700)
 
 
-class Workshop:
+class BuildEnvironment:
     def __init__(self, settings: Settings, *, is_sandboxed: bool) -> None:
         self._settings = settings
         self._is_sandboxed = is_sandboxed
         self._tools = tools.find_tools(is_sandboxed=is_sandboxed)
 
-    def layout(self, room: Room) -> Layout:
+    def layout(self, paths: BuildPaths) -> Layout:
         pip = toolchain.find_pip()
         if pip is None:
             raise BuildFailed("pip is not installed on this machine")
         if not self._is_sandboxed:
             return Layout(
-                base=str(room.source / room.base),
-                cache=str(room.cache),
-                tmp=str(room.tmp),
-                bin=str(room.bin),
+                base=str(paths.source / paths.base),
+                cache=str(paths.cache),
+                tmp=str(paths.tmp),
+                bin=str(paths.bin),
                 node=self._tools.node,
                 python=self._tools.python,
-                pip=str(room.pip if pip[0] else room.pip / "pip.whl"),
+                pip=str(paths.pip if pip[0] else paths.pip / "pip.whl"),
             )
         return Layout(
-            base=str(Path(WORK, room.base)),
+            base=str(Path(WORK, paths.base)),
             cache=CACHE,
             tmp=TMP,
             bin=tools.BIN,
@@ -119,55 +119,55 @@ class Workshop:
             pip=toolchain.PIP,
         )
 
-    def write_tools(self, room: Room) -> None:
-        """Write the programs that commands call by name."""
-        self._tools.write(room.bin)
+    def write_tools(self, paths: BuildPaths) -> None:
+        """Write the wrapper scripts of npm, python and other tools."""
+        self._tools.write(paths.bin)
         if not self._is_sandboxed and (pip := toolchain.find_pip()) is not None:
-            # Alone in its folder: beside it stand the platform's own packages, which no app has installed.
-            (room.pip / (pip[0] or "pip.whl")).symlink_to(pip[1])
+            # In a folder of its own, because pip's folder also has the platform's packages.
+            (paths.pip / (pip[0] or "pip.whl")).symlink_to(pip[1])
 
-    def job(self, room: Room, step: Step, given: Mapping[str, str], *, uid: int, timeout_s: float) -> Job:
-        """Return what is run for a step."""
-        layout, settings = self.layout(room), self._settings
-        file = toolchain.authorities(settings.extra_ca)
-        trusted = toolchain.AUTHORITIES if self._is_sandboxed else file
-        own = {name: value for name, value in given.items() if name not in step.without}
-        env = self._environment(layout) | (toolchain.trusting(trusted) if file and trusted else {})
+    def job(self, paths: BuildPaths, step: Step, user_env: Mapping[str, str], *, uid: int, timeout_s: float) -> Job:
+        """Return the sandbox job of a step."""
+        layout, settings = self.layout(paths), self._settings
+        authorities = toolchain.authorities(settings.extra_ca)
+        trusted = toolchain.AUTHORITIES if self._is_sandboxed else authorities
+        own = {name: value for name, value in user_env.items() if name not in step.without}
+        env = self._environment(layout) | (toolchain.trusting(trusted) if authorities and trusted else {})
         env |= {**own, "PATH": path_of(layout.base, layout.bin, layout.node, own.get("PATH")), **step.env}
         return Job(
             argv=step.argv,
-            work=str(room.source),
-            cwd=room.base,
+            work=str(paths.source),
+            cwd=paths.base,
             env=env,
-            binds=self._binds(room, file) if self._is_sandboxed else {},
-            writable={CACHE: str(room.cache), TMP: str(room.tmp)},
+            binds=self._binds(paths, authorities) if self._is_sandboxed else {},
+            writable={CACHE: str(paths.cache), TMP: str(paths.tmp)},
             uid=uid,
             memory_mb=settings.build_memory_mb,
-            pids=PIDS,
-            file_mb=FILE_MB,
-            disk_mb=DISK_MB,
+            pids=MAX_PIDS,
+            file_mb=MAX_FILE_MB,
+            disk_mb=MAX_DISK_MB,
             reserve_mb=settings.disk_reserve_mb,
             timeout_s=timeout_s,
-            output_bytes=OUTPUT_BYTES,
+            output_bytes=MAX_OUTPUT_BYTES,
             allow=list(settings.sandbox_allow),
             block=list(settings.sandbox_block),
             is_boxed=self._is_sandboxed,
         )
 
-    def _binds(self, room: Room, authorities: str | None) -> dict[str, str]:
-        binds = self._tools.binds(room.bin)
+    def _binds(self, paths: BuildPaths, authorities: str | None) -> dict[str, str]:
+        binds = self._tools.binds(paths.bin)
         if (pip := toolchain.find_pip()) is not None:
             binds[str(Path(toolchain.PIP, pip[0]))] = str(pip[1])
         return binds | ({toolchain.AUTHORITIES: authorities} if authorities else {})
 
     def _environment(self, layout: Layout) -> dict[str, str]:
-        env = toolchain.environment() | QUIET
+        env = toolchain.environment() | NON_INTERACTIVE
         registry = env.get("npm_config_registry") or env.get("NPM_CONFIG_REGISTRY")
         index = env.get("PIP_INDEX_URL")
         return env | {
             "HOME": layout.tmp,
             "TMPDIR": layout.tmp,
-            # Node would go by the machine's memory, and be killed before it cleans up after itself.
+            # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
             "NODE_OPTIONS": f"--max-old-space-size={self._settings.build_memory_mb * 3 // 4}",
             "npm_config_cache": f"{layout.cache}/npm",
             "YARN_CACHE_FOLDER": f"{layout.cache}/yarn",
@@ -183,7 +183,7 @@ class Workshop:
         }
 
 
-def path_of(base: str, programs: str, node: str, given: str | None) -> str:
-    """Return where commands are looked for: the app's own come first."""
+def path_of(base: str, programs: str, node: str, user_path: str | None) -> str:
+    """Return the PATH of commands; the app's own programs come first."""
     own = [f"{base}/node_modules/.bin", f"{base}/.venv/bin", programs, str(Path(node).parent)]
-    return ":".join([*own, *([given] if given else []), GO_PATH])
+    return ":".join([*own, *([user_path] if user_path else []), GO_PATH])

@@ -1,6 +1,6 @@
-"""From the files of a repository to a plan: what kind of project it is, and what has to be done with it.
+"""Detect the kind of a project from its files, and plan its build.
 
-What a user says counts first. What is left open is told from the files, and every guess is a sentence in the log.
+Settings of the user take precedence. Everything else is detected, and each decision is a sentence in the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GO_PATH = f"{toolchain.SYSTEM_PATH}:/usr/local/go/bin"
 
 
 def open_base(request: BuildRequest) -> Folder:
-    """Return the base folder; raises BuildFailed where it is not one inside the repository."""
+    """Return the base folder; raises BuildFailed if it is not inside the repository."""
     base = folder_inside(request.source, request.base_dir, "baseDir")
     folder = Folder(request.source, base)
     if not folder.path.is_dir():
@@ -41,7 +41,7 @@ def open_base(request: BuildRequest) -> Folder:
 
 
 def make_plan(request: BuildRequest, folder: Folder) -> Plan:
-    """Decide what is done; raises BuildFailed where that cannot be told."""
+    """Return the build plan; raises BuildFailed where the kind cannot be detected."""
     folder_inside(folder.path, request.build_dir, "buildDir")
     if _is_static(request, folder):
         return _static_plan(request, folder)
@@ -50,9 +50,9 @@ def make_plan(request: BuildRequest, folder: Folder) -> Plan:
 
 def describe(plan: Plan) -> list[str]:
     """Return the plan as lines for the log."""
-    what = "static site" if plan.kind == "static" else "container app"
-    made_with = plan.framework or LANGUAGES.get(plan.language, "plain files")
-    lines = [f"detected: {what}, {made_with}"]
+    kind = "static site" if plan.kind == "static" else "container app"
+    framework = plan.framework or LANGUAGES.get(plan.language, "plain files")
+    lines = [f"detected: {kind}, {framework}"]
     lines += [f"install:  {plan.install}"] if plan.install else []
     lines += [f"build:    {plan.build}"] if plan.build else []
     if plan.kind == "static":
@@ -63,9 +63,9 @@ def describe(plan: Plan) -> list[str]:
 
 
 def listed(request: BuildRequest, below: str) -> str:
-    """Say what folders there are, for somebody who named one that is not there."""
-    here = request.source / below
-    names = sorted(path.name for path in here.iterdir() if path.is_dir() and path.name != ".git")
+    """List the existing folders for the error message of a missing one."""
+    folders = (request.source / below).iterdir()
+    names = sorted(path.name for path in folders if path.is_dir() and path.name != ".git")
     if not names:
         return "there are no folders"
     shown = ", ".join(names[:20])
@@ -116,24 +116,24 @@ def _static_plan(request: BuildRequest, folder: Folder) -> Plan:
     command, notes = _static_command(request, folder, framework)
     plan = Plan("static", "nodejs" if folder.package is not None else "", framework.name if framework else "")
     if not command:
-        return _unbuilt(request, folder, plan, notes)
+        return _plan_without_build(request, folder, plan, notes)
     install = ""
     if folder.package is not None:
         install = managers.node_manager(folder).label
     elif folder.has(*PYTHON_FILES):
         install, plan = managers.python_manager(folder), replace(plan, language="python")
     if framework is not None and not framework.is_site:
-        notes.append(f"{framework.name} is not set up here to give a static site")
+        notes.append(f"{framework.name} is not configured to build a static site")
     return replace(
         plan, install=install, build=command, output_dir=_output(request, folder, framework), notes=tuple(notes)
     )
 
 
 def _static_command(request: BuildRequest, folder: Folder, framework: Framework | None) -> tuple[str, list[str]]:
-    """Return the command that builds the site, "" where there is nothing to build, and what to say about it."""
+    """Return the build command, "" without a build, and notes for the log."""
     command = request.build_cmd.strip()
-    is_own = bool(command) and not request.is_default_build
-    if is_own and command != DEFAULT_CMD:
+    is_custom = bool(command) and not request.is_default_build
+    if is_custom and command != DEFAULT_CMD:
         return command, []
     if framework and framework.script in folder.scripts:
         return f"npm run {framework.script}", []
@@ -161,16 +161,16 @@ def _output(request: BuildRequest, folder: Folder, framework: Framework | None) 
     return folder_inside(folder.path, request.build_dir, "buildDir")
 
 
-def _unbuilt(request: BuildRequest, folder: Folder, plan: Plan, notes: list[str]) -> Plan:
-    """Publish what is there: the output folder where it was pushed too, else the base folder itself."""
-    wanted = folder_inside(folder.path, request.build_dir or DEFAULT_DIR, "buildDir")
-    is_left = request.is_default_build or not request.build_dir.strip()
-    if is_left and not folder.has_folder(wanted):
+def _plan_without_build(request: BuildRequest, folder: Folder, plan: Plan, notes: list[str]) -> Plan:
+    """Publish the output folder if the repository has it, else the base folder."""
+    output = folder_inside(folder.path, request.build_dir or DEFAULT_DIR, "buildDir")
+    is_default = request.is_default_build or not request.build_dir.strip()
+    if is_default and not folder.has_folder(output):
         notes.append(
-            f"there is no folder {wanted} either: the folder {folder.base or 'of the repository'} is published"
+            f"there is no folder {output} either: the folder {folder.base or 'of the repository'} is published"
         )
-        wanted = ""
-    return replace(plan, language="", output_dir=wanted, notes=tuple(notes))
+        output = ""
+    return replace(plan, language="", output_dir=output, notes=tuple(notes))
 
 
 # Container apps.
@@ -182,8 +182,8 @@ def _container_plan(request: BuildRequest, folder: Folder) -> Plan:
         raise BuildFailed(NO_IMAGES)
     start = find_start(folder, language, request.start_cmd, request.entry_point)
     framework = start.framework
-    if language == "nodejs" and (found := find_framework(folder)):
-        framework = found.name
+    if language == "nodejs" and (detected := find_framework(folder)):
+        framework = detected.name
     plan = Plan("container", language, framework, start=start.command, server=start.server, base=folder.base)
     notes = [f"{start.server} is installed as well, for the app names no server"] if start.server else []
     command = "" if request.is_default_build else request.build_cmd.strip()

@@ -1,4 +1,4 @@
-"""What front ends and Node servers are made with: how each is told, where it puts a site, and whether it is one."""
+"""Detect front-end frameworks and Node servers by their packages and settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from moorage.runtime.builds.detection.reading import Folder
 
-# Where the usual tools put a site, in the order in which they are looked for.
+# Usual output folders, in the order of the search.
 OUTPUTS = ("dist", "build", "out", "_site", "public")
 SERVERS = frozenset(
     {
@@ -32,11 +32,11 @@ SERVERS = frozenset(
 class Framework:
     name: str
     output: str = "dist"
-    is_site: bool = True  # it gives files, not a server
+    is_site: bool = True  # builds a static site, not a server
     script: str = "build"  # of package.json
 
 
-# Named by the package that gives it away. The first that is found counts, so what others are built on comes last.
+# By npm package. The first match counts, so packages that other frameworks are built on come last.
 _BY_PACKAGE = {
     "next": Framework("Next.js", "out"),
     "nuxt": Framework("Nuxt", ".output/public"),
@@ -58,7 +58,7 @@ _BY_PACKAGE = {
 
 
 def find_framework(folder: Folder) -> Framework | None:
-    """Return what a package.json says the front end is made with."""
+    """Return the front-end framework of a package.json, or None."""
     for package, framework in _BY_PACKAGE.items():
         if package in folder.node_packages:
             return _as_configured(folder, package, framework)
@@ -66,7 +66,7 @@ def find_framework(folder: Folder) -> Framework | None:
 
 
 def _as_configured(folder: Folder, package: str, framework: Framework) -> Framework:
-    """Some frameworks give a site or a server, as their settings say."""
+    """Return the framework as configured: some build a static site or a server."""
     if package == "next":
         return Framework("Next.js", "out", is_site=_exports(folder))
     if package == "nuxt":
@@ -89,7 +89,7 @@ def _exports(folder: Folder) -> bool:
 
 
 def _angular_output(folder: Folder) -> str:
-    """Angular names its output after the project; newer versions add a folder for the browser's part."""
+    """Return Angular's output folder; newer versions append `/browser`."""
     try:
         projects = json.loads(folder.find_text("angular.json") or "{}")["projects"]
         name = next(iter(projects))
@@ -100,6 +100,6 @@ def _angular_output(folder: Folder) -> str:
 
 
 def is_node_server(folder: Folder) -> bool:
-    """Tell whether a package.json has a server in it that its `start` script runs."""
-    needed = (folder.package or {}).get("dependencies")
-    return isinstance(needed, dict) and not SERVERS.isdisjoint(needed)
+    """Return whether a package.json depends on a known server."""
+    dependencies = (folder.package or {}).get("dependencies")
+    return isinstance(dependencies, dict) and not SERVERS.isdisjoint(dependencies)

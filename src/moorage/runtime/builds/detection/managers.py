@@ -1,4 +1,4 @@
-"""Which package manager a project uses, by its lock files, and how that one is run."""
+"""Detect the package manager of a project and its install command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from moorage.runtime.builds.detection.reading import Folder
 
 NPM_LOCKS = ("package-lock.json", "npm-shrinkwrap.json")
-# Majors, so that a project builds tomorrow as it does today. Newer ones cannot read the oldest lock files.
+# Pinned major versions keep builds reproducible. Newer ones cannot read the oldest lock files.
 PNPM_BY_LOCK = {"5": "7", "6": "8"}
 PNPM = "10"
 YARN_CLASSIC = "1"
@@ -20,7 +20,7 @@ YARN_PACKAGE = f"yarn@{YARN_CLASSIC}"
 @dataclass(frozen=True, slots=True)
 class NodeManager:
     name: str  # "npm", "pnpm" or "yarn"
-    package: str  # what npm fetches to run it; "" for npm itself
+    package: str  # npm package of the manager; "" for npm itself
     install: tuple[str, ...]
     flags: tuple[str, ...] = ()
 
@@ -30,15 +30,15 @@ class NodeManager:
 
 
 def node_manager(folder: Folder) -> NodeManager:
-    """Return what installs the dependencies of a Node project; `packageManager` of package.json decides, then locks."""
-    named = (folder.package or {}).get("packageManager")
-    match = re.match(r"(npm|pnpm|yarn)@(\d+\.\d+\.\d+)\b", named if isinstance(named, str) else "")
+    """Return the manager by `packageManager` of package.json, else by lock file."""
+    declared = (folder.package or {}).get("packageManager")
+    match = re.match(r"(npm|pnpm|yarn)@(\d+\.\d+\.\d+)\b", declared if isinstance(declared, str) else "")
     name, version = (match[1], match[2]) if match else (_by_lock(folder), "")
     if name == "pnpm":
         return _pnpm(folder, version)
     if name == "yarn":
         return _yarn(folder, version)
-    # Whatever the environment says: what builds a site is often a dependency for development.
+    # Always with devDependencies, which most sites need for their build.
     flags = ("--include=dev", "--no-audit", "--no-fund", "--loglevel=warn")
     return NodeManager("npm", "", ("ci",) if folder.has(*NPM_LOCKS) else ("install",), flags)
 
@@ -55,39 +55,40 @@ def _pnpm(folder: Folder, version: str) -> NodeManager:
     lock = folder.find_text("pnpm-lock.yaml")
     major = re.search(r"^lockfileVersion:\s*['\"]?(\d+)", lock or "", re.MULTILINE)
     version = version or PNPM_BY_LOCK.get(major[1] if major else "", PNPM)
-    # A tree of plain folders: pnpm's own is made of links, which an artifact cannot hold.
+    # Hoisted, because pnpm's default layout consists of links, which artifacts do not support.
     flags = ("--prod=false", "--config.node-linker=hoisted", "--reporter=append-only")
-    how = "--no-frozen-lockfile" if lock is None else "--frozen-lockfile"
-    return NodeManager("pnpm", f"pnpm@{version}", ("install", how), flags)
+    frozen = "--no-frozen-lockfile" if lock is None else "--frozen-lockfile"
+    return NodeManager("pnpm", f"pnpm@{version}", ("install", frozen), flags)
 
 
 def _yarn(folder: Folder, version: str) -> NodeManager:
     lock = folder.find_text("yarn.lock")
     is_classic = version.startswith("1.") if version else lock is None or "__metadata:" not in lock
     if is_classic:
-        how = ("install", "--frozen-lockfile") if lock is not None else ("install",)
-        return NodeManager("yarn", f"yarn@{version or YARN_CLASSIC}", how, ("--non-interactive", "--production=false"))
-    how = ("install", "--no-immutable" if lock is None else "--immutable")
-    return NodeManager("yarn", f"@yarnpkg/cli-dist@{version or YARN}", how)
+        install = ("install", "--frozen-lockfile") if lock is not None else ("install",)
+        flags = ("--non-interactive", "--production=false")
+        return NodeManager("yarn", f"yarn@{version or YARN_CLASSIC}", install, flags)
+    install = ("install", "--no-immutable" if lock is None else "--immutable")
+    return NodeManager("yarn", f"@yarnpkg/cli-dist@{version or YARN}", install)
 
 
 def python_manager(folder: Folder) -> str:
-    """Return how a Python app's dependencies are installed, "" where it names none."""
+    """Return the install command of a Python app, or "" without dependencies."""
     if folder.has("uv.lock") and folder.project:
         return "uv sync --frozen"
     if folder.has("requirements.txt"):
         return "pip install -r requirements.txt"
     if "build-system" in folder.project:
         return "pip install ."
-    return "pip install (dependencies of pyproject.toml)" if _named(folder) else ""
+    return "pip install (dependencies of pyproject.toml)" if _declared(folder) else ""
 
 
-def _named(folder: Folder) -> list[str]:
+def _declared(folder: Folder) -> list[str]:
     project = folder.project.get("project")
-    named = project.get("dependencies") if isinstance(project, dict) else None
-    return [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
+    dependencies = project.get("dependencies") if isinstance(project, dict) else None
+    return [each for each in dependencies if isinstance(each, str)] if isinstance(dependencies, list) else []
 
 
 def named_dependencies(folder: Folder) -> list[str]:
-    """Return the dependencies that a pyproject.toml without a build system names."""
-    return [each for each in _named(folder) if not each.lstrip().startswith("-")]
+    """Return the dependencies of a pyproject.toml without a build system."""
+    return [each for each in _declared(folder) if not each.lstrip().startswith("-")]

@@ -1,4 +1,4 @@
-"""Reading a repository without being led out of it: every path is resolved, and only plain files are opened."""
+"""Read regular files of an untrusted repository without leaving it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 
 from moorage.runtime.builds.ports import BuildFailed
 
-LARGEST = 2**20  # No file that says how a project is built comes near it.
+MAX_FILE_BYTES = 2**20  # more than any manifest or configuration of a project has
 
 
 def folder_inside(root: Path, name: str, what: str) -> str:
-    """Return a path that a user gave, below a folder and without `.` parts ("" is the folder itself).
+    """Normalize a user's path below a folder ("" is the folder); it need not exist.
 
-    It need not exist. Raises BuildFailed where it leads out, by its parts or by a link.
+    Raises BuildFailed for a path that leaves the folder, by `..` or by a link.
     """
     path = PurePosixPath(name.strip())
     if path.is_absolute() or ".." in path.parts or "\x00" in name:
@@ -31,13 +31,13 @@ def folder_inside(root: Path, name: str, what: str) -> str:
 
 
 def is_outside(root: Path, path: Path) -> bool:
-    """Tell whether a path, with all links followed, leads out of a folder."""
+    """Return whether a path, after resolving links, is outside of a folder."""
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The base folder of a project, in its repository."""
+    """Base folder of a project in its repository."""
 
     root: Path
     base: str
@@ -47,7 +47,7 @@ class Folder:
         return self.root / self.base
 
     def find_text(self, name: str) -> str | None:
-        """Return the text of a file, None where there is no plain file of that name in the repository."""
+        """Return the text of a regular file in the repository, or None."""
         if is_outside(self.root, self.path / name):
             return None
         try:
@@ -57,13 +57,12 @@ class Folder:
         except (OSError, ValueError):
             return None
         with open(file, "rb") as opened:
-            found = os.fstat(file)
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(os.fstat(file).st_mode):
                 return None
-            return opened.read(LARGEST).decode("utf-8-sig", "replace")
+            return opened.read(MAX_FILE_BYTES).decode("utf-8-sig", "replace")
 
     def has(self, *names: str) -> bool:
-        """Tell whether one of these is a plain file here."""
+        """Return whether one of these is a regular file."""
         return any(self.find_text(name) is not None for name in names)
 
     def has_folder(self, name: str) -> bool:
@@ -74,17 +73,17 @@ class Folder:
 
     @cached_property
     def package(self) -> dict[str, Any] | None:
-        """The package.json, None where there is none."""
+        """Parsed package.json, or None."""
         text = self.find_text("package.json")
         if text is None:
             return None
         try:
-            read = json.loads(text)
+            package = json.loads(text)
         except (ValueError, RecursionError):
             raise BuildFailed("package.json is not valid JSON") from None
-        if not isinstance(read, dict):
+        if not isinstance(package, dict):
             raise BuildFailed("package.json should hold an object")
-        return read
+        return package
 
     @cached_property
     def scripts(self) -> dict[str, str]:
@@ -92,13 +91,13 @@ class Folder:
 
     @cached_property
     def node_packages(self) -> dict[str, str]:
-        """What package.json depends on, for work and for development."""
+        """Dependencies of package.json, including devDependencies."""
         package = self.package or {}
         return _texts(package.get("devDependencies")) | _texts(package.get("dependencies"))
 
     @cached_property
     def project(self) -> dict[str, Any]:
-        """The pyproject.toml, empty where there is none."""
+        """Parsed pyproject.toml; empty without one."""
         text = self.find_text("pyproject.toml")
         try:
             return tomllib.loads(text or "")
@@ -107,7 +106,7 @@ class Folder:
 
     @cached_property
     def python_packages(self) -> frozenset[str]:
-        """What a Python app names as its dependencies, in lower case."""
+        """Normalized names of a Python app's dependencies."""
         lines = (self.find_text("requirements.txt") or "").splitlines()
         project = self.project.get("project")
         if isinstance(project, dict) and isinstance(project.get("dependencies"), list):

@@ -1,6 +1,6 @@
-"""From a start command to what a shell is told.
+"""Resolve a start command such as `npm start` to the shell command of its script.
 
-`npm start` takes half a second and 50 MB to find a line in package.json and hand it to a shell; that is done here.
+npm itself takes half a second and 50 MB to read the script from package.json and pass it to a shell.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from moorage.runtime.builds.detection import managers
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
 
-DEEPEST = 8  # scripts that do nothing but run another
+MAX_DEPTH = 8  # of scripts that only run another script
 _RUN = re.compile(r"(npm|pnpm|yarn)[ \t]+(?:(run|run-script)[ \t]+)?([A-Za-z0-9][\w:.-]*)")
-# What these do without `run` is their own, whatever scripts there are.
-_OF_NPM = frozenset({"start", "test"})
+# Scripts that npm runs without `run`; other words are npm's own commands.
+_NPM_SHORTCUTS = frozenset({"start", "test"})
 _ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=(?:\"[^\"]*\"|'[^']*'|[^\s\"'])*[ \t]+)*")
 _LAST = re.compile(r"(.*(?:&&|;)[ \t]*)(.+)")
-_OF_SHELL = frozenset(
+_SHELL_WORDS = frozenset(
     (
         *("!", "{", "}", "if", "while", "until", "for", "case", "function", "select", "time", "[", "[[", ":", "."),
         *("alias", "bg", "break", "cd", "command", "continue", "eval", "exec", "exit", "export", "fg", "getopts"),
@@ -42,10 +42,10 @@ class _Event(NamedTuple):
 
 
 def resolve(command: str, folder: Folder, place: str) -> Script:
-    """Return what starts an app whose files are at a place, as its commands see it."""
+    """Return the command and variables that start an app at the path `place`."""
     try:
         events = _events(command.strip(), folder)
-    except BuildFailed:  # The build may have left a package.json that is none; whoever reads it next will say so.
+    except BuildFailed:  # The build may have left an invalid package.json; the package manager reports that.
         events = []
     if not events:
         return Script(replacing(command.strip()))
@@ -54,75 +54,75 @@ def resolve(command: str, folder: Folder, place: str) -> Script:
     main = replacing(last.text)
     if first:
         main = " && ".join([*first, f"exec /bin/sh -c {shlex.quote(main)}"])
-    return Script(main, _told(folder, place, last))
+    return Script(main, _variables(folder, place, last))
 
 
 def replacing(command: str) -> str:
-    """Let the last of some commands take the place of its shell: signals are for the app, not for one that waits."""
+    """Prefix the last command with `exec`: signals must reach the app, not a shell."""
     if "\n" in command:
         return command
     match = _LAST.fullmatch(command)
     for before, last in (("", command), *([match.groups()] if match else [])):
         start = _ASSIGNMENTS.match(last)
         at = start.end() if start else 0
-        is_sure = "\\" not in before + last[:at] and _words(before) is not None
-        if is_sure and _is_single(last[at:]):
+        is_safe = "\\" not in before + last[:at] and _words(before) is not None
+        if is_safe and _is_single(last[at:]):
             return f"{before}{last[:at]}exec {last[at:]}"
     return command
 
 
 def _is_single(command: str) -> bool:
-    found = _words(command)
-    if not found or any(set(word) <= set("();<>|&") for word in found):
+    words = _words(command)
+    if not words or any(set(word) <= set("();<>|&") for word in words):
         return False
-    return found[0] not in _OF_SHELL and not set(found[0]) & set("$`=")
+    return words[0] not in _SHELL_WORDS and not set(words[0]) & set("$`=")
 
 
 def _words(command: str) -> list[str] | None:
-    """Return the words and operators of a command, None where a quote is not closed."""
-    words = shlex.shlex(command, posix=True, punctuation_chars=True)
-    words.commenters = ""
+    """Return the words and operators of a command; None if a quote is not closed."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.commenters = ""
     try:
-        return list(words)
+        return list(lexer)
     except ValueError:
         return None
 
 
 def _events(command: str, folder: Folder, depth: int = 0) -> list[_Event]:
-    """Return the scripts that a package manager would run for a command, in order; none where it is no such command."""
+    """Return the scripts that a package manager runs for a command; [] for others."""
     match = _RUN.fullmatch(command)
-    if match is None or depth > DEEPEST or folder.package is None:
+    if match is None or depth > MAX_DEPTH or folder.package is None:
         return []
     manager, run, name = match.groups()
-    if (manager == "npm" and not run and name not in _OF_NPM) or (run == "run-script" and manager == "yarn"):
+    if (manager == "npm" and not run and name not in _NPM_SHORTCUTS) or (run == "run-script" and manager == "yarn"):
         return []
     text = folder.scripts.get(name)
     if text is None and command == "npm start" and folder.has("server.js"):
         text = "node server.js"
-    before = folder.scripts.get(f"pre{name}") if _runs_before(folder) else None
-    if text is None or not text.strip() or not _is_sayable(text + (before or "")):
+    before = folder.scripts.get(f"pre{name}") if _runs_pre_scripts(folder) else None
+    if text is None or not text.strip() or not _is_valid_argument(text + (before or "")):
         return []
     inner = _events(text.strip(), folder, depth + 1)
     return [*([_Event(f"pre{name}", before)] if before else []), *(inner or [_Event(name, text.strip())])]
 
 
-def _runs_before(folder: Folder) -> bool:
-    """Yarn has given up scripts that run before others."""
+def _runs_pre_scripts(folder: Folder) -> bool:
+    """Return whether `pre` scripts run; Yarn does not support them since version 2."""
     return not managers.node_manager(folder).package.startswith("@yarnpkg/")
 
 
-def _is_sayable(text: str) -> bool:
-    """Tell whether a text of a JSON file can be told to a program."""
+def _is_valid_argument(text: str) -> bool:
+    """Return whether a JSON string can be an argument or variable of a process."""
     return "\x00" not in text and text.encode(errors="replace").decode() == text
 
 
-def _told(folder: Folder, place: str, event: _Event) -> dict[str, str]:
-    """Return what package managers tell scripts."""
+def _variables(folder: Folder, place: str, event: _Event) -> dict[str, str]:
+    """Return the variables that package managers set for scripts."""
     package = folder.package or {}
-    named = {f"npm_package_{key}": package.get(key) for key in ("name", "version")}
+    fields = {f"npm_package_{key}": package.get(key) for key in ("name", "version")}
     return {
         "npm_lifecycle_event": event.name,
         "npm_package_json": f"{place}/package.json",
         "INIT_CWD": place,
-        **{name: value for name, value in named.items() if isinstance(value, str) and _is_sayable(value)},
+        **{name: value for name, value in fields.items() if isinstance(value, str) and _is_valid_argument(value)},
     }

@@ -1,4 +1,4 @@
-"""How a container app is started: as its user says, else as its files do."""
+"""Start command of a container app: set by the user, else detected from its files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
 
-# A shell starts the app, with these two in its environment.
+# Expanded by the shell that starts the app.
 HOST, PORT = "${HOST:-0.0.0.0}", "${PORT:-8080}"
-# A connection that the gateway keeps open for the next request must not be closed by the app just then, so the app
-# keeps it longer than the gateway does.
-KEEP_S = 150
-_UVICORN = f"--host {HOST} --port {PORT} --timeout-keep-alive {KEEP_S}"
-# One process, as with uvicorn: replicas are what there are more of. `WEB_CONCURRENCY` makes both start several.
-_GUNICORN = f"--bind {HOST}:{PORT} --threads 8 --keep-alive {KEEP_S}"
+# Longer than the gateway's keep-alive, so that the app never closes a connection that the gateway is about to reuse.
+KEEP_ALIVE_S = 150
+_UVICORN = f"--host {HOST} --port {PORT} --timeout-keep-alive {KEEP_ALIVE_S}"
+# One process, as with uvicorn, because apps scale by replicas. `WEB_CONCURRENCY` makes both start several.
+_GUNICORN = f"--bind {HOST}:{PORT} --threads 8 --keep-alive {KEEP_ALIVE_S}"
 MODULES = (
     *("main", "app", "server", "api", "asgi", "wsgi", "application", "index", "run"),
     *("app/main", "app/__init__", "app/app", "src/main", "src/app", "api/main", "api/index", "server/main"),
@@ -29,25 +28,25 @@ _APP = r"^(\w+)\s*(?::\s*[\w.]+\s*)?=\s*(?:\w+\.)?{}\("
 @dataclass(frozen=True, slots=True)
 class Start:
     command: str
-    framework: str = ""  # what it was found by
-    server: str = ""  # a package that it needs and the app does not name
+    framework: str = ""
+    server: str = ""  # package that the command needs and the app does not list
 
 
 def find_start(folder: Folder, language: str, start_cmd: str, entry_point: str) -> Start:
-    """Return how the app is started; raises BuildFailed where nothing says it."""
-    found = _detected(folder, language)
+    """Return the start of an app; raises BuildFailed where none is set or detected."""
+    detected = _detect(folder, language)
     if start_cmd.strip():
-        return Start(start_cmd.strip(), found.framework if found else "")
+        return Start(start_cmd.strip(), detected.framework if detected else "")
     if entry_point.strip():
-        return _by_entry(folder, entry_point.strip(), language)
+        return _from_entry_point(folder, entry_point.strip(), language)
     if web := procfile_web(folder):
-        return Start(web, found.framework if found else "")
-    if found is None:
+        return Start(web, detected.framework if detected else "")
+    if detected is None:
         raise BuildFailed(
             "nothing says how to start this app: set startCmd, or add a Procfile with a `web:` line"
             + (" or a `start` script in package.json" if language == "nodejs" else "")
         )
-    return found
+    return detected
 
 
 def procfile_web(folder: Folder) -> str:
@@ -56,24 +55,24 @@ def procfile_web(folder: Folder) -> str:
 
 
 def find_python_app(folder: Folder) -> Start | None:
-    """Return how the app of a known Python framework is served."""
-    named = folder.python_packages
+    """Return the start of an app of FastAPI, Flask or Django, or None."""
+    packages = folder.python_packages
     for package, kind, server in (("fastapi", "FastAPI", "uvicorn"), ("flask", "Flask", "gunicorn")):
-        place = _place_of(folder, kind) if package in named else None
-        if place is None:
+        app = _find_app_object(folder, kind) if package in packages else None
+        if app is None:
             continue
         options = _UVICORN if server == "uvicorn" else _GUNICORN
-        return Start(f"{server} {place} {options}", kind, _missing(named, server))
-    if "django" in named and (project := _django_project(folder)):
-        return Start(f"gunicorn {project}.wsgi {_GUNICORN}", "Django", _missing(named, "gunicorn"))
+        return Start(f"{server} {app} {options}", kind, _missing(packages, server))
+    if "django" in packages and (project := _django_project(folder)):
+        return Start(f"gunicorn {project}.wsgi {_GUNICORN}", "Django", _missing(packages, "gunicorn"))
     return None
 
 
-def _missing(named: frozenset[str], server: str) -> str:
-    return "" if server in named else server
+def _missing(packages: frozenset[str], server: str) -> str:
+    return "" if server in packages else server
 
 
-def _detected(folder: Folder, language: str) -> Start | None:
+def _detect(folder: Folder, language: str) -> Start | None:
     if language == "nodejs":
         return _node_start(folder)
     if language == "python":
@@ -95,8 +94,8 @@ def _node_start(folder: Folder) -> Start | None:
     return None
 
 
-def _by_entry(folder: Folder, entry: str, language: str) -> Start:
-    """An entry point is a file, or `module:app` for a Python server."""
+def _from_entry_point(folder: Folder, entry: str, language: str) -> Start:
+    """Return the start of an entry point: a file, or `module:app` of a Python server."""
     if language == "python" and re.fullmatch(r"[\w.]+:\w+", entry):
         return Start(f"uvicorn {entry} {_UVICORN}", server=_missing(folder.python_packages, "uvicorn"))
     if language in ("python", "nodejs"):
@@ -104,7 +103,7 @@ def _by_entry(folder: Folder, entry: str, language: str) -> Start:
     return Start(shlex.quote(entry if "/" in entry else f"./{entry}"))
 
 
-def _place_of(folder: Folder, kind: str) -> str | None:
+def _find_app_object(folder: Folder, kind: str) -> str | None:
     """Return `module:variable` of the app object."""
     pattern = re.compile(_APP.format(kind), re.MULTILINE)
     for module in MODULES:
@@ -114,13 +113,13 @@ def _place_of(folder: Folder, kind: str) -> str | None:
 
 
 def django_settings(folder: Folder) -> str:
-    """Return the module of settings that manage.py names, "" where it names none."""
+    """Return the settings module that manage.py names, or ""."""
     match = re.search(r"DJANGO_SETTINGS_MODULE['\"]\s*,\s*['\"]([\w.]+)", folder.find_text("manage.py") or "")
     return match[1] if match else ""
 
 
 def _django_project(folder: Folder) -> str | None:
-    """Return the package that manage.py sets up, else the one that has a wsgi.py."""
+    """Return the package of the settings in manage.py, else one with a wsgi.py."""
     package = re.match(r"([\w.]+)\.settings\b", django_settings(folder))
     if package and folder.has(f"{package[1].replace('.', '/')}/wsgi.py"):
         return package[1]
