@@ -75,7 +75,7 @@ class Control:
         self.clock_watch.on_step += [
             self.scheduler.correct_soon,
             self.worker.clock_was_set,
-            self.app.products.apps.tending.clock_was_set,
+            self.app.products.apps.autoscaler.clock_was_set,
         ]
         self.reconciler = Reconciler(self.db, self.telemetry)
         self.reconciler.add("maintenance", self.app.handlers.ensure_maintenance, every_s=60)

@@ -1,4 +1,4 @@
-"""An engine whose replicas are small HTTP servers of this process: what the keeper does, without a sandbox's time."""
+"""Engine for tests: replicas are small HTTP servers of this process, without the time of a sandbox."""
 
 from __future__ import annotations
 

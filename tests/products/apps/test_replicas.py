@@ -18,9 +18,9 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import ManualClock
 from moorage.core.telemetry import Telemetry
-from moorage.products.apps import reconciler as keeper_module
+from moorage.products.apps import reconciler as reconciler_module
 from moorage.products.apps import service
-from moorage.products.apps.reconciler import Keeper
+from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.tables import Replica
 from moorage.products.projects import service as projects
 from moorage.products.projects import tables as project_tables
@@ -54,7 +54,7 @@ class World:
     team: Team
     db: Database
     engine: MemoryReplicas
-    keeper: Keeper
+    reconciler: AppReconciler
     launcher: StubLauncher
     settled: list[int]
 
@@ -113,10 +113,10 @@ class World:
         await self.db.write(unit)
 
     async def until(self, wanted: Callable[[list[Replica]], bool]) -> list[Replica]:
-        """Let the keeper work until the rows are as wanted."""
+        """Let the reconciler work until the rows are as wanted."""
         async with asyncio.timeout(20):
             while True:
-                await self.keeper.round()
+                await self.reconciler.round()
                 rows = await self.rows()
                 if wanted(rows):
                     return rows
@@ -125,9 +125,9 @@ class World:
 
 @pytest.fixture
 async def world(app: App, db: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(keeper_module, "MIN_DRAIN_S", 0.02)
-    monkeypatch.setattr(keeper_module, "DRAIN_POLL_INTERVAL_S", 0.01)
-    monkeypatch.setattr(keeper_module, "RESTART_PAUSES_S", (0.01,))
+    monkeypatch.setattr(reconciler_module, "MIN_DRAIN_S", 0.02)
+    monkeypatch.setattr(reconciler_module, "DRAIN_POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(reconciler_module, "RESTART_PAUSES_S", (0.01,))
     team = await make_team(app, db)
     await team.create("app", "container")
     engine, launcher, settled = MemoryReplicas(), StubLauncher(), list[int]()
@@ -135,8 +135,8 @@ async def world(app: App, db: Database, monkeypatch: pytest.MonkeyPatch) -> Asyn
     async def settle() -> None:
         settled.append(1)
 
-    keeper = Keeper(db, engine, launcher, Telemetry(quiet=True), settle)  # type: ignore[arg-type]
-    yield World(team, db, engine, keeper, launcher, settled)
+    reconciler = AppReconciler(db, engine, launcher, Telemetry(quiet=True), settle)  # type: ignore[arg-type]
+    yield World(team, db, engine, reconciler, launcher, settled)
     await engine.close()
 
 
@@ -187,7 +187,7 @@ async def test_a_live_one_is_tried_again_however_often_it_cannot_be_started(worl
     await world.deploy()
     await world.until(lambda rows: rows[0].reason == "its release has gone")
     for _ in range(8):
-        await world.keeper.round()
+        await world.reconciler.round()
         await asyncio.sleep(0.02)
 
     world.launcher.refusal = None
@@ -232,7 +232,7 @@ async def test_requests_may_finish_while_a_replica_is_drained(world: World, cloc
     await world.change(enabled=False)
     await world.until(lambda rows: [each.status for each in rows] == ["draining"])
     for _ in range(10):
-        await world.keeper.round()
+        await world.reconciler.round()
         await asyncio.sleep(0.01)
     waiting = set(world.engine.running)
     world.engine.set(row.key, connections=0)
@@ -259,7 +259,7 @@ async def test_what_runs_is_adopted_and_what_does_not_starts_over(world: World) 
     kept, lost = await world.until(ready(2))
     world.engine.running.pop(lost.key)
 
-    await world.keeper.adopt()
+    await world.reconciler.adopt()
 
     assert world.engine.adopted == {row.key: row.token for row in (kept, lost)}
     assert [row.status for row in await world.rows()] == ["ready", "starting"]

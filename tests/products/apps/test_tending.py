@@ -18,12 +18,12 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import MINUTE_MS, SECOND_MS, ManualClock
 from moorage.core.telemetry import Telemetry
-from moorage.products.apps import reconciler as keeper_module
+from moorage.products.apps import reconciler as reconciler_module
 from moorage.products.apps import release_guard as guard
 from moorage.products.apps import service
-from moorage.products.apps.autoscaler import ROUND_INTERVAL_S, Tending
+from moorage.products.apps.autoscaler import ROUND_INTERVAL_S, Autoscaler
 from moorage.products.apps.metrics.service import Requests, step_of
-from moorage.products.apps.reconciler import Keeper
+from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.tables import Replica
 from moorage.products.projects import service as projects
 from moorage.products.projects.deployments import service as deployments
@@ -40,7 +40,7 @@ class Tended:
     """An app that is looked after, at a time that the test holds."""
 
     world: World
-    tending: Tending
+    autoscaler: Autoscaler
     clock: ManualClock
 
     @property
@@ -68,7 +68,7 @@ class Tended:
         """Let visitors come, within the second that begins now."""
         requests = Requests(count, [0, count - failed, 0, 0, failed], {step_of(took_ms): count})
         now = self.clock.now()
-        self.tending.window.add((await self.project()).id, {now // SECOND_MS * SECOND_MS: requests}, now)
+        self.autoscaler.window.add((await self.project()).id, {now // SECOND_MS * SECOND_MS: requests}, now)
 
     async def log(self, deployment_id: int) -> list[str]:
         org_id = self.world.team.org_id
@@ -81,13 +81,13 @@ class Tended:
             for key, state in self.engine.states().items():
                 self.engine.set(key, cpu_us=state.cpu_us + int(cores * ROUND_INTERVAL_S * 1_000_000))
             self.clock.advance(int(ROUND_INTERVAL_S * SECOND_MS))
-            await self.tending.round()
+            await self.autoscaler.round()
 
 
 @pytest.fixture
 async def tended(app: App, db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tended]:
-    monkeypatch.setattr(keeper_module, "MIN_DRAIN_S", 0.02)
-    monkeypatch.setattr(keeper_module, "DRAIN_POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(reconciler_module, "MIN_DRAIN_S", 0.02)
+    monkeypatch.setattr(reconciler_module, "DRAIN_POLL_INTERVAL_S", 0.01)
     team = await make_team(app, db)
     await team.create("app", "container")
     engine, launcher, telemetry = MemoryReplicas(), StubLauncher(), Telemetry(quiet=True)
@@ -96,9 +96,9 @@ async def tended(app: App, db: Database, clock: ManualClock, monkeypatch: pytest
         settled.append(1)
 
     settled: list[int] = []
-    keeper = Keeper(db, engine, launcher, telemetry, settle)  # type: ignore[arg-type]
-    world = World(team, db, engine, keeper, launcher, settled)
-    yield Tended(world, Tending(db, engine, keeper, telemetry), clock)
+    reconciler = AppReconciler(db, engine, launcher, telemetry, settle)  # type: ignore[arg-type]
+    world = World(team, db, engine, reconciler, launcher, settled)
+    yield Tended(world, Autoscaler(db, engine, reconciler, telemetry), clock)
     await engine.close()
 
 
@@ -117,7 +117,7 @@ async def test_a_release_that_fails_far_more_often_is_taken_back_and_both_logs_s
     _, newer = await swap(tended)
     await tended.ask(40, failed=30)
 
-    await tended.tending.round()
+    await tended.autoscaler.round()
     newest, bad, *_ = await tended.world.team.deployments("app")
     why = "In the first 5 s after the switch 30 of 40 requests failed (75.0%; 0.0% before)."
 
@@ -132,8 +132,8 @@ async def test_what_is_taken_back_is_taken_back_once(tended: Tended) -> None:
     await swap(tended)
     await tended.ask(40, failed=30)
 
-    await tended.tending.round()
-    await tended.tending.round()
+    await tended.autoscaler.round()
+    await tended.autoscaler.round()
 
     kinds = [each["kind"] for each in await tended.world.team.deployments("app")]
     assert kinds.count("rollback") == 1
@@ -144,7 +144,7 @@ async def test_a_release_that_does_as_well_as_the_one_before_stays(tended: Tende
     _, newer = await swap(tended)
     await tended.ask(40, failed=failed)
 
-    await tended.tending.round()
+    await tended.autoscaler.round()
 
     assert (await tended.project()).current_deployment_id == newer
     assert (await tended.world.team.deployments("app"))[0]["id"] == newer
@@ -154,11 +154,11 @@ async def test_a_bad_release_stays_where_nobody_wants_a_guard_and_where_its_time
     _, newer = await swap(tended)
     await tended.world.change(deploy_guard=False)
     await tended.ask(40, failed=40)
-    await tended.tending.round()
+    await tended.autoscaler.round()
     await tended.world.change(deploy_guard=True)
     tended.clock.advance(guard.GUARD_MS)
 
-    await tended.tending.round()
+    await tended.autoscaler.round()
 
     assert (await tended.world.team.deployments("app"))[0]["id"] == newer
 
@@ -167,7 +167,7 @@ async def test_where_the_release_before_is_gone_nothing_is_begun(tended: Tended)
     _, newer = await swap(tended, is_stored=False)
     await tended.ask(40, failed=30)
 
-    await tended.tending.round()
+    await tended.autoscaler.round()
 
     assert (await tended.world.team.deployments("app"))[0]["id"] == newer
 
@@ -178,7 +178,7 @@ async def test_a_first_release_has_nothing_to_go_back_to(tended: Tended) -> None
     tended.clock.advance(5 * SECOND_MS)
     await tended.ask(40, failed=40)
 
-    await tended.tending.round()
+    await tended.autoscaler.round()
 
     assert (await tended.project()).current_deployment_id == only
     assert not any(each["kind"] == "rollback" for each in await tended.world.team.deployments("app"))
@@ -218,7 +218,7 @@ async def idle(tended: Tended, tier: str = "free") -> list[Replica]:
 async def test_a_free_app_that_nobody_asks_for_anything_sleeps(tended: Tended) -> None:
     (row,) = await idle(tended)
 
-    await tended.tending.round()
+    await tended.autoscaler.round()
     await tended.world.until(lambda rows: rows == [])
 
     assert (await tended.project()).asleep
@@ -228,12 +228,12 @@ async def test_a_free_app_that_nobody_asks_for_anything_sleeps(tended: Tended) -
 async def test_an_app_that_was_asked_for_something_or_holds_a_connection_does_not_sleep(tended: Tended) -> None:
     (row,) = await idle(tended)
     await tended.ask(1)
-    await tended.tending.round()
+    await tended.autoscaler.round()
     visited = (await tended.project()).asleep
     tended.clock.advance(tended.world.db.env.settings.app_idle_minutes * MINUTE_MS)
     tended.engine.set(row.key, connections=1)
 
-    await tended.tending.round()
+    await tended.autoscaler.round()
 
     assert (visited, (await tended.project()).asleep) == (False, False)
 
@@ -241,7 +241,7 @@ async def test_an_app_that_was_asked_for_something_or_holds_a_connection_does_no
 async def test_an_app_that_is_paid_for_never_sleeps(tended: Tended) -> None:
     await idle(tended, tier="mini")
 
-    await tended.tending.round()
+    await tended.autoscaler.round()
 
     assert not (await tended.project()).asleep
 

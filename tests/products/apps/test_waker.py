@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from moorage.gateway.caddy import find_caddy
-from moorage.products.apps.waker import Target, Waker
+from moorage.products.apps.waker import AppAddress, Waker
 
 pytestmark = pytest.mark.anyio
 
@@ -34,10 +34,10 @@ class Sleeper:
     woken: list[str] = field(default_factory=list)
     connections: int = 0
 
-    async def wake(self, host: str) -> Target | None:
+    async def wake(self, host: str) -> AppAddress | None:
         self.woken.append(host)
         await self.awake.wait()
-        return Target(self.port)
+        return AppAddress(self.port)
 
 
 @contextlib.asynccontextmanager
@@ -61,7 +61,7 @@ async def app_of(serve: Serve, *, is_awake: bool = True) -> AsyncIterator[Sleepe
 @contextlib.asynccontextmanager
 async def waker_of(
     path: Path,
-    wake: Callable[[str], Awaitable[Target | None]],
+    wake: Callable[[str], Awaitable[AppAddress | None]],
     within_s: float = PATIENCE_S,
     most_waiting: int = 1000,
 ) -> AsyncIterator[Waker]:
@@ -231,12 +231,12 @@ async def test_many_requests_of_one_host_wake_it_once_and_other_hosts_for_themse
 
 
 async def test_an_app_that_does_not_come_up_gets_a_page_that_says_so(path: Path) -> None:
-    async def wake(host: str) -> Target | None:
+    async def wake(host: str) -> AppAddress | None:
         if host == "late":
             raise TimeoutError
         if host == "stuck":
             await asyncio.Event().wait()
-        return Target(closed_port()) if host == "crashed" else None
+        return AppAddress(closed_port()) if host == "crashed" else None
 
     async with waker_of(path, wake, within_s=0.2):
         answers = {
@@ -257,7 +257,7 @@ async def test_an_error_in_waking_is_told_to_whoever_watches_the_loop_and_not_to
     before = loop.get_exception_handler()
     loop.set_exception_handler(lambda _, context: told.append(repr(context["exception"])))
 
-    async def wake(host: str) -> Target | None:
+    async def wake(host: str) -> AppAddress | None:
         raise LookupError("a secret thing")
 
     try:
@@ -385,7 +385,7 @@ async def test_an_answer_to_head_has_no_body_whatever_its_length_says(path: Path
 async def test_a_request_that_cannot_be_read_wakes_nobody(path: Path, sent: bytes, status: int) -> None:
     woken: list[str] = []
 
-    async def wake(host: str) -> Target | None:
+    async def wake(host: str) -> AppAddress | None:
         woken.append(host)
         return None
 
@@ -400,7 +400,7 @@ async def test_it_takes_the_place_of_a_stale_socket_and_leaves_none_behind(path:
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
 
-    async def wake(host: str) -> Target | None:
+    async def wake(host: str) -> AppAddress | None:
         return None
 
     async with waker_of(path, wake):

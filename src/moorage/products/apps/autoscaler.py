@@ -22,7 +22,7 @@ from moorage.products.apps import release_guard as guard
 from moorage.products.apps import scaling, service
 from moorage.products.apps.metrics import service as metrics
 from moorage.products.apps.metrics.service import RequestWindow, Usage
-from moorage.products.apps.reconciler import Keeper
+from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.scaling import Sample
 from moorage.products.apps.states import ReplicaStatus
 from moorage.products.apps.tables import LiveApp, Replica
@@ -47,12 +47,12 @@ class Watched:
     changed_at: int | None = None  # when autoscaling last changed the number of replicas
 
 
-class Tending:
-    def __init__(self, db: Database, engine: Replicas, keeper: Keeper, telemetry: Telemetry) -> None:
+class Autoscaler:
+    def __init__(self, db: Database, engine: Replicas, reconciler: AppReconciler, telemetry: Telemetry) -> None:
         self.window = RequestWindow()
         self._db = db
         self._engine = engine
-        self._keeper = keeper
+        self._reconciler = reconciler
         self._telemetry = telemetry
         self._watched: defaultdict[int, Watched] = defaultdict(Watched)
 
@@ -119,7 +119,7 @@ class Tending:
         watched.changed_at = now
         self._telemetry.log.info("scaling an app", project=app.name, before=current, after=wanted)
         await self._db.write(partial(service.scale, org_id=app.org_id, project_id=app.project_id, replicas=wanted))
-        self._keeper.wake()
+        self._reconciler.wake()
 
     async def _sleep_if_idle(self, app: LiveApp, rows: list[Replica], states: list[ReplicaState]) -> None:
         """Put an app of the free tier to sleep after `app_idle_minutes` without requests."""
@@ -138,7 +138,7 @@ class Tending:
         ):
             self._telemetry.log.info("putting an idle app to sleep", project=app.name)
             await self._db.write(partial(service.put_to_sleep, org_id=app.org_id, project_id=app.project_id))
-            self._keeper.wake()
+            self._reconciler.wake()
 
     async def _guard(self) -> None:
         """Roll back releases that do far worse than before, where `deploy_guard` is on."""

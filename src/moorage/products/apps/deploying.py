@@ -12,7 +12,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.products.apps import probing, service
 from moorage.products.apps.logs.log_files import AppLogs
-from moorage.products.apps.reconciler import Keeper
+from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.states import ReplicaStatus
 from moorage.products.apps.tables import Replica
 from moorage.products.projects import service as projects
@@ -30,12 +30,12 @@ MAX_PROBE_ATTEMPTS = 5  # through the public route: a single lost request is no 
 START_SLACK_S = 30.0  # added to the time that the reconciler allows a replica to start
 
 
-class Deploying:
+class AppDeployer:
     """Implements `projects.deployments.runner.Apps`."""
 
-    def __init__(self, db: Database, keeper: Keeper, logs: AppLogs, settle: Settle) -> None:
+    def __init__(self, db: Database, reconciler: AppReconciler, logs: AppLogs, settle: Settle) -> None:
         self._db = db
-        self._keeper = keeper
+        self._reconciler = reconciler
         self._logs = logs
         self._settle = settle
 
@@ -43,7 +43,7 @@ class Deploying:
         """Start a release beside the live one and wait for health; raises CannotDeploy."""
         begun = self._db.env.clock.now()
         await write(partial(service.begin, org_id=deployment.org_id, deployment=deployment))
-        self._keeper.wake()
+        self._reconciler.wake()
         rows = await self._rows(deployment, write)
         many = f"{len(rows)} replicas" if len(rows) != 1 else "the app"
         log.say(f"Starting {many}, waiting until {(await self._path_and_host(deployment))[0]} answers")
@@ -76,7 +76,7 @@ class Deploying:
             if asyncio.get_running_loop().time() > deadline:
                 why = next((row.reason for row in rows if row.reason), "it was not started in time")
                 raise CannotDeploy(f"The app did not become healthy: {why}")
-            await self._keeper.changed(READY_POLL_INTERVAL_S)
+            await self._reconciler.changed(READY_POLL_INTERVAL_S)
 
     async def _rows(self, deployment: Deployment, write: Write) -> list[Replica]:
         """Return the replicas of a deployment; raises Ended if it is not running."""

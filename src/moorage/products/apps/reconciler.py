@@ -45,7 +45,7 @@ class Health:
     within_s: float
 
 
-class Keeper:
+class AppReconciler:
     def __init__(
         self,
         db: Database,

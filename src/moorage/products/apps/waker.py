@@ -31,13 +31,13 @@ UPGRADED = 101
 _HOP = (b"connection", b"keep-alive", b"proxy-connection")
 
 
-class Target(NamedTuple):
+class AppAddress(NamedTuple):
     """Local address of an app."""
 
     port: int
 
 
-Wake = Callable[[str], Awaitable[Target | None]]
+Wake = Callable[[str], Awaitable[AppAddress | None]]
 
 
 class Refusal(Exception):
@@ -116,7 +116,7 @@ class Waker:
         self._wake = wake
         self._within_s = within_s
         self._most_waiting = most_waiting
-        self._wakings: dict[str, asyncio.Task[Target | None]] = {}
+        self._wakings: dict[str, asyncio.Task[AppAddress | None]] = {}
         self._waiting: Counter[str] = Counter()
         self._requests: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -187,7 +187,7 @@ class Waker:
             raise _not_yet()
         return await _connect(target)
 
-    async def _wait_for_app(self, client: _Client, host: str) -> Target | None:
+    async def _wait_for_app(self, client: _Client, host: str) -> AppAddress | None:
         """Wait for the wake task of a host; raises Refusal, or Gone on disconnect."""
         waking = self._waking(host)
         gone = asyncio.ensure_future(client.gone.wait())
@@ -201,19 +201,19 @@ class Waker:
             raise _too_late()
         return None if _error_of(waking) else waking.result()
 
-    def _waking(self, host: str) -> asyncio.Task[Target | None]:
+    def _waking(self, host: str) -> asyncio.Task[AppAddress | None]:
         """Return the wake task that all requests of a host share; start it if needed."""
         if host not in self._wakings:
             self._wakings[host] = asyncio.ensure_future(self._wake_up(host))
             self._wakings[host].add_done_callback(lambda done: self._on_wake_done(host, done))
         return self._wakings[host]
 
-    async def _wake_up(self, host: str) -> Target | None:
+    async def _wake_up(self, host: str) -> AppAddress | None:
         # The timeout keeps a task that hangs from blocking all later requests of the host.
         async with asyncio.timeout(self._within_s):
             return await self._wake(host)
 
-    def _on_wake_done(self, host: str, waking: asyncio.Task[Target | None]) -> None:
+    def _on_wake_done(self, host: str, waking: asyncio.Task[AppAddress | None]) -> None:
         del self._wakings[host]
         error = _error_of(waking)
         if error is not None and not isinstance(error, TimeoutError | asyncio.CancelledError):
@@ -300,7 +300,7 @@ class _App:
         self._sock.close()
 
 
-async def _connect(target: Target) -> _App:
+async def _connect(target: AppAddress) -> _App:
     """Connect to an app; raises Refusal (503) where it ended again meanwhile."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:

@@ -16,8 +16,8 @@ from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
 from moorage.products.apps import removal, retention
-from moorage.products.apps.autoscaler import Tending
-from moorage.products.apps.deploying import Deploying
+from moorage.products.apps.autoscaler import Autoscaler
+from moorage.products.apps.deploying import AppDeployer
 from moorage.products.apps.exec import routes as exec_routes
 from moorage.products.apps.launching import Launcher
 from moorage.products.apps.logs import routes as log_routes
@@ -25,9 +25,9 @@ from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.apps.metrics import routes as metric_routes
 from moorage.products.apps.metrics import service as metrics
 from moorage.products.apps.metrics.service import RequestCounter
-from moorage.products.apps.reconciler import Keeper
+from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.waker import Waker
-from moorage.products.apps.waking import Waking
+from moorage.products.apps.waking import AppStarter
 from moorage.products.projects import service as projects
 from moorage.products.projects.deployments import service as deployments
 from moorage.runtime.builds.collect import APP_CAPS
@@ -57,9 +57,9 @@ def make_releases(settings: Settings) -> Unpacked:
 class Apps(Product):
     db: Database
     engine: Replicas
-    keeper: Keeper
-    deploying: Deploying
-    tending: Tending
+    reconciler: AppReconciler
+    deploying: AppDeployer
+    autoscaler: Autoscaler
     waker: Waker
     logs: AppLogs
     launcher: Launcher
@@ -76,15 +76,17 @@ class Apps(Product):
     ) -> Apps:
         settings = db.env.settings
         launcher = Launcher(db, artifacts, make_releases(settings), is_sandboxed)
-        keeper = Keeper(db, engine, launcher, telemetry, gateway.sync_routes)
+        reconciler = AppReconciler(db, engine, launcher, telemetry, gateway.sync_routes)
         logs = AppLogs(settings.folder("logs") / "apps")
         return cls(
             db=db,
             engine=engine,
-            keeper=keeper,
-            deploying=Deploying(db, keeper, logs, gateway.sync_routes),
-            tending=Tending(db, engine, keeper, telemetry),
-            waker=Waker(gateway.waker_socket, Waking(db, keeper).wake, within_s=settings.app_start_s + WAKE_EXTRA_S),
+            reconciler=reconciler,
+            deploying=AppDeployer(db, reconciler, logs, gateway.sync_routes),
+            autoscaler=Autoscaler(db, engine, reconciler, telemetry),
+            waker=Waker(
+                gateway.waker_socket, AppStarter(db, reconciler).wake, within_s=settings.app_start_s + WAKE_EXTRA_S
+            ),
             logs=logs,
             launcher=launcher,
         )
@@ -96,10 +98,10 @@ class Apps(Product):
     @property
     def request_counter(self) -> RequestCounter:
         """Count requests of the access log, for metrics and for the autoscaler."""
-        return RequestCounter(self.tending.window)
+        return RequestCounter(self.autoscaler.window)
 
     def wake(self) -> None:
-        self.keeper.wake()
+        self.reconciler.wake()
 
     def routers(self) -> Sequence[Router]:
         return [
@@ -119,11 +121,11 @@ class Apps(Product):
     async def start(self, duties: Duties) -> None:
         # Running replicas are found before any route is made: after a reboot none runs, and stored ports are stale.
         if duties.runs_apps:
-            await self.keeper.adopt()
+            await self.reconciler.adopt()
             await self.waker.start()
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
-        return [self.keeper.run(), self.tending.run()] if duties.runs_apps else []
+        return [self.reconciler.run(), self.autoscaler.run()] if duties.runs_apps else []
 
     async def stop(self) -> None:
         await self.waker.close()
