@@ -26,7 +26,7 @@ from moorage.products.projects import service as projects
 from moorage.products.projects import tables as project_tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments import tables as deployment_tables
-from moorage.products.projects.deployments.service import Asked
+from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.runtime.builds.ports import Plan
 from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
 
@@ -63,7 +63,7 @@ class World:
 
         def unit(tx: Tx) -> int:
             project = projects.get(tx, self.team.org_id, "app")
-            asked = Asked(kind, plan=PLAN, is_app=True)
+            asked = DeploymentRequest(kind, plan=PLAN, is_app=True)
             made = deployments.start(tx, self.team.org_id, project, asked)
             tx.run(
                 deployment_tables.SET_BUILT,

@@ -21,7 +21,7 @@ from moorage.products.projects import service as projects
 from moorage.products.projects import tables as project_tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments import tables as deployment_tables
-from moorage.products.projects.deployments.service import Asked
+from moorage.products.projects.deployments.service import DeploymentRequest
 
 TEN = {"enabled": True, "minReplicas": 10, "maxReplicas": 10}
 PROMISE = "An organization gets no compute that its plan does not include."
@@ -135,7 +135,7 @@ async def _go_live(team: Team, name: str) -> None:
 
     def unit(tx: Tx) -> None:
         project = projects.get(tx, team.org_id, name)
-        made = deployments.start(tx, team.org_id, project, Asked("rollback", plan="{}", is_app=True))
+        made = deployments.start(tx, team.org_id, project, DeploymentRequest("rollback", plan="{}", is_app=True))
         built: dict[str, Any] = {"digest": "d" * 64, "file_count": 1, "plan": "{}", "is_app": True}
         tx.run(deployment_tables.SET_BUILT, org_id=team.org_id, id=made.id, now=tx.now, **built)
         artifacts.record(tx, team.org_id, Upload("d" * 64, 1, "copy", tx.now), projects.owner_of(made.id))

@@ -79,7 +79,7 @@ class AppDeployer:
             await self._reconciler.changed(READY_POLL_INTERVAL_S)
 
     async def _rows(self, deployment: Deployment, write: Write) -> list[Replica]:
-        """Return the replicas of a deployment; raises Ended if it is not running."""
+        """Return the replicas of a deployment; raises DeploymentEnded if it is not running."""
         rows: list[Replica] = await write(
             partial(service.of_deployment, org_id=deployment.org_id, deployment_id=deployment.id)
         )

@@ -15,7 +15,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.products.projects import previews, tables
 from moorage.products.projects.deployments import service as deployments
-from moorage.products.projects.deployments.service import Asked
+from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.products.projects.previews import PullRequest
 from moorage.products.projects.tables import Project
 from moorage.products.repositories import service as repositories
@@ -46,7 +46,7 @@ def on_push(tx: Tx, event: GithubEvent) -> None:
         return
     for project in _projects(tx, event, pushed.repository):
         if project.auto_deploy and project.enabled and project.branch == pushed.branch:
-            request = Asked(commit_sha=pushed.sha, branch=pushed.branch)
+            request = DeploymentRequest(commit_sha=pushed.sha, branch=pushed.branch)
             deployments.start(tx, project.org_id, project, request)
 
 

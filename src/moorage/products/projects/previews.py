@@ -14,7 +14,7 @@ from moorage.errors import Conflict, NotFound
 from moorage.products.projects import names, route_sync, service, tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments import tables as rows
-from moorage.products.projects.deployments.service import Asked
+from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.products.projects.deployments.states import DEPLOYMENT, PREVIEW, PreviewStatus
 from moorage.products.projects.tables import Preview, Project
 
@@ -132,7 +132,9 @@ def _open(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview |
 
 def _deploy(tx: Tx, org_id: int, project: Project, preview: Preview, user_id: int | None) -> None:
     if preview.status == PreviewStatus.ACTIVE and project.enabled:
-        request = Asked(commit_sha=preview.commit_sha, branch=preview.branch, user_id=user_id, preview=preview)
+        request = DeploymentRequest(
+            commit_sha=preview.commit_sha, branch=preview.branch, user_id=user_id, preview=preview
+        )
         deployments.start(tx, org_id, project, request)
 
 

@@ -25,7 +25,7 @@ from moorage.core.vault import service as vault
 from moorage.products.projects import compute, names, service
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.schemas import latest_of
-from moorage.products.projects.deployments.service import Asked
+from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.products.projects.route_sync import Settle
 from moorage.products.projects.schemas import (
     CreateProjectInput,
@@ -119,7 +119,9 @@ def _add_writes(router: Router, parts: Parts) -> None:
         assert caller.standing is not None
         actor = caller.as_actor
         project = service.create(tx, caller.org_id, actor, caller.standing, new.as_new(), new.hidden())
-        first = deployments.start(tx, caller.org_id, project, Asked(branch=project.branch, user_id=caller.user_id))
+        first = deployments.start(
+            tx, caller.org_id, project, DeploymentRequest(branch=project.branch, user_id=caller.user_id)
+        )
         return CreateProjectResult(project.id, project.name, first.id, first.uuid)
 
     @router.patch("/projects/{name}/name", floor=Role.MEMBER)

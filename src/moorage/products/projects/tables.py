@@ -147,7 +147,7 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GatewayProject:
     """Columns of a project for the gateway, which do not depend on the live release."""
 
     id: int
@@ -203,7 +203,7 @@ WITH_PLANS: Query[tuple[Project, str, bool]] = Query(
     lambda *row: (Project(*row[:-2]), row[-2], row[-1]),
 )
 ALL_OF = Query(_all.where(_mine).order_by(_p.id), Project)
-EVERY = Query(select(_p.id, _p.name, _p.enabled, _p.enable_analytics).order_by(_p.id), Place)
+EVERY = Query(select(_p.id, _p.name, _p.enabled, _p.enable_analytics).order_by(_p.id), GatewayProject)
 COUNT: Query[int] = Query(select(func.count()).where(_mine), scalar)
 PAGE = Query(
     _all.where(_mine & (_p.id < arg("before"))).order_by(_p.id.desc()).limit(arg("most")),

@@ -25,7 +25,7 @@ from moorage.core.http.route import Router, Upload
 from moorage.errors import Conflict, bad_field
 from moorage.products.projects import service
 from moorage.products.projects.deployments import service as deployments
-from moorage.products.projects.deployments.service import Asked
+from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.products.projects.schemas import UploadForm, UploadResult
 from moorage.products.projects.service import NewProject
 from moorage.products.projects.tables import Project
@@ -135,7 +135,7 @@ def _record(tx: Tx, org_id: int, caller: Caller, name: str, site: Site) -> Uploa
         assert caller.standing is not None
         new = NewProject(name, "static", source="upload")
         project = service.create(tx, org_id, caller.as_actor, caller.standing, new)
-    request = Asked("upload", user_id=caller.user_id, digest=site.digest, file_count=site.files)
+    request = DeploymentRequest("upload", user_id=caller.user_id, digest=site.digest, file_count=site.files)
     started = deployments.start(tx, org_id, project, request)
     artifact_service.unrefer(tx, org_id, site.owner)
     audit.record(tx, org_id, caller.as_actor, "project.uploaded", service.target_of(project), deployment=started.uuid)

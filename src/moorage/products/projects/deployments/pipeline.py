@@ -31,7 +31,7 @@ from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.logs import LogWriter
 from moorage.products.projects.deployments.runner import Apps, CannotDeploy, Swap, Write
-from moorage.products.projects.deployments.service import BuildDeployment, Ended, PublishDeployment
+from moorage.products.projects.deployments.service import BuildDeployment, DeploymentEnded, PublishDeployment
 from moorage.products.projects.deployments.states import DEPLOYMENT, DeploymentStatus
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.route_sync import Settle
@@ -106,7 +106,7 @@ class Pipeline:
                     await log.finish()
                     end = partial(deployments.fail_if_open, org_id=deployment.org_id, deployment_id=deployment.id)
                     await write(partial(end, reason=str(error)))
-        except Ended:
+        except DeploymentEnded:
             abandon = partial(deployments.abandon, org_id=deployment.org_id, deployment_id=deployment.id)
             await run.write(abandon)
 
@@ -285,7 +285,7 @@ def _request(
 
 
 def _fenced(run: Run, deployment: Deployment) -> Write:
-    """Return a write that raises LostLease or Ended for a superseded job."""
+    """Return a write that raises LostLease or DeploymentEnded for a superseded job."""
 
     async def write(unit: Callable[[Tx], Any]) -> Any:
         def fenced(tx: Tx) -> Any:

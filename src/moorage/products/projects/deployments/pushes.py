@@ -13,7 +13,7 @@ from moorage.products.projects import service, tables
 from moorage.products.projects.deployments import logs
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.followers import Followers
-from moorage.products.projects.deployments.service import Asked
+from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Project
 from moorage.products.repositories.service import Push, Settle
@@ -78,7 +78,7 @@ def _start(tx: Tx, org_id: int, push: Push, settle: Settle) -> tuple[list[tuple[
         elif not project.auto_deploy:
             others.append(f"{project.name} does not deploy on push (autoDeploy is off)")
         else:
-            request = Asked(commit_sha=moved[project.branch], branch=project.branch, user_id=push.actor.user_id)
+            request = DeploymentRequest(commit_sha=moved[project.branch], branch=project.branch, user_id=push.actor.user_id)
             started.append((project, deployments.start(tx, org_id, project, request)))
     return started, others
 

@@ -41,7 +41,7 @@ OVERTAKEN = "A newer deployment went live before this one was ready"
 LIVE_AFTER_SYNC = "This is the live release; the gateway could not be updated yet and will be, automatically"
 
 
-class Ended(Exception):
+class DeploymentEnded(Exception):
     """The deployment ended while its job ran; the job's result is discarded."""
 
 
@@ -60,7 +60,7 @@ class PublishDeployment(msgspec.Struct, frozen=True, tag="projects.publish"):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DeploymentRequest:
     """Parameters of a new deployment."""
 
     kind: Kind = "deploy"
@@ -74,7 +74,7 @@ class Asked:
     is_app: bool = False
 
 
-def start(tx: Tx, org_id: int, project: Project, request: Asked) -> Deployment:
+def start(tx: Tx, org_id: int, project: Project, request: DeploymentRequest) -> Deployment:
     """Add a deployment and its job; supersedes queued ones of the project or preview."""
     if not project.enabled:
         raise Conflict(f"The project {project.name!r} is disabled; enable it first")
@@ -136,7 +136,7 @@ def deploy(
             raise Conflict("Nothing of this project is live yet, so there is nothing to start again")
         request = _from_release(live, "restart", actor)
     else:
-        request = Asked(operation, commit, project.branch, actor.user_id)
+        request = DeploymentRequest(operation, commit, project.branch, actor.user_id)
     started = start(tx, org_id, project, request)
     target = service.target_of(project)
     audit.record(tx, org_id, actor, "project.deployed", target, deployment=started.uuid, kind=started.kind)
@@ -148,7 +148,7 @@ def start_again(tx: Tx, org_id: int, actor: Actor, project: Project) -> Deployme
     live = _live(tx, org_id, project)
     if live is not None and live.digest is not None:
         return start(tx, org_id, project, _from_release(live, "restart", actor))
-    return start(tx, org_id, project, Asked(branch=project.branch, user_id=actor.user_id))
+    return start(tx, org_id, project, DeploymentRequest(branch=project.branch, user_id=actor.user_id))
 
 
 def redeploy(tx: Tx, org_id: int, actor: Actor, name: str) -> Deployment:
@@ -161,7 +161,7 @@ def redeploy(tx: Tx, org_id: int, actor: Actor, name: str) -> Deployment:
         request = _from_release(live, "restart", actor)
     else:
         branch = (live.branch if live else None) or project.branch
-        request = Asked("deploy", live.commit_sha if live else None, branch, actor.user_id)
+        request = DeploymentRequest("deploy", live.commit_sha if live else None, branch, actor.user_id)
     started = start(tx, org_id, project, request)
     audit.record(tx, org_id, actor, "project.redeployed", service.target_of(project), deployment=started.uuid)
     return started
@@ -299,10 +299,10 @@ def is_live(tx: Tx, org_id: int, deployment: Deployment) -> bool:
 
 
 def check_runs(tx: Tx, org_id: int, deployment_id: int) -> None:
-    """Raise Ended unless the deployment is running."""
+    """Raise DeploymentEnded unless the deployment is running."""
     deployment = find(tx, org_id, deployment_id)
     if deployment is None or deployment.status != DeploymentStatus.RUNNING:
-        raise Ended(f"deployment {deployment_id} is not running")
+        raise DeploymentEnded(f"deployment {deployment_id} is not running")
 
 
 def abandon(tx: Tx, org_id: int, deployment_id: int) -> None:
@@ -351,8 +351,8 @@ def lines_after(tx: Tx, org_id: int, deployment_id: int, seq: int, most: int) ->
     return tx.all(rows.LINES, org_id=org_id, deployment_id=deployment_id, after=seq, most=most)
 
 
-def _from_release(target: Deployment, kind: Kind, actor: Actor) -> Asked:
-    return Asked(
+def _from_release(target: Deployment, kind: Kind, actor: Actor) -> DeploymentRequest:
+    return DeploymentRequest(
         kind,
         target.commit_sha,
         target.branch,
@@ -364,7 +364,7 @@ def _from_release(target: Deployment, kind: Kind, actor: Actor) -> Asked:
     )
 
 
-def _current_plan(project: Project, request: Asked) -> str | None:
+def _current_plan(project: Project, request: DeploymentRequest) -> str | None:
     """Return the plan of a stored artifact; a restart takes the current start command."""
     command = (project.start_cmd or "").strip()
     if request.kind != "restart" or not request.is_app or request.plan is None or not command:
