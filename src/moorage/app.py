@@ -137,7 +137,7 @@ def _make_products(
         schedules=Schedules.make(db, telemetry, functions),
         projects=projects,
         domains=Domains.make(db, gateway.certificates),
-        rules=Rules(db, pipeline.settle, domains.hosts_of),
+        rules=Rules(db, pipeline.sync_routes, domains.hosts_of),
         analytics=Analytics.make(db, telemetry, domains.find_owner, apps.request_counter),
         repositories=Repositories.make(db, telemetry, webhooks.github, identity.gate, projects.pushes),
         apps=apps,

@@ -20,7 +20,7 @@ from moorage.products.projects import tables as project_tables
 from moorage.products.projects.deployments.logs import LogWriter, Stream
 from moorage.products.projects.deployments.runner import CannotDeploy, Swap, Write
 from moorage.products.projects.deployments.tables import Deployment
-from moorage.products.projects.route_sync import Settle
+from moorage.products.projects.route_sync import SyncRoutes
 from moorage.settings import Settings
 
 READY_POLL_INTERVAL_S = 1.0
@@ -33,11 +33,11 @@ START_SLACK_S = 30.0  # added to the time that the reconciler allows a replica t
 class AppDeployer:
     """Implements `projects.deployments.runner.Apps`."""
 
-    def __init__(self, db: Database, reconciler: AppReconciler, logs: AppLogs, settle: Settle) -> None:
+    def __init__(self, db: Database, reconciler: AppReconciler, logs: AppLogs, sync_routes: SyncRoutes) -> None:
         self._db = db
         self._reconciler = reconciler
         self._logs = logs
-        self._settle = settle
+        self._sync_routes = sync_routes
 
     async def bring_up(self, deployment: Deployment, write: Write, log: LogWriter) -> None:
         """Start a release beside the live one and wait for health; raises CannotDeploy."""
@@ -87,7 +87,7 @@ class AppDeployer:
 
     async def _probe(self, deployment: Deployment) -> None:
         """Request the health path through the gateway, under an unpublished host name."""
-        await self._settle()
+        await self._sync_routes()
         path, _ = await self._path_and_host(deployment)
         settings = self._db.env.settings
         host = probe_host(settings, deployment.uuid)

@@ -52,12 +52,12 @@ class AppReconciler:
         engine: Replicas,
         launcher: Launcher,
         telemetry: Telemetry,
-        settle: Callable[[], Awaitable[None]],
+        sync_routes: Callable[[], Awaitable[None]],
     ) -> None:
         self._db = db
         self._engine = engine
         self._launcher = launcher
-        self._settle = settle  # returns when the gateway's routes match the rows
+        self._sync_routes = sync_routes  # returns when the gateway's routes match the rows
         self._changed = asyncio.Condition()
         self.rounds = Rounds(telemetry, "apps", ROUND_INTERVAL_S)
         self.wake = self.rounds.wake  # starts the next round soon
@@ -160,7 +160,7 @@ class AppReconciler:
         # The CPU is not limited during the start; the tier's limit applies from now on.
         await self._engine.limit(row.key, health.cpu)
         await self._write(row, partial(service.set_ready, port=state.port))
-        await self._settle()
+        await self._sync_routes()
 
     async def _cannot_start(self, row: Replica, why: str, *, is_live: bool) -> None:
         tries = self._pauses.get(row.id, (0, 0.0))[0]
@@ -173,7 +173,7 @@ class AppReconciler:
 
     async def _start_over(self, row: Replica) -> None:
         await self._write(row, partial(service.start_over, reason="its process ended; it is restarted"))
-        await self._settle()
+        await self._sync_routes()
 
     # Stopping.
 
@@ -181,7 +181,7 @@ class AppReconciler:
         """Wait for open requests, then stop the replica and delete its row."""
         state = self._engine.states().get(row.key)
         if state is not None:
-            await self._settle()
+            await self._sync_routes()
             await self._wait_for_requests(row)
             await self._engine.stop(row.key, STOP_GRACE_S)
         await self._write(row, service.forget)

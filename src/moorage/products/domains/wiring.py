@@ -39,4 +39,4 @@ class Domains(Product):
 
 @across_organizations("one gateway serves all organizations")
 def _sync_routes(tx: Tx, _: ServedDomainsChanged) -> None:
-    route_sync.ask(tx)
+    route_sync.request(tx)

@@ -16,7 +16,7 @@ from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments import tables as rows
 from moorage.products.projects.deployments.pipeline import Pipeline
 from moorage.products.projects.deployments.service import BuildDeployment, PublishDeployment
-from moorage.products.projects.route_sync import SettleGateway
+from moorage.products.projects.route_sync import SyncGateway
 
 LOG_RETENTION_MS = 90 * DAY_MS
 
@@ -29,11 +29,11 @@ class ForgetReleases(msgspec.Struct, frozen=True, tag="projects.forget_releases"
 
 def register(handlers: Handlers, pipeline_: Pipeline) -> None:
     async def forget(run: Run, job: ForgetReleases) -> None:
-        await pipeline_.settle()
+        await pipeline_.sync_routes()
         await pipeline_.remove_unused(job.digests)
 
-    async def settle(run: Run, _: SettleGateway) -> None:
-        await pipeline_.settle()
+    async def sync(run: Run, _: SyncGateway) -> None:
+        await pipeline_.sync_routes()
 
     handlers.add(
         BuildDeployment, pipeline_.run_build, on_failure=_fail_deployment, uncounted_ms=deployments.UNCOUNTED_MS
@@ -42,7 +42,7 @@ def register(handlers: Handlers, pipeline_: Pipeline) -> None:
         PublishDeployment, pipeline_.run_publish, on_failure=_fail_deployment, uncounted_ms=deployments.UNCOUNTED_MS
     )
     handlers.add(ForgetReleases, forget)
-    handlers.add(SettleGateway, settle)
+    handlers.add(SyncGateway, sync)
     handlers.listen(OrganizationDeleted, delete_projects)
 
 

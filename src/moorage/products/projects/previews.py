@@ -92,7 +92,7 @@ def close(tx: Tx, org_id: int, project: Project, number: int) -> None:
         return
     move(tx, PREVIEW, preview, to=PreviewStatus.CLOSED)
     tx.run(tables.PREVIEW_LIVE, org_id=org_id, id=preview.id, deployment_id=None, now=tx.now)
-    route_sync.ask(tx)
+    route_sync.request(tx)
     for deployment in tx.all(rows.OF_PREVIEW, org_id=org_id, preview_id=preview.id):
         if deployment.status not in DEPLOYMENT.terminal:
             deployments.fail(tx, org_id, deployment, CLOSED)

@@ -10,13 +10,13 @@ from moorage.core import jobs
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 
-Settle = Callable[[], Awaitable[None]]  # returns when the gateway's routes match the database
+SyncRoutes = Callable[[], Awaitable[None]]  # returns when the gateway's routes match the database
 
 
-class SettleGateway(msgspec.Struct, frozen=True, tag="projects.settle_gateway"):
+class SyncGateway(msgspec.Struct, frozen=True, tag="projects.settle_gateway"):
     """Update the gateway's routes to match the database."""
 
 
 @across_organizations("one gateway serves all organizations")
-def ask(tx: Tx) -> None:
-    jobs.add(tx, SettleGateway(), key="gateway", dedupe_key="gateway")
+def request(tx: Tx) -> None:
+    jobs.add(tx, SyncGateway(), key="gateway", dedupe_key="gateway")

@@ -26,7 +26,7 @@ from moorage.products.projects import compute, names, service
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.schemas import latest_of
 from moorage.products.projects.deployments.service import DeploymentRequest
-from moorage.products.projects.route_sync import Settle
+from moorage.products.projects.route_sync import SyncRoutes
 from moorage.products.projects.schemas import (
     CreateProjectInput,
     CreateProjectResult,
@@ -46,18 +46,18 @@ RESTART_COLUMNS = frozenset(("env", "tier", "disk", "auto_scaling"))  # A change
 
 
 @dataclass(frozen=True)
-class Parts:
+class RouteServices:
     """Services that the routes of projects use."""
 
     db: Database
     remove_unused: Callable[[Iterable[str]], Awaitable[None]]  # deletes unused releases by digest
-    settle: Settle
+    sync_routes: SyncRoutes
 
 
-def make_router(parts: Parts) -> Router:
+def make_router(services: RouteServices) -> Router:
     router = Router("Projects")
     _add_reads(router)
-    _add_writes(router, parts)
+    _add_writes(router, services)
     _add_secrets(router)
     return router
 
@@ -111,7 +111,7 @@ def _add_reads(router: Router) -> None:
         return CursorPage([ActivityOut.of(row) for row in page], more)
 
 
-def _add_writes(router: Router, parts: Parts) -> None:
+def _add_writes(router: Router, services: RouteServices) -> None:
     @router.post("/projects", floor=Role.MEMBER, identifies=(("/v1/deployments/{uuid}", "deploymentUuid"),))
     def create_project(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
         """Create a project from a repository and start its first deployment."""
@@ -133,7 +133,7 @@ def _add_writes(router: Router, parts: Parts) -> None:
             return detail(tx, caller.org_id, renamed)
 
         renamed = await write(unit)
-        await parts.settle()
+        await services.sync_routes()
         return renamed
 
     @router.patch("/projects/{name}", floor=Role.MEMBER)
@@ -146,7 +146,7 @@ def _add_writes(router: Router, parts: Parts) -> None:
         """
         updated = await write(partial(_update, caller=caller, name=name, body=body))
         if body.model_fields_set.intersection(("enable_analytics", "auto_scaling")):
-            await parts.settle()
+            await services.sync_routes()
         return updated
 
     @router.post("/projects/{name}/toggle", floor=Role.MEMBER)
@@ -158,7 +158,7 @@ def _add_writes(router: Router, parts: Parts) -> None:
             return detail(tx, caller.org_id, toggled)
 
         toggled = await write(unit)
-        await parts.settle()
+        await services.sync_routes()
         return toggled
 
     @router.delete("/projects/{name}", floor=Role.ADMIN)
@@ -166,8 +166,8 @@ def _add_writes(router: Router, parts: Parts) -> None:
         """Delete a project with its deployments, domains, rules and secrets."""
         remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
         deleted, digests = await write(remove, answer=lambda result: _deleted(result[0]))
-        await parts.settle()
-        await parts.remove_unused(digests)
+        await services.sync_routes()
+        await services.remove_unused(digests)
         return _deleted(deleted)
 
 

@@ -91,7 +91,7 @@ class Projects(Product):
             sources=Sources(db),
             builder=Builder(db.env.settings, is_sandboxed=is_sandboxed),
             followers=Followers(db.env.hooks),
-            settle=sync_routes,
+            sync_routes=sync_routes,
             apps=apps.deploying if runs_apps else None,
         )
         uploading = Uploads(db, artifacts, gateway.releases, HeavyWork(), finish=gateway.finish_site)
@@ -103,9 +103,9 @@ class Projects(Product):
         return Pushes(self.db, self.pipeline.followers)
 
     def routers(self) -> Sequence[Router]:
-        parts = routes.Parts(self.db, self.pipeline.remove_unused, self.pipeline.settle)
+        services = routes.RouteServices(self.db, self.pipeline.remove_unused, self.pipeline.sync_routes)
         return [
-            routes.make_router(parts),
+            routes.make_router(services),
             uploads.make_router(self.db, self.uploads),
             deployment_routes.make_router(self.db, self.pipeline.followers),
         ]

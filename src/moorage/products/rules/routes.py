@@ -14,14 +14,14 @@ from moorage.core.db.tx import Tx
 from moorage.core.http.idempotency.once import Write
 from moorage.core.http.route import MB, Router
 from moorage.products.projects import service as projects
-from moorage.products.projects.route_sync import Settle
+from moorage.products.projects.route_sync import SyncRoutes
 from moorage.products.rules import checks, service
 from moorage.products.rules.schemas import HeaderRule, RedirectRule, SetHeadersInput, SetRedirectsInput
 
 RULES_BYTES = 2 * MB  # 1,000 rules of 2,000 characters each
 
 
-def make_router(db: Database, sync_routes: Settle) -> Router:
+def make_router(db: Database, sync_routes: SyncRoutes) -> Router:
     """Make the routes; `sync_routes` returns when the gateway serves the stored rules."""
     router = Router("Rules")
     _add_headers(router, db, sync_routes)
@@ -29,7 +29,7 @@ def make_router(db: Database, sync_routes: Settle) -> Router:
     return router
 
 
-def _add_headers(router: Router, db: Database, sync_routes: Settle) -> None:
+def _add_headers(router: Router, db: Database, sync_routes: SyncRoutes) -> None:
     @router.get("/projects/{name}/headers")
     def list_header_rules(tx: Tx, caller: Caller, name: str) -> list[HeaderRule]:
         """List the header rules of a project, in their order."""
@@ -55,7 +55,7 @@ def _add_headers(router: Router, db: Database, sync_routes: Settle) -> None:
         return response
 
 
-def _add_redirects(router: Router, db: Database, sync_routes: Settle) -> None:
+def _add_redirects(router: Router, db: Database, sync_routes: SyncRoutes) -> None:
     @router.get("/projects/{name}/redirects")
     def list_redirects(tx: Tx, caller: Caller, name: str) -> list[RedirectRule]:
         """List the redirects of a project, in their order."""

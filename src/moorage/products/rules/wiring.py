@@ -10,7 +10,7 @@ from moorage.core.http.route import Router
 from moorage.core.product import Product
 from moorage.core.worker.run import Handlers
 from moorage.products.projects import service as projects
-from moorage.products.projects.route_sync import Settle
+from moorage.products.projects.route_sync import SyncRoutes
 from moorage.products.rules import routes, service
 from moorage.products.rules.service import HostsOf
 
@@ -18,7 +18,7 @@ from moorage.products.rules.service import HostsOf
 @dataclass(frozen=True)
 class Rules(Product):
     db: Database
-    sync_routes: Settle
+    sync_routes: SyncRoutes
     domains_of: HostsOf  # further hosts of a project
 
     def routers(self) -> Sequence[Router]:

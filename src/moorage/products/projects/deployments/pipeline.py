@@ -34,7 +34,7 @@ from moorage.products.projects.deployments.runner import Apps, CannotDeploy, Swa
 from moorage.products.projects.deployments.service import BuildDeployment, DeploymentEnded, PublishDeployment
 from moorage.products.projects.deployments.states import DEPLOYMENT, DeploymentStatus
 from moorage.products.projects.deployments.tables import Deployment
-from moorage.products.projects.route_sync import Settle
+from moorage.products.projects.route_sync import SyncRoutes
 from moorage.products.projects.tables import Preview, Project
 from moorage.products.repositories.fetch import Fetched, FetchFailed, Sources
 from moorage.runtime.builds.builder import Builder
@@ -56,7 +56,7 @@ class Pipeline:
     sources: Sources
     builder: Builder
     followers: Followers
-    settle: Settle
+    sync_routes: SyncRoutes
     apps: Apps | None = None  # None in a process that cannot run apps
 
     def releases_of(self, deployment: Deployment) -> Unpacked:
@@ -227,7 +227,7 @@ class Pipeline:
     async def _go_live(self, write: Write, deployment: Deployment) -> None:
         if not await write(partial(deployments.go_live, org_id=deployment.org_id, deployment=deployment)):
             raise CannotDeploy(deployments.OVERTAKEN)
-        await self.settle()
+        await self.sync_routes()
 
     def _scratch(self, deployment: Deployment) -> Path:
         return self.db.env.settings.folder("builds") / f"{deployment.id}-{random.token_hex(4)}"
