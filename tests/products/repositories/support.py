@@ -32,7 +32,7 @@ from moorage.products.repositories.github import bindings
 from moorage.products.repositories.github.bindings import Installed, Proof
 from moorage.products.repositories.names import parse_name
 from moorage.products.repositories.server.http import PREFIX, GitServer, Push
-from moorage.products.repositories.service import Settle
+from moorage.products.repositories.service import RecordPush
 
 PATIENCE_S = 20.0
 
@@ -47,9 +47,9 @@ class Listener:
     go_on: threading.Event = field(default_factory=threading.Event)
     db: Database | None = None
 
-    async def hear(self, push: Push, settle: Settle) -> AsyncIterator[str]:
+    async def hear(self, push: Push, record_push: RecordPush) -> AsyncIterator[str]:
         assert self.db is not None
-        if await self.db.write(settle):
+        if await self.db.write(record_push):
             self.pushes.append(push)
         for line in self.lines:
             yield line

@@ -17,7 +17,7 @@ from moorage.errors import QuotaExceeded, RateLimited
 from moorage.products.repositories.git import Git, stop
 from moorage.products.repositories.priority import GROUPS, MAX_MEMORY_MB, NICE, WEIGHT
 from moorage.products.repositories.server import bodies
-from moorage.products.repositories.server.turns import MAX_CONCURRENT_TRANSFERS, Turns
+from moorage.products.repositories.server.transfer_slots import MAX_CONCURRENT_TRANSFERS, TransferSlots
 from moorage.runtime.sandbox.runs import cgroups as run_groups
 
 pytestmark = pytest.mark.anyio
@@ -120,25 +120,25 @@ async def test_commands_that_only_ask_are_nice_too(git: Git, repository: Path) -
 
 @BOUND
 def test_an_organization_with_all_transfers_is_refused_before_a_body_is_read() -> None:
-    turns = Turns()
+    slots = TransferSlots()
 
     with contextlib.ExitStack() as stack:
         for _ in range(MAX_CONCURRENT_TRANSFERS):
-            stack.enter_context(turns.take(1))
-        with pytest.raises(RateLimited), turns.take(1):
+            stack.enter_context(slots.take(1))
+        with pytest.raises(RateLimited), slots.take(1):
             pass
-        with turns.take(2):
+        with slots.take(2):
             pass
-    with turns.take(1):
+    with slots.take(1):
         pass
 
 
 @BOUND
 async def test_a_build_waits_for_the_transfers_of_its_organization_and_of_no_other() -> None:
-    turns, began = Turns(limit=1), []
+    slots, began = TransferSlots(limit=1), []
 
     async def fetch(org_id: int, name: str, until: asyncio.Event) -> None:
-        async with turns.wait(org_id):
+        async with slots.wait(org_id):
             began.append(name)
             await until.wait()
 
@@ -157,18 +157,18 @@ async def test_a_build_waits_for_the_transfers_of_its_organization_and_of_no_oth
 
 @BOUND
 async def test_a_build_that_is_cancelled_while_it_waits_leaves_its_place_to_others() -> None:
-    turns = Turns(limit=1)
+    slots = TransferSlots(limit=1)
 
     async def fetch() -> str:
-        async with turns.wait(1):
+        async with slots.wait(1):
             return "fetched"
 
-    with turns.take(1):
+    with slots.take(1):
         gone, stays = asyncio.create_task(fetch()), asyncio.create_task(fetch())
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
-    async with turns.wait(1):
+    async with slots.wait(1):
         pass
 
     assert await asyncio.wait_for(stays, 10) == "fetched"

@@ -28,7 +28,7 @@ from moorage.products.repositories.github.api import GithubUnavailable
 from moorage.products.repositories.github.app import GithubApp, as_basic
 from moorage.products.repositories.names import Name, is_branch, is_commit, is_full_commit, parse_name
 from moorage.products.repositories.server.pushes import HEADS
-from moorage.products.repositories.server.turns import Turns
+from moorage.products.repositories.server.transfer_slots import TransferSlots
 from moorage.products.repositories.storage import Storage, size_of
 from moorage.runtime.scan.service import Purpose, Scanner, ScanUnavailable
 
@@ -104,7 +104,7 @@ class Sources:
         self._settings = db.env.settings
         self._storage = Storage(self._settings)
         self._github = GithubApp(db)
-        self._turns = Turns()
+        self._slots = TransferSlots()
         self._scanner = Scanner(self._settings.clamd)
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT_SCANS, thread_name_prefix="scan")
 
@@ -121,7 +121,7 @@ class Sources:
         """Check out a commit or a branch's head into an empty folder; raises FetchFailed."""
         source = _validate(repository, branch, commit)
         try:
-            async with self._turns.wait(org_id), self._open_workspace(target) as workspace:
+            async with self._slots.wait(org_id), self._open_workspace(target) as workspace:
                 fetched = await self._obtain(org_id, source, workspace, say)
                 await self._check_out(source, fetched, workspace)
             say(f"Checked out {fetched.sha[:12]} {fetched.message}".rstrip())

@@ -48,7 +48,7 @@ class Push:
 
 
 # Records a push in the transaction that starts its deployments; False where that was done already.
-Settle = Callable[[Tx], bool]
+RecordPush = Callable[[Tx], bool]
 
 
 class FollowPush(msgspec.Struct, frozen=True, tag="repositories.follow_push"):

@@ -16,7 +16,7 @@ from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Project
-from moorage.products.repositories.service import Push, Settle
+from moorage.products.repositories.service import Push, RecordPush
 
 # Runs after a push to the built-in git server; returns lines for the git client.
 PUSHED: Hook[[Tx, int, Push], list[str]] = Hook("repository.pushed")
@@ -30,9 +30,9 @@ class Pushes:
         self._db = db
         self._followers = followers
 
-    async def __call__(self, push: Push, settle: Settle) -> AsyncIterator[str]:
+    async def __call__(self, push: Push, record_push: RecordPush) -> AsyncIterator[str]:
         """Start the deployments of a push and yield the lines for the git client."""
-        started, others = await self._db.write(partial(_start, org_id=push.org_id, push=push, settle=settle))
+        started, others = await self._db.write(partial(_start, org_id=push.org_id, push=push, record_push=record_push))
         for line in others:
             yield line
         for project, deployment in started:
@@ -57,11 +57,13 @@ class Pushes:
                 yield await self._db.read(partial(_final_line, org_id=deployment.org_id, deployment_id=deployment.id))
 
 
-def _start(tx: Tx, org_id: int, push: Push, settle: Settle) -> tuple[list[tuple[Project, Deployment]], list[str]]:
+def _start(
+    tx: Tx, org_id: int, push: Push, record_push: RecordPush
+) -> tuple[list[tuple[Project, Deployment]], list[str]]:
     """Deploy the projects that track a pushed branch; once for each push."""
     started: list[tuple[Project, Deployment]] = []
     others: list[str] = []
-    if not settle(tx):
+    if not record_push(tx):
         return started, ["Stored. Its deployments were started already"]
     moved = {update.branch: update.new for update in push.updates}
     tracking = tx.all(tables.OF_REPOSITORY, repository=push.repository.lower())
@@ -78,7 +80,9 @@ def _start(tx: Tx, org_id: int, push: Push, settle: Settle) -> tuple[list[tuple[
         elif not project.auto_deploy:
             others.append(f"{project.name} does not deploy on push (autoDeploy is off)")
         else:
-            request = DeploymentRequest(commit_sha=moved[project.branch], branch=project.branch, user_id=push.actor.user_id)
+            request = DeploymentRequest(
+                commit_sha=moved[project.branch], branch=project.branch, user_id=push.actor.user_id
+            )
             started.append((project, deployments.start(tx, org_id, project, request)))
     return started, others
 

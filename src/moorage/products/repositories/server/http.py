@@ -42,7 +42,7 @@ from moorage.products.repositories.names import Name, parse_name
 from moorage.products.repositories.server import bodies, pushes
 from moorage.products.repositories.server.pktline import FLUSH, packet
 from moorage.products.repositories.server.receiving import Incoming, OnPush, Receiver
-from moorage.products.repositories.server.turns import Turns
+from moorage.products.repositories.server.transfer_slots import TransferSlots
 from moorage.products.repositories.server.view import View
 from moorage.products.repositories.service import FollowPush
 from moorage.products.repositories.service import Push as Push
@@ -100,8 +100,8 @@ class GitServer:
         self._db = db
         self._gate = gate
         self._storage = Storage(db.env.settings)
-        self._turns = Turns()
-        self._receiver = Receiver(db, self._storage, self._turns, on_push, telemetry or Telemetry(quiet=True))
+        self._slots = TransferSlots()
+        self._receiver = Receiver(db, self._storage, self._slots, on_push, telemetry or Telemetry(quiet=True))
         self._push_bytes = db.env.settings.git_push_mb * MB
         self._pushes: set[asyncio.Task[None]] = set()
 
@@ -137,7 +137,7 @@ class GitServer:
         git_request.request.caller = caller
         self._storage.prepare()
         if advertise:
-            with self._turns.take(caller.org_id):
+            with self._slots.take(caller.org_id):
                 return await self._advertise(git_request, repository)
         if git_request.request.media_type != f"application/x-{git_request.service}-request":
             raise BadRequest(f"The body should be application/x-{git_request.service}-request")
@@ -204,7 +204,7 @@ class GitServer:
 
     async def _send(self, git_request: GitRequest, repository: Repository) -> Stream:
         body = tempfile.TemporaryFile(dir=self._storage.incoming)  # noqa: SIM115 - closed when it is sent, or collected
-        with self._turns.take(repository.org_id):
+        with self._slots.take(repository.org_id):
             if not await bodies.store(git_request.request, body, MAX_FETCH_REQUEST_BYTES, self._storage.check_room):
                 raise BadRequest(f"The body is larger than {size_text(MAX_FETCH_REQUEST_BYTES)}")
             path = await self._find_folder(repository)
@@ -216,7 +216,7 @@ class GitServer:
     ) -> AsyncIterator[bytes]:
         """Yield git's output for a fetch; git is killed when the client disconnects."""
         words = ("upload-pack", "--strict", "--stateless-rpc", path)
-        with self._turns.go_on(org_id), body:
+        with self._slots.hold(org_id), body:
             os.lseek(body.fileno(), 0, os.SEEK_SET)  # Python's own seek may move within its buffer only.
             process = await self._storage.git.start(*words, cwd=path, environment=environment, stdin=body)
             assert process.stdout is not None
@@ -234,7 +234,7 @@ class GitServer:
         body = tempfile.TemporaryFile(dir=self._storage.incoming)  # noqa: SIM115 - the push that it becomes closes it
         kept = False
         try:
-            with self._turns.take(caller.org_id):
+            with self._slots.take(caller.org_id):
                 fits = await bodies.store(git_request.request, body, self._push_bytes, self._storage.check_room)
                 request = pushes.read(body)
                 if not request.commands:

@@ -27,9 +27,9 @@ from moorage.products.repositories import service
 from moorage.products.repositories.git import TooSlow, stop
 from moorage.products.repositories.server.pktline import BadPacket, Packets
 from moorage.products.repositories.server.pushes import HEADS, PushRequest
-from moorage.products.repositories.server.turns import Turns
+from moorage.products.repositories.server.transfer_slots import TransferSlots
 from moorage.products.repositories.server.view import View
-from moorage.products.repositories.service import FIRST_BRANCH, FollowPush, Push, Settle, Update
+from moorage.products.repositories.service import FIRST_BRANCH, FollowPush, Push, RecordPush, Update
 from moorage.products.repositories.storage import MB, Storage, size_of
 from moorage.products.repositories.tables import Repository
 
@@ -42,7 +42,7 @@ GC_TIMEOUT_S = 300
 READ_TIMEOUT_S = 30
 _READ_BYTES = 64 * 1024
 
-OnPush = Callable[[Push, Settle], AsyncIterator[str]]
+OnPush = Callable[[Push, RecordPush], AsyncIterator[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,13 @@ class Incoming:
 
 
 class Receiver:
-    def __init__(self, db: Database, storage: Storage, turns: Turns, on_push: OnPush, telemetry: Telemetry) -> None:
+    def __init__(
+        self, db: Database, storage: Storage, slots: TransferSlots, on_push: OnPush, telemetry: Telemetry
+    ) -> None:
         self._db = db
         self._storage = storage
         self._git = storage.git
-        self._turns = turns
+        self._slots = slots
         self._on_push = on_push
         self._telemetry = telemetry
         self._gc_slot = asyncio.Semaphore(1)
@@ -95,7 +97,7 @@ class Receiver:
         """Store a push, start its deployments, and show both to the client."""
         try:
             async with self._recovery_job(incoming) as job_id:
-                with incoming.body, self._turns.go_on(incoming.repository.org_id):
+                with incoming.body, self._slots.hold(incoming.repository.org_id):
                     code = await self._receive(incoming, view)
                 if code == 0:
                     await self._follow(incoming, view, job_id)
@@ -127,12 +129,12 @@ class Receiver:
         push = Push(repository.org_id, str(repository.full_name), updates, payload.actor)
         record = await self._recorder(repository, path, heads, push)
 
-        def settle(tx: Tx) -> bool:
+        def record_push(tx: Tx) -> bool:
             run.end(tx)
             record(tx)
             return True
 
-        async for _ in self._on_push(push, settle):
+        async for _ in self._on_push(push, record_push):
             break  # The first line comes after the deployments were started; no client reads the others.
 
     async def collect_garbage(self, path: Path, *words: str) -> None:
@@ -187,16 +189,16 @@ class Receiver:
         push = Push(repository.org_id, str(repository.full_name), updates, incoming.actor)
         record = await self._recorder(repository, path, heads, push)
 
-        def settle(tx: Tx) -> bool:
+        def record_push(tx: Tx) -> bool:
             if not jobs.withdraw(tx, job_id):
                 return False
             record(tx)
             return True
 
         if updates:
-            await self._start_deployments(push, settle, view)
+            await self._start_deployments(push, record_push, view)
         else:
-            await self._db.write(settle)
+            await self._db.write(record_push)
 
     async def _recorder(
         self, repository: Repository, path: Path, heads: dict[str, str], push: Push
@@ -211,13 +213,13 @@ class Receiver:
             default_branch=await self._ensure_head(path, heads, push.updates),
         )
 
-    async def _start_deployments(self, push: Push, settle: Settle, view: View) -> None:
+    async def _start_deployments(self, push: Push, record_push: RecordPush, view: View) -> None:
         try:
-            async for line in self._on_push(push, settle):
+            async for line in self._on_push(push, record_push):
                 view.say(line)
         except Exception as error:  # noqa: BLE001 - the push is stored, also where its deployments fail
             self._telemetry.crashed(None, error, where="on_push")
-            await self._db.write(settle)
+            await self._db.write(record_push)
             view.say("The push is stored, but its deployment could not be started because of an internal error.")
 
     async def _heads(self, path: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from moorage.errors import RateLimited
 MAX_CONCURRENT_TRANSFERS = 16
 
 
-class Turns:
+class TransferSlots:
     def __init__(self, limit: int = MAX_CONCURRENT_TRANSFERS) -> None:
         self._limit = limit
         self._running: Counter[int] = Counter()
@@ -26,11 +26,11 @@ class Turns:
         """Begin a transfer; raises RateLimited where the organization has too many."""
         if self._running[org_id] >= self._limit:
             raise RateLimited(f"This organization has {self._limit} git transfers in progress; try again in a moment")
-        with self.go_on(org_id):
+        with self.hold(org_id):
             yield
 
     @contextlib.contextmanager
-    def go_on(self, org_id: int) -> Iterator[None]:
+    def hold(self, org_id: int) -> Iterator[None]:
         """Count a transfer that `take` admitted and that continues after its request."""
         self._running[org_id] += 1
         try:
@@ -44,11 +44,11 @@ class Turns:
         """Begin a transfer as soon as the organization is below the limit."""
         async with self._freed:
             await self._freed.wait_for(lambda: self._running[org_id] < self._limit)
-            turn = self.go_on(org_id)
-            turn.__enter__()
+            slot = self.hold(org_id)
+            slot.__enter__()
         try:
             yield
         finally:
-            turn.__exit__(None, None, None)
+            slot.__exit__(None, None, None)
             async with self._freed:
                 self._freed.notify_all()
