@@ -14,7 +14,7 @@ from tests.runtime.builds.build_support import Log, make_app_request, make_reque
 from tests.runtime.sandbox.sandbox_support import outside_address, serving
 from tests.runtime.workers.invoker_support import pids
 
-from moorage.runtime.builds import workshop
+from moorage.runtime.builds import environment
 from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.ports import BuildFailed, Built
 from moorage.settings import Settings
@@ -248,7 +248,7 @@ async def test_a_build_that_runs_out_of_memory_is_told_so(site: Site) -> None:
 
 
 async def test_a_build_that_prints_without_end_is_ended(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workshop, "MAX_OUTPUT_BYTES", 100_000)
+    monkeypatch.setattr(environment, "MAX_OUTPUT_BYTES", 100_000)
 
     told = await site.failure("while :; do echo 0123456789012345678901234567890; done")
 

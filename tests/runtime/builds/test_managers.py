@@ -12,7 +12,7 @@ from moorage.runtime.builds import install
 from moorage.runtime.builds.detection import detect
 from moorage.runtime.builds.detection.managers import node_manager
 from moorage.runtime.builds.detection.reading import Folder
-from moorage.runtime.builds.workshop import Layout, Step
+from moorage.runtime.builds.environment import Layout, Step
 
 LAYOUT = Layout("/work", "/cache", "/tmp", "/bin", "/node", "/python3", "/pip")
 

@@ -22,9 +22,9 @@ from moorage.runtime.builds import caches, collect, finish, install, tools
 from moorage.runtime.builds.detection import detect, managers
 from moorage.runtime.builds.detection.frameworks import OUTPUTS
 from moorage.runtime.builds.detection.reading import Folder, is_outside
+from moorage.runtime.builds.environment import BuildEnvironment, BuildPaths, Step
 from moorage.runtime.builds.ports import DEFAULT_DIR, BuildFailed, BuildRequest, Built, Plan, Sink
 from moorage.runtime.builds.slots import Slots
-from moorage.runtime.builds.workshop import BuildPaths, Step, BuildEnvironment
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.settings import Settings
 

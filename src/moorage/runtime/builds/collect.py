@@ -27,7 +27,11 @@ MAX_APP_BYTES = 2048 * MB
 LINK_COST = 10  # Following a link counts as much as copying this number of files.
 # Limits of packed artifacts, whose entries are files and empty folders.
 CAPS = zips.Caps(
-    packed_bytes=MAX_SITE_BYTES + 100 * MB, unpacked_bytes=MAX_SITE_BYTES, entries=2 * MAX_SITE_FILES, path_chars=1024, depth=64
+    packed_bytes=MAX_SITE_BYTES + 100 * MB,
+    unpacked_bytes=MAX_SITE_BYTES,
+    entries=2 * MAX_SITE_FILES,
+    path_chars=1024,
+    depth=64,
 )
 APP_CAPS = zips.Caps(
     packed_bytes=MAX_APP_BYTES + 300 * MB,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.starts import django_settings
+from moorage.runtime.builds.environment import Layout, Step
 from moorage.runtime.builds.install import VENV
 from moorage.runtime.builds.ports import Plan
-from moorage.runtime.builds.workshop import Layout, Step
 
 NO_STATIC = "DISABLE_COLLECTSTATIC"  # the variable that other platforms use too
 # Shebang that installers write: with the path of Python, or for a long path a shell line that executes it.

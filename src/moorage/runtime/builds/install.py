@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from moorage.runtime.builds.detection import managers
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.environment import Layout, Step
 from moorage.runtime.builds.ports import Plan
-from moorage.runtime.builds.workshop import Layout, Step
 
 VENV = ".venv"
 UV = "uv>=0.5,<1"

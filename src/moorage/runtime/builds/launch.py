@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from moorage.runtime.builds import tools
 from moorage.runtime.builds.detection import managers, scripts
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.environment import TMP, path_of
 from moorage.runtime.builds.ports import BuildFailed, Plan
-from moorage.runtime.builds.workshop import TMP, path_of
 from moorage.runtime.sandbox.runs.job import WORK
 from moorage.runtime.workers import toolchain
 from moorage.settings import Settings
