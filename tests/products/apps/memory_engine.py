@@ -75,7 +75,7 @@ class MemoryReplicas:
                 server.server.close()
 
     def lose(self, key: str) -> None:
-        """End a replica behind everybody's back."""
+        """End a replica without the reconciler's request."""
         found = self.running.pop(key)
         if found.server is not None:
             found.server.close()

@@ -1,4 +1,4 @@
-"""The logs of running apps, in files as shims write them: read from the end, followed without loss, and over HTTP."""
+"""Logs of running apps: read from the end, followed without loss, and over HTTP."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAY_MS = 86_400_000
 
 
 class Apps:
-    """Replicas of one project that print, and what reads it."""
+    """Replicas of one project that print, and the reader of their logs."""
 
     def __init__(self, folder: Path, project_id: int = PROJECT) -> None:
         self.folder = folder / str(project_id)

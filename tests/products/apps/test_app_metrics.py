@@ -1,4 +1,4 @@
-"""What apps use and are asked for is added up by the minute, and shown over time."""
+"""Usage and requests of apps are added up per minute and shown over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-off commands: what comes back of them, once or as it is printed, and what ends them."""
+"""One-off commands: complete and streamed output, and the ways they end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVENTS = {"accept": "text/event-stream"}
 
 @dataclass
 class Shop:
-    """A project `harbor` whose release is an empty folder, behind the real gate."""
+    """A project `harbor` with an empty folder as its release, behind the real gate."""
 
     work: Path
     asgi: Any

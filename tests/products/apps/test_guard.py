@@ -1,4 +1,4 @@
-"""A release is taken back where it does far worse than the one before, and only there."""
+"""A release is rolled back only where it does far worse than the one before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking apps whether they answer: what is sent, what is made of what comes, and how a swap looks from outside."""
+"""HTTP probes: the request, the handling of responses, and measurements of a switch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SILENCE = b""
 
 @dataclass
 class Speaker:
-    """A server that says what it is told to, to every request on every connection."""
+    """A server with a fixed response to every request on every connection."""
 
     says: Callable[[int], bytes | None]  # number of the request -> what to say; None hangs up
     port: int = 0
@@ -180,7 +180,7 @@ async def test_what_fails_in_a_swap_is_counted_and_the_gap_is_as_long_as_it_took
             await until(lambda: len(gateway.heads), failed_until + 6)
 
     measured = prober.measured()
-    # What is closed without a word on a connection that was kept is asked once more, on another.
+    # A keep-alive connection that is closed without a response is retried once, on another one.
     assert measured.requests <= len(gateway.heads)
     assert 10 <= measured.failed <= failed_until - failed_from + 2
     assert measured.longest_gap_ms >= 90

@@ -1,4 +1,4 @@
-"""Which replicas there should be, and how the machine is made to follow."""
+"""Desired replicas, and the reconciler that starts and stops them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StubLauncher:
 
 @dataclass
 class World:
-    """One app of one organization, and what keeps it."""
+    """One app of one organization, and its reconciler."""
 
     team: Team
     db: Database

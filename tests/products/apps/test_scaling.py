@@ -1,4 +1,4 @@
-"""Replicas follow the load: quickly up, slowly down, and never to and fro."""
+"""Replicas follow the load: fast up, slowly down, without oscillation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARE_US_PER_MS = 250  # a quarter of a core
 
 
 def sample(load: float, replicas: int, *, at: int = NOW, span_ms: int = 10 * SECOND_MS) -> Sample:
-    """What so many replicas measured at a load, counted in replicas."""
+    """Sample of so many replicas at a load in replicas."""
     share_us = replicas * SHARE_US_PER_MS * span_ms
     return Sample(at, span_ms, round(load * SHARE_US_PER_MS * span_ms), share_us, replicas)
 

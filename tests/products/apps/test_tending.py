@@ -1,4 +1,4 @@
-"""What comes of looking after apps that run: replicas, sleep, and a release that is taken back."""
+"""Autoscaler: replicas, sleep of idle apps, and rollback of a bad release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of apps that sleep: they wait, wake the app once, and get through as if it had been there all the time."""
+"""Requests to sleeping apps wait, start the app once, and are then forwarded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of projects share: somebody who has some, archives, and what the gateway was told."""
+"""Shared by tests of projects: a user with projects, archives, and a gateway stub."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Team:
         return [line for line in reply.body.decode().splitlines() if line.startswith("data: ")]
 
     async def hosts(self) -> Hosts:
-        """Return what the gateway is wanted to serve."""
+        """Return the sites that the gateway should serve."""
         return await self.db.read(keeper.read_hosts)
 
     async def actions(self, name: str = "site") -> list[str]:

@@ -1,4 +1,4 @@
-"""Compute against plans: refused beyond the plan, lowered after a downgrade, given back with a paid plan."""
+"""Compute and plans: refused beyond the plan, lowered after a downgrade, restored when paid."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ async def test_a_log_is_replayed_resumed_and_ends_with_done(team: Team, run_jobs
 async def test_a_deployment_that_was_cut_off_is_finished_by_the_next_process(
     team: Team, db: Database, app: App, settings: Settings, run_jobs: RunJobs
 ) -> None:
-    """The row says `running` and the lease is gone: what kill -9 leaves behind."""
+    """Leave a row in state `running` without a lease, as kill -9 does."""
     uuid = (await team.upload()).data["uploadId"]
     its = await db.read(lambda tx: deployments.get_by_uuid(tx, team.org_id, uuid))
     await db.write(lambda tx: deployments.begin(tx, team.org_id, its))
@@ -318,7 +318,7 @@ async def test_a_site_cannot_bring_the_platforms_own_folder(team: Team, settings
 
 
 async def kill_workers(db: Database, app: App, clock: ManualClock, lane: Lane) -> int:
-    """Let workers die with whatever they have claimed, again and again; return how many runs that ended."""
+    """Kill workers repeatedly with their claimed jobs; return the number of ended runs."""
     lost = 0
     for _ in range(10):
         clock.advance(MINUTE_MS)

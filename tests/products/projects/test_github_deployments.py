@@ -1,4 +1,4 @@
-"""What GitHub's events start: deployments of the branch that was pushed, previews of pull requests."""
+"""GitHub events start deployments of a pushed branch and previews of pull requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in a deployment's log: masked, cut, in order."""
+"""Deployment logs are masked, cut and in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def lines_of(team: Team, db: Database, write: Any) -> list[Line]:
-    """Let somebody write to the log of a deployment, and return what is stored."""
+    """Write to the log of a deployment, and return the stored lines."""
     uuid = (await team.create()).data["deploymentUuid"]
     its = await db.read(lambda tx: deployments.get_by_uuid(tx, team.org_id, uuid))
     async with LogWriter(db.write, team.org_id, its.id, Followers(db.env.hooks), db.env.clock.now) as log:
@@ -98,7 +98,7 @@ async def test_a_deployment_that_is_gone_ends_its_streams(team: Team, db: Databa
 
 @pytest.mark.parametrize("db", ["postgres"], indirect=True)
 async def test_what_another_process_writes_is_followed_too(team: Team, db: Database) -> None:
-    """Two processes share a PostgreSQL: nobody tells the one that streams, so it has to look."""
+    """Two processes share a PostgreSQL: the one that streams gets no notification and polls."""
     uuid = (await team.create()).data["deploymentUuid"]
     its = await db.read(lambda tx: deployments.get_by_uuid(tx, team.org_id, uuid))
     events = logs.follow(db, Followers(db.env.hooks), team.org_id, its.id)

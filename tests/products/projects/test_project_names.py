@@ -1,4 +1,4 @@
-"""Names that were given up rest for their organization, and names of previews belong to their project."""
+"""Freed names stay reserved for their organization; names of previews belong to their project."""
 
 from __future__ import annotations
 

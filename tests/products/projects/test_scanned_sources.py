@@ -1,4 +1,4 @@
-"""What comes by git is scanned before it is built, and a site again before it is published."""
+"""Sources from git are scanned before the build, and a site again before publication."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ SECRET_ACCOUNT = {"id": 7000, "login": "Secret", "type": "Organization"}
 
 @dataclass
 class GithubUser:
-    """A person at the code host: what they have access to, and their role in the organization `Secret`."""
+    """A user at the code host, with access rights and a role in the organization `Secret`."""
 
     login: str
     id: int = 1

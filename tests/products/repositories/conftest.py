@@ -17,7 +17,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> 
 
 @pytest.fixture
 def harbor(running: Harbor) -> Iterator[Harbor]:
-    """The platform, which still serves after each test, and in whose loop nothing went unhandled."""
+    """The platform, which still serves after each test, without an unhandled error in its loop."""
     listener = running.listener
     listener.lines, listener.pushes, listener.ended = [], [], []
     listener.go_on.set()
@@ -34,7 +34,7 @@ def listener(harbor: Harbor) -> Listener:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Checkout:
-    """A repository on somebody's machine, with a commit in it."""
+    """A local repository with a commit."""
     made = Checkout.init(tmp_path / "work")
     made.commit("the first", index_html="<h1>Harbor</h1>")
     return made

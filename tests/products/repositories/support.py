@@ -39,7 +39,7 @@ PATIENCE_S = 20.0
 
 @dataclass
 class Listener:
-    """Whoever deploys what is pushed: it says some lines, and may be made to take its time."""
+    """Stub of the deployments after a push: prints some lines, and may be slowed down."""
 
     lines: list[str] = field(default_factory=list)
     pushes: list[Push] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Listener:
 
 @dataclass
 class Harbor:
-    """A platform with somebody in it."""
+    """A platform with a user."""
 
     server: LiveServer
     db: SqliteDatabase
@@ -130,7 +130,7 @@ def basic(password: str) -> dict[str, str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What git sees: nothing of whoever runs the tests."""
+    """Environment of git, without the configuration of the user that runs the tests."""
     someone = {f"GIT_{role}_{what}": "Ada" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     return {
         "PATH": os.environ["PATH"],
@@ -144,7 +144,7 @@ def environment(home: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Checkout:
-    """Somebody's copy of a repository, and the git that works in it."""
+    """A clone of a repository, and the git that works in it."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""Getting the files of a commit, from the built-in git server and from a code host on loopback."""
+"""Checkout of commits from the built-in git server and from a code host on loopback."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def env(world: World, host: CodeHost, clock: ManualClock, tmp_path: Path) -> Env
 
 @dataclass
 class Desk:
-    """Somebody who fetches, and what they were told."""
+    """Fetches commits and keeps the log."""
 
     db: Database
     org: Organization

@@ -1,4 +1,4 @@
-"""Who may read and push what: the gate in front of the git server, and whose a repository is."""
+"""Read and push access: the gate in front of the git server, and ownership of repositories."""
 
 from __future__ import annotations
 

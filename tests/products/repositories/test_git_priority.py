@@ -1,4 +1,4 @@
-"""Git runs at low priority, in a cgroup of its own, and as often at once as an organization may have it."""
+"""Git runs at low priority, in its own cgroup, and within the limit of an organization."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def test_a_build_that_is_cancelled_while_it_waits_leaves_its_place_to_othe
 
 
 class Body:
-    """A request whose body never ends."""
+    """A request with an endless body."""
 
     consumed = False
 

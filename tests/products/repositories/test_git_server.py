@@ -218,7 +218,7 @@ def test_pushes_at_once_to_one_repository_leave_it_whole(harbor: Harbor, tmp_pat
 
 
 class Stalling:
-    """A way to the server that passes on some of what a client sends, and then no more."""
+    """A proxy to the server that forwards only the first bytes of a client."""
 
     def __init__(self, port: int, most: int) -> None:
         self._to, self._left = port, most

@@ -1,4 +1,4 @@
-"""Names, packets and the environment that git gets: the small parts, by themselves."""
+"""Unit tests of names, packets and the environment of git."""
 
 from __future__ import annotations
 

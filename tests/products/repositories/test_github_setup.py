@@ -1,4 +1,4 @@
-"""Connecting a GitHub account: only its owner at GitHub, who also began it here, gets its private repositories."""
+"""Connecting a GitHub account gives access only to its owner that also began here."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def host(world: tuple[CodeHost, str, str], env: Env) -> CodeHost:
 
 @dataclass(frozen=True)
 class Party:
-    """An admin of an organization, and what they do."""
+    """An admin of an organization, and the admin's calls."""
 
     db: Database
     api: Client
@@ -119,7 +119,7 @@ async def make_party(app: App, db: Database, folder: Path, name: str) -> Party:
 
 @pytest.fixture
 async def quay(app: App, db: Database, tmp_path: Path) -> Party:
-    """The organization whose account `Secret` is."""
+    """The organization that owns the account `Secret`."""
     return await make_party(app, db, tmp_path, "Quay")
 
 
@@ -190,7 +190,7 @@ async def test_a_state_works_once_for_its_user_and_organization_within_a_quarter
 async def test_a_code_that_a_victim_s_browser_got_for_an_attacker_s_state_binds_nothing(
     quay: Party, reef: Party, host: CodeHost
 ) -> None:
-    """The victim followed the attacker's link, authorized the app, and runs what the page shows."""
+    """The victim followed the attacker's link, authorized the app, and runs the shown command."""
     host.codes["c1"] = owner()
     attacker_s = await reef.begin()
     page = await quay.api.get(f"/v1/github/callback?code=c1&installation_id=99&state={attacker_s}")

@@ -1,4 +1,4 @@
-"""Where GitHub's app is installed, as its events tell, and which organizations an installation serves."""
+"""Installations of the GitHub app from its events, and the organizations that they serve."""
 
 from __future__ import annotations
 

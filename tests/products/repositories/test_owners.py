@@ -1,4 +1,4 @@
-"""The first part of a repository's name belongs to its first user, whatever slugs come later."""
+"""The owner part of a repository's name belongs to its first user, also against later slugs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows a push happens once, also where the process that stored it died in between."""
+"""The deployments of a push start once, also after a crash of the process that stored it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is cleared away: the repositories of organizations that are gone, and what was never finished."""
+"""Cleanup of repositories of deleted organizations, and of unfinished ones."""
 
 from __future__ import annotations
 

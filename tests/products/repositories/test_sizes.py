@@ -1,4 +1,4 @@
-"""How large a repository is, while others work in it."""
+"""Size of a repository that changes meanwhile."""
 
 from __future__ import annotations
 

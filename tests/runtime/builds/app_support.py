@@ -1,4 +1,4 @@
-"""Apps that were built, packed and unpacked again, and a look at what they answer in a sandbox."""
+"""Apps that were built, packed and unpacked again, and their responses in a sandbox."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Release:
         return launch(self.settings, plan, plan.base, env, is_sandboxed=True, release=self.folder, memory_mb=512)
 
     async def run(self, argv: list[str], made: Launch) -> tuple[str, str]:
-        """Run a program as the app would be run; return what it said on both streams."""
+        """Run a program in the app's environment; return the output of both streams."""
         said: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         env = {**made.env, "PORT": str(PORT), "HOST": "127.0.0.1"}
         job = Job(argv, str(self.work), self.plan.base, env, made.binds, timeout_s=90, is_apart=True)
@@ -60,7 +60,7 @@ class Release:
         return said["stdout"].decode(), said["stderr"].decode()
 
     async def answer(self, start: str = "", **env: str) -> tuple[str, str]:
-        """Start the app, and return what it answers with what it said on its error stream."""
+        """Start the app; return its response and its stderr."""
         made = self.launch(start, **env)
         asks = f"{shlex.join(made.argv)} >&2 & app=$!; python3 -c {shlex.quote(CLIENT)}; kill $app; wait $app"
         return await self.run(["/bin/sh", "-c", asks], made)

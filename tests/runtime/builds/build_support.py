@@ -11,7 +11,7 @@ from moorage.runtime.builds.ports import BuildRequest, Stream
 
 
 class Log:
-    """Keeps what a build says."""
+    """Keeps the log of a build."""
 
     def __init__(self) -> None:
         self.said: list[tuple[Stream, str]] = []
@@ -28,7 +28,7 @@ class Log:
 
 
 def write_files(folder: Path, files: Mapping[str, Any]) -> Path:
-    """Write files by name; what is no text is written as JSON."""
+    """Write files by name; a value that is not text is written as JSON."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

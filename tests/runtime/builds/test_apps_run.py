@@ -119,6 +119,6 @@ async def test_a_uv_project_gets_an_environment_that_runs(tmp_path: Path) -> Non
 
     assert (made.plan.install, made.plan.start) == ("uv sync --frozen", "python main.py")
     assert told.startswith("as it was locked: /work/.venv/lib/python3.")
-    # What was compiled has a hash instead of a time, which is not kept, and it is not checked.
+    # Compiled files have an unchecked hash, because artifacts keep no modification times.
     assert compiled.split()[0] == "/work/.venv/bin/python"
     assert compiled.split()[-1] == "1"

@@ -1,4 +1,4 @@
-"""Whole builds, in the real sandbox with the real tools."""
+"""Complete builds in the real sandbox with the real tools."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def owners(folder: Path) -> set[int]:
     return {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
 
 
-# What comes of a build.
+# Results.
 
 
 async def test_a_plain_site_is_published_as_it_is_and_nothing_is_run(settings: Settings, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_static_files_that_cannot_be_collected_are_a_line_in_the_log(setti
     assert built.plan.start.startswith("gunicorn site_a.wsgi --bind ${HOST:-0.0.0.0}:${PORT:-8080} ")
 
 
-# What is a failure.
+# Failures.
 
 
 async def test_a_command_that_fails_is_told_by_its_code(site: Site) -> None:
@@ -288,7 +288,7 @@ async def test_a_cancelled_build_leaves_nothing_running_and_gives_its_folders_ba
     assert sorted(path.name for path in (tmp_path / "data" / "build-cache").iterdir()) == ["project-1"]
 
 
-# What one build keeps, and what others see of it.
+# Caches, and their isolation.
 
 
 async def test_caches_are_kept_for_the_next_build_of_the_project_alone(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Taking what a build has left: what is published of it, and what a hostile one cannot do."""
+"""Collecting the output of a build, also of a hostile one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of the files of a repository, and what of the wishes of its user."""
+"""Plans detected from the files of a repository and the settings of its user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to an app after its build command."""
+"""Steps after the build command of an app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment of an app, and what of the machine it sees."""
+"""Environment and mounts of an app."""
 
 from __future__ import annotations
 

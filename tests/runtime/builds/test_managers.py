@@ -1,4 +1,4 @@
-"""Which package manager is used, and with what words."""
+"""Detected package managers and their commands."""
 
 from __future__ import annotations
 

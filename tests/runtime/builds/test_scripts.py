@@ -1,4 +1,4 @@
-"""What a shell is told to start an app, and that it does."""
+"""Shell commands that start an app, and that they do."""
 
 from __future__ import annotations
 

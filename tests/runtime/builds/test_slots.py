@@ -1,4 +1,4 @@
-"""Places for builds: how many there are, who waits, and what those are told."""
+"""Build slots: their number, the queue, and its messages."""
 
 from __future__ import annotations
 
