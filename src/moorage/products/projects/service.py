@@ -182,7 +182,7 @@ def rename(tx: Tx, org_id: int, actor: Actor, name: str, new_name: str) -> Proje
     for candidate in (new_name, *(preview_name(new_name, each.number) for each in previews)):
         if not is_available(tx, org_id, candidate):
             raise _taken(candidate)
-    freed_names.rest(tx, org_id, NameKind.PROJECT, name)
+    freed_names.reserve(tx, org_id, NameKind.PROJECT, name)
     tx.run(tables.RENAME, org_id=org_id, id=project.id, new_name=new_name, now=tx.now)
     tx.run(tables.END_NAME, org_id=org_id, project_id=project.id, now=tx.now)
     tx.one(tables.ADD_NAME, org_id=org_id, project_id=project.id, name=new_name, since=tx.now, until=None)
