@@ -94,3 +94,34 @@ def test_only_the_platform_names_a_concrete_store() -> None:
                 wrong.append(f"{path.relative_to(SRC)}:{line}")
 
     assert wrong == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports for type checkers count as well: a module that needs a type of its user declares a protocol."""
+    names = {name_of(path) for path in modules()}
+    graph = {name_of(path): {_module_of(name, names) for _, name in imports(path)} for path in modules()}
+
+    remaining = {name: targets - {name, "moorage"} for name, targets in graph.items()}
+    # Modules without imports of remaining ones are removed until only circles, and their users, are left.
+    while free := [name for name, targets in remaining.items() if not targets & remaining.keys()]:
+        for name in free:
+            del remaining[name]
+    assert sorted(remaining) == []
+
+
+def _module_of(name: str, names: set[str]) -> str:
+    while name not in names:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def test_only_the_application_names_a_concrete_engine() -> None:
+    wrong = [
+        f"{path.relative_to(SRC)}:{line}"
+        for path in modules()
+        for line, imported in imports(path)
+        if imported.startswith("moorage.runtime.engines.local")
+        and package_of(name_of(path)) not in ("app", "runtime.engines", "platform")
+    ]
+
+    assert wrong == []

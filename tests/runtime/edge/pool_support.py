@@ -17,7 +17,7 @@ from typing import Any
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls.call import LARGE_BYTES, Call
 from moorage.runtime.edge.calls.caps import Caps
-from moorage.runtime.edge.calls.function import Function, Route
+from moorage.runtime.edge.calls.function import AnyFunction, Function, Route
 from moorage.runtime.edge.calls.pool import Pool
 from moorage.runtime.edge.connections.answers import Failure
 from moorage.runtime.workers import frames
@@ -50,7 +50,7 @@ class Invoker:
 class PlainCall(Call):
     """A call that stores its outcome, and the number of records at that time."""
 
-    def __init__(self, lab: Lab, function: Function, params: bytes = b"{}") -> None:
+    def __init__(self, lab: Lab, function: AnyFunction, params: bytes = b"{}") -> None:
         super().__init__(function, b"%032x" % next(_numbers), params)
         self.is_large = len(params) > LARGE_BYTES
         self.outcome = ""
@@ -139,7 +139,7 @@ class Lab:
     def __init__(self, caps: Caps) -> None:
         self.invoker = Invoker()
         self.records: list[bytes] = []
-        self.functions: dict[int, Function] = {}
+        self.functions: dict[int, AnyFunction] = {}
         self.pool = Pool(self.invoker, self, caps, self.functions.get)
         self.is_disk_full = False
         self._given = 0
@@ -159,17 +159,17 @@ class Lab:
         for at in range(0, len(packed), size):
             self.append(packed[at + spool.LENGTH_SIZE : at + size])
 
-    def function(self, **changed: Any) -> Function:
+    def function(self, **changed: Any) -> AnyFunction:
         made = make_function(**changed)
         self.functions[made.id] = made
         return made
 
-    def replace(self, old: Function, **changed: Any) -> Function:
+    def replace(self, old: AnyFunction, **changed: Any) -> AnyFunction:
         new = self.function(**{"id": old.id, "revision": old.route.revision + 1, "version": 2, **changed})
         self.pool.retire(old, new)
         return new
 
-    def call(self, function: Function, params: bytes = b"{}") -> PlainCall:
+    def call(self, function: AnyFunction, params: bytes = b"{}") -> PlainCall:
         call = PlainCall(self, function, params)
         self.pool.submit(call)
         return call
@@ -194,7 +194,7 @@ class Lab:
         worker.loaded()
         return worker
 
-    async def warm(self, function: Function, calls: int = 1) -> Worker:
+    async def warm(self, function: AnyFunction, calls: int = 1) -> Worker:
         """Return the worker of an instance that has answered some calls."""
         first = self.call(function)
         worker = await self.give_loaded()
@@ -235,7 +235,7 @@ async def opened(**caps: Any) -> AsyncIterator[Lab]:
         await asyncio.sleep(0)
 
 
-def make_function(**changed: Any) -> Function:
+def make_function(**changed: Any) -> AnyFunction:
     number = next(_numbers)
     route = {
         "id": number,

@@ -13,7 +13,7 @@ from tests.runtime.edge.pool_support import ENTRY, WAIT_S, Lab, PlainCall, Worke
 
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls.call import WebCall, next_activation
-from moorage.runtime.edge.calls.function import MIN_SAMPLES, Function
+from moorage.runtime.edge.calls.function import MIN_SAMPLES, AnyFunction
 from moorage.runtime.edge.connections.answers import Answer, Request
 from moorage.runtime.edge.connections.listener import Listener
 from moorage.runtime.edge.connections.protocol import Connection, Handler
@@ -27,7 +27,7 @@ GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
 class NotedCall(WebCall):
     """A call that stores how it was answered, and the number of its records before."""
 
-    def __init__(self, lab: Lab, function: Function, connection: Connection, request: Request) -> None:
+    def __init__(self, lab: Lab, function: AnyFunction, connection: Connection, request: Request) -> None:
         super().__init__(function, next_activation(), b"{}", connection, request)
         self.ways: list[str] = []
         self.recorded = -1
@@ -69,7 +69,7 @@ class Web:
         self._server.close()
         await self.connections.drain(within_s=1)
 
-    async def ask(self, function: Function, *requests: bytes) -> list[NotedCall]:
+    async def ask(self, function: AnyFunction, *requests: bytes) -> list[NotedCall]:
         """Send requests of separate clients to the pool in one turn of the loop."""
         for request in requests:
             reader, writer = await asyncio.open_connection(*self._server.sockets[0].getsockname())

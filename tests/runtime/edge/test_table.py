@@ -10,17 +10,17 @@ import msgspec
 import pytest
 from tests.runtime.edge.pool_support import make_function
 
-from moorage.runtime.edge.calls.function import Function, Route
+from moorage.runtime.edge.calls.function import AnyFunction, Route
 from moorage.runtime.edge.route_file import RouteFile, rewrite
 from moorage.runtime.edge.routes import Table
 
 OLD, NEW = "aa" * 32, "bb" * 32
 
 
-class Retired(list[tuple[Function, Function | None]]):
+class Retired(list[tuple[AnyFunction, AnyFunction | None]]):
     """Retired functions and their replacements."""
 
-    def __call__(self, old: Function, new: Function | None) -> None:
+    def __call__(self, old: AnyFunction, new: AnyFunction | None) -> None:
         self.append((old, new))
 
 

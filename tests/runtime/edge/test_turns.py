@@ -8,21 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.edge.pool_support import make_function
 
-from moorage.runtime.edge.calls.function import Function
+from moorage.runtime.edge.calls.function import AnyFunction
 from moorage.runtime.edge.calls.turns import QUANTUM_MB, Turns
 
 MEMORY = st.sampled_from([64, 128, 256, 512, 1024, 2048])
 WAITING = st.lists(st.tuples(st.sampled_from(["1", "2", "3", "4"]), MEMORY), max_size=60)
 
 
-def fill(turns: Turns, waiting: list[tuple[str, int]]) -> list[Function]:
+def fill(turns: Turns, waiting: list[tuple[str, int]]) -> list[AnyFunction]:
     functions = [make_function(org=org, memory_mb=memory_mb) for org, memory_mb in waiting]
     for function in functions:
         turns.add(function)
     return functions
 
 
-def drain(turns: Turns, skip: frozenset[str] = frozenset()) -> list[Function]:
+def drain(turns: Turns, skip: frozenset[str] = frozenset()) -> list[AnyFunction]:
     taken = []
     while (function := turns.next(skip)) is not None:
         taken.append(function)

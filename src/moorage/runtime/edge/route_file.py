@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from moorage.runtime.edge.calls.function import Function, Route
+from moorage.runtime.edge.calls.function import AnyFunction, Function, Route
 
 if TYPE_CHECKING:
     from moorage.core.kit.crypto import KeyRing
@@ -30,9 +30,9 @@ class RouteFile:
         self._path = path
         self._keys = keys
         self._ring: KeyRing | None = None
-        self._written: dict[int, tuple[Function, bytes]] = {}  # encoded entries of the file by function id
+        self._written: dict[int, tuple[AnyFunction, bytes]] = {}  # encoded entries of the file by function id
 
-    def save(self, functions: Iterable[Function]) -> None:
+    def save(self, functions: Iterable[AnyFunction]) -> None:
         """Replace the file, with mode 0600."""
         written = {function.id: (function, self._entry(function)) for function in functions}
         self._written = written
@@ -52,7 +52,7 @@ class RouteFile:
         is_outdated = any(route.env or not self._is_current(route.sealed_env) for route in stored)
         return [route for route in map(self._decrypted, stored) if route is not None], is_outdated
 
-    def _entry(self, function: Function) -> bytes:
+    def _entry(self, function: AnyFunction) -> bytes:
         known = self._written.get(function.id)
         if known is not None and known[0] is function:
             return known[1]

@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from moorage.runtime.edge.calls.function import Function, Route
+from moorage.runtime.edge.calls.function import AnyFunction, Function, Route
 from moorage.runtime.edge.route_file import RouteFile
 
 
 class Table:
-    def __init__(self, api_host: str, retire: Callable[[Function, Function | None], None], file: RouteFile) -> None:
+    def __init__(
+        self, api_host: str, retire: Callable[[AnyFunction, AnyFunction | None], None], file: RouteFile
+    ) -> None:
         self._api_host = api_host
         self._retire = retire
         self._file = file
-        self._by_id: dict[int, Function] = {}
-        self._by_name: dict[tuple[str, str], Function] = {}
+        self._by_id: dict[int, AnyFunction] = {}
+        self._by_name: dict[tuple[str, str], AnyFunction] = {}
         self._revisions: dict[int, int] = {}  # also of removed functions, so that a late old route is ignored
         self.is_changed = False
         self.generation = 0  # increases with every change of a route
@@ -25,10 +27,10 @@ class Table:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def find(self, org: str, name: str) -> Function | None:
+    def find(self, org: str, name: str) -> AnyFunction | None:
         return self._by_name.get((org, name))
 
-    def find_by_id(self, function_id: int) -> Function | None:
+    def find_by_id(self, function_id: int) -> AnyFunction | None:
         return self._by_id.get(function_id)
 
     def runtimes(self) -> set[str]:
@@ -49,7 +51,7 @@ class Table:
         if route.revision < known or (route.revision == known and route.id in self._by_id):
             return
         old = self._by_id.get(route.id)
-        new = Function(route, self._api_host)
+        new: AnyFunction = Function(route, self._api_host)
         self._revisions[route.id] = route.revision
         self._by_id[route.id] = new
         self._by_name[route.org, route.name] = new
@@ -72,7 +74,7 @@ class Table:
         self._forget_name(old)
         self._retire(old, None)
 
-    def _forget_name(self, old: Function) -> None:
+    def _forget_name(self, old: AnyFunction) -> None:
         if self._by_name.get((old.org, old.name)) is old:
             del self._by_name[old.org, old.name]
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from moorage.runtime.engines.ports import ReplicaSpec
 from moorage.runtime.shim import ports
 from moorage.runtime.shim.run import OUT_OF_MEMORY, Run
 from moorage.runtime.shim.storage import volume
 from moorage.runtime.shim.storage.reserve import DiskReserve
-
-if TYPE_CHECKING:
-    from moorage.runtime.shim.supervisor import ReplicaSupervisor
+from moorage.runtime.shim.storage.volume import Volume
 
 OOM_CHECK_INTERVAL_S = 10.0  # if only OOM kills have to be reported
 USAGE_CHECK_INTERVAL_S = 2.0  # of memory and disk that no kernel limit bounds
@@ -24,10 +23,37 @@ MB = 2**20
 RESTART_GRACE_S = 5.0
 
 
+class WatchedReplica(Protocol):
+    """The state and methods of the supervisor that polling needs."""
+
+    spec: ReplicaSpec
+    port: int
+    volume: Volume | None
+    reserve: DiskReserve | None
+    was_full: bool
+    is_root: bool
+    is_listening: bool
+
+    @property
+    def is_read_only(self) -> bool: ...
+
+    @property
+    def read_only_reason(self) -> str: ...
+
+    @property
+    def polls_memory(self) -> bool: ...
+
+    def memory_bytes(self) -> int: ...
+
+    def on_listening(self) -> None: ...
+
+    def log(self, text: str) -> None: ...
+
+
 class ResourceWatch:
     """Polls one run."""
 
-    def __init__(self, supervisor: ReplicaSupervisor) -> None:
+    def __init__(self, supervisor: WatchedReplica) -> None:
         self._supervisor = supervisor
         self._oom_kills = 0
         self._usual_interval = _usual_interval(supervisor)
@@ -124,7 +150,7 @@ class ResourceWatch:
         asyncio.get_running_loop().call_later(RESTART_GRACE_S, run.kill)
 
 
-def _usual_interval(supervisor: ReplicaSupervisor) -> float:
+def _usual_interval(supervisor: WatchedReplica) -> float:
     if supervisor.polls_memory:
         return USAGE_CHECK_INTERVAL_S
     if supervisor.volume is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from moorage.runtime.edge.calls.call import Call
 from moorage.runtime.edge.calls.caps import Caps
-from moorage.runtime.edge.calls.function import Function
+from moorage.runtime.edge.calls.function import AnyFunction
 from moorage.runtime.edge.calls.shares import Shares
 
 CALL_BYTES = 2048  # approximate memory of a call besides its params
@@ -21,7 +21,7 @@ class Backlog:
         self._caps = caps
         self._bytes = Shares(caps.queue_bytes, caps.queue_bytes_guaranteed, caps.queue_bytes_extra)
         self._waiting: dict[str, int] = {}
-        self.functions: set[Function] = set()  # functions with waiting calls
+        self.functions: set[AnyFunction] = set()  # functions with waiting calls
 
     @property
     def bytes(self) -> int:

@@ -6,19 +6,16 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from moorage.runtime.edge import spool
+from moorage.runtime.edge.calls.function import AnyFunction
 from moorage.runtime.edge.connections import answers, web
 from moorage.runtime.edge.connections.answers import Answer, Failure, Request
 from moorage.runtime.edge.connections.origins import ABSENT, Origin
 from moorage.runtime.edge.connections.protocol import Connection
 from moorage.runtime.workers import frames
-
-if TYPE_CHECKING:
-    from moorage.runtime.edge.calls.function import Function
 
 LARGE_BYTES = 64 * 1024  # params of a large call
 ID_BATCH = 512  # activation ids per `urandom` system call
@@ -64,7 +61,7 @@ class Call(ABC):
     is_plain = False  # the pool may complete it in a batch
     is_large = False  # counts against the organization's memory until it ends
 
-    def __init__(self, function: Function, activation: bytes, params: bytes) -> None:
+    def __init__(self, function: AnyFunction, activation: bytes, params: bytes) -> None:
         self.function = function
         self.activation = activation
         self.params = params
@@ -100,7 +97,7 @@ class WebCall(Call):
     is_plain = True
 
     def __init__(
-        self, function: Function, activation: bytes, params: bytes, connection: Connection, request: Request
+        self, function: AnyFunction, activation: bytes, params: bytes, connection: Connection, request: Request
     ) -> None:
         # Same as the base class without the cost of a call, except for fields that `Instance.send` or the queue sets.
         self.function = function
@@ -183,7 +180,13 @@ class PlatformCall(Call):
     __slots__ = ("_connection", "is_alone", "is_large", "on_refused", "schedule", "source")
 
     def __init__(
-        self, function: Function, activation: bytes, params: bytes, connection: Connection, schedule: int, source: int
+        self,
+        function: AnyFunction,
+        activation: bytes,
+        params: bytes,
+        connection: Connection,
+        schedule: int,
+        source: int,
     ) -> None:
         super().__init__(function, activation, params)
         self._connection = connection

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from moorage.runtime.edge.calls.call import Call
 from moorage.runtime.workers import frames
-
-if TYPE_CHECKING:
-    from moorage.runtime.edge.calls.instance import Instance
 
 LOG_LIMIT = 10 * 2**20
 RESULT_LIMIT = 6 * 2**20
@@ -51,7 +48,28 @@ class Route(msgspec.Struct):
     sealed_env: str = ""  # encrypted `env`; only in the route file
 
 
-class Function:
+class QueuedCall(Protocol):
+    """A call, as far as the choice of an instance needs it."""
+
+    started: float
+
+    @property
+    def is_alone(self) -> bool: ...
+
+
+class FunctionInstance(Protocol):
+    is_open: bool
+    is_loaded: bool
+
+    @property
+    def calls(self) -> Sequence[QueuedCall]: ...
+
+
+CallT = TypeVar("CallT", bound=QueuedCall)
+InstanceT = TypeVar("InstanceT", bound=FunctionInstance)
+
+
+class Function(Generic[CallT, InstanceT]):
     """One revision of a function; another revision is another Function object."""
 
     __slots__ = (
@@ -89,8 +107,8 @@ class Function:
         self.timeout_s = route.timeout_ms / 1000
         self.raw_http = route.raw_http
         self.own_options = route.own_options
-        self.instances: list[Instance] = []
-        self.queue: deque[Call] = deque()
+        self.instances: list[InstanceT] = []
+        self.queue: deque[CallT] = deque()
         self.starting = 0  # requested sandboxes
         self.samples = 0
         self.slow_share = 0.0  # of the recent calls
@@ -142,7 +160,7 @@ class Function:
         long_ago = time.perf_counter() - (STUCK_AFTER_S if self.samples < MIN_SAMPLES else SHORT_STUCK_AFTER_S)
         return all(instance.calls and instance.calls[0].started < long_ago for instance in self.instances)
 
-    def find_instance(self, call: Call, now: float) -> Instance | None:
+    def find_instance(self, call: QueuedCall, now: float) -> InstanceT | None:
         """Return an instance that can take a call now.
 
         Short calls go to the first instance that is not blocked: on one socket they cost fewer wake-ups than on
@@ -156,6 +174,9 @@ class Function:
                 if len(calls) < self.depth and not call.is_alone and calls[0].started > now - SCALE_UP_WAIT_S:
                     return instance
         return None
+
+
+AnyFunction = Function[Any, Any]  # for modules that use neither its calls nor its instances
 
 
 def _load(route: Route, api_host: str) -> dict[str, Any]:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import Protocol, cast
 
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls.call import LARGE_BYTES, Call
 from moorage.runtime.edge.calls.function import LOG_LIMIT, RESULT_LIMIT, Function
-from moorage.runtime.edge.calls.replies import LARGE_FRAME_BYTES
+from moorage.runtime.edge.calls.replies import LARGE_FRAME_BYTES, Replies
 from moorage.runtime.edge.connections.bodies import add_piece
 from moorage.runtime.workers import frames
-
-if TYPE_CHECKING:
-    from moorage.runtime.edge.calls.pool import Pool
 
 MAX_FRAME_BYTES = RESULT_LIMIT * 2 + LOG_LIMIT * 2  # with headers and entry heads; no valid frame is longer
 _pack_call = frames.CALL_HEAD.pack
@@ -34,8 +32,43 @@ _CALL_REST = frames.CALL_HEAD.size - 4
 PlainReply = tuple[Call, int, int, bytes, int]  # call, status, kind, body, run time in µs
 
 
+class InstancePool(Protocol):
+    """The methods of the pool that an instance calls."""
+
+    replies: Replies
+
+    @property
+    def soon(self) -> Callable[[Callable[[], None]], object]: ...
+
+    def thaw(self, instance: Instance) -> None: ...
+
+    def loaded(self, instance: Instance, ok: bool, load_us: int, log: bytes, message: str) -> None: ...
+
+    def complete_plain(self, instance: Instance, plain: list[PlainReply]) -> None: ...
+
+    def complete(
+        self,
+        instance: Instance,
+        call: Call,
+        outcome: int,
+        status: int,
+        kind: int,
+        head: bytes,
+        log: bytes,
+        body: bytes,
+        run_us: int,
+        now: float,
+    ) -> None: ...
+
+    def printed_late(self, instance: Instance, activation: bytes, log: bytes) -> None: ...
+
+    def fail_instance(self, instance: Instance, message: str) -> None: ...
+
+    def disconnected(self, instance: Instance) -> None: ...
+
+
 class Instance(asyncio.Protocol):
-    def __init__(self, pool: Pool, function: Function, sandbox_id: int) -> None:
+    def __init__(self, pool: InstancePool, function: PooledFunction, sandbox_id: int) -> None:
         self.pool = pool
         self.function = function
         self.sandbox_id = sandbox_id
@@ -61,6 +94,10 @@ class Instance(asyncio.Protocol):
         self._number = 0
         self._unsent: list[bytes] = []
         self._deadline = b""  # of the unsent calls
+
+    def resume(self) -> None:
+        """Read on after a pause."""
+        self.transport.resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -225,6 +262,9 @@ class Instance(asyncio.Protocol):
         self.pool.replies.release(self, time.perf_counter())
         if self.is_attached:
             self.transport.abort()
+
+
+PooledFunction = Function[Call, Instance]
 
 
 def native_log_entries(out: str, err: str, at_ms: int) -> bytes:

@@ -16,14 +16,19 @@ from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls.backlog import Backlog
 from moorage.runtime.edge.calls.call import Call, WebCall
 from moorage.runtime.edge.calls.caps import Caps
-from moorage.runtime.edge.calls.function import Function
-from moorage.runtime.edge.calls.instance import MAX_MESSAGE_BYTES, Instance, PlainReply, native_log_entries
+from moorage.runtime.edge.calls.instance import (
+    MAX_MESSAGE_BYTES,
+    Instance,
+    PlainReply,
+    PooledFunction,
+    native_log_entries,
+)
 from moorage.runtime.edge.calls.lost_records import LostRecords
+from moorage.runtime.edge.calls.reasons import load_message, reason, timeout_message, waited_message
 from moorage.runtime.edge.calls.replies import FRAME_TIMEOUT_S, Replies
 from moorage.runtime.edge.calls.supply import Link, Supply
 from moorage.runtime.edge.connections import answers, web
 from moorage.runtime.edge.connections.answers import Failure
-from moorage.runtime.edge.connections.reasons import load_message, reason, timeout_message, waited_message
 from moorage.runtime.workers.frames import DONE, ENDING
 
 TICK_INTERVAL_S = 0.05
@@ -99,7 +104,7 @@ class Pool:
             )
         )  # fmt: skip
 
-    def _dispatch_queue(self, function: Function) -> None:
+    def _dispatch_queue(self, function: PooledFunction) -> None:
         """Send queued calls to instances that can take them."""
         queue = function.queue
         while queue:
@@ -234,7 +239,7 @@ class Pool:
         self._record_end(call, run_us, now, message, log)
         call.fail(message, run_us)
 
-    def _fail_waiting(self, function: Function, message: str, log: bytes = b"") -> None:
+    def _fail_waiting(self, function: PooledFunction, message: str, log: bytes = b"") -> None:
         """Fail all queued calls of a function whose instances cannot start."""
         while function.queue:
             call = function.queue.popleft()
@@ -403,7 +408,7 @@ class Pool:
             self._supply.release(instance.function.org)
             self._supply.request_sandboxes()
 
-    def retire(self, old: Function, new: Function | None) -> None:
+    def retire(self, old: PooledFunction, new: PooledFunction | None) -> None:
         """Replace a revision: running calls finish, queued calls move, idle instances end."""
         old.is_retired = True
         self._supply.retire(old)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from moorage.runtime.edge.calls.caps import Caps
-from moorage.runtime.edge.calls.function import Function, Route
+from moorage.runtime.edge.calls.function import AnyFunction, Route
 from moorage.runtime.edge.calls.shares import Shares
 from moorage.runtime.edge.calls.turns import Turns
 
@@ -32,13 +32,13 @@ class Supply:
         self._link = link
         self._caps = caps
         self._evict = evict  # ends an idle instance of an organization, or (None) of any; returns False without one
-        self._takes: dict[int, Function] = {}
+        self._takes: dict[int, AnyFunction] = {}
         self._shares = Shares(limit=2 * MAX_ORG_TAKES, guaranteed=1, extra=MAX_ORG_TAKES)
         self._admitted: set[str] = set()  # organizations that got a sandbox although memory is low
         self._turns = Turns()
         self._org_sandboxes: dict[str, int] = {}
 
-    def grow(self, function: Function) -> None:
+    def grow(self, function: AnyFunction) -> None:
         """Queue requests for the instances that the waiting calls of a function need."""
         room = self._caps.function_instances - len(function.instances) - function.starting
         for _ in range(min(function.missing_instances(), room)):
@@ -64,7 +64,7 @@ class Supply:
             self._org_sandboxes[function.org] = self._org_sandboxes.get(function.org, 0) + 1
             self._takes[self._link.take(take_request(function.route))] = function
 
-    def _has_room(self, function: Function) -> bool:
+    def _has_room(self, function: AnyFunction) -> bool:
         """Whether a function may get a sandbox; evicts an idle instance if necessary."""
         if self._org_sandboxes.get(function.org, 0) >= self._caps.org_instances:
             return self._evict(function.org)
@@ -84,7 +84,7 @@ class Supply:
         most = max(self._org_sandboxes.values(), default=0)
         return org not in self._org_sandboxes and most >= MANY_SANDBOXES and len(self._admitted) < MAX_ADMITTED_ORGS
 
-    def pop_take(self, take: int) -> Function | None:
+    def pop_take(self, take: int) -> AnyFunction | None:
         """Remove an answered take and return its function."""
         function = self._takes.pop(take, None)
         if function is not None:
@@ -104,14 +104,14 @@ class Supply:
     def sandboxes_of(self, org: str) -> int:
         return self._org_sandboxes.get(org, 0)
 
-    def request_snapshot(self, function: Function, load_us: int) -> None:
+    def request_snapshot(self, function: AnyFunction, load_us: int) -> None:
         """Request a snapshot of a function whose code loads slowly (Python only)."""
         if load_us < SLOW_LOAD_US or function.has_snapshot or not function.route.runtime.startswith("python"):
             return
         function.has_snapshot = True
         self._link.send({"template": {**take_request(function.route), "load": function.load}})
 
-    def retire(self, function: Function) -> None:
+    def retire(self, function: AnyFunction) -> None:
         if function.has_snapshot:
             self._link.send({"retire": [function.id, function.route.revision]})
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from moorage.runtime.edge.calls.function import Function
+from moorage.runtime.edge.calls.function import AnyFunction
 
 QUANTUM_MB = 256
 
@@ -16,14 +16,14 @@ class Turns:
     """Queue of functions that need one more instance."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[Function]] = {}
+        self._waiting: dict[str, deque[AnyFunction]] = {}
         self._order: deque[str] = deque()
         self._deficit: dict[str, int] = {}
 
     def __len__(self) -> int:
         return sum(len(functions) for functions in self._waiting.values())
 
-    def add(self, function: Function) -> None:
+    def add(self, function: AnyFunction) -> None:
         waiting = self._waiting.get(function.org)
         if waiting is None:
             waiting = self._waiting[function.org] = deque()
@@ -31,7 +31,7 @@ class Turns:
             self._deficit[function.org] = 0
         waiting.append(function)
 
-    def next(self, skip: frozenset[str] = frozenset()) -> Function | None:
+    def next(self, skip: frozenset[str] = frozenset()) -> AnyFunction | None:
         """Remove and return the next function; `skip` are organizations at their limit."""
         for _ in range(len(self._order)):
             org = self._order[0]

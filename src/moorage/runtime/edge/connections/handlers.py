@@ -9,7 +9,7 @@ import msgspec
 
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls.call import LARGE_BYTES, LargeWebCall, PlatformCall, WebCall, next_activation
-from moorage.runtime.edge.calls.function import Function, Route
+from moorage.runtime.edge.calls.function import AnyFunction, Route
 from moorage.runtime.edge.calls.pool import Pool
 from moorage.runtime.edge.connections import answers, web
 from moorage.runtime.edge.connections.answers import Answer, Failure, Request
@@ -77,7 +77,7 @@ class PublicHandler:
             return self._answer_without_function(request, target)
         return None
 
-    def _find(self, request: Request) -> tuple[web.FunctionTarget | None, Function | None]:
+    def _find(self, request: Request) -> tuple[web.FunctionTarget | None, AnyFunction | None]:
         """Return the parsed target of a request, and its function."""
         target = self._targets.find(request.target, request.find_header(b"host"))
         return target, None if target is None else self._table.find(target.org, target.name)
@@ -91,7 +91,7 @@ class PublicHandler:
         return failure.answer(request.request_id or answers.fresh_id())
 
 
-def _is_refused(request: Request, target: web.FunctionTarget, function: Function) -> bool:
+def _is_refused(request: Request, target: web.FunctionTarget, function: AnyFunction) -> bool:
     """Whether the edge answers itself: a preflight or a service worker script."""
     if request.method == b"OPTIONS":
         return not function.own_options

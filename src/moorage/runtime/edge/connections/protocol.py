@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import httptools
 
@@ -19,10 +19,8 @@ from moorage.runtime.edge.connections import answers
 from moorage.runtime.edge.connections.answers import Answer, Failure, Request
 from moorage.runtime.edge.connections.bodies import LARGE_BYTES, add_piece
 from moorage.runtime.edge.connections.clients import UNKNOWN, key_from_gateway, key_from_proxy, key_of
-from moorage.runtime.edge.connections.flow import AHEAD, NO_ROOM, UNREAD, Flow
-
-if TYPE_CHECKING:
-    from moorage.runtime.edge.connections.listener import Listener
+from moorage.runtime.edge.connections.flow import AHEAD, NO_ROOM, UNREAD, Flow, Guard
+from moorage.runtime.edge.connections.limits import Limits
 
 # Returns the answer, or None to answer later through the connection.
 Handler = Callable[["Connection", Request], Answer | None]
@@ -59,10 +57,31 @@ class Refused(Exception):
         self.failure = failure
 
 
+class ConnectionOwner(Protocol):
+    """The listener of a connection; its clock is precise to a second."""
+
+    handler: Handler
+    early: EarlyHandler | None
+    guard: Guard | None
+    limits: Limits
+    is_behind_gateway: bool
+    is_draining: bool
+    request_cache: dict[bytes, Request]
+    now: float
+    answered_by: float
+    idle_until: float
+    date: bytes
+    plain_end: bytes
+
+    def add(self, connection: Connection) -> None: ...
+
+    def remove(self, connection: Connection) -> None: ...
+
+
 class Connection(asyncio.Protocol):
     """One client connection. The parser calls the `on_…` methods."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: ConnectionOwner) -> None:
         self.listener = self._listener = listener
         self._limits = listener.limits
         self._handler = listener.handler

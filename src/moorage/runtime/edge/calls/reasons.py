@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.runtime.edge.calls.function import Function
+from moorage.runtime.edge.calls.function import AnyFunction
 
 
-def timeout_message(function: Function) -> str:
+def timeout_message(function: AnyFunction) -> str:
     return f"the function ran past its {function.route.timeout_ms} ms timeout"
 
 
-def load_message(function: Function) -> str:
+def load_message(function: AnyFunction) -> str:
     return f"{timeout_message(function)} while its code was loaded"
 
 
-def waited_message(function: Function) -> str:
+def waited_message(function: AnyFunction) -> str:
     """Return the message of a call that timed out before it was sent."""
     if function.instances and not any(each.is_loaded for each in function.instances):
         return load_message(function)
