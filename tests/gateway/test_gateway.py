@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.gateway.support import exchange, fetch, make_release, make_settings, running_caddy, running_edge
 
-from moorage.core.kit.process import bind_locally
+from moorage.core.kit.process import bind_unix_socket
 from moorage.gateway import caddy, sites
 from moorage.settings import BadSettings, Settings
 
@@ -318,7 +318,7 @@ def test_the_function_gateway_is_told_the_address_of_the_client(
     settings = make_settings(tmp_path / "data").model_copy(update={"trusted_proxies": proxies})
     forged = "X-Moorage-Client: 192.0.2.9\r\nX-Forwarded-For: 192.0.2.8, 192.0.2.7\r\n"
 
-    with running_caddy(settings), bind_locally(settings.folder("run") / "web.sock") as listener:
+    with running_caddy(settings), bind_unix_socket(settings.folder("run") / "web.sock") as listener:
         listener.listen()
         with ThreadPoolExecutor(1) as pool:
             fetching = pool.submit(fetch, settings, "localhost", "/api/v1/web/org_1/default/x", headers=forged)

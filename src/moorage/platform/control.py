@@ -23,7 +23,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.server import Server, listen, make_server, settle_memory
 from moorage.core.jobs import Lane
-from moorage.core.kit.process import open_many
+from moorage.core.kit.process import raise_open_files_limit
 from moorage.core.product import Duties
 from moorage.core.reconciler.loop import Reconciler
 from moorage.core.telemetry import Telemetry, logs, metrics
@@ -239,7 +239,7 @@ class Control:
 def run(settings: Settings, *, serves: bool = True, works: bool = True) -> None:
     import uvloop
 
-    open_many()
+    raise_open_files_limit()
     sys.setswitchinterval(SWITCH_S)
     logs.configure(settings.log_format, settings.log_level, process="control")
     try:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def open_many() -> None:
+def raise_open_files_limit() -> None:
     """Raise the soft limit of open files to the hard limit, for thousands of connections and sandboxes."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def bind_locally(path: Path) -> socket.socket:
+def bind_unix_socket(path: Path) -> socket.socket:
     """Bind a unix socket that only this user can connect to, replacing a stale one."""
     path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX)
@@ -23,7 +23,7 @@ def bind_locally(path: Path) -> socket.socket:
     return sock
 
 
-def say_ready(environment: Mapping[str, str]) -> None:
+def report_ready(environment: Mapping[str, str]) -> None:
     """Report to the parent process that this one listens: on MOORAGE_READY_FD, else on standard output."""
     descriptor = environment.get("MOORAGE_READY_FD")
     if not descriptor:

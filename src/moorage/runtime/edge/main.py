@@ -21,7 +21,7 @@ from typing import NoReturn
 import uvloop
 
 from moorage.core.http.limits.proxies import networks
-from moorage.core.kit.process import bind_locally, open_many, say_ready
+from moorage.core.kit.process import bind_unix_socket, raise_open_files_limit, report_ready
 from moorage.core.net import function_hosts
 from moorage.runtime.edge.calls.caps import Caps
 from moorage.runtime.edge.calls.pool import Pool
@@ -129,8 +129,8 @@ async def serve(settings: EdgeSettings) -> None:
     from_gateway = Listener(handler, limits, early=handler.answer_early, guard=guard, is_behind_gateway=True)
     local = Listener(PlatformHandler(table, pool, on_routes), Limits(body_bytes=MAX_ROUTES_BYTES))
     servers = [
-        await loop.create_unix_server(local, sock=bind_locally(run / "edge.sock"), backlog=LISTEN_BACKLOG),
-        await loop.create_unix_server(from_gateway, sock=bind_locally(run / "web.sock"), backlog=LISTEN_BACKLOG),
+        await loop.create_unix_server(local, sock=bind_unix_socket(run / "edge.sock"), backlog=LISTEN_BACKLOG),
+        await loop.create_unix_server(from_gateway, sock=bind_unix_socket(run / "web.sock"), backlog=LISTEN_BACKLOG),
         await loop.create_server(public, settings.host, settings.port, backlog=LISTEN_BACKLOG),
     ]
     listeners = (public, from_gateway, local)
@@ -138,7 +138,7 @@ async def serve(settings: EdgeSettings) -> None:
     tasks = [asyncio.create_task(coroutine) for coroutine in background]
     gc.collect()
     gc.freeze()
-    say_ready(os.environ)
+    report_ready(os.environ)
     await stop.wait()
     for server in servers:
         server.close()
@@ -166,7 +166,7 @@ async def save_routes(table: Table, every_s: float = ROUTES_SAVE_INTERVAL_S) -> 
 
 
 def main() -> None:
-    open_many()
+    raise_open_files_limit()
     use_batch_scheduling()
     try:
         settings = read_settings(os.environ)

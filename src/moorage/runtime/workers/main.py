@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.core.kit.process import bind_locally, open_many, say_ready
+from moorage.core.kit.process import bind_unix_socket, raise_open_files_limit, report_ready
 from moorage.runtime.sandbox import capabilities, root
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import groups as cgroups
@@ -79,12 +79,12 @@ async def serve(settings: InvokerSettings) -> None:
     loop.add_signal_handler(signal.SIGCHLD, invoker.reap)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    listener = bind_locally(settings.socket)
+    listener = bind_unix_socket(settings.socket)
     listener.listen(64)
     listener.setblocking(False)
     loop.add_reader(listener, lambda: accept(listener, invoker))
     watching = asyncio.create_task(invoker.run())
-    say_ready(os.environ)
+    report_ready(os.environ)
     await stop.wait()
     watching.cancel()
     invoker.stop()
@@ -122,7 +122,7 @@ def accept(listener: socket.socket, invoker: Invoker) -> None:
 
 
 def main() -> None:
-    open_many()
+    raise_open_files_limit()
     sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1)
     try:
         asyncio.run(serve(read_settings(os.environ)))

@@ -14,7 +14,7 @@ from collections import Counter
 from ipaddress import ip_address
 from typing import Final, cast
 
-from moorage.core.kit.process import open_many
+from moorage.core.kit.process import raise_open_files_limit
 from moorage.runtime.shim.proxy.wire import TOO_MANY, TOO_MANY_OF_ADDRESS, WIRES, Verdict, Wire
 
 FIRST_REQUEST_TIMEOUT_S = 5.0  # a client sends its first request within one round trip
@@ -51,7 +51,7 @@ class DatabaseProxy:
         self.server_slots: Final = asyncio.Semaphore(self._max_clients)  # connections to the server, without loopback's
 
     async def open(self) -> None:
-        open_many()
+        raise_open_files_limit()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Client(self), sock=self._listener, backlog=BACKLOG)
 
