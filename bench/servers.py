@@ -22,7 +22,7 @@ import uvloop
 from bench import processes
 from bench.machine import SERVER_CORE
 from moorage.core.db.sqlite import MAX_GROUP_UNITS
-from moorage.core.http.server import listen, make_server, settle_memory
+from moorage.core.http.server import listen, make_server, tune_garbage_collector
 
 BARE = "bare"  # an ASGI function that answers 200 and a small body
 MOORAGE = "moorage"  # the product: store, gate, routes, telemetry with its log
@@ -91,7 +91,7 @@ async def _serve(kind: str, folder: Path, seats: int) -> None:
     task = asyncio.create_task(server.serve(sockets=[sock]))
     while not server.started and not task.done():
         await asyncio.sleep(0.005)
-    settle_memory()
+    tune_garbage_collector()
     print(HELLO + json.dumps({"port": sock.getsockname()[1], "tokens": tokens}), flush=True)
     await task
 

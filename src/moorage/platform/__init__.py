@@ -3,5 +3,5 @@
 import gc
 
 # The start of a process creates many objects, and nearly all of them stay. Garbage collections during the imports take
-# a tenth of the start time. `http.server.settle_memory` sets the thresholds for the time after.
+# a tenth of the start time. `http.server.tune_garbage_collector` sets the thresholds for the time after.
 gc.set_threshold(50_000, 20, 50)

@@ -21,7 +21,7 @@ from moorage.app import App
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http.server import Server, listen, make_server, settle_memory
+from moorage.core.http.server import Server, listen, make_server, tune_garbage_collector
 from moorage.core.jobs import Lane
 from moorage.core.kit.process import raise_open_files_limit
 from moorage.core.product import Duties
@@ -113,7 +113,7 @@ class Control:
             await self._warn_of_claims()
             await self.clock_watch.start()
             await self._start()
-        settle_memory()
+        tune_garbage_collector()
         await self._announce()
         await self._wait(stopping)
         await self._stop()

@@ -270,7 +270,7 @@ class Server(uvicorn.Server):
         return nullcontext()
 
 
-def settle_memory() -> None:
+def tune_garbage_collector() -> None:
     """Exempt the objects of startup from garbage collection, and collect less often.
 
     Reference counting frees nearly all objects of a request; the rest can wait for a higher threshold.
