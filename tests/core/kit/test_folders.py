@@ -75,7 +75,7 @@ def test_a_folder_that_is_given_away_loses_what_acts_for_its_owner(tmp_path: Pat
     (tmp_path / "inner" / "link").symlink_to("/etc/passwd")
     dig(tmp_path / "inner", 300)
 
-    folders.give(tmp_path, os.getuid())
+    folders.change_owner(tmp_path, os.getuid())
 
     assert stat.S_IMODE((tmp_path / "inner" / "run").stat().st_mode) == 0o755
     assert Path("/etc/passwd").stat().st_uid == 0

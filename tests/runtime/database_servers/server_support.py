@@ -101,7 +101,7 @@ class Server:
 
     def own(self) -> None:
         if self.uid:
-            folders.give(self.folder, self.uid)
+            folders.change_owner(self.folder, self.uid)
 
     def copy_of(self, other: Server) -> None:
         """Copy the folder of a stopped server."""

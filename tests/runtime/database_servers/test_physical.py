@@ -48,7 +48,7 @@ def copied(server: Server, folder: Path) -> Copy:
     work = folder / "work"
     work.mkdir()
     if server.uid:
-        folders.give(work, server.uid)
+        folders.change_owner(work, server.uid)
     return Copy(folder / "copy", *physical.copy(server.software, server.access, work, folder / "copy"))
 
 
@@ -127,7 +127,7 @@ def test_a_copy_of_which_a_file_was_changed_is_refused(server: Server, copy: Cop
     changed = max((folder / DATA / "base").glob("*/[0-9]*"), key=lambda path: path.stat().st_size)
     changed.write_bytes(b"x" * changed.stat().st_size)
     if server.uid:
-        folders.give(folder, server.uid)
+        folders.change_owner(folder, server.uid)
 
     with pytest.raises(ServerFailed, match="checksum"):
         physical.verify(server.software, folder / DATA)

@@ -155,7 +155,7 @@ def copied(template: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     try:
         shutil.copytree(template / "data", folder / "data", symlinks=True)
         if os.geteuid() == 0:
-            folders.give(folder, NOBODY)
+            folders.change_owner(folder, NOBODY)
             user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
         yield folder, user
     finally:

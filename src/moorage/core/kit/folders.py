@@ -66,7 +66,7 @@ def used_bytes(folder: Path | str, note: Callable[[os.stat_result], None] = lamb
     return used
 
 
-def give(folder: Path, uid: int) -> None:
+def change_owner(folder: Path, uid: int) -> None:
     """Change the owner of a folder tree; symbolic links themselves, never their targets.
 
     Removes setuid and setgid bits of files. Entries deeper than MAX_DEPTH keep their owner.

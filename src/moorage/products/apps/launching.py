@@ -215,7 +215,7 @@ def _create_volume(folder: Path, uid: int) -> None:
     if not folder.is_dir():
         folder.mkdir(mode=0o700)
         if uid:
-            folders.give(folder, uid)
+            folders.change_owner(folder, uid)
 
 
 def volumes_of(root: Path, project_id: int) -> Iterable[Path]:

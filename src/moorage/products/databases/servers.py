@@ -99,7 +99,7 @@ class Servers:
     def own(self, database_id: int, folder: Path) -> None:
         """Change the owner of files to the Unix user of a database."""
         if uid := self.uid(database_id):
-            folders.give(folder, uid)
+            folders.change_owner(folder, uid)
 
     async def secrets(self, database: Database) -> Secrets:
         return await self._db.read(lambda tx: read_secrets(tx, database.org_id, database))

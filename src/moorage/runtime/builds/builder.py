@@ -132,12 +132,12 @@ class _Build:
         self._environment.write_tools(paths)
         if uid:
             for path in (paths.source, paths.tmp):
-                folders.give(path, uid)
-            cache.give(uid) if cache is not None else folders.give(paths.cache, uid)
+                folders.change_owner(path, uid)
+            cache.give(uid) if cache is not None else folders.change_owner(paths.cache, uid)
 
     def _close(self, paths: BuildPaths, cache: caches.Cache | None) -> None:
         if self._has_own_user:
-            folders.give(paths.source, 0)
+            folders.change_owner(paths.source, 0)
         if cache is not None:
             cache.take(self._folder)
             if self._has_own_user:

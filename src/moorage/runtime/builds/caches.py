@@ -70,7 +70,7 @@ class Cache:
         """Change the owner of the files that a build may see."""
         for name in (FILES, *TOOL_CACHES.values()):
             if (self._folder / name).is_dir():
-                folders.give(self._folder / name, uid)
+                folders.change_owner(self._folder / name, uid)
 
 
 @contextlib.contextmanager

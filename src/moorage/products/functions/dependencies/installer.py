@@ -101,11 +101,11 @@ class SandboxInstaller:
     async def _run_as(self, plan: _Plan, runtime: Runtime, uid: int) -> sandbox.Finished:
         if os.getuid() != 0:
             return await sandbox.run(self._job(plan, runtime, 0))
-        await asyncio.to_thread(folders.give, plan.work, uid)
+        await asyncio.to_thread(folders.change_owner, plan.work, uid)
         try:
             return await sandbox.run(self._job(plan, runtime, uid))
         finally:
-            await asyncio.to_thread(folders.give, plan.work, 0)
+            await asyncio.to_thread(folders.change_owner, plan.work, 0)
 
     def _job(self, plan: _Plan, runtime: Runtime, uid: int) -> sandbox.Job:
         settings = self._settings

@@ -205,7 +205,7 @@ def _number(name: str) -> str:
 def _take_ownership(copied: Path) -> None:
     """Give a copy to root, so that the server's user can no longer change it."""
     if os.getuid() == 0:
-        folders.give(copied, 0)
+        folders.change_owner(copied, 0)
 
 
 def _pack(copied: Path, target: Path) -> None:
