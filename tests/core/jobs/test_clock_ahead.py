@@ -139,7 +139,7 @@ async def test_the_lease_of_a_dead_worker_whose_clock_was_ahead_expires(db: Data
     await db.write(lambda tx: jobs.add(tx, Count()))
     clock.advance(YEAR_MS)
     dead = Worker(db, handlers, Telemetry(quiet=True))
-    await dead._claim(jobs.Lane.SWIFT, 1)
+    await dead._claim(jobs.Lane.INTERACTIVE, 1)
     clock.advance(-YEAR_MS)
 
     await make_scheduler(db, []).turn()
@@ -181,7 +181,7 @@ async def test_leases_of_others_are_not_taken_right_after_the_clock_was_set(db: 
     handlers, ran = Handlers(), []
     handlers.add(Count, lambda tx, payload: ran.append(tx.now))
     await db.write(lambda tx: jobs.add(tx, Count()))
-    [claimed] = await Worker(db, handlers, Telemetry(quiet=True))._claim(jobs.Lane.SWIFT, 1)
+    [claimed] = await Worker(db, handlers, Telemetry(quiet=True))._claim(jobs.Lane.INTERACTIVE, 1)
     other = Worker(db, handlers, Telemetry(quiet=True))
 
     clock.advance(HOUR_MS)

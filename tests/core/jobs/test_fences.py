@@ -51,7 +51,7 @@ class Model:
 
     async def claim(self) -> None:
         worker = self.chance.choice(self.workers)
-        claimed = await worker._claim(Lane.SWIFT, self.chance.randint(1, 3))
+        claimed = await worker._claim(Lane.INTERACTIVE, self.chance.randint(1, 3))
         self.held += [(worker, job) for job in claimed]
 
     async def finish(self) -> None:

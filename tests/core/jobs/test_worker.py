@@ -131,7 +131,7 @@ async def test_a_busy_lane_does_not_hold_up_another(db: Database) -> None:
         await add(db, number, lane=Lane.CHORES)
 
     async with working(make_worker(db, handlers, slots=2)):
-        await add(db, 1, lane=Lane.SWIFT)
+        await add(db, 1, lane=Lane.INTERACTIVE)
         await until(lambda: _is(db, {"running": 2, "done": 1}))
         release.set()
         await until(lambda: _is(db, {"done": 3}))
@@ -256,7 +256,7 @@ async def test_a_job_whose_workers_keep_dying_is_ended(db: Database, clock: Manu
 
     for _ in range(2):
         dead = make_worker(db, handlers)
-        await dead._claim(Lane.SWIFT, 1)
+        await dead._claim(Lane.INTERACTIVE, 1)
         clock.advance(LEASE_MS)
         await make_worker(db, handlers)._release_expired()
 
@@ -279,7 +279,7 @@ async def test_runs_that_end_with_their_worker_do_not_count_for_a_while(db: Data
     while (found := await db.read(lambda tx: tx.find(tables.FIND, id=job_id))) and found.status == JobStatus.QUEUED:
         pauses_s.append((found.run_at - clock.now()) // 1000)
         clock.now_ms = found.run_at
-        attempts += [job.attempts for job in await make_worker(db, handlers)._claim(Lane.SWIFT, 1)]
+        attempts += [job.attempts for job in await make_worker(db, handlers)._claim(Lane.INTERACTIVE, 1)]
         clock.advance(LEASE_MS)
         await make_worker(db, handlers)._release_expired()
 

@@ -334,7 +334,7 @@ async def test_a_publication_that_dies_with_the_platform_many_times_goes_live(
 ) -> None:
     await team.upload()
 
-    lost = await kill_workers(db, app, clock, Lane.SWIFT)
+    lost = await kill_workers(db, app, clock, Lane.INTERACTIVE)
     await run_jobs()
 
     assert lost >= 10

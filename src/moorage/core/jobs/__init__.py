@@ -22,7 +22,7 @@ DEFAULT_MAX_ATTEMPTS = 8
 class Lane(StrEnum):
     """Each lane has its own worker slots, so that one kind of work cannot starve another."""
 
-    SWIFT = "swift"  # interactive work that a user waits for: less than a second each
+    INTERACTIVE = "swift"  # interactive work that a user waits for: less than a second each
     HEAVY = "heavy"  # builds, restores: minutes each
     APPS = "apps"  # starting apps, on the machine that runs them: seconds each
     SERVERS = "servers"  # creating and changing database servers, on the machine that runs them: seconds each
@@ -41,7 +41,7 @@ def add(
     payload: msgspec.Struct,
     *,
     key: str | None = None,
-    lane: Lane = Lane.SWIFT,
+    lane: Lane = Lane.INTERACTIVE,
     dedupe_key: str | None = None,
     delay_ms: int = 0,
     max_attempts: int = DEFAULT_MAX_ATTEMPTS,

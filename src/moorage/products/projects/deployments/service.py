@@ -117,7 +117,7 @@ def start(tx: Tx, org_id: int, project: Project, request: DeploymentRequest) -> 
 
 def publish(tx: Tx, org_id: int, deployment: Deployment) -> None:
     """Add the job that publishes the stored artifact of a deployment."""
-    lane = Lane.APPS if deployment.is_app else Lane.SWIFT
+    lane = Lane.APPS if deployment.is_app else Lane.INTERACTIVE
     key = f"publish:{deployment.project_id}:{deployment.preview_id or 0}"
     jobs.add(tx, PublishDeployment(org_id, deployment.id), key=key, lane=lane)
 
