@@ -435,7 +435,7 @@ class Settings(BaseSettings):
         return frozenset(port for port in ports if port)
 
     @property
-    def edge_door(self) -> Path:
+    def edge_control_socket(self) -> Path:
         """Unix socket on which the edge of this machine accepts calls from the platform."""
         return Path(self.edge_socket) if self.edge_socket else self.folder("run") / "edge.sock"
 

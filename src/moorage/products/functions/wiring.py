@@ -48,7 +48,7 @@ class Functions(Product):
     ) -> Functions:
         """Make the wiring; `on_scheduled` receives the records of scheduled runs."""
         settings = db.env.settings
-        edge = EdgeClient(settings.edge_door)
+        edge = EdgeClient(settings.edge_control_socket)
         hidden = HiddenValues()
         logs = FunctionLogs.of(settings)
         recorder = Recorder(db, telemetry, settings.folder("spool"), logs, on_scheduled=on_scheduled, hidden=hidden)
