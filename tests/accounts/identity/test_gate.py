@@ -27,7 +27,7 @@ RULES: dict[str, tuple[int, str, str]] = {
     "suspension": (403, "forbidden", "suspended"),
     "organization": (404, "not_found", "organization"),
     "card wall": (402, "quota_exceeded", "payment method"),
-    "role floor": (403, "forbidden", "admin role"),
+    "minimum role": (403, "forbidden", "admin role"),
     "validation": (400, "bad_request", "not valid"),
 }
 _addresses = itertools.count(1)
@@ -47,7 +47,7 @@ class Breach:
         api = Client(self.api.asgi, client=f"10.0.0.{next(_addresses)}")
         strange = await make_org(self.db)
         org = await make_org(self.db, card_verified="card wall" not in self.rules)
-        user = await make_member(self.db, org, Role.VIEWER if "role floor" in self.rules else Role.ADMIN)
+        user = await make_member(self.db, org, Role.VIEWER if "minimum role" in self.rules else Role.ADMIN)
         token = session_for(self.db, user)
         if "suspension" in self.rules:
             await self.db.write(lambda tx: users.suspend(tx, user, suspended=True))

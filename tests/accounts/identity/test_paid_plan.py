@@ -25,7 +25,7 @@ def paid_api(db: Database) -> Client:
     """The real gate in front of a route that needs a paid plan and the member role."""
     router = Router("Test")
 
-    @router.get("/paid", paid=True, floor=Role.MEMBER)
+    @router.get("/paid", paid=True, min_role=Role.MEMBER)
     def paid(caller: Caller) -> list[str]:
         return [caller.role]
 

@@ -40,7 +40,7 @@ FLOORS = {
 
 
 async def test_the_routes_of_identity_carry_the_floors_that_are_promised(app: App) -> None:
-    declared = {(route.method, route.path): route.floor for route in app.routes}
+    declared = {(route.method, route.path): route.min_role for route in app.routes}
 
     assert {route: declared.get(route, "no such route") for route in FLOORS} == FLOORS
 
@@ -50,7 +50,7 @@ async def test_every_role_below_a_floor_is_refused_with_either_credential(app: A
 
     for route in in_organization(app.routes):
         for role in Role:
-            if route.floor is None or role.reaches(Role(route.floor)):
+            if route.min_role is None or role.reaches(Role(route.min_role)):
                 continue
             path = path_of(route, {"org_id": house.org.id})
             for token in (house.tokens[role], house.sessions[role]):
@@ -64,7 +64,7 @@ async def test_every_route_lets_the_role_at_its_floor_pass(app: App, db: Databas
 
     for route in in_organization(app.routes):
         org = await make_org(db)
-        user = await make_member(db, org, Role(route.floor or Role.VIEWER))
+        user = await make_member(db, org, Role(route.min_role or Role.VIEWER))
 
         reply = await client.request(
             route.method, path_of(route, {"org_id": org.id}), token=await make_token(db, user, org.id)

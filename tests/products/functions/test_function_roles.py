@@ -49,7 +49,7 @@ CALLS: tuple[tuple[str, str, dict[str, Any], Role | None], ...] = (
 
 
 async def test_the_routes_of_functions_carry_the_floors_that_are_promised(app: App) -> None:
-    declared = {(route.method, route.path): route.floor for route in app.routes if route.tag == "Functions"}
+    declared = {(route.method, route.path): route.min_role for route in app.routes if route.tag == "Functions"}
 
     assert declared == MIN_ROLES
 

@@ -229,7 +229,7 @@ def _check_standing(tx: Tx, route: Route, caller: Caller) -> None:
     assert caller.standing is not None
     if route.walled and not plans.counts_as_verified(settings, caller.standing):
         raise QuotaExceeded("This organization needs a verified payment method; add a card under /v1/billing")
-    if isinstance(route.floor, Role) and not caller.role.reaches(route.floor):
-        raise Forbidden(f"This needs the {route.floor} role")
+    if isinstance(route.min_role, Role) and not caller.role.reaches(route.min_role):
+        raise Forbidden(f"This needs the {route.min_role} role")
     if route.paid and not plans.counts_as_paid(settings, caller.standing):
         raise QuotaExceeded("This needs a paid plan")

@@ -87,13 +87,13 @@ def me(tx: Tx, caller: Caller) -> Me:
     return Me.of(users.get(tx, caller.user_id), members.seen_by(tx, caller), tx.env.settings)
 
 
-@router.get("/api-tokens", floor=Role.ADMIN)
+@router.get("/api-tokens", min_role=Role.ADMIN)
 def list_tokens(tx: Tx, caller: Caller) -> list[TokenItem]:
     """List the organization's API tokens, masked."""
     return [TokenItem.of(token) for token in tokens.all_of(tx, caller.org_id)]
 
 
-@router.post("/api-tokens", floor=Role.ADMIN, secret=True)
+@router.post("/api-tokens", min_role=Role.ADMIN, secret=True)
 def create_token(tx: Tx, caller: Caller, body: CreateTokenInput) -> CreatedToken:
     """Create an API token. Only this response has its value.
 
@@ -105,7 +105,7 @@ def create_token(tx: Tx, caller: Caller, body: CreateTokenInput) -> CreatedToken
     return CreatedToken.of(token, raw)
 
 
-@router.delete("/api-tokens/{token_id}", floor=Role.ADMIN)
+@router.delete("/api-tokens/{token_id}", min_role=Role.ADMIN)
 def revoke_token(tx: Tx, caller: Caller, token_id: int) -> None:
     """Revoke an API token immediately."""
     tokens.revoke(tx, caller.org_id, caller, token_id)

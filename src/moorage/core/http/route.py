@@ -58,7 +58,7 @@ class Route:
     handler: Callable[..., Any]
     tag: str
     scope: Scope
-    floor: StrEnum | None  # minimum role; None allows every member
+    min_role: StrEnum | None  # None allows every member
     status: int
     point: bool  # a read so small that it may run in the event loop
     walled: bool  # requires a verified payment method (card wall)
@@ -126,7 +126,7 @@ def declare(
     *,
     tag: str,
     scope: Scope = Scope.ORG,
-    floor: StrEnum | None = None,
+    min_role: StrEnum | None = None,
     status: int = 200,
     point: bool = False,
     walled: bool | None = None,
@@ -153,7 +153,7 @@ def declare(
         handler=handler,
         tag=tag,
         scope=scope,
-        floor=floor,
+        min_role=min_role,
         status=status,
         point=point,
         walled=scope is Scope.ORG if walled is None else walled,

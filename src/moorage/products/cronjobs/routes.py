@@ -67,7 +67,7 @@ def _add_reads(router: Router) -> None:
 def _add_writes(router: Router, wake: Callable[[], None]) -> None:
     @router.post(
         "/cronjobs",
-        floor=Role.MEMBER,
+        min_role=Role.MEMBER,
         paid=True,
         identifies=(("/v1/cronjobs/{name}/builds/{uuid}", "deploymentUuid"),),
     )
@@ -82,7 +82,7 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         cronjob, build = service.create(tx, caller.org_id, caller.as_actor, caller.standing, body.new(), body.hidden())
         return CronjobMutationResult.of(cronjob, build)
 
-    @router.patch("/cronjobs/{name}", floor=Role.MEMBER, paid=True)
+    @router.patch("/cronjobs/{name}", min_role=Role.MEMBER, paid=True)
     def update_cronjob(tx: Tx, caller: Caller, name: str, body: UpdateCronjobInput) -> CronjobMutationResult:
         """Change a cronjob; a change of its source or build settings starts a build.
 
@@ -92,7 +92,7 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         cronjob, build = service.update(tx, caller.org_id, caller.as_actor, name, body.changes(), body.hidden())
         return CronjobMutationResult.of(cronjob, build)
 
-    @router.delete("/cronjobs/{name}", floor=Role.MEMBER, paid=True)
+    @router.delete("/cronjobs/{name}", min_role=Role.MEMBER, paid=True)
     def delete_cronjob(tx: Tx, caller: Caller, name: str) -> None:
         """Delete a cronjob with its runs and their logs. A running run is stopped."""
         service.delete(tx, caller.org_id, caller.as_actor, name)
@@ -100,19 +100,19 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
 
 
 def _add_switches(router: Router, wake: Callable[[], None]) -> None:
-    @router.post("/cronjobs/{name}/pause", floor=Role.MEMBER, paid=True)
+    @router.post("/cronjobs/{name}/pause", min_role=Role.MEMBER, paid=True)
     def pause_cronjob(tx: Tx, caller: Caller, name: str) -> CronjobMutationResult:
         """Stop scheduled runs. A running run continues, and `trigger` still works."""
         return CronjobMutationResult.of(service.pause(tx, caller.org_id, caller.as_actor, name))
 
-    @router.post("/cronjobs/{name}/resume", floor=Role.MEMBER, paid=True)
+    @router.post("/cronjobs/{name}/resume", min_role=Role.MEMBER, paid=True)
     def resume_cronjob(tx: Tx, caller: Caller, name: str) -> CronjobMutationResult:
         """Start scheduled runs again, from now on."""
         return CronjobMutationResult.of(service.resume(tx, caller.org_id, caller.as_actor, name))
 
     @router.post(
         "/cronjobs/{name}/trigger",
-        floor=Role.MEMBER,
+        min_role=Role.MEMBER,
         paid=True,
         identifies=(("/v1/cronjobs/executions/{uuid}", "executionUuid"),),
     )

@@ -65,7 +65,7 @@ def _add_reads(router: Router, db: Store) -> None:
         ca_certificate = tls.read_ca(tx.env.settings.folder("keys")) if address.public else None
         return DatabaseConnectionStrings(address.public, address.private, ca_certificate)
 
-    @router.get("/databases/{name}/password", floor=Role.ADMIN, secret=True)
+    @router.get("/databases/{name}/password", min_role=Role.ADMIN, secret=True)
     async def read_password(caller: Caller, request: Request, name: str) -> DatabaseCredentials:
         """Return the password of a database, and record the caller in the activity feed."""
         reveal = partial(service.reveal, org_id=caller.org_id, actor=caller.as_actor, name=name)
@@ -75,7 +75,7 @@ def _add_reads(router: Router, db: Store) -> None:
 
 
 def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
-    @router.post("/databases", floor=Role.MEMBER)
+    @router.post("/databases", min_role=Role.MEMBER)
     def create_database(tx: Tx, caller: Caller, body: CreateDatabaseInput) -> DatabaseDetail:
         """Create a database; it accepts connections once it is `running`.
 
@@ -86,7 +86,7 @@ def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
         created = service.create(tx, caller.org_id, caller.as_actor, caller.standing, catalog, body.new())
         return detail(tx, caller.org_id, created)
 
-    @router.post("/databases/{name}/rotate-password", floor=Role.ADMIN)
+    @router.post("/databases/{name}/rotate-password", min_role=Role.ADMIN)
     def rotate_password(tx: Tx, caller: Caller, name: str) -> Done:
         """Set a new random password, and update the URL of a linked project.
 
@@ -95,7 +95,7 @@ def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
         service.rotate_password(tx, caller.org_id, caller.as_actor, name)
         return Done(True)
 
-    @router.delete("/databases/{name}", floor=Role.MEMBER)
+    @router.delete("/databases/{name}", min_role=Role.MEMBER)
     def delete_database(tx: Tx, caller: Caller, name: str) -> Deleted:
         """Delete a database; the operator can restore its data and backups for days."""
         service.delete(tx, caller.org_id, caller.as_actor, name)
@@ -103,12 +103,12 @@ def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
 
 
 def _add_tiers(router: Router) -> None:
-    @router.post("/databases/{name}/change-tier", floor=Role.ADMIN)
+    @router.post("/databases/{name}/change-tier", min_role=Role.ADMIN)
     def change_tier(tx: Tx, caller: Caller, name: str, body: ChangeTierInput) -> DatabaseDetail:
         """Change the tier of a database and restart it; keeps its tier on failure."""
         return _change_tier(tx, caller, name, body)
 
-    @router.post("/databases/{name}/upgrade", floor=Role.ADMIN, deprecated=True)
+    @router.post("/databases/{name}/upgrade", min_role=Role.ADMIN, deprecated=True)
     def upgrade_database(tx: Tx, caller: Caller, name: str, body: ChangeTierInput) -> DatabaseDetail:
         """Change the tier of a database: the former name of `change-tier`."""
         return _change_tier(tx, caller, name, body)

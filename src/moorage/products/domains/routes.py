@@ -40,7 +40,7 @@ def make_router(verifier: Verifier) -> Router:
         domains = await db.read(lambda tx: service.all_of(tx, caller.org_id, name))
         return [(await make_presenter(each.domain, each.project_name))(each) for each in domains]
 
-    @router.post("/projects/{name}/domains", floor=Role.MEMBER)
+    @router.post("/projects/{name}/domains", min_role=Role.MEMBER)
     async def add_domain(caller: Caller, name: str, body: AddCustomDomainInput, write: Write) -> CustomDomain:
         """Add a custom domain to a project.
 
@@ -62,7 +62,7 @@ def make_router(verifier: Verifier) -> Router:
         apply = partial(service.apply_evidence, org_id=caller.org_id, actor=caller.as_actor, domain_id=domain_id)
         return await write(lambda tx: show(apply(tx, evidence=evidence)))
 
-    @router.delete("/domains/{domain_id}", floor=Role.MEMBER)
+    @router.delete("/domains/{domain_id}", min_role=Role.MEMBER)
     def delete_domain(tx: Tx, caller: Caller, domain_id: int) -> DomainDeleted:
         """Release a domain. It is no longer served, and other organizations may verify it."""
         service.delete(tx, caller.org_id, caller.as_actor, domain_id)

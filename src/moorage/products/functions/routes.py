@@ -116,7 +116,7 @@ def _add_reads(router: Router, services: FunctionServices) -> None:
 def _add_uploads(router: Router, services: FunctionServices) -> None:
     db, packages = services.db, services.packages
 
-    @router.post("/functions", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES, CreateFunctionForm))
+    @router.post("/functions", min_role=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES, CreateFunctionForm))
     async def create_function(caller: Caller, form: Form, write: Write) -> FunctionDetail:
         """Create a function from a ZIP archive of its code.
 
@@ -135,7 +135,7 @@ def _add_uploads(router: Router, services: FunctionServices) -> None:
         except BadPackage as error:
             raise bad_package(field_name, error) from error
 
-    @router.post("/functions/{name}/deploy", floor=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES))
+    @router.post("/functions/{name}/deploy", min_role=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES))
     async def deploy_function(caller: Caller, name: str, form: Form, write: Write) -> FunctionDetail:
         """Deploy a ZIP archive as the function's next version.
 
@@ -157,7 +157,7 @@ def bad_package(field_name: str, error: BadPackage) -> BadRequest:
 
 
 def _add_changes(router: Router, services: FunctionServices) -> None:
-    @router.patch("/functions/{name}", floor=Role.MEMBER)
+    @router.patch("/functions/{name}", min_role=Role.MEMBER)
     async def update_function(caller: Caller, name: str, body: UpdateFunctionInput, write: Write) -> FunctionDetail:
         """Update the settings of a function, for calls that start after the response.
 
@@ -166,7 +166,7 @@ def _add_changes(router: Router, services: FunctionServices) -> None:
         change = partial(service.update, org_id=caller.org_id, actor=caller.as_actor, secrets=body.wanted_secrets())
         return await services.change(write, partial(change, name=name, changes=body.changes()))
 
-    @router.post("/functions/{name}/rollback", floor=Role.MEMBER)
+    @router.post("/functions/{name}/rollback", min_role=Role.MEMBER)
     async def roll_function_back(
         caller: Caller, name: str, body: FunctionRollbackInput, write: Write
     ) -> FunctionDetail:
@@ -174,7 +174,7 @@ def _add_changes(router: Router, services: FunctionServices) -> None:
         change = partial(service.rollback, org_id=caller.org_id, actor=caller.as_actor)
         return await services.change(write, partial(change, name=name, version=body.version))
 
-    @router.delete("/functions/{name}", floor=Role.MEMBER)
+    @router.delete("/functions/{name}", min_role=Role.MEMBER)
     async def delete_function(caller: Caller, name: str, write: Write) -> None:
         """Delete a function with its code, versions, schedules and records."""
         remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
@@ -184,13 +184,13 @@ def _add_changes(router: Router, services: FunctionServices) -> None:
 
 
 def _add_secrets(router: Router) -> None:
-    @router.get("/functions/{name}/secrets", floor=Role.MEMBER)
+    @router.get("/functions/{name}/secrets", min_role=Role.MEMBER)
     def list_function_secrets(tx: Tx, caller: Caller, name: str) -> list[SecretName]:
         """List the names of a function's secrets."""
         function = service.get(tx, caller.org_id, name)
         return [SecretName(each) for each in vault.names(tx, caller.org_id, variables.secrets_of(function.id))]
 
-    @router.post("/functions/{name}/secrets/reveal", floor=Role.MEMBER, secret=True)
+    @router.post("/functions/{name}/secrets/reveal", min_role=Role.MEMBER, secret=True)
     def reveal_function_secret(tx: Tx, caller: Caller, name: str, body: RevealInput) -> RevealedSecret:
         """Show one secret. The caller is recorded in the activity feed."""
         value = service.reveal(tx, caller.org_id, caller.as_actor, name, body.name)

@@ -74,7 +74,7 @@ def _add_reads(router: Router) -> None:
 
 
 def _add_writes(router: Router, wake: Callable[[], None]) -> None:
-    @router.post("/monitors", floor=Role.MEMBER)
+    @router.post("/monitors", min_role=Role.MEMBER)
     def create_monitor(tx: Tx, caller: Caller, body: CreateMonitorInput) -> MonitorOut:
         """Create a monitor that checks a URL at an interval, the first time immediately.
 
@@ -94,7 +94,7 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         tx.after_commit(wake)
         return _show(tx, caller, monitor)
 
-    @router.patch("/monitors/{monitor_id}", floor=Role.MEMBER)
+    @router.patch("/monitors/{monitor_id}", min_role=Role.MEMBER)
     def update_monitor(tx: Tx, caller: Caller, monitor_id: int, body: UpdateMonitorInput) -> MonitorOut:
         """Change a monitor.
 
@@ -105,7 +105,7 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         tx.after_commit(wake)
         return _show(tx, caller, monitor)
 
-    @router.delete("/monitors/{monitor_id}", floor=Role.MEMBER)
+    @router.delete("/monitors/{monitor_id}", min_role=Role.MEMBER)
     def delete_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorDeleted:
         """Delete a monitor with its alerts and heartbeats."""
         service.delete(tx, caller.org_id, caller.as_actor, monitor_id)
@@ -114,14 +114,14 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
 
 
 def _add_switches(router: Router, wake: Callable[[], None]) -> None:
-    @router.post("/monitors/{monitor_id}/pause", floor=Role.MEMBER)
+    @router.post("/monitors/{monitor_id}/pause", min_role=Role.MEMBER)
     def pause_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
         """Stop the checks of a monitor and the evaluation of its alerts."""
         paused = service.pause(tx, caller.org_id, caller.as_actor, monitor_id)
         tx.after_commit(wake)
         return _show(tx, caller, paused)
 
-    @router.post("/monitors/{monitor_id}/resume", floor=Role.MEMBER)
+    @router.post("/monitors/{monitor_id}/resume", min_role=Role.MEMBER)
     def resume_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
         """Start the checks of a monitor again, the first one immediately."""
         resumed = service.resume(tx, caller.org_id, caller.as_actor, monitor_id)

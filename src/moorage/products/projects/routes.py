@@ -112,7 +112,7 @@ def _add_reads(router: Router) -> None:
 
 
 def _add_writes(router: Router, services: RouteServices) -> None:
-    @router.post("/projects", floor=Role.MEMBER, identifies=(("/v1/deployments/{uuid}", "deploymentUuid"),))
+    @router.post("/projects", min_role=Role.MEMBER, identifies=(("/v1/deployments/{uuid}", "deploymentUuid"),))
     def create_project(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
         """Create a project from a repository and start its first deployment."""
         new = body.root
@@ -124,7 +124,7 @@ def _add_writes(router: Router, services: RouteServices) -> None:
         )
         return CreateProjectResult(project.id, project.name, first.id, first.uuid)
 
-    @router.patch("/projects/{name}/name", floor=Role.MEMBER)
+    @router.patch("/projects/{name}/name", min_role=Role.MEMBER)
     async def rename_project(caller: Caller, name: str, body: RenameInput, write: Write) -> ProjectDetail:
         """Rename a project. The former address redirects for a day, unless it is reused."""
 
@@ -136,7 +136,7 @@ def _add_writes(router: Router, services: RouteServices) -> None:
         await services.sync_routes()
         return renamed
 
-    @router.patch("/projects/{name}", floor=Role.MEMBER)
+    @router.patch("/projects/{name}", min_role=Role.MEMBER)
     async def update_project(caller: Caller, name: str, body: UpdateProjectInput, write: Write) -> ProjectDetail:
         """Change settings of a project.
 
@@ -149,7 +149,7 @@ def _add_writes(router: Router, services: RouteServices) -> None:
             await services.sync_routes()
         return updated
 
-    @router.post("/projects/{name}/toggle", floor=Role.MEMBER)
+    @router.post("/projects/{name}/toggle", min_role=Role.MEMBER)
     async def toggle_project(caller: Caller, name: str, body: ToggleInput, write: Write) -> ProjectDetail:
         """Disable or enable a project. The address of a disabled project answers 503."""
 
@@ -161,7 +161,7 @@ def _add_writes(router: Router, services: RouteServices) -> None:
         await services.sync_routes()
         return toggled
 
-    @router.delete("/projects/{name}", floor=Role.ADMIN)
+    @router.delete("/projects/{name}", min_role=Role.ADMIN)
     async def delete_project(caller: Caller, name: str, write: Write) -> DeletedProject:
         """Delete a project with its deployments, domains, rules and secrets."""
         remove = partial(service.delete, org_id=caller.org_id, actor=caller.as_actor, name=name)
@@ -192,13 +192,13 @@ def _update(tx: Tx, caller: Caller, name: str, body: UpdateProjectInput) -> Proj
 
 
 def _add_secrets(router: Router) -> None:
-    @router.get("/projects/{name}/secrets", floor=Role.MEMBER)
+    @router.get("/projects/{name}/secrets", min_role=Role.MEMBER)
     def list_secrets(tx: Tx, caller: Caller, name: str) -> list[SecretName]:
         """List the names of a project's secrets."""
         project = service.get(tx, caller.org_id, name)
         return [SecretName(each) for each in vault.names(tx, caller.org_id, service.resource_of(project.id))]
 
-    @router.post("/projects/{name}/secrets/reveal", floor=Role.MEMBER, secret=True)
+    @router.post("/projects/{name}/secrets/reveal", min_role=Role.MEMBER, secret=True)
     def reveal_secret(tx: Tx, caller: Caller, name: str, body: RevealInput) -> RevealedSecret:
         """Return the value of one secret and record the caller in the project's audit log.
 

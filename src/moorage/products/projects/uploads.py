@@ -91,7 +91,7 @@ def make_router(db: Database, uploads: Uploads) -> Router:
 
     @router.post(
         "/projects/static-upload",
-        floor=Role.MEMBER,
+        min_role=Role.MEMBER,
         upload=Upload((FIELD,), PACKED_BYTES, UploadForm),
         identifies=(("/v1/projects/{name}", "name"), ("/v1/deployments/{uuid}", "uploadId")),
     )

@@ -35,7 +35,7 @@ def _add_headers(router: Router, db: Database, sync_routes: SyncRoutes) -> None:
         """List the header rules of a project, in their order."""
         return [HeaderRule.of(row) for row in service.headers_of(tx, caller.org_id, name)]
 
-    @router.put("/projects/{name}/headers", floor=Role.MEMBER, body_limit=RULES_BYTES)
+    @router.put("/projects/{name}/headers", min_role=Role.MEMBER, body_limit=RULES_BYTES)
     async def set_header_rules(caller: Caller, name: str, body: SetHeadersInput, write: Write) -> list[HeaderRule]:
         """Replace all header rules of a project.
 
@@ -61,7 +61,7 @@ def _add_redirects(router: Router, db: Database, sync_routes: SyncRoutes) -> Non
         """List the redirects of a project, in their order."""
         return [RedirectRule.of(row) for row in service.redirects_of(tx, caller.org_id, name)]
 
-    @router.put("/projects/{name}/redirects", floor=Role.MEMBER, body_limit=RULES_BYTES)
+    @router.put("/projects/{name}/redirects", min_role=Role.MEMBER, body_limit=RULES_BYTES)
     async def set_redirects(caller: Caller, name: str, body: SetRedirectsInput, write: Write) -> list[RedirectRule]:
         """Replace all redirects of a project.
 

@@ -27,7 +27,7 @@ def make_router(runner: ScheduleRunner) -> Router:
         """List the organization's scheduled functions, oldest first."""
         return [ScheduledFunction.of(schedule) for schedule in service.all_of(tx, caller.org_id)]
 
-    @router.post("/scheduled-functions", floor=Role.MEMBER)
+    @router.post("/scheduled-functions", min_role=Role.MEMBER)
     def create_scheduled_function(tx: Tx, caller: Caller, body: CreateScheduledFunctionInput) -> ScheduledFunction:
         """Run a function at fixed times.
 
@@ -40,7 +40,7 @@ def make_router(runner: ScheduleRunner) -> Router:
         """Return a scheduled function, with its latest and its next run."""
         return ScheduledFunction.of(service.get(tx, caller.org_id, schedule_id))
 
-    @router.patch("/scheduled-functions/{schedule_id}", floor=Role.MEMBER)
+    @router.patch("/scheduled-functions/{schedule_id}", min_role=Role.MEMBER)
     def update_scheduled_function(
         tx: Tx, caller: Caller, schedule_id: int, body: UpdateScheduledFunctionInput
     ) -> ScheduledFunction:
@@ -51,12 +51,12 @@ def make_router(runner: ScheduleRunner) -> Router:
         schedule = service.update(tx, caller.org_id, caller.as_actor, schedule_id, body.changes())
         return ScheduledFunction.of(schedule)
 
-    @router.delete("/scheduled-functions/{schedule_id}", floor=Role.MEMBER)
+    @router.delete("/scheduled-functions/{schedule_id}", min_role=Role.MEMBER)
     def delete_scheduled_function(tx: Tx, caller: Caller, schedule_id: int) -> None:
         """Delete a scheduled function. A running run is not cancelled and does not count."""
         service.delete(tx, caller.org_id, caller.as_actor, schedule_id)
 
-    @router.post("/scheduled-functions/{schedule_id}/run", floor=Role.MEMBER)
+    @router.post("/scheduled-functions/{schedule_id}/run", min_role=Role.MEMBER)
     async def run_scheduled_function(caller: Caller, request: Request, schedule_id: int) -> InvokeFunctionResult:
         """Run a scheduled function now, even if it is disabled, and return the result.
 

@@ -63,14 +63,14 @@ def read_org(tx: Tx, caller: Caller) -> OrganizationOut:
     return _seen_by(tx, caller)
 
 
-@router.patch("/orgs/{org_id}", scope=Scope.PATH_ORG, floor=Role.ADMIN)
+@router.patch("/orgs/{org_id}", scope=Scope.PATH_ORG, min_role=Role.ADMIN)
 def rename_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationOut:
     """Rename an organization. Its slug stays."""
     orgs.rename(tx, caller.org_id, caller.as_actor, body.name)
     return _seen_by(tx, caller)
 
 
-@router.delete("/orgs/{org_id}", scope=Scope.PATH_ORG, floor=Role.OWNER)
+@router.delete("/orgs/{org_id}", scope=Scope.PATH_ORG, min_role=Role.OWNER)
 def delete_org(tx: Tx, caller: Caller) -> None:
     """Delete an organization with its tokens and all its resources."""
     orgs.delete(tx, caller.org_id, caller.as_actor)
@@ -82,7 +82,7 @@ def list_members(tx: Tx, caller: Caller) -> list[MemberOut]:
     return [MemberOut.of(member) for member in members.all_of(tx, caller.org_id)]
 
 
-@router.patch("/orgs/{org_id}/members/{user_id}", scope=Scope.PATH_ORG, floor=Role.ADMIN)
+@router.patch("/orgs/{org_id}/members/{user_id}", scope=Scope.PATH_ORG, min_role=Role.ADMIN)
 def change_member(tx: Tx, caller: Caller, user_id: int, body: MemberInput) -> MemberOut:
     """Change a member's role. Only an owner makes or unmakes owners."""
     return MemberOut.of(members.change_role(tx, caller.org_id, caller, user_id, Role(body.role)))
@@ -94,25 +94,25 @@ def remove_member(tx: Tx, caller: Caller, user_id: int) -> None:
     members.remove(tx, caller.org_id, caller, user_id)
 
 
-@router.get("/orgs/{org_id}/invitations", scope=Scope.PATH_ORG, floor=Role.ADMIN)
+@router.get("/orgs/{org_id}/invitations", scope=Scope.PATH_ORG, min_role=Role.ADMIN)
 def list_invitations(tx: Tx, caller: Caller) -> list[InvitationOut]:
     """List the pending invitations of an organization."""
     return [InvitationOut.of(each) for each in invitations.all_of(tx, caller.org_id)]
 
 
-@router.post("/orgs/{org_id}/invitations", scope=Scope.PATH_ORG, floor=Role.ADMIN)
+@router.post("/orgs/{org_id}/invitations", scope=Scope.PATH_ORG, min_role=Role.ADMIN)
 def create_invitation(tx: Tx, caller: Caller, body: InvitationInput) -> InvitationOut:
     """Invite a user by mail address. The invitation is valid for seven days."""
     return InvitationOut.of(invitations.create(tx, caller.org_id, caller, body.email, Role(body.role)))
 
 
-@router.delete("/orgs/{org_id}/invitations/{invitation_id}", scope=Scope.PATH_ORG, floor=Role.ADMIN)
+@router.delete("/orgs/{org_id}/invitations/{invitation_id}", scope=Scope.PATH_ORG, min_role=Role.ADMIN)
 def revoke_invitation(tx: Tx, caller: Caller, invitation_id: int) -> None:
     """Revoke an invitation."""
     invitations.revoke(tx, caller.org_id, caller, invitation_id)
 
 
-@router.post("/orgs/{org_id}/webhook-secret/reveal", scope=Scope.PATH_ORG, floor=Role.ADMIN, secret=True)
+@router.post("/orgs/{org_id}/webhook-secret/reveal", scope=Scope.PATH_ORG, min_role=Role.ADMIN, secret=True)
 def reveal_webhook_secret(tx: Tx, caller: Caller) -> WebhookSecret:
     """Return the secret that signs alert webhooks. The activity records the caller."""
     return WebhookSecret(orgs.reveal_webhook_secret(tx, caller.org_id, caller.as_actor))

@@ -104,7 +104,7 @@ def _operation(route: Route, schema: dict[str, Any] | None, components: dict[str
     if route.deprecated:
         operation["deprecated"] = True
     if route.scope is not Scope.PUBLIC:
-        operation["x-role-floor"] = str(route.floor or "any")
+        operation["x-role-floor"] = str(route.min_role or "any")
         operation["x-scope"] = str(route.scope)
     if body := _body(route, components):
         operation["requestBody"] = body

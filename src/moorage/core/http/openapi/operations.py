@@ -35,8 +35,8 @@ class Operation:
         """Describe the required credential, role and organization."""
         if not self.spec.get("security", True):
             return "no credential"
-        scope, floor = self.spec.get("x-scope"), self.spec.get("x-role-floor", "any")
-        roles = [] if floor == "any" else [f"role {floor} or above"]
+        scope, min_role = self.spec.get("x-scope"), self.spec.get("x-role-floor", "any")
+        roles = [] if min_role == "any" else [f"role {min_role} or above"]
         return ", ".join([*roles, SCOPES.get(str(scope), str(scope or "any credential"))])
 
 

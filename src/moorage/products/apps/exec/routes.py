@@ -36,7 +36,7 @@ def make_router(db: Database, prepare: Prepare) -> Router:
     slots = CommandSlots()
 
     # The output may contain secrets, so the response is not stored for idempotent repeats.
-    @router.post("/projects/{name}/exec", floor=Role.MEMBER, secret=True)
+    @router.post("/projects/{name}/exec", min_role=Role.MEMBER, secret=True)
     async def run_command(caller: Caller, request: Request, name: str, body: RunCommandInput) -> CommandResult:
         """Run a command in a fresh sandbox of the live release, with its environment.
 

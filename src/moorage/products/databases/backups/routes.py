@@ -39,13 +39,13 @@ def _add_backups(router: Router) -> None:
             return DatabaseBackups(None, [])
         return DatabaseBackups.of(database, backups.all_of(tx, caller.org_id, database))
 
-    @router.post("/databases/{name}/backups", floor=Role.MEMBER)
+    @router.post("/databases/{name}/backups", min_role=Role.MEMBER)
     def make_backup(tx: Tx, caller: Caller, name: str) -> BackupItem:
         """Create a backup now; it is `running` until the stored file was checked."""
         assert caller.standing is not None
         return BackupItem.of(backups.make_now(tx, caller.org_id, caller.as_actor, caller.standing, name))
 
-    @router.patch("/databases/{name}/backups", floor=Role.ADMIN)
+    @router.patch("/databases/{name}/backups", min_role=Role.ADMIN)
     def update_backups(tx: Tx, caller: Caller, name: str, body: UpdateBackupsInput) -> DatabaseBackups:
         """Change the schedule, method and retention of backups.
 
@@ -58,7 +58,7 @@ def _add_backups(router: Router) -> None:
 
 
 def _add_restore(router: Router) -> None:
-    @router.post("/databases/{name}/restore", floor=Role.ADMIN)
+    @router.post("/databases/{name}/restore", min_role=Role.ADMIN)
     def restore_database(tx: Tx, caller: Caller, name: str, body: RestoreDatabaseInput) -> Done:
         """Replace the data of a database with a backup.
 

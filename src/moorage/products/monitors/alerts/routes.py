@@ -38,7 +38,7 @@ def _add_of_monitor(router: Router) -> None:
         monitor = service.get(tx, caller.org_id, monitor_id)
         return [AlertOut.of(details) for details in alerts.show_all(tx, caller.org_id, monitor)]
 
-    @router.post("/monitors/{monitor_id}/alerts", floor=Role.MEMBER)
+    @router.post("/monitors/{monitor_id}/alerts", min_role=Role.MEMBER)
     def create_alert(tx: Tx, caller: Caller, monitor_id: int, body: CreateAlertInput) -> AlertOut:
         """Create an alert that triggers when a condition holds for `duration` minutes.
 
@@ -56,7 +56,7 @@ def _add_of_monitor(router: Router) -> None:
 
 
 def _add_of_alert(router: Router) -> None:
-    @router.patch("/alerts/{alert_id}", floor=Role.MEMBER)
+    @router.patch("/alerts/{alert_id}", min_role=Role.MEMBER)
     def update_alert(tx: Tx, caller: Caller, alert_id: int, body: UpdateAlertInput) -> AlertOut:
         """Change, acknowledge, enable or disable an alert.
 
@@ -66,13 +66,13 @@ def _add_of_alert(router: Router) -> None:
         alert = alerts.update(tx, caller.org_id, caller.as_actor, alert_id, body.changes(), body.addresses())
         return AlertOut.of(alerts.show(tx, caller.org_id, alert))
 
-    @router.delete("/alerts/{alert_id}", floor=Role.MEMBER)
+    @router.delete("/alerts/{alert_id}", min_role=Role.MEMBER)
     def delete_alert(tx: Tx, caller: Caller, alert_id: int) -> AlertDeleted:
         """Delete an alert with its incidents. Pending notices are not sent."""
         alerts.delete(tx, caller.org_id, caller.as_actor, alert_id)
         return AlertDeleted(True)
 
-    @router.post("/alerts/{alert_id}/test", floor=Role.MEMBER)
+    @router.post("/alerts/{alert_id}/test", min_role=Role.MEMBER)
     def try_alert(tx: Tx, caller: Caller, alert_id: int) -> AlertTest:
         """Send a test notice to every enabled channel; the list of alerts has the result."""
         sent = alerts.send_test(tx, caller.org_id, caller.as_actor, alert_id)

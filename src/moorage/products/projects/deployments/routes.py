@@ -45,7 +45,9 @@ def _started(deployment: Deployment) -> DeploymentStarted:
 
 
 def _add_writes(router: Router) -> None:
-    @router.post("/projects/{name}/deploy", floor=Role.MEMBER, status=202, body_optional=True, identifies=_DEPLOYMENT)
+    @router.post(
+        "/projects/{name}/deploy", min_role=Role.MEMBER, status=202, body_optional=True, identifies=_DEPLOYMENT
+    )
     def deploy_project(tx: Tx, caller: Caller, name: str, body: DeployInput) -> DeploymentStarted:
         """Deploy a commit, or the head of the tracked branch.
 
@@ -54,12 +56,12 @@ def _add_writes(router: Router) -> None:
         actor = caller.as_actor
         return _started(deployments.deploy(tx, caller.org_id, actor, name, body.operation, body.commit_sha))
 
-    @router.post("/projects/{name}/redeploy", floor=Role.MEMBER, status=202, identifies=_DEPLOYMENT)
+    @router.post("/projects/{name}/redeploy", min_role=Role.MEMBER, status=202, identifies=_DEPLOYMENT)
     def redeploy_project(tx: Tx, caller: Caller, name: str) -> DeploymentStarted:
         """Build the commit of the live release again."""
         return _started(deployments.redeploy(tx, caller.org_id, caller.as_actor, name))
 
-    @router.post("/projects/{name}/rollback", floor=Role.MEMBER, identifies=_DEPLOYMENT)
+    @router.post("/projects/{name}/rollback", min_role=Role.MEMBER, identifies=_DEPLOYMENT)
     def roll_project_back(tx: Tx, caller: Caller, name: str, body: RollbackInput) -> DeploymentRef:
         """Publish an earlier release again as a new deployment, without a build."""
         uuid = parse_uuid(body.deployment_uuid) or ""
@@ -108,7 +110,7 @@ def _add_previews(router: Router) -> None:
         rows = tx.all(tables.PREVIEWS, org_id=caller.org_id, project_id=project.id)
         return [PreviewOut.of(each, tx.env.settings) for each in rows]
 
-    @router.post("/projects/{name}/previews/{number}/approve", floor=Role.MEMBER)
+    @router.post("/projects/{name}/previews/{number}/approve", min_role=Role.MEMBER)
     def approve_preview(tx: Tx, caller: Caller, name: str, number: int) -> PreviewOut:
         """Approve a build of a fork's commit, without the project's secrets."""
         approved = previews.approve(tx, caller.org_id, caller.as_actor, name, number)

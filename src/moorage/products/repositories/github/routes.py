@@ -55,7 +55,7 @@ def make_router(db: Database) -> Router:
         """List the connected GitHub accounts, which give access to private repositories."""
         return [InstallationOut.of(binding) for binding in bindings.all_of(tx, caller.org_id)]
 
-    @router.post("/github/installations/begin", floor=Role.ADMIN, secret=True)
+    @router.post("/github/installations/begin", min_role=Role.ADMIN, secret=True)
     async def begin_installation(caller: Caller) -> SetupBegun:
         """Begin to connect a GitHub account: open the returned URL within 15 minutes.
 
@@ -74,7 +74,7 @@ def make_router(db: Database) -> Router:
         """
         return html(_PAGE.format(body=_callback(env, query)))
 
-    @router.post("/github/installations", floor=Role.ADMIN)
+    @router.post("/github/installations", min_role=Role.ADMIN)
     async def connect_installation(caller: Caller, body: ConnectInstallationInput, write: Write) -> InstallationOut:
         """Finish connecting a GitHub account with the state and code of GitHub's redirect.
 
@@ -86,7 +86,7 @@ def make_router(db: Database) -> Router:
         proof = await bindings.prove(api, body.code, body.installation_id)
         return await write(lambda tx: InstallationOut.of(bindings.bind(tx, caller.org_id, caller.as_actor, proof)))
 
-    @router.delete("/github/installations/{installation_id}", floor=Role.ADMIN)
+    @router.delete("/github/installations/{installation_id}", min_role=Role.ADMIN)
     def disconnect_installation(tx: Tx, caller: Caller, installation_id: int) -> None:
         """Disconnect a GitHub account; its private repositories cannot be read any more."""
         bindings.unbind(tx, caller.org_id, caller.as_actor, installation_id)

@@ -67,7 +67,7 @@ def _git_request() -> None:
 
 
 _READS: Route = declare("GET", PREFIX, _git_request, tag="Git", scope=Scope.ORG)
-_WRITES: Route = declare("POST", PREFIX, _git_request, tag="Git", scope=Scope.ORG, floor=Role.MEMBER)
+_WRITES: Route = declare("POST", PREFIX, _git_request, tag="Git", scope=Scope.ORG, min_role=Role.MEMBER)
 
 
 @dataclass(frozen=True, slots=True)
