@@ -14,7 +14,7 @@ from moorage.core.db.query import Query
 from moorage.core.db.schema import metadata
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http.dispatch import Ask, Dispatcher
+from moorage.core.http.dispatch import AccessRequest, Dispatcher
 from moorage.core.http.route import Route, Router
 from moorage.core.telemetry import Telemetry
 from moorage.errors import Unauthorized
@@ -36,7 +36,7 @@ class LabCaller:
 class LabGate:
     """Admits tokens of the form `<organization>-<name>`."""
 
-    def admit(self, tx: Tx, route: Route, ask: Ask) -> LabCaller:
+    def admit(self, tx: Tx, route: Route, ask: AccessRequest) -> LabCaller:
         org, _, name = (ask.token or "").partition("-")
         is_valid = org.isdigit() and bool(name)
         ask.count_request(is_valid)
@@ -44,10 +44,10 @@ class LabGate:
             raise Unauthorized("The token is not valid")
         return LabCaller(int(org), name)
 
-    def check_again(self, tx: Tx, route: Route, ask: Ask, caller: LabCaller) -> None:
+    def recheck(self, tx: Tx, route: Route, ask: AccessRequest, caller: LabCaller) -> None:
         self.admit(tx, route, ask)
 
-    async def passed(self, db: Database, caller: LabCaller) -> None:
+    async def record_use(self, db: Database, caller: LabCaller) -> None:
         raise AssertionError("nobody is here for the first time")
 
 

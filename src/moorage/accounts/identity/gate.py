@@ -28,7 +28,7 @@ from moorage.core.db.schema import Id
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http.dispatch import Ask
+from moorage.core.http.dispatch import AccessRequest
 from moorage.core.http.route import Route, Scope
 from moorage.core.kit.clock import MINUTE_MS
 from moorage.core.kit.ids import OrgId, parse_id, token_hash
@@ -117,7 +117,7 @@ class IdentityGate:
         self._seen: set[int] = set()  # sessions with a use that is not written yet
 
     @across_organizations("the credential determines the organization")
-    def admit(self, tx: Tx, route: Route, ask: Ask) -> Caller:
+    def admit(self, tx: Tx, route: Route, ask: AccessRequest) -> Caller:
         assert ask.token is not None
         # The checksum is not verified: an invalid token has no row, and most tokens are valid.
         if ask.token.startswith(tokens.PREFIXES):
@@ -128,14 +128,14 @@ class IdentityGate:
         return caller._replace(address=ask.client) if route.is_write else caller
 
     @across_organizations("the caller has the organization")
-    def check_again(self, tx: Tx, route: Route, ask: Ask, caller: Caller) -> None:
+    def recheck(self, tx: Tx, route: Route, ask: AccessRequest, caller: Caller) -> None:
         # By id, because the user may have joined another organization meanwhile.
         named = ask if ask.path_organization is not None else ask._replace(organization=str(caller.org_id))
         current = self.admit(tx, route, named)
         if caller.role_or_none is not None and not current.role.reaches(caller.role_or_none):
             raise Forbidden(f"The role changed from {caller.role_or_none} to {current.role}; open the stream again")
 
-    async def passed(self, db: Database, caller: Caller) -> None:
+    async def record_use(self, db: Database, caller: Caller) -> None:
         """Record the use of a token or session; a later write batches many of them."""
         is_first = not self._used and not self._seen
         if caller.token_id is not None:
@@ -149,7 +149,7 @@ class IdentityGate:
             await db.write(lambda tx: _touch(tx, used, seen))
 
     @across_organizations("the token determines the organization")
-    def _by_token(self, tx: Tx, route: Route, ask: Ask) -> Caller:
+    def _by_token(self, tx: Tx, route: Route, ask: AccessRequest) -> Caller:
         assert ask.token is not None
         row = tx.find(_BY_TOKEN, hash=token_hash(ask.token))
         if row is None or (row.expires_at is not None and row.expires_at <= tx.now):
@@ -163,7 +163,7 @@ class IdentityGate:
         return row.caller(first_use=row.last_used_at is None or tx.now - row.last_used_at > MINUTE_MS)
 
     @across_organizations("the request names the organization; membership is checked here")
-    def _by_session(self, tx: Tx, route: Route, ask: Ask) -> Caller:
+    def _by_session(self, tx: Tx, route: Route, ask: AccessRequest) -> Caller:
         assert ask.token is not None
         named = _named_organization(route, ask)
         session = self.sessions.find(ask.token)
@@ -201,13 +201,13 @@ def _touch(tx: Tx, used: Mapping[int, OrgId], seen: Collection[int]) -> None:
         session_list.touch_all(tx, seen)
 
 
-def _reject(ask: Ask) -> NoReturn:
+def _reject(ask: AccessRequest) -> NoReturn:
     """Reject an invalid credential and count it against the address of the client."""
     ask.count_request(False)
     raise Unauthorized("The token is not valid or has expired")
 
 
-def _named_organization(route: Route, ask: Ask) -> int | None:
+def _named_organization(route: Route, ask: AccessRequest) -> int | None:
     """Return the organization id of a request: None without one, -1 if it is invalid."""
     if route.scope is Scope.IDENTITY and route.operation != "whoami":
         return None

@@ -41,7 +41,7 @@ from moorage.core.telemetry import Telemetry
 from moorage.errors import BadRequest, DiskFull, Internal, MoorageError, NotFound, RateLimited, Unauthorized
 
 
-class Ask(NamedTuple):
+class AccessRequest(NamedTuple):
     """The credential of a request, and the organization that it names."""
 
     token: str | None
@@ -54,18 +54,18 @@ class Ask(NamedTuple):
 class Gate(Protocol):
     """Authenticates and authorizes callers; implemented by `accounts/identity`."""
 
-    def admit(self, tx: Tx, route: Route, ask: Ask) -> Any:
+    def admit(self, tx: Tx, route: Route, ask: AccessRequest) -> Any:
         """Return the caller, or raise the error of the first check that fails.
 
         Calls `ask.count_request` right after the look-up of the credential, before any other check.
         """
         ...
 
-    def check_again(self, tx: Tx, route: Route, ask: Ask, caller: Any) -> None:
+    def recheck(self, tx: Tx, route: Route, ask: AccessRequest, caller: Any) -> None:
         """Raise if an admitted caller would not be admitted now, or only in a lower role."""
         ...
 
-    async def passed(self, db: Database, caller: Any) -> None:
+    async def record_use(self, db: Database, caller: Any) -> None:
         """Record the use of a credential; runs in the background and may write."""
         ...
 
@@ -253,7 +253,7 @@ class Dispatcher:
 
         return unit
 
-    async def _run_write(self, request: Request, route: Route, ask: Ask, values: list[str]) -> Answer:
+    async def _run_write(self, request: Request, route: Route, ask: AccessRequest, values: list[str]) -> Answer:
         await self._pass_gate(request, route, ask)
         raw = await request.body(route.body_limit)
 
@@ -270,7 +270,9 @@ class Dispatcher:
             except Replay as replay:
                 return again(request, replay.answer)
 
-    async def _run_async(self, request: Request, route: Route, ask: Ask, values: list[str]) -> Answer | Stream:
+    async def _run_async(
+        self, request: Request, route: Route, ask: AccessRequest, values: list[str]
+    ) -> Answer | Stream:
         await self._pass_gate(request, route, ask)
         if route.events and request.caller is not None:
             self._take_slot(request)
@@ -292,13 +294,13 @@ class Dispatcher:
                 form.discard()
 
     async def _call(
-        self, request: Request, route: Route, ask: Ask, values: list[str], raw: bytes, offered: dict[str, Any]
+        self, request: Request, route: Route, ask: AccessRequest, values: list[str], raw: bytes, offered: dict[str, Any]
     ) -> Any:
         arguments = self._arguments(request, route, values, body=raw)
         arguments |= {name: value for name, value in offered.items() if name in route.wants}
         result = await route.handler(**arguments)
         if isinstance(result, EventStream) and request.caller is not None:
-            result.recheck.check = functools.partial(self._check_again, request, route, ask)
+            result.recheck.check = functools.partial(self._recheck, request, route, ask)
             result.pace.reserve = functools.partial(self.slots.reserve, request.caller.org_id)
         return result if isinstance(result, Stream) else encode(route, result)
 
@@ -311,9 +313,9 @@ class Dispatcher:
                 request.counted = request.counted._replace(may=False)  # adds `Retry-After` to the answer
             raise
 
-    async def _check_again(self, request: Request, route: Route, ask: Ask) -> None:
+    async def _recheck(self, request: Request, route: Route, ask: AccessRequest) -> None:
         """Raise if the caller could not open the stream now."""
-        await self.db.peek(lambda tx: self.gate.check_again(tx, route, ask, request.caller))
+        await self.db.peek(lambda tx: self.gate.recheck(tx, route, ask, request.caller))
 
     @contextlib.contextmanager
     def _hold_key(self, claim: idempotency.Claim) -> Iterator[None]:
@@ -339,12 +341,12 @@ class Dispatcher:
             fingerprint=idempotency.fingerprint(raw),
         )
 
-    async def _pass_gate(self, request: Request, route: Route, ask: Ask) -> None:
+    async def _pass_gate(self, request: Request, route: Route, ask: AccessRequest) -> None:
         if route.scope is not Scope.PUBLIC:
             request.caller = await self.db.peek(lambda tx: self._admit(tx, route, ask))
             self._record_use(request.caller)
 
-    def _admit(self, tx: Tx, route: Route, ask: Ask) -> Any:
+    def _admit(self, tx: Tx, route: Route, ask: AccessRequest) -> Any:
         if route.scope is Scope.PUBLIC:
             return None
         if ask.token is None:
@@ -353,16 +355,16 @@ class Dispatcher:
 
     def _record_use(self, caller: Any) -> None:
         if caller is not None and caller.is_first_use:
-            task = asyncio.get_running_loop().create_task(self.gate.passed(self.db, caller))
+            task = asyncio.get_running_loop().create_task(self.gate.record_use(self.db, caller))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
 
-    def _ask(self, request: Request, route: Route, values: list[str]) -> Ask:
+    def _ask(self, request: Request, route: Route, values: list[str]) -> AccessRequest:
         organization = request.header(b"x-organization-id")
         if organization is None and b"organization_id=" in request.query_string and route.scope is not Scope.PUBLIC:
             organization = request.from_query("organization_id")
         path_org = values[0] if route.scope is Scope.PATH_ORG else None
-        return Ask(request.token, organization, path_org, request.client, request.count_request)
+        return AccessRequest(request.token, organization, path_org, request.client, request.count_request)
 
     def _arguments(
         self, request: Request, route: Route, values: list[str], *, tx: Tx | None = None, body: bytes = b""

@@ -92,7 +92,7 @@ class Request:
         self.caller: Any = None
         self.token: str | None = None
         self.counted: Counted | None = None
-        self.count_request: Callable[[bool], None] = uncounted  # see `Ask.count_request`
+        self.count_request: Callable[[bool], None] = uncounted  # see `AccessRequest.count_request`
         self.release: Callable[[], None] | None = None  # releases the stream slot after the response
         self.respond: Any = scope.get("moorage.respond")  # see `http.server`
         self.consumed = not self.has_body

@@ -29,7 +29,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.answer import STATUS, Answer, Headers, Stream, plain_text
-from moorage.core.http.dispatch import Ask
+from moorage.core.http.dispatch import AccessRequest
 from moorage.core.http.request import BodyTooLarge, Request, size_text
 from moorage.core.http.route import Route, Scope, declare
 from moorage.core.kit.children import Child
@@ -162,7 +162,7 @@ class GitServer:
         """
         route, token = _WRITES if git_request.writes else _READS, git_request.request.token
         assert token is not None
-        ask = Ask(token, None, None, git_request.request.client, git_request.request.count_request)
+        ask = AccessRequest(token, None, None, git_request.request.client, git_request.request.count_request)
         if token.startswith(tokens.PREFIXES):
             return self._gate.admit(tx, route, ask)
         named = orgs.find_by_slug(tx, git_request.name.owner.lower())
