@@ -54,7 +54,7 @@ class Run:
         if tx.run(tables.FINISH, id=self.job.id, lease=self.lease, **outcome) == 0:
             raise LostLease(f"job {self.job.id} is no longer ours")
 
-    async def write_until_fewer(self, most: int, delete: Unit[int]) -> None:
+    async def delete_in_batches(self, most: int, delete: Unit[int]) -> None:
         """Delete in transactions of `most` rows, until one deletes fewer, so that other writes can run between."""
         while await self.write(delete) == most:
             continue

@@ -33,10 +33,10 @@ async def trim(run: Run, _: TrimAnalytics) -> None:
     """Delete expired rows in batches."""
     await run.write(_delete_salts)
     today = run.db.env.clock.trusted_now() // DAY_MS * DAY_MS
-    await run.write_until_fewer(DELETE_BATCH, _delete_before(tables.TRIM_HOURS, today - KEPT_MS))
-    await run.write_until_fewer(DELETE_BATCH, _delete_before(tables.TRIM_TOP, today - KEPT_MS))
+    await run.delete_in_batches(DELETE_BATCH, _delete_before(tables.TRIM_HOURS, today - KEPT_MS))
+    await run.delete_in_batches(DELETE_BATCH, _delete_before(tables.TRIM_TOP, today - KEPT_MS))
     # Yesterday's visitors are still needed to count the visitors of the last 24 hours.
-    await run.write_until_fewer(DELETE_BATCH, _delete_before(tables.TRIM_VISITORS, today - DAY_MS))
+    await run.delete_in_batches(DELETE_BATCH, _delete_before(tables.TRIM_VISITORS, today - DAY_MS))
 
 
 def _delete_before(command: Command, before: int) -> Callable[[Tx], int]:

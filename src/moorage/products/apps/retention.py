@@ -20,7 +20,7 @@ class TrimApps(msgspec.Struct, frozen=True, tag="apps.trim"):
 
 def register(handlers: Handlers, logs: AppLogs) -> None:
     async def trim(run: Run, _: TrimApps) -> None:
-        await run.write_until_fewer(metrics.TRIM_BATCH, metrics.trim)
+        await run.delete_in_batches(metrics.TRIM_BATCH, metrics.trim)
         await asyncio.to_thread(logs.trim, run.db.env.clock.trusted_now())
 
     handlers.maintain(KIND, CRON, TrimApps(), trim)

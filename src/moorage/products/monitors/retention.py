@@ -116,11 +116,11 @@ async def trim(run: Run, _: TrimMonitors) -> None:
     await _trim_beats(run)
     now = run.db.env.clock.trusted_now()
     for span_s, kept_ms in ROLLUPS_KEPT_MS.items():
-        await run.write_until_fewer(BATCH_SIZE, _unit(TRIM_ROLLUPS, span_s=span_s, before=now - kept_ms))
-    await run.write_until_fewer(BATCH_SIZE, _unit(TRIM_NOTICES, before=now - NOTICES_KEPT_MS))
+        await run.delete_in_batches(BATCH_SIZE, _unit(TRIM_ROLLUPS, span_s=span_s, before=now - kept_ms))
+    await run.delete_in_batches(BATCH_SIZE, _unit(TRIM_NOTICES, before=now - NOTICES_KEPT_MS))
     for command in TRIM_HISTORY:
-        await run.write_until_fewer(BATCH_SIZE, _unit(command, before=now - HISTORY_KEPT_MS))
-    await run.write_until_fewer(BATCH_SIZE, _unit(TRIM_PROBERS, before=now - PROBERS_KEPT_MS))
+        await run.delete_in_batches(BATCH_SIZE, _unit(command, before=now - HISTORY_KEPT_MS))
+    await run.delete_in_batches(BATCH_SIZE, _unit(TRIM_PROBERS, before=now - PROBERS_KEPT_MS))
 
 
 def _unit(command: Command, **params: int) -> Unit[int]:
@@ -131,8 +131,8 @@ async def _trim_deleted(run: Run) -> None:
     """Delete the rows of deleted monitors."""
     for of, query in DELETED_MONITORS.items():
         for monitor_id in await run.read(partial(_all, query=query)):
-            await run.write_until_fewer(BATCH_SIZE, _unit(TRIM_DELETED[of], monitor_id=monitor_id))
-    await run.write_until_fewer(BATCH_SIZE, _unit(TRIM_LOST_NOTICES))
+            await run.delete_in_batches(BATCH_SIZE, _unit(TRIM_DELETED[of], monitor_id=monitor_id))
+    await run.delete_in_batches(BATCH_SIZE, _unit(TRIM_LOST_NOTICES))
 
 
 @across_organizations("deleted monitors of all organizations")
@@ -143,7 +143,7 @@ def _all(tx: Tx, query: Query[int]) -> list[int]:
 async def _trim_beats(run: Run) -> None:
     after = 0
     while cuts := await run.read(partial(_next_cuts, after=after)):
-        await run.write_until_fewer(BATCH_SIZE, partial(_remove_beats, cuts=cuts))
+        await run.delete_in_batches(BATCH_SIZE, partial(_remove_beats, cuts=cuts))
         after = cuts[-1][0]
 
 

@@ -26,6 +26,6 @@ def register(handlers: Handlers) -> None:
 async def trim(run: Run, _: TrimDatabaseMetrics) -> None:
     """Delete in small transactions until no expired rows are left."""
     for step_s in metrics.RETENTION_MS:
-        await run.write_until_fewer(metrics.MAX_DELETED_ROWS, partial(metrics.trim, step_s=step_s))
+        await run.delete_in_batches(metrics.MAX_DELETED_ROWS, partial(metrics.trim, step_s=step_s))
     logs = run.db.env.settings.folder("logs") / "databases"
     await asyncio.to_thread(logfile.trim_each, logs, run.db.env.clock.trusted_now())

@@ -34,12 +34,12 @@ def register(handlers: Handlers) -> None:
 async def trim(run: Run, _: TrimRecords) -> None:
     """Delete expired and surplus rows in batches."""
     for function_id in await run.read(lambda tx: tx.all(records.CROWDED, most=KEPT_INVOCATIONS)):
-        await run.write_until_fewer(
+        await run.delete_in_batches(
             DELETE_BATCH,
             partial(records.keep_newest, function_id=function_id, most=KEPT_INVOCATIONS, at_once=DELETE_BATCH),
         )
-    await run.write_until_fewer(DELETE_BATCH, _trim_old)
-    await run.write_until_fewer(DELETE_BATCH, _trim_minutes)
+    await run.delete_in_batches(DELETE_BATCH, _trim_old)
+    await run.delete_in_batches(DELETE_BATCH, _trim_minutes)
 
 
 @across_organizations("retention is the same for all organizations")
