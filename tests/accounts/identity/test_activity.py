@@ -13,7 +13,7 @@ from tests.client import Client
 
 from moorage.accounts.identity.organizations.service import Organization
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Actor, Broken, Target
+from moorage.core.audit.service import Actor, AuditTarget, BrokenRow
 from moorage.core.audit.tables import activity, audit_head
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
@@ -26,7 +26,7 @@ ADA = Actor(7, "Ada Moor")
 
 
 def note(tx: Tx, org_id: int, name: str) -> None:
-    audit.record(tx, org_id, ADA, "thing.made", Target("thing", name), size=3)
+    audit.record(tx, org_id, ADA, "thing.made", AuditTarget("thing", name), size=3)
 
 
 async def make_feed(db: Database, rows: int) -> tuple[Organization, str]:
@@ -42,7 +42,7 @@ async def make_feed(db: Database, rows: int) -> tuple[Organization, str]:
     return org, session_for(db, user)
 
 
-async def verify(db: Database, org: Organization) -> tuple[int, Broken | None]:
+async def verify(db: Database, org: Organization) -> tuple[int, BrokenRow | None]:
     return await db.read(lambda tx: audit.verify(tx, org.id))
 
 
@@ -116,7 +116,7 @@ async def test_limits_out_of_range_are_refused(api: Client, db: Database) -> Non
 
 async def test_the_feed_of_one_resource_holds_nothing_of_another(db: Database) -> None:
     org, _ = await make_feed(db, 4)
-    target = Target("thing", "thing 3")
+    target = AuditTarget("thing", "thing 3")
 
     rows = await db.read(lambda tx: audit.latest_of(tx, org.id, target, before=None, most=10))
 
@@ -170,7 +170,7 @@ async def test_a_changed_row_is_named_whatever_was_changed(db: Database) -> None
 
         await behind_the_back(db, update(activity).where(where).values({column: value}))
 
-        assert await verify(db, org) == (2, Broken(org.id, 3, "the row was changed")), column
+        assert await verify(db, org) == (2, BrokenRow(org.id, 3, "the row was changed")), column
 
 
 async def test_a_removed_row_is_named(db: Database) -> None:
@@ -178,7 +178,7 @@ async def test_a_removed_row_is_named(db: Database) -> None:
 
     await behind_the_back(db, delete(activity).where((activity.c.org_id == org.id) & (activity.c.seq == 2)))
 
-    assert await verify(db, org) == (1, Broken(org.id, 2, "the row is missing"))
+    assert await verify(db, org) == (1, BrokenRow(org.id, 2, "the row is missing"))
 
 
 async def test_rows_that_were_numbered_anew_after_a_removal_are_named(db: Database) -> None:
@@ -189,7 +189,7 @@ async def test_rows_that_were_numbered_anew_after_a_removal_are_named(db: Databa
     for seq in (4, 5):
         await behind_the_back(db, update(activity).where(mine & (activity.c.seq == seq)).values(seq=seq - 1))
 
-    assert await verify(db, org) == (2, Broken(org.id, 3, "the row was changed"))
+    assert await verify(db, org) == (2, BrokenRow(org.id, 3, "the row was changed"))
 
 
 async def copy_of(db: Database, org: Organization, at: int, **changes: Any) -> dict[str, Any]:
@@ -205,7 +205,7 @@ async def test_an_inserted_row_is_named_wherever_it_stands(db: Database) -> None
 
         await behind_the_back(db, insert(activity).values(forged))
 
-        assert (await verify(db, org))[1] == Broken(org.id, seq, why)
+        assert (await verify(db, org))[1] == BrokenRow(org.id, seq, why)
 
 
 async def test_a_row_of_another_organization_does_not_pass_for_ones_own(db: Database) -> None:
@@ -216,7 +216,7 @@ async def test_a_row_of_another_organization_does_not_pass_for_ones_own(db: Data
 
     await behind_the_back(db, insert(activity).values(moved))
 
-    assert (await verify(db, org))[1] == Broken(org.id, 2, "the row was changed")
+    assert (await verify(db, org))[1] == BrokenRow(org.id, 2, "the row was changed")
 
 
 async def test_a_cut_tail_is_named(db: Database) -> None:
@@ -225,7 +225,7 @@ async def test_a_cut_tail_is_named(db: Database) -> None:
     await behind_the_back(db, delete(activity).where((activity.c.org_id == org.id) & (activity.c.seq > 3)))
 
     count, broken = await verify(db, org)
-    assert (count, broken) == (3, Broken(org.id, 4, "the newest rows are missing: the chain should end at 5"))
+    assert (count, broken) == (3, BrokenRow(org.id, 4, "the newest rows are missing: the chain should end at 5"))
 
 
 async def test_a_cut_tail_is_named_even_where_the_head_was_wound_back(db: Database) -> None:
@@ -236,7 +236,7 @@ async def test_a_cut_tail_is_named_even_where_the_head_was_wound_back(db: Databa
     await behind_the_back(db, delete(activity).where((activity.c.org_id == org.id) & (activity.c.seq > 3)))
     await behind_the_back(db, update(audit_head).where(mine).values(seq=3, seal=seal))
 
-    assert await verify(db, org) == (3, Broken(org.id, 4, "the head of the chain was changed"))
+    assert await verify(db, org) == (3, BrokenRow(org.id, 4, "the head of the chain was changed"))
 
 
 async def test_a_chain_without_its_head_is_named_by_the_operators_walk(db: Database) -> None:

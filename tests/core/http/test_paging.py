@@ -12,7 +12,7 @@ from tests.client import Client, Reply
 from tests.core.http.lab import lab, one_store
 
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import THE_PLATFORM, Target
+from moorage.core.audit.service import THE_PLATFORM, AuditTarget
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.paging import CursorPage, CursorQuery, Page, PageQuery, make_cursor, read_cursor
@@ -177,7 +177,7 @@ async def test_the_activity_feed_is_walked_newest_first_on_either_store(api: Cli
     org = await make_org(db, user)
     token = await make_token(db, user, org.id)
     for number in range(5):
-        target = Target("ship", str(number))
+        target = AuditTarget("ship", str(number))
         await db.write(lambda tx, target=target: audit.record(tx, org.id, THE_PLATFORM, "sailed", target))  # type: ignore[misc]
 
     first = (await api.get("/v1/activity?limit=2", token=token)).data

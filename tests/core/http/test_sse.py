@@ -16,7 +16,7 @@ from tests.core.http.live_server import HEALTH, live_server, request
 
 from moorage.app import App
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import THE_PLATFORM, Target
+from moorage.core.audit.service import THE_PLATFORM, AuditTarget
 from moorage.core.db.store import Database
 from moorage.core.http import sse
 from moorage.core.http.answer import Stream
@@ -238,7 +238,7 @@ async def test_a_client_that_was_cut_off_misses_nothing(app: App, db: Database) 
     user = await make_user(db)
     org = await make_org(db, user)
     path = f"/v1/activity/stream?access_token={session_for(db, user)}"
-    await db.write(lambda tx: audit.record(tx, org.id, THE_PLATFORM, "while.away", Target("test", "x")))
+    await db.write(lambda tx: audit.record(tx, org.id, THE_PLATFORM, "while.away", AuditTarget("test", "x")))
 
     guest = Guest(app.asgi, path, last_event_id="1")
     await guest.come()
@@ -306,7 +306,7 @@ async def test_the_activity_stream_tells_what_happens_while_it_is_open(app: App,
         arrival = asyncio.create_task(asyncio.to_thread(wire.chunk))
         while not arrival.done():
             for org_id, name in ((other.id, "theirs"), (org.id, "ours")):
-                target = Target("ship", name)
+                target = AuditTarget("ship", name)
                 await db.write(lambda tx, o=org_id, t=target: audit.record(tx, o, THE_PLATFORM, "sailed", t))  # type: ignore[misc]
             await asyncio.sleep(0.05)
         event = arrival.result()

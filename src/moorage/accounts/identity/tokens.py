@@ -11,7 +11,7 @@ from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.identity.tables import api_token
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Target
+from moorage.core.audit.service import AuditTarget
 from moorage.core.db.query import Command, Query, arg, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
@@ -73,7 +73,7 @@ def create(
         created_at=tx.now,
         expires_at=_expiry(tx, org_id, caller, expires_in_days),
     )
-    audit.record(tx, org_id, caller.as_actor, "api_token.created", Target("api_token", name), role=role)
+    audit.record(tx, org_id, caller.as_actor, "api_token.created", AuditTarget("api_token", name), role=role)
     return get(tx, org_id, token_id), raw
 
 
@@ -94,7 +94,7 @@ def get(tx: Tx, org_id: int, token_id: int) -> ApiToken:
 def revoke(tx: Tx, org_id: int, caller: Caller, token_id: int) -> None:
     token = get(tx, org_id, token_id)
     tx.run(_REVOKE, org_id=org_id, id=token_id, now=tx.now)
-    audit.record(tx, org_id, caller.as_actor, "api_token.revoked", Target("api_token", token.name))
+    audit.record(tx, org_id, caller.as_actor, "api_token.revoked", AuditTarget("api_token", token.name))
 
 
 @across_organizations("one write records tokens of several organizations")

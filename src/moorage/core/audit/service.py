@@ -46,19 +46,19 @@ THE_PLATFORM = Actor(None, "Moorage")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AuditTarget:
     kind: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenRow:
     org_id: int
     seq: int
     why: str
 
 
-def record(tx: Tx, org_id: int, actor: Actor, action: str, target: Target, **details: Any) -> None:
+def record(tx: Tx, org_id: int, actor: Actor, action: str, target: AuditTarget, **details: Any) -> None:
     """Add a row to an organization's feed, in the caller's transaction. Details must not contain secrets."""
     key = _key(tx)
     head = tx.find(tables.TAKE_NEXT, org_id=org_id)
@@ -89,7 +89,7 @@ def latest(tx: Tx, org_id: int, *, before: int | None, most: int) -> list[Activi
     return tx.all(tables.LATEST, org_id=org_id, before=before or 2**62, most=most)
 
 
-def latest_of(tx: Tx, org_id: int, target: Target, *, before: int | None, most: int) -> list[Activity]:
+def latest_of(tx: Tx, org_id: int, target: AuditTarget, *, before: int | None, most: int) -> list[Activity]:
     """Return the feed of one resource, newest first."""
     return tx.all(
         tables.LATEST_OF,
@@ -112,30 +112,30 @@ def organizations(tx: Tx) -> list[int]:
     return tx.all(tables.ORGANIZATIONS)
 
 
-def verify(tx: Tx, org_id: int) -> tuple[int, Broken | None]:
+def verify(tx: Tx, org_id: int) -> tuple[int, BrokenRow | None]:
     """Check an organization's chain; return the number of valid rows, and the first invalid one."""
     key = _key(tx)
     head = tx.find(tables.HEAD, org_id=org_id)
     seq, before = 0, ""
     for row in _rows(tx, org_id):
         if row.seq <= seq:
-            return seq, Broken(org_id, row.seq, "the row was inserted")
+            return seq, BrokenRow(org_id, row.seq, "the row was inserted")
         if row.seq != seq + 1:
-            return seq, Broken(org_id, seq + 1, "the row is missing")
+            return seq, BrokenRow(org_id, seq + 1, "the row is missing")
         values = {name: getattr(row, name) for name in row.__slots__ if name not in ("id", "seal")}
         if not _same(_seal(key, before, values), row.seal):
-            return seq, Broken(org_id, row.seq, "the row was changed")
+            return seq, BrokenRow(org_id, row.seq, "the row was changed")
         seq, before = row.seq, _head_seal(key, row.seal)
     return seq, _check_end(org_id, head, seq, before)
 
 
-def _check_end(org_id: int, head: Head | None, seq: int, seal: str) -> Broken | None:
+def _check_end(org_id: int, head: Head | None, seq: int, seal: str) -> BrokenRow | None:
     if head is None:
-        return Broken(org_id, seq + 1, "the head of the chain is missing") if seq else None
+        return BrokenRow(org_id, seq + 1, "the head of the chain is missing") if seq else None
     if head.seq != seq:
-        return Broken(org_id, seq + 1, f"the newest rows are missing: the chain should end at {head.seq}")
+        return BrokenRow(org_id, seq + 1, f"the newest rows are missing: the chain should end at {head.seq}")
     if not _same(head.seal, seal):
-        return Broken(org_id, seq + 1, "the head of the chain was changed")
+        return BrokenRow(org_id, seq + 1, "the head of the chain was changed")
     return None
 
 

@@ -11,7 +11,7 @@ from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.plans import service as plans
 from moorage.accounts.plans.service import Standing
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import THE_PLATFORM, Actor, Target
+from moorage.core.audit.service import THE_PLATFORM, Actor, AuditTarget
 from moorage.core.db.tx import Tx, UniqueClash, move
 from moorage.core.jobs import timetable
 from moorage.core.kit.cron import Cron
@@ -95,8 +95,8 @@ def count(tx: Tx, org_id: int) -> int:
     return tx.one(tables.COUNT, org_id=org_id)
 
 
-def target_of(cronjob: Cronjob) -> Target:
-    return Target("cronjob", cronjob.name)
+def target_of(cronjob: Cronjob) -> AuditTarget:
+    return AuditTarget("cronjob", cronjob.name)
 
 
 def next_run_at(tx: Tx, org_id: int, cronjob: Cronjob) -> int | None:

@@ -17,7 +17,7 @@ from moorage.accounts.plans.service import Standing
 from moorage.accounts.plans.tiers import Tier
 from moorage.core import jobs
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Actor, Target
+from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, UniqueClash, move
 from moorage.core.jobs import Lane
@@ -125,8 +125,8 @@ def count(tx: Tx, org_id: int) -> int:
     return tx.one(tables.COUNT, org_id=org_id)
 
 
-def target_of(database: Database) -> Target:
-    return Target("database", database.name)
+def target_of(database: Database) -> AuditTarget:
+    return AuditTarget("database", database.name)
 
 
 def set_column(tx: Tx, org_id: int, database: Database, name: str, value: Any) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import THE_PLATFORM, Target
+from moorage.core.audit.service import THE_PLATFORM, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
@@ -129,7 +129,7 @@ def _find_owner(tx: Tx, host: str) -> tuple[int, Kind, str] | None:
 def grant(tx: Tx, org_id: int, kind: Kind, name: str, host: str) -> None:
     """Count a name's first certificate; raises BudgetUsedUp. Safe to repeat."""
     # The audit feed of an organization has one writer at a time, so two names cannot both take the last grant.
-    audit.record(tx, org_id, THE_PLATFORM, "certificate.granted", Target("certificate", host))
+    audit.record(tx, org_id, THE_PLATFORM, "certificate.granted", AuditTarget("certificate", host))
     if why := grants.why_refused(tx, org_id):
         raise BudgetUsedUp(why)
     grants.add(tx, org_id, kind, name)

@@ -14,7 +14,7 @@ import msgspec
 
 from moorage.core import jobs
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import THE_PLATFORM, Actor, Target
+from moorage.core.audit.service import THE_PLATFORM, Actor, AuditTarget
 from moorage.core.db.scope import PLATFORM_ORG_ID, across_organizations
 from moorage.core.db.tx import Tx, move
 from moorage.core.jobs import Lane
@@ -106,7 +106,7 @@ def add(tx: Tx, org_id: int, actor: Actor, project_name: str, domain: str) -> Do
     Refuses a domain that another organization holds, unless the holder's record was missing at the latest check.
     """
     # The audit feed of an organization has one writer at a time: no other transaction can delete its projects now.
-    audit.record(tx, org_id, actor, "domain.added", Target("project", project_name), domain=domain)
+    audit.record(tx, org_id, actor, "domain.added", AuditTarget("project", project_name), domain=domain)
     project = projects.get(tx, org_id, project_name)
     if is_ours(tx.env.settings, domain):
         raise bad_field("domain", "should be a domain of yours: this one belongs to the platform")
@@ -335,8 +335,8 @@ def _emit_served_changed(tx: Tx, org_id: int, domain: Domain) -> None:
     jobs.add(tx, ServedDomainsChanged(org_id, domain.project_id))
 
 
-def _target(domain: Domain) -> Target:
-    return Target("project", domain.project_name)
+def _target(domain: Domain) -> AuditTarget:
+    return AuditTarget("project", domain.project_name)
 
 
 def _token(tx: Tx, org_id: int, domain: str) -> str:

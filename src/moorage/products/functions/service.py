@@ -17,7 +17,7 @@ from moorage.accounts.plans.service import Standing
 from moorage.core import jobs
 from moorage.core.artifacts import service as artifacts
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Actor, Target
+from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
 from moorage.core.kit.ids import token_preview
@@ -255,8 +255,8 @@ def _owner(function_id: int, version: int) -> str:
     return f"function:{function_id}:version:{version}"
 
 
-def _target(function: Function) -> Target:
-    return Target("function", function.name)
+def _target(function: Function) -> AuditTarget:
+    return AuditTarget("function", function.name)
 
 
 def _no_function() -> NotFound:

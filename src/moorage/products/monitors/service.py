@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from moorage.accounts.plans import service as plans
 from moorage.accounts.plans.service import Standing
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Actor, Target
+from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit.masking import MASK
@@ -112,8 +112,8 @@ def body_of(tx: Tx, org_id: int, monitor: Monitor) -> str | None:
     return vault.find(tx, org_id, monitor.resource, BODY) if monitor.has_body else None
 
 
-def target_of(monitor: Monitor) -> Target:
-    return Target("monitor", monitor.name)
+def target_of(monitor: Monitor) -> AuditTarget:
+    return AuditTarget("monitor", monitor.name)
 
 
 def create(

@@ -13,7 +13,7 @@ from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.identity.schemas import ActivityOut
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Target
+from moorage.core.audit.service import AuditTarget
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.envvars import RevealedSecret, RevealInput, SecretName
@@ -101,7 +101,7 @@ def _add_reads(router: Router) -> None:
         position = read_cursor(key, place, query.cursor)
         rows = []
         for former in service.names_of(tx, caller.org_id, project):
-            target = Target("project", former.name)
+            target = AuditTarget("project", former.name)
             before = position[0] if position else None
             for row in audit.latest_of(tx, caller.org_id, target, before=before, most=query.limit + 1):
                 if former.since <= row.at and (former.until is None or row.at <= former.until):

@@ -15,7 +15,7 @@ from moorage.accounts.plans import service as plans
 from moorage.accounts.plans.service import Standing
 from moorage.core.artifacts import service as artifacts
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Actor, Target
+from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
 from moorage.core.kit.clock import DAY_MS
@@ -81,8 +81,8 @@ def resource_of(project_id: int) -> str:
     return f"project:{project_id}"
 
 
-def target_of(project: Project) -> Target:
-    return Target("project", project.name)
+def target_of(project: Project) -> AuditTarget:
+    return AuditTarget("project", project.name)
 
 
 def find(tx: Tx, org_id: int, name: str) -> Project | None:

@@ -17,7 +17,7 @@ from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.organizations.freed_names import NameKind
 from moorage.core import jobs
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Actor, Target
+from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.errors import NotFound
@@ -96,7 +96,7 @@ def find_to_push(tx: Tx, org_id: int, name: Name) -> Repository | None:
 def begin_push(tx: Tx, org_id: int, name: Name, actor: Actor) -> Repository:
     """Return the repository of a push; the first push creates it."""
     if find_to_push(tx, org_id, name) is None and _add(tx, org_id, name) is not None:
-        audit.record(tx, org_id, actor, "repository.created", Target("repository", str(name)))
+        audit.record(tx, org_id, actor, "repository.created", AuditTarget("repository", str(name)))
     repository = find_to_push(tx, org_id, name)  # Raises if another organization's first push was faster.
     assert repository is not None
     tx.run(tables.TOUCH, org_id=org_id, id=repository.id, now=tx.now)
@@ -109,7 +109,7 @@ def finish_push(
     """Record the state of a repository after a push."""
     tx.run(tables.FINISH, org_id=org_id, id=repository.id, size=size_bytes, branch=default_branch, now=tx.now)
     if push.updates:
-        target = Target("repository", push.repository)
+        target = AuditTarget("repository", push.repository)
         branches = {update.branch: update.new for update in push.updates}
         audit.record(tx, org_id, push.actor, "repository.pushed", target, branches=branches)
 

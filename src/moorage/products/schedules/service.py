@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Actor, Target
+from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.jobs import timetable
@@ -77,7 +77,7 @@ def get(tx: Tx, org_id: int, schedule_id: int) -> Schedule:
 def create(tx: Tx, org_id: int, actor: Actor, new: New) -> Schedule:
     """Create a schedule; raises NotFound if the function does not exist."""
     # The audit feed of an organization has one writer at a time: no other transaction can delete its functions now.
-    audit.record(tx, org_id, actor, "schedule.created", Target("schedule", new.name))
+    audit.record(tx, org_id, actor, "schedule.created", AuditTarget("schedule", new.name))
     schedule_id = tx.find(
         tables.ADD,
         org_id=org_id,
@@ -117,14 +117,14 @@ def update(tx: Tx, org_id: int, actor: Actor, schedule_id: int, changes: Changes
     )
     if (cron.expression, cron.timezone, enabled) != (before.cron, before.timezone, before.enabled):
         timetable.put(tx, org_id, KIND, str(schedule_id), cron, enabled=enabled)
-    audit.record(tx, org_id, actor, "schedule.updated", Target("schedule", before.name))
+    audit.record(tx, org_id, actor, "schedule.updated", AuditTarget("schedule", before.name))
     return get(tx, org_id, schedule_id)
 
 
 def delete(tx: Tx, org_id: int, actor: Actor, schedule_id: int) -> None:
     schedule = get(tx, org_id, schedule_id)
     _remove(tx, org_id, schedule_id)
-    audit.record(tx, org_id, actor, "schedule.deleted", Target("schedule", schedule.name))
+    audit.record(tx, org_id, actor, "schedule.deleted", AuditTarget("schedule", schedule.name))
 
 
 def remove_of_function(tx: Tx, org_id: int, function_id: int) -> None:

@@ -17,7 +17,7 @@ from moorage.accounts.identity.tables import invitation, organization
 from moorage.accounts.plans import service as plans
 from moorage.core import jobs
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Target
+from moorage.core.audit.service import AuditTarget
 from moorage.core.db.query import Command, Query, arg, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx, move
@@ -102,7 +102,7 @@ def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invit
         updated_at=tx.now,
         expires_at=tx.now + VALIDITY_MS,
     )
-    audit.record(tx, org_id, caller.as_actor, "invitation.created", Target("invitation", email), role=role)
+    audit.record(tx, org_id, caller.as_actor, "invitation.created", AuditTarget("invitation", email), role=role)
     jobs.add(tx, SendInvitation(org_id, invitation_id), key=f"organization:{org_id}")
     return _get(tx, org_id, invitation_id)
 
@@ -110,7 +110,7 @@ def create(tx: Tx, org_id: int, caller: Caller, email: str, role: Role) -> Invit
 def revoke(tx: Tx, org_id: int, caller: Caller, invitation_id: int) -> None:
     invitation = _get(tx, org_id, invitation_id)
     move(tx, INVITATION, invitation, to=S.REVOKED)
-    audit.record(tx, org_id, caller.as_actor, "invitation.revoked", Target("invitation", invitation.email))
+    audit.record(tx, org_id, caller.as_actor, "invitation.revoked", AuditTarget("invitation", invitation.email))
 
 
 @across_organizations("the invited user is not a member yet")
@@ -123,7 +123,9 @@ def accept(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
     plans.check_room(tx, invitation.org_id, orgs.get(tx, invitation.org_id).standing, "members")
     move(tx, INVITATION, invitation, to=S.ACCEPTED)
     members.add(tx, invitation.org_id, caller.user_id, Role(invitation.role))
-    audit.record(tx, invitation.org_id, caller.as_actor, "invitation.accepted", Target("invitation", invitation.email))
+    audit.record(
+        tx, invitation.org_id, caller.as_actor, "invitation.accepted", AuditTarget("invitation", invitation.email)
+    )
     return _get(tx, invitation.org_id, invitation_id)
 
 
@@ -131,7 +133,9 @@ def accept(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
 def decline(tx: Tx, caller: Caller, invitation_id: int) -> Invitation:
     invitation = _get_mine(tx, caller, invitation_id)
     move(tx, INVITATION, invitation, to=S.DECLINED)
-    audit.record(tx, invitation.org_id, caller.as_actor, "invitation.declined", Target("invitation", invitation.email))
+    audit.record(
+        tx, invitation.org_id, caller.as_actor, "invitation.declined", AuditTarget("invitation", invitation.email)
+    )
     return _get(tx, invitation.org_id, invitation_id)
 
 

@@ -13,7 +13,7 @@ from moorage.accounts.identity.states import InvitationStatus
 from moorage.accounts.identity.tables import account, api_token, invitation, membership, organization
 from moorage.accounts.plans.service import Standing
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Target
+from moorage.core.audit.service import AuditTarget
 from moorage.core.db.query import Command, Query, arg, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
@@ -150,7 +150,7 @@ def change_role(tx: Tx, org_id: int, caller: Caller, user_id: int, role: Role) -
     if member.role == Role.OWNER and role is not Role.OWNER:
         _check_not_last_owner(tx, org_id)
     tx.run(_SET_ROLE, org_id=org_id, user_id=user_id, new_role=role)
-    target = Target("member", member.email)
+    target = AuditTarget("member", member.email)
     audit.record(tx, org_id, caller.as_actor, "member.role_changed", target, before=member.role, after=role)
     _revoke_invitations(tx, org_id, caller, user_id, role)
     return get(tx, org_id, user_id)
@@ -177,7 +177,7 @@ def remove(tx: Tx, org_id: int, caller: Caller, user_id: int) -> None:
     # Otherwise the tokens would be valid again after a new invitation.
     tx.run(_REVOKE_TOKENS, org_id=org_id, user_id=user_id, now=tx.now)
     action = "member.left" if leaves else "member.removed"
-    audit.record(tx, org_id, caller.as_actor, action, Target("member", member.email))
+    audit.record(tx, org_id, caller.as_actor, action, AuditTarget("member", member.email))
     _revoke_invitations(tx, org_id, caller, user_id, None)
 
 
@@ -191,7 +191,7 @@ def _revoke_invitations(tx: Tx, org_id: int, caller: Caller, user_id: int, role:
         if role is not None and may_invite(role, Role(sent.role)):
             continue
         if tx.run(_REVOKE_INVITATION, org_id=org_id, id=sent.id, now=tx.now):
-            target = Target("invitation", sent.email)
+            target = AuditTarget("invitation", sent.email)
             audit.record(tx, org_id, caller.as_actor, "invitation.revoked", target, reason="sender lost the role")
 
 

@@ -16,7 +16,7 @@ from moorage.accounts.identity.tables import api_token, invitation, membership, 
 from moorage.accounts.plans.service import Plan, Standing
 from moorage.core import jobs
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Actor, Target
+from moorage.core.audit.service import Actor, AuditTarget
 from moorage.core.db.query import Command, Query, arg, scalar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
@@ -147,7 +147,7 @@ def create(tx: Tx, name: str, owner: Actor, *, plan: Plan = Plan.FREE, card_veri
     members.add(tx, org_id, owner.user_id, Role.OWNER)
     vault.put(tx, org_id, "organization", "webhook_secret", new_webhook_secret())
     vault.put(tx, org_id, "organization", "function_token", new_token("fnk_"))
-    audit.record(tx, org_id, owner, "organization.created", Target("organization", name))
+    audit.record(tx, org_id, owner, "organization.created", AuditTarget("organization", name))
     jobs.add(tx, WelcomeOrganization(org_id, owner.user_id), key=f"organization:{org_id}")
     return get(tx, org_id)
 
@@ -155,7 +155,7 @@ def create(tx: Tx, name: str, owner: Actor, *, plan: Plan = Plan.FREE, card_veri
 def rename(tx: Tx, org_id: int, actor: Actor, name: str) -> Organization:
     before = get(tx, org_id)
     tx.run(_RENAME, org_id=org_id, new=name, now=tx.now)
-    audit.record(tx, org_id, actor, "organization.renamed", Target("organization", name), before=before.name)
+    audit.record(tx, org_id, actor, "organization.renamed", AuditTarget("organization", name), before=before.name)
     return get(tx, org_id)
 
 
@@ -165,7 +165,7 @@ def delete(tx: Tx, org_id: int, actor: Actor) -> None:
     Products delete its resources after OrganizationDeleted.
     """
     organization = get(tx, org_id)
-    audit.record(tx, org_id, actor, "organization.deleted", Target("organization", organization.name))
+    audit.record(tx, org_id, actor, "organization.deleted", AuditTarget("organization", organization.name))
     # No slug of an organization contains a colon.
     tx.run(_DELETE, org_id=org_id, now=tx.now, freed_slug=f"deleted:{org_id}")
     tx.run(_DROP_MEMBERS, org_id=org_id)
@@ -181,7 +181,7 @@ def set_card(tx: Tx, org_id: int, actor: Actor, *, verified: bool, event_at: int
     if tx.run(_SET_CARD, org_id=org_id, verified=verified, event_at=event_at or tx.now, now=tx.now) == 0:
         return False
     action = "billing.card_verified" if verified else "billing.card_removed"
-    audit.record(tx, org_id, actor, action, Target("organization", get(tx, org_id).name))
+    audit.record(tx, org_id, actor, action, AuditTarget("organization", get(tx, org_id).name))
     return True
 
 
@@ -189,7 +189,9 @@ def set_plan(tx: Tx, org_id: int, actor: Actor, plan: Plan, *, event_at: int | N
     """Change the plan. Return False if a newer event has set it already."""
     if tx.run(_SET_PLAN, org_id=org_id, new_plan=plan, event_at=event_at or tx.now, now=tx.now) == 0:
         return False
-    audit.record(tx, org_id, actor, "billing.plan_changed", Target("organization", get(tx, org_id).name), plan=plan)
+    audit.record(
+        tx, org_id, actor, "billing.plan_changed", AuditTarget("organization", get(tx, org_id).name), plan=plan
+    )
     return True
 
 
@@ -203,7 +205,7 @@ def reveal_webhook_secret(tx: Tx, org_id: int, actor: Actor) -> str:
     if value is None:
         raise NotFound("There is no such organization")
     audit.record(
-        tx, org_id, actor, "organization.webhook_secret_revealed", Target("organization", get(tx, org_id).name)
+        tx, org_id, actor, "organization.webhook_secret_revealed", AuditTarget("organization", get(tx, org_id).name)
     )
     return value
 

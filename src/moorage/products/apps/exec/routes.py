@@ -12,7 +12,7 @@ from typing import cast
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import Target
+from moorage.core.audit.service import AuditTarget
 from moorage.core.db.store import Database
 from moorage.core.http import sse
 from moorage.core.http.answer import Answer, Stream, failure
@@ -69,7 +69,7 @@ async def _prepare_command(
     """Prepare a command and record it in the audit log."""
     job, hidden = await prepare(caller.org_id, name, body.command)
     shown = Masker(hidden)(body.command)[:AUDITED_CHARS]
-    actor, target = caller.as_actor, Target("project", name)
+    actor, target = caller.as_actor, AuditTarget("project", name)
     await db.write(lambda tx: audit.record(tx, caller.org_id, actor, "project.command_run", target, command=shown))
     return Prepared(replace(job, timeout_s=float(body.timeout_seconds)), hidden)
 

@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 
 from moorage.accounts.identity import notifications
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import THE_PLATFORM, Target
+from moorage.core.audit.service import THE_PLATFORM, AuditTarget
 from moorage.core.db.query import Command, Query, arg, columns
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
@@ -281,8 +281,8 @@ def _switch_off(tx: Tx, org_id: int, prepared: PreparedNotice, why: str) -> bool
     return True
 
 
-def _target(content: NoticeContent) -> Target:
-    return Target("monitor", content.monitor.name)
+def _target(content: NoticeContent) -> AuditTarget:
+    return AuditTarget("monitor", content.monitor.name)
 
 
 @across_organizations("a job's payload names its organization")

@@ -16,7 +16,7 @@ from typing import Any
 from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.webhooks.service import GithubEvent
 from moorage.core.audit import service as audit
-from moorage.core.audit.service import THE_PLATFORM, Actor, Target
+from moorage.core.audit.service import THE_PLATFORM, Actor, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.errors import Conflict, Forbidden, NotFound, bad_field
@@ -120,7 +120,7 @@ def bind(tx: Tx, org_id: int, actor: Actor, proof: Proof) -> Binding:
         changes = {"shown": installed.login, "key": installed.login.lower(), "prover": proof.prover}
         tx.run(tables.SET_BINDING, org_id=org_id, number=installed.number, by=actor.user_id, **changes)
     tx.run(tables.DROP_CLAIM, org_id=org_id, number=installed.number, now=tx.now)
-    audit.record(tx, org_id, actor, "github.connected", Target("github", installed.login), by=proof.prover)
+    audit.record(tx, org_id, actor, "github.connected", AuditTarget("github", installed.login), by=proof.prover)
     binding = find(tx, org_id, installed.number)
     assert binding is not None
     return binding
@@ -131,7 +131,7 @@ def unbind(tx: Tx, org_id: int, actor: Actor, number: int) -> None:
     if binding is None:
         raise NotFound("There is no such installation")
     tx.run(tables.DELETE_BINDING, org_id=org_id, number=number)
-    audit.record(tx, org_id, actor, "github.disconnected", Target("github", binding.login))
+    audit.record(tx, org_id, actor, "github.disconnected", AuditTarget("github", binding.login))
 
 
 def find(tx: Tx, org_id: int, number: int) -> Binding | None:
@@ -151,7 +151,7 @@ def end_all(tx: Tx, installed: Installed, why: str) -> None:
     """Unbind all organizations from an installation that was removed or suspended."""
     for binding in tx.all(tables.BOUND_TO, number=installed.number):
         tx.run(tables.DELETE_BINDING, org_id=binding.org_id, number=binding.installation_id)
-        target = Target("github", binding.login)
+        target = AuditTarget("github", binding.login)
         audit.record(tx, binding.org_id, THE_PLATFORM, "github.disconnected", target, why=why)
 
 
