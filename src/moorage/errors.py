@@ -85,7 +85,7 @@ def bad_field(field: str, message: str) -> BadRequest:
 
 
 class CannotStart(Exception):
-    """The platform or a command cannot start. The message names the reason and the remedy."""
+    """The platform or a command cannot start; the message names the remedy."""
 
 
 class EngineError(Exception):

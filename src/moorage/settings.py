@@ -1,4 +1,4 @@
-"""All settings: one frozen object, read once from `MOORAGE_*` and passed to its users.
+"""All settings: one frozen object, read once from `MOORAGE_*`.
 
 Each field is an environment variable (`MOORAGE_` and the upper-case name) and a flag of `moorage up` (`--` and the name
 with dashes). The reference documentation prints its description.
@@ -396,7 +396,7 @@ class Settings(BaseSettings):
 
     @property
     def function_hosts_domain(self) -> str:
-        """Domain of the organizations' hosts for functions; empty if the edge URL has an IP address."""
+        """Domain of organizations' hosts for functions; empty for an IP address."""
         return function_hosts.domain_of(
             self.functions_domain, self.edge_url, self.apps_domain, is_production=self.is_production
         )
@@ -428,7 +428,7 @@ class Settings(BaseSettings):
 
     @property
     def public_ports(self) -> frozenset[int]:
-        """Ports at which the platform serves the public, itself or through a proxy on the same machine."""
+        """Ports of the platform's public sites, also through a proxy on this machine."""
         ports = {self.gateway_port, self.https_port, _port_of(self.api_url), _port_of(self.functions_url)}
         if self.is_production:
             ports |= {80, 443}  # A proxy may serve the gateway's sites at the default ports.
@@ -440,7 +440,7 @@ class Settings(BaseSettings):
         return Path(self.edge_socket) if self.edge_socket else self.folder("run") / "edge.sock"
 
     def folder(self, name: str) -> Path:
-        """Return a subfolder of the data folder; `moorage.cli.folders` creates all of them at startup."""
+        """Return a subfolder of the data folder, created by `moorage.cli.folders`."""
         return self.data / name
 
 
@@ -459,7 +459,7 @@ def is_loopback(host: str) -> bool:
 
 
 def load(**overrides: Any) -> Settings:
-    """Read the settings from the environment, with overrides from flags; raises BadSettings."""
+    """Read the settings from the environment and flags; raises BadSettings."""
     try:
         settings = Settings(**overrides)
     except ValidationError as error:

@@ -1,1 +1,1 @@
-"""Mechanisms that know no product: the store, HTTP, jobs, artifacts, secrets, telemetry."""
+"""Mechanisms without product knowledge: database, HTTP, jobs, artifacts, secrets."""

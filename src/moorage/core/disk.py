@@ -26,7 +26,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def check_room(folder: Path, more_bytes: int, reserve_mb: int) -> None:
-    """Raise DiskFull if storing this much would leave less free space than the reserve, or too few inodes."""
+    """Raise DiskFull if this would use the reserve, or inodes are scarce."""
     status = _statvfs(folder)
     # Some file systems have no fixed number of inodes and report none.
     has_inodes = status.f_files == 0 or status.f_favail >= MIN_FREE_INODES or reserve_mb == 0
@@ -35,12 +35,12 @@ def check_room(folder: Path, more_bytes: int, reserve_mb: int) -> None:
 
 
 def is_full(error: BaseException) -> bool:
-    """Check whether an error, or one of its causes, reports a full disk or an exceeded disk quota."""
+    """Check whether an error or one of its causes reports a full disk or quota."""
     return any((isinstance(each, OSError) and each.errno in _FULL) or says_full(str(each)) for each in _causes(error))
 
 
 def says_full(text: str) -> bool:
-    """Check whether an error message reports a full disk. Some programs and libraries give no error number."""
+    """Check an error message for a full disk; some programs give no error number."""
     return any(each in text for each in _TEXTS)
 
 

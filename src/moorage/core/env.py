@@ -1,4 +1,4 @@
-"""The environment of every unit of work: settings, clock and keys, created once at startup."""
+"""The environment of units of work: settings, clock and keys."""
 
 from __future__ import annotations
 

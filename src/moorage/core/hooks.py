@@ -25,7 +25,7 @@ class Hook(Generic[P, R]):
 
 
 class Hooks:
-    """The functions of one application, by hook and by the name under which they were added."""
+    """The functions of one application, by hook and by name."""
 
     def __init__(self) -> None:
         self._functions: dict[Hook[..., Any], dict[str, Callable[..., Any]]] = {}

@@ -1,4 +1,4 @@
-"""Maintenance of the store: snapshots, deletion of expired rows, and collection of unused artifacts."""
+"""Maintenance: snapshots, expired rows and unused artifacts."""
 
 from __future__ import annotations
 

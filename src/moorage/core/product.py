@@ -1,4 +1,4 @@
-"""The wiring of a product: one object with its routes, jobs, background loops and shutdown.
+"""The wiring of a product: routes, jobs, background loops and shutdown.
 
 `app.py` lists the products in order. The control process registers, adopts, starts and closes them in that order.
 """
@@ -29,7 +29,7 @@ class Duties:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """A function that compares stored with observed state, at start and at an interval."""
+    """A periodic function that compares stored with observed state."""
 
     name: str
     ensure: Ensure
@@ -53,20 +53,20 @@ class Product:
         return ()
 
     async def adopt(self, duties: Duties) -> None:
-        """Find processes that an earlier control process left running. Runs before any job."""
+        """Find processes of an earlier control process. Runs before any job."""
 
     async def start(self, duties: Duties) -> None:
         """Prepare for the loops. Runs after the job worker was started."""
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
-        """Return the background loops of this process. One that ends by itself ends the process."""
+        """Return the background loops; one that ends by itself ends the process."""
         return ()
 
     async def ready(self, duties: Duties) -> None:
-        """Wait until the first requests can be served. Runs before the process reports that it is ready."""
+        """Wait until requests can be served, before the process reports readiness."""
 
     async def stop(self) -> None:
         """Stop taking new work, while loops still run."""
 
     async def close(self) -> None:
-        """Release connections and processes after the loops have ended; apps and servers keep running."""
+        """Release connections and processes after the loops; apps keep running."""

@@ -33,7 +33,7 @@ _KEY = re.compile(rf"{ROOT}/([0-9a-f]{{2}})/([0-9a-f]{{62}})\.([0-9a-f]{{16}})")
 
 
 class ArtifactDamaged(Exception):
-    """The stored bytes do not match their digest, or are missing; users never see this message."""
+    """The stored bytes are missing or do not match; users never see this message."""
 
 
 class ArtifactsUnavailable(Exception):
@@ -56,7 +56,7 @@ def parse_key(key: str) -> tuple[str, str] | None:
 
 
 class Objects:
-    """The objects of a folder or bucket. The first use imports obstore, to save memory in other processes."""
+    """The objects of a folder or bucket. Imports obstore lazily, to save memory."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -91,7 +91,7 @@ class Objects:
             return None
 
     def chunks(self, key: str, size: int) -> Iterator[bytes]:
-        """Yield the bytes of an object; raises ArtifactDamaged if it is missing or has another size.
+        """Yield the bytes of an object; raises ArtifactDamaged.
 
         Each chunk is a separate request, so that the client's timeout applies to a chunk and not to the whole object.
         """
@@ -128,7 +128,7 @@ class Objects:
             yield [each["path"] for each in page if each["last_modified"] < moment and parse_key(each["path"])]
 
     def drop_staged(self, moment_ms: int) -> int:
-        """Delete incomplete files that a killed process wrote to the folder before a time; return their number.
+        """Delete old incomplete files of killed processes; return their number.
 
         A listing does not contain them. Incomplete uploads to a bucket need a lifecycle rule of the bucket.
         """

@@ -1,4 +1,4 @@
-"""Rows of artifacts: adds and removes references, records blobs and deletes unreferenced ones.
+"""Rows of artifacts and their references.
 
 Every function that adds or removes a reference, or marks a blob for deletion, locks the row of the blob first. Garbage
 collection therefore sees either the reference or a row that it may delete.
@@ -41,7 +41,7 @@ def get(tx: Tx, org_id: int, digest: str) -> Artifact:
 
 
 def refer(tx: Tx, org_id: int, digest: str, owner: str) -> None:
-    """Add a reference of another owner to an artifact that the organization refers to. Safe to repeat.
+    """Add a reference to an artifact that the organization has. Safe to repeat.
 
     A digest alone is not enough: it would let an organization read the artifacts of another one.
     """
@@ -51,7 +51,7 @@ def refer(tx: Tx, org_id: int, digest: str, owner: str) -> None:
 
 
 def unrefer(tx: Tx, org_id: int, owner: str) -> None:
-    """Remove all references of an owner; unreferenced blobs are deleted after the grace period. Safe to repeat."""
+    """Remove all references of an owner. Safe to repeat."""
     digests = tx.all(tables.OWNED, org_id=org_id, owner=owner)
     for digest in digests:
         _lock(tx, digest)
@@ -67,7 +67,7 @@ def find_intact(tx: Tx, digest: str) -> Artifact | None:
 
 
 def refer_to_known(tx: Tx, org_id: int, known: Artifact, owner: str) -> Artifact | None:
-    """Add a reference to a blob with the same content as the upload; None if its copy was replaced or removed."""
+    """Add a reference to an existing blob; None if its copy has changed."""
     stored = _lock(tx, known.digest)
     if stored is None or stored.copy != known.copy or stored.status != ArtifactStatus.PRESENT:
         return None
@@ -76,7 +76,7 @@ def refer_to_known(tx: Tx, org_id: int, known: Artifact, owner: str) -> Artifact
 
 
 def record(tx: Tx, org_id: int, upload: Upload, owner: str) -> tuple[Artifact, str | None]:
-    """Record an upload and its first reference; return the artifact and the key of a redundant object.
+    """Record an upload; return its artifact and the key of a redundant object.
 
     A row that is being deleted is reused for the new copy: the collection deletes the old object and keeps the row.
     """
@@ -97,7 +97,7 @@ def record(tx: Tx, org_id: int, upload: Upload, owner: str) -> tuple[Artifact, s
 
 @across_organizations("damage concerns everybody who stored the content")
 def report_damage(tx: Tx, artifact: Artifact) -> None:
-    """Mark a copy as damaged, so that the next put replaces it; no effect if it was replaced already."""
+    """Mark a copy as damaged, so that the next put replaces it."""
     stored = _lock(tx, artifact.digest)
     if stored is not None and stored.copy == artifact.copy and stored.status == ArtifactStatus.PRESENT:
         move(tx, ARTIFACT, stored, to=ArtifactStatus.DAMAGED)
@@ -111,7 +111,7 @@ def next_collectable(tx: Tx, after: int) -> list[Artifact]:
 
 @across_organizations("collection looks at what no organization needs")
 def condemn(tx: Tx, candidate: Artifact) -> Artifact | None:
-    """Mark a blob for deletion if it is still unreferenced, and return its current row."""
+    """Mark a blob for deletion if it is still unreferenced; return its row."""
     stored = _lock(tx, candidate.digest)
     if stored is None or stored.status == ArtifactStatus.DELETING:
         return stored

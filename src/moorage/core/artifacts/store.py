@@ -37,7 +37,7 @@ class ArtifactStore:
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT_TRANSFERS, thread_name_prefix="artifacts")
 
     async def put_file(self, org_id: int, path: Path, *, owner: str) -> Artifact:
-        """Store the content of a file for an owner. Safe to repeat; existing content is not uploaded again."""
+        """Store a file for an owner. Safe to repeat; uploads only new content."""
         digest, size = await self._in_thread(_digest_of_file, path)
         return await self._put(org_id, path, digest, size, owner)
 
@@ -63,11 +63,11 @@ class ArtifactStore:
                 stored = current  # A put replaced the damaged copy.
 
     async def collect(self) -> int:
-        """Delete blobs unreferenced for the grace period, and leftovers of crashes; return their number."""
+        """Delete unreferenced blobs and leftovers of crashes; return their number."""
         return await self._collect_unreferenced() + await self._collect_strays()
 
     async def check_room(self, more_bytes: int) -> None:
-        """Raise DiskFull if storing this much would leave less free disk space than the reserve."""
+        """Raise DiskFull if storing this much would use the disk reserve."""
         if self._objects.folder is not None:
             disk.check_room(self._objects.folder, more_bytes, self._db.env.settings.disk_reserve_mb)
 
@@ -114,7 +114,7 @@ class ArtifactStore:
             raise
 
     def _write_to(self, stored: Artifact, target: Path, cancelled: threading.Event) -> None:
-        """Write and verify a temporary copy and rename it to the target, in a thread; stop when cancelled."""
+        """Write a verified copy to the target, in a thread; stop when cancelled."""
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
         sha256 = hashlib.sha256()
         try:

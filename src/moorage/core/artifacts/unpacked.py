@@ -77,14 +77,14 @@ class Unpacked:
         return self.root / digest
 
     def new_folder(self) -> Path:
-        """Make a temporary folder on the same file system, so that it can be renamed to its final name."""
+        """Make a temporary folder on the same file system as the final one."""
         self._ensure_root()
         folder = self.root / f".new-{secrets.token_hex(8)}"
         folder.mkdir(mode=0o700)
         return folder
 
     async def place(self, digest: str, prepared: Path) -> Path:
-        """Rename a prepared folder to its digest, unless that exists already. Safe to repeat."""
+        """Rename a prepared folder to its digest unless that exists. Safe to repeat."""
         target = self.folder_of(digest)
         async with self._locked():
             if not target.is_dir():
@@ -94,7 +94,7 @@ class Unpacked:
         return target
 
     async def ensure(self, artifacts: ArtifactStore, org_id: int, digest: str) -> Path:
-        """Return the folder of a digest, unpacked from its artifact if missing. Safe to repeat concurrently."""
+        """Return the folder of a digest, unpacked if missing. Safe to repeat."""
         target = self.folder_of(digest)
         async with self._locked():
             if target.is_dir():
@@ -115,7 +115,7 @@ class Unpacked:
         return removed
 
     async def collect(self, db: Database) -> int:
-        """Remove old leftovers of crashes and unused folders; return the number of unused ones."""
+        """Remove old leftovers and unused folders; return the number of the latter."""
         self._ensure_root()
         before = db.env.clock.trusted_now() - YOUNG_MS
         old = [path for path in self.root.iterdir() if path.is_dir() and _changed_at(path) < before]
@@ -135,7 +135,7 @@ class Unpacked:
 
     @contextlib.asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
-        """Hold the lock of the root, also against other processes. Polls, because the holder may need the thread."""
+        """Hold the lock against all processes. Polls: the holder may need the thread."""
         self._ensure_root()
         handle = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -59,7 +59,7 @@ class BrokenRow:
 
 
 def record(tx: Tx, org_id: int, actor: Actor, action: str, target: AuditTarget, **details: Any) -> None:
-    """Add a row to an organization's feed, in the caller's transaction. Details must not contain secrets."""
+    """Add a row to an organization's feed. Details must not contain secrets."""
     key = _key(tx)
     head = tx.find(tables.TAKE_NEXT, org_id=org_id)
     if head is None:
@@ -113,7 +113,7 @@ def organizations(tx: Tx) -> list[int]:
 
 
 def verify(tx: Tx, org_id: int) -> tuple[int, BrokenRow | None]:
-    """Check an organization's chain; return the number of valid rows, and the first invalid one."""
+    """Check a chain; return the number of valid rows, and the first invalid one."""
     key = _key(tx)
     head = tx.find(tables.HEAD, org_id=org_id)
     seq, before = 0, ""

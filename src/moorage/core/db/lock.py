@@ -18,7 +18,7 @@ class DataFolderInUse(CannotStart):
 
 
 class FolderLock:
-    """Holds the lock until `release`; the kernel releases it when the process exits or is killed."""
+    """Holds the lock until `release` or the end of the process."""
 
     def __init__(self, folder: Path) -> None:
         self._file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -62,14 +62,14 @@ def upgrade_sqlite(path: Path, snapshots: Path, ring: KeyRing | None = None) -> 
 
 
 def _shrink(path: Path) -> None:
-    """Free disk space if a migration deleted most of the data. SQLite rolls an interrupted VACUUM back."""
+    """Free disk space if a migration deleted most of the data."""
     connection = sqlite3.connect(path)
     try:
         (free,), (pages,) = (
             connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_count")
         )
         if 2 * free > pages:
-            connection.execute("VACUUM")
+            connection.execute("VACUUM")  # SQLite rolls back an interrupted VACUUM.
     finally:
         connection.close()
 
@@ -84,7 +84,7 @@ def _sqlite_engine(path: Path) -> Any:
 
 
 def upgrade_postgres(url: str, ring: KeyRing | None = None) -> str | None:
-    """Migrate a PostgreSQL database to HEAD; processes that start at the same time wait for each other."""
+    """Migrate a PostgreSQL database to HEAD; concurrent processes wait."""
     from sqlalchemy import create_engine
 
     # Without a timeout, a server that drops packets would block the start for TCP's own, much longer timeout.

@@ -1,4 +1,4 @@
-"""The database on a PostgreSQL server: a connection pool, and a thread for each unit of work.
+"""The database on a PostgreSQL server, with a connection pool and threads.
 
 PostgreSQL itself groups commits of concurrent transactions. A unit of work that fails by a deadlock, a serialization
 failure, or a unique key that was free when it looked is run again: its only effects are rows.

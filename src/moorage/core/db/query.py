@@ -38,12 +38,12 @@ def dialect(name: str) -> Dialect:
 
 
 def arg(name: str, type_: Any = None) -> BindParameter[Any]:
-    """Declare a parameter. The underscore distinguishes it from the columns that an UPDATE sets."""
+    """Declare a parameter; the underscore separates it from columns of an UPDATE."""
     return bindparam("_" + name, type_=type_, required=False)
 
 
 def columns(table: Table, *names: str) -> list[ColumnElement[Any]]:
-    """Return the named columns of a table, or all, in the field order of the row class."""
+    """Return the named columns of a table, or all, in the order of the row class."""
     return [table.c[name] for name in names] if names else list(table.c)
 
 
@@ -80,7 +80,7 @@ class Compiled:
 
 class Statement:
     def __init__(self, source: Source, *, sets: tuple[str, ...] = ()) -> None:
-        """Create a statement; `sets` are columns that an INSERT or UPDATE sets from parameters of the same name."""
+        """Create a statement; `sets` are columns set from parameters of the same name."""
         self._source = source
         self._sets = sets
         self._compiled: dict[str, Compiled] = {}

@@ -25,7 +25,7 @@ Millis = BigInteger()
 
 
 def table(name: str, *columns: Any) -> Table:
-    """Declare a table; `sqlite_autoincrement` prevents that ids of deleted rows are reused."""
+    """Declare a table; `sqlite_autoincrement` prevents the reuse of ids."""
     return Table(name, metadata, *columns, sqlite_autoincrement=True)
 
 

@@ -1,4 +1,4 @@
-"""Snapshots of the SQLite store: copies in `store/snapshots`, made while the store is in use."""
+"""Snapshots of the SQLite database in `store/snapshots`, made while it is in use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def store_path(settings: Settings) -> Path:
 
 
 def make_nightly(settings: Settings, now_ms: int) -> Path:
-    """Make a snapshot that is named after the time, and delete all but the newest ones."""
+    """Make a snapshot named after the time, and delete all but the newest ones."""
     made = copy_store(settings, f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%SZ}")
     # Snapshots with a later name were made while the clock was ahead. They are deleted first.
     nightly = sorted(made.parent.glob("[0-9]*.db"), key=lambda path: (path.name <= made.name, path.name))

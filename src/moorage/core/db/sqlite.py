@@ -1,4 +1,4 @@
-"""The database in an SQLite file: a writer thread with group commit, and reader threads.
+"""The database in an SQLite file, with group commit and reader threads.
 
 Every unit of work is acknowledged after an fsync. Up to 64 waiting units share one fsync: each has its own savepoint,
 so a unit that raises is rolled back alone, and all are acknowledged after the COMMIT.
@@ -125,7 +125,7 @@ class _PendingUnit:
 
 
 class SqliteDatabase:
-    """The database of a control process. Only one process may open it for writing: see `db.lock`."""
+    """The database of a control process, its only writer: see `db.lock`."""
 
     dialect: Literal["sqlite"] = "sqlite"
 
@@ -157,7 +157,7 @@ class SqliteDatabase:
         return self.peek_now(unit)
 
     def peek_now(self, unit: Unit[T]) -> T:
-        """Read within the event loop. All reads of one loop iteration share a snapshot, which saves its cost.
+        """Read within the event loop; reads of one iteration share a snapshot.
 
         The snapshot ends before the event loop learns of a later commit, which takes another iteration.
         """

@@ -19,7 +19,7 @@ class Database(Protocol):
     def dialect(self) -> str: ...
 
     async def write(self, unit: Unit[T]) -> T:
-        """Run a unit of work in a transaction and return after the commit. A unit that raises has no effect."""
+        """Run a unit of work and return after the commit; no effect if it raises."""
         ...
 
     async def read(self, unit: Unit[T]) -> T:
@@ -27,7 +27,7 @@ class Database(Protocol):
         ...
 
     async def peek(self, unit: Unit[T]) -> T:
-        """Run a unit of point reads; on SQLite in the event loop, because it takes microseconds."""
+        """Run a unit of point reads; on SQLite in the event loop (microseconds)."""
         ...
 
     def close(self) -> None: ...

@@ -55,7 +55,7 @@ class Tx:
 
     @property
     def trusted_now(self) -> int:
-        """Return the time against which retention periods are measured: see `Clock.trusted_now`."""
+        """Return the time for retention periods: see `Clock.trusted_now`."""
         return self.now - self.env.clock.distrusted_ms
 
     def all(self, query: Query[T], /, **params: Any) -> list[T]:
@@ -75,7 +75,7 @@ class Tx:
         return query.into(*row)
 
     def one(self, query: Query[T], /, **params: Any) -> T:
-        """Return the first row of a query that always has one, such as INSERT … RETURNING or a count."""
+        """Return the first row of a query that always has one, such as a count."""
         return self.all(query, **params)[0]
 
     def run(self, statement: Statement, /, **params: Any) -> int:

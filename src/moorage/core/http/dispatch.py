@@ -1,4 +1,4 @@
-"""ASGI application of the API: checks each request in a fixed order, then runs its handler.
+"""ASGI application of the API: fixed order of checks, then the handler.
 
     rate limit, unknown path, credential, suspension, organization, payment method (card wall), minimum role, then the
     route's own validation, then the handler in its unit of work
@@ -140,7 +140,7 @@ class Dispatcher:
         self.telemetry.request(request, route or mount, answer.status, time.perf_counter() - started)
 
     def answer_now(self, scope: dict[str, Any]) -> bool:
-        """Answer a point read within this call, without a task; the server tries this first.
+        """Answer a point read without a task; the server tries this first.
 
         Returns False without any effect for every other request.
         """
@@ -178,7 +178,7 @@ class Dispatcher:
         return next((mount for mount in self.mounts if path.startswith(mount.path)), None)
 
     def _count(self, request: Request, route: Route | None, mount: Mount | None = None) -> None:
-        """Count a request against the client's address, or defer that to the gate; raises RateLimited."""
+        """Count a request by address, or defer that to the gate; raises RateLimited."""
         if self._trusted:
             request.client = proxies.client_of(request.client, request.header(b"x-forwarded-for"), self._trusted)
         request.token = token = _token(request, route, mount)
@@ -193,7 +193,7 @@ class Dispatcher:
             self._refuse_rate(request, reset)
 
     def _count_credential(self, request: Request, is_valid: bool) -> None:
-        """Count a request once: against its token if that is valid, else against the client's address."""
+        """Count a request once: by its token if that is valid, else by address."""
         if request.counted is not None:
             return
         token = request.token if is_valid else None
@@ -369,7 +369,7 @@ class Dispatcher:
     def _arguments(
         self, request: Request, route: Route, values: list[str], *, tx: Tx | None = None, body: bytes = b""
     ) -> dict[str, Any]:
-        """Validate and return the arguments of the handler; an invalid path parameter is a 404."""
+        """Return the handler's arguments; an invalid path parameter is a 404."""
         arguments: dict[str, Any] = {}
         for (name, parse), text in zip(route.params, values, strict=True):
             value = parse(text)

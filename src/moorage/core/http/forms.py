@@ -1,4 +1,4 @@
-"""Multipart uploads: files are streamed to disk and hashed, fields are texts, sizes are limited."""
+"""Multipart uploads: files are hashed and streamed to disk, sizes are limited."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def read(request: Request, upload: Upload, settings: Settings) -> Form:
 
 
 async def _chunks(request: Request, upload: Upload) -> AsyncIterator[bytes]:
-    """Yield the body; an error for a body that is too large names the first file of the form."""
+    """Yield the body; if it is too large, the error names the first file."""
     try:
         async for chunk in request.chunks(upload.max_bytes + MAX_FIELD_BYTES):
             yield chunk

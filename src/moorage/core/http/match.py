@@ -1,4 +1,4 @@
-"""Route matching by a tree of path segments; its cost does not depend on the number of routes."""
+"""Route matching by a tree, with a cost independent of the number of routes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RouteTree:
             self._add(route)
 
     def find(self, method: str, path: str) -> tuple[Route, list[str]] | None:
-        """Return the route and the texts of its path parameters; a fixed segment wins over a parameter."""
+        """Return the route and its path parameters; fixed segments take precedence."""
         fixed = self._fixed.get((method, path))
         if fixed is not None:
             return fixed, []

@@ -48,7 +48,7 @@ class Output(msgspec.Struct, rename="camel", frozen=True):
 
 
 def optional(**options: Any) -> Any:
-    """Declare a field that may be missing but, if sent, must be of its type; null is refused."""
+    """Declare a field that may be missing but must not be null."""
     return Field(default=None, json_schema_extra=_without_default, **options)
 
 
@@ -68,7 +68,7 @@ QueryInt = Annotated[int, BeforeValidator(_whole_number)]
 
 
 def validate(model: type[M], value: Any) -> M:
-    """Return the model of a body or query; raises BadRequest with a message for each bad field."""
+    """Validate a body or query; raises BadRequest with a message per field."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -88,7 +88,7 @@ def field_messages(error: ValidationError, value: Any) -> dict[str, str]:
 
 
 def _client_location(location: tuple[str | int, ...], value: Any, kind: str) -> tuple[str | int, ...]:
-    """Remove the parts of a location that pydantic adds: the member of a union that it tried."""
+    """Remove the union members that pydantic adds to a location."""
     parts: list[str | int] = []
     for part in location:
         if isinstance(value, dict) and (part in value or (kind == "missing" and part == location[-1])):

@@ -49,19 +49,19 @@ class CursorPage(Output, Generic[T], frozen=True):
 def cut(
     key: bytes, place: str, rows: list[R], limit: int, position_of: Callable[[R], int]
 ) -> tuple[list[R], str | None]:
-    """Return the first `limit` rows, and the cursor of the next page if there are more rows."""
+    """Return the first `limit` rows, and the cursor of the next page."""
     page = rows[:limit]
     return page, make_cursor(key, place, [position_of(page[-1])]) if len(rows) > limit else None
 
 
 def make_cursor(key: bytes, place: str, position: list[Any]) -> str:
-    """Return the cursor that continues after `position`; `place` identifies the list and organization."""
+    """Return the cursor after `position` of the list that `place` identifies."""
     body = base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
     return f"{body}.{sign(key, f'{place}|{body}'.encode())[:22]}"
 
 
 def read_cursor(key: bytes, place: str, cursor: str | None) -> list[Any] | None:
-    """Return the position of a cursor, or None without one; raises BadRequest on the field `cursor`."""
+    """Return the position of a cursor; raises BadRequest on the field `cursor`."""
     if cursor is None:
         return None
     body, _, signature = cursor.partition(".")

@@ -106,7 +106,7 @@ class Request:
         return query_values(self.query_string.decode("latin-1")) if self.query_string else {}
 
     def from_query(self, name: str) -> str | None:
-        """Return one value of the query; None if it is missing, "" if the query is invalid."""
+        """Return a value of the query; None if missing, "" if the query is invalid."""
         try:
             return self.query().get(name)
         except BadRequest:
@@ -133,7 +133,7 @@ class Request:
         return b"".join([chunk async for chunk in self.chunks(limit)])
 
     async def chunks(self, limit: int) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives. The limit applies to received bytes, not only to `Content-Length`."""
+        """Yield the body as it arrives, at most `limit` received bytes."""
         if self.announced_bytes > limit:
             raise BodyTooLarge(limit)
         left = limit
@@ -185,7 +185,7 @@ class Request:
 
 
 def basic_password(header: str) -> str | None:
-    """Return the password of a Basic `Authorization` header for any user name, or None."""
+    """Return the password of a Basic `Authorization` header, or None."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -34,11 +34,11 @@ class Sender:
             await _send_whole(send, request, answer, headers)
 
     def may_send_now(self, request: Request) -> bool:
-        """Check whether a plain JSON answer may be written directly, without ASGI messages."""
+        """Check whether a JSON answer may be written without ASGI messages."""
         return request.respond is not None and request.consumed and b"origin" not in request.headers
 
     def send_now(self, request: Request, answer: Answer | Stream) -> bool:
-        """Send a complete JSON answer with one write; return False if the client does not read."""
+        """Send a JSON answer with one write; False if the client does not read."""
         assert isinstance(answer, Answer)
         counted = request.counted
         rate = b""

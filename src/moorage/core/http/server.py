@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn on uvloop and httptools, hardened for untrusted clients.
+"""The HTTP server: uvicorn, hardened for untrusted clients.
 
 uvicorn's httptools protocol reads headers of any size without a timeout, answers invalid HTTP in plain text, and loses
 the body of a request that offers an upgrade. The subclass limits size and time of headers, answers in the envelope, and
@@ -37,7 +37,7 @@ class BadHead(Exception):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Refuses headers over 64 KiB, headers that take longer than 10 s, and requests with an invalid Host."""
+    """Refuses headers over 64 KiB or slower than 10 s, and an invalid Host."""
 
     header_s = HEADER_S
     _head_bytes = 0
@@ -77,7 +77,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_timer()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection open for the response if the client half-closed it after a complete request."""
+        """Keep a connection that the client half-closed after a complete request."""
         cycle, running = self.cycle, self._running
         if cycle is None or cycle.response_complete or cycle.more_body or running is None or running.response_started:
             return False
@@ -137,7 +137,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.data_received(b"POST / HTTP/1.1\r\n" + framing + b"\r\n" + rest)
 
     def _refuse(self, message: str) -> None:
-        """Answer 400, unless an earlier request still waits for its response; then ignore further input."""
+        """Answer 400 unless an earlier request still runs; then ignore input."""
         if self.transport.is_closing():
             return
         running = self._running
@@ -203,7 +203,7 @@ def _mark_disconnected(cycle: RequestResponseCycle) -> None:
 
 
 class _RestOfRequest:
-    """Parser callbacks for the body of a request with a declined upgrade; later requests are dropped."""
+    """Parser callbacks for the body of a request with a declined upgrade."""
 
     def __init__(self, protocol: HttpToolsProtocol) -> None:
         self._protocol = protocol

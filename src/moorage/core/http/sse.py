@@ -38,7 +38,7 @@ class Recheck:
     every_s: float = RECHECK_S
 
     def first_s(self) -> float:
-        """Return the seconds until the first check, with jitter for streams opened at the same time."""
+        """Return the seconds until the first check, with jitter."""
         return self.every_s * random.uniform(0.5, 1)  # noqa: S311 - no secret depends on it
 
     async def find_problem(self) -> MoorageError | None:
@@ -52,7 +52,7 @@ class Recheck:
 
 @dataclass(slots=True)
 class Pace:
-    """Throughput limit of a stream. The dispatcher sets `reserve`, which returns the seconds to wait."""
+    """Throughput limit; the dispatcher sets `reserve` (returns seconds to wait)."""
 
     reserve: Callable[[int], float] = lambda _: 0.0
 

@@ -1,4 +1,4 @@
-"""Strict parser for JSON from untrusted clients; it refuses ambiguous or unstorable input."""
+"""Strict JSON parser: refuses ambiguous or unstorable input of clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parse(body: bytes) -> Any:
 
 
 def unusable(text: str) -> str | None:
-    """Return why a text cannot be stored, or None: PostgreSQL refuses NUL, UTF-8 lone surrogates."""
+    """Return why a text cannot be stored (NUL, lone surrogate), or None."""
     if "\x00" in text:
         return "must not contain a NUL character"
     if not text.isascii():

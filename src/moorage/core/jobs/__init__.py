@@ -20,7 +20,7 @@ DEFAULT_MAX_ATTEMPTS = 8
 
 
 class Lane(StrEnum):
-    """Each lane has its own worker slots, so that one kind of work cannot starve another."""
+    """Each lane has its own worker slots, so that no kind of work starves another."""
 
     INTERACTIVE = "swift"  # interactive work that a user waits for: less than a second each
     HEAVY = "heavy"  # builds, restores: minutes each
@@ -46,7 +46,7 @@ def add(
     delay_ms: int = 0,
     max_attempts: int = DEFAULT_MAX_ATTEMPTS,
 ) -> int | None:
-    """Add a job in the caller's transaction; return its id, or None if one with the same dedupe key is queued."""
+    """Add a job; return its id, or None if its dedupe key is queued."""
     values = {
         "kind": kind_of(type(payload)),
         "lane": lane,

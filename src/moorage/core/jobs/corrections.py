@@ -1,4 +1,4 @@
-"""Corrects times that were stored while the clock was ahead: ticks, queued jobs and leases.
+"""Corrects times that were stored while the clock was ahead.
 
 Such a time lies further in the future than any valid one. Uncorrected, it blocks a timetable entry, a job or all jobs
 of the job's key until that time.
@@ -32,7 +32,7 @@ class Correction:
 
 @across_organizations(_WHY)
 def find_ahead(tx: Tx, after: int) -> list[Due]:
-    """Return a batch of timetable entries, by id, that are due later than the allowed clock skew."""
+    """Return a batch of timetable entries due later than clock skew explains."""
     return tx.all(tables.AHEAD, later_than=tx.now + SKEW_MS, after=after, most=BATCH)
 
 
@@ -66,7 +66,7 @@ def has_jobs_ahead(tx: Tx, lease_ms: int) -> bool:
 
 @across_organizations(_WHY)
 def correct_jobs(tx: Tx, lease_ms: int) -> list[Correction]:
-    """Restart the delay of queued jobs from now, and limit leases to the length of a new one."""
+    """Restart the delay of queued jobs, and shorten leases to a new one's length."""
     done = []
     for job in tx.all(tables.QUEUED_AHEAD, latest=tx.now + SKEW_MS, most=BATCH):
         right = tx.now + max(job.at - job.written_at, 0)

@@ -64,7 +64,7 @@ class ManualClock:
 
 
 def steady_ms() -> int:
-    """Return milliseconds since boot, including suspend. Changes of the system clock do not affect it."""
+    """Return milliseconds since boot, including suspend; ignores clock changes."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 

@@ -91,11 +91,11 @@ class Cron:
         return cls(expression, timezone)
 
     def next_after(self, moment_ms: int) -> int:
-        """Return the first tick strictly after the moment, both in milliseconds since the epoch."""
+        """Return the first tick strictly after the moment, in epoch milliseconds."""
         return _timeline(self.expression, self.timezone).after(moment_ms // 1000) * 1000
 
     def latest_in(self, after_ms: int, until_ms: int) -> int | None:
-        """Return the latest tick t with after < t <= until; searches backwards, so a long span is cheap."""
+        """Return the latest tick t with after < t <= until; cheap for long spans."""
         if after_ms >= until_ms:
             return None
         tick = _timeline(self.expression, self.timezone).latest(after_ms // 1000, until_ms // 1000)
@@ -124,7 +124,7 @@ def _read_fields(expression: str) -> list[str]:
 
 
 def _explain_invalid(fields: list[str]) -> str:
-    """Name the invalid field by trying each alone; if each is valid, no date matches their combination."""
+    """Name the invalid field by trying each alone; else no date matches all."""
     for index, (field, rule) in enumerate(zip(fields, _FIELDS, strict=True)):
         alone = ["*"] * len(_FIELDS)
         alone[index] = field
@@ -158,7 +158,7 @@ def _read_zone(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1)
 def _zone_names() -> frozenset[str]:
-    """List the zones of the tzdata package. The system's folder differs by machine and contains `localtime`."""
+    """List the zones of tzdata; the system's folder differs and has `localtime`."""
     names = (resources.files("tzdata") / "zones").read_text("ascii").split()
     return frozenset(names) - {"Factory"}
 
@@ -201,7 +201,7 @@ class _WallClock:
             day -= 1
 
     def _nearest_day(self, day: int, step: int) -> int:
-        """Return the nearest day that the expression matches, including `day`, in the direction of the step."""
+        """Return the nearest matching day from `day` on, in the step's direction."""
         while True:
             today = date.fromordinal(_EPOCH_DAY + day)
             if today.month not in self.days.months:
@@ -215,7 +215,7 @@ class _WallClock:
 
 @dataclass(frozen=True, slots=True)
 class _Timeline:
-    """Converts times: a moment is in seconds since the epoch; a wall time is moment plus UTC offset."""
+    """Converts moments (seconds since the epoch) to wall times by the UTC offset."""
 
     walls: _WallClock
     zone: ZoneInfo
@@ -224,7 +224,7 @@ class _Timeline:
         return _offset(datetime.fromtimestamp(moment, self.zone))
 
     def boundary(self, low: int, high: int) -> int:
-        """Return the first moment in (low, high] with the offset of `high`; the offset changes once in between."""
+        """Return the first moment in (low, high] after the only change of the offset."""
         offset = self.offset_at(high)
         while high - low > 1:
             middle = (low + high) // 2
@@ -233,7 +233,7 @@ class _Timeline:
 
 
 class _FixedTimes(_Timeline):
-    """Converts wall times in order; they give moments in order, so each search stops at the first one in range."""
+    """Converts wall times in order, until a moment is in range."""
 
     __slots__ = ()
 
@@ -258,7 +258,7 @@ class _FixedTimes(_Timeline):
 
 
 class _FollowsClock(_Timeline):
-    """Searches one period of constant UTC offset after the other; within a period wall time is continuous."""
+    """Searches one period of constant UTC offset after the other."""
 
     __slots__ = ()
 

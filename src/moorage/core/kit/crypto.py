@@ -21,7 +21,7 @@ FORMAT = "v1"
 
 
 class CannotDecrypt(Exception):
-    """The ciphertext is damaged, was moved, or was encrypted with a key that is not in the ring."""
+    """The ciphertext is damaged or was moved, or its key is not in the ring."""
 
 
 def key_id(key: bytes) -> str:

@@ -50,7 +50,7 @@ def _list_folder(path: str, depth: int) -> list[os.DirEntry[str]]:
 
 
 def used_bytes(folder: Path | str, note: Callable[[os.stat_result], None] = lambda _: None) -> int:
-    """Return the disk usage of a folder's entries; entries that vanish or cannot be read are skipped.
+    """Return the disk usage of a folder; skips entries that cannot be read.
 
     Deleted files that are still open have no entry: see `runtime/sandbox/usage/open_files.py`. A folder with entries
     deeper than MAX_DEPTH counts as ENDLESS_BYTES. `note` is called with the stat result of each entry.
@@ -67,7 +67,7 @@ def used_bytes(folder: Path | str, note: Callable[[os.stat_result], None] = lamb
 
 
 def change_owner(folder: Path, uid: int) -> None:
-    """Change the owner of a folder tree; symbolic links themselves, never their targets.
+    """Change the owner of a folder tree; of links themselves, never their targets.
 
     Removes setuid and setgid bits of files. Entries deeper than MAX_DEPTH keep their owner.
     """
@@ -93,7 +93,7 @@ def remove(folder: Path) -> None:
 
 
 def _remove_flat(folder: Path) -> None:
-    """Move each subfolder next to the top folder before emptying it, so that paths stay short."""
+    """Move each subfolder to the top before emptying it, so that paths stay short."""
     beside = f"{folder}.{secrets.token_hex(8)}"
     pending, count = [os.fspath(folder)], 0
     while pending:

@@ -28,7 +28,7 @@ def new_uuid() -> str:
 
 
 def new_trace_id() -> str:
-    """Return a trace id for log lines. It is not secret, so the fast generator is enough."""
+    """Return a trace id for logs; it is not secret, so it may be fast."""
     return f"{random.getrandbits(128):032x}"
 
 
@@ -48,7 +48,7 @@ def parse_uuid(text: str) -> str | None:
 
 
 def new_token(prefix: str) -> str:
-    """Return `<prefix>` and 40 base62 characters; the last 6 are a checksum of the rest.
+    """Return `<prefix>` and 40 base62 characters; the last 6 are a checksum.
 
     The checksum lets secret scanners and the API reject text that is not a token without a query.
     """
@@ -67,7 +67,7 @@ def is_token(text: str, *prefixes: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def token_hash(token: str) -> str:
-    """Return the stored hash of a token. With 200 random bits, plain SHA-256 resists brute force."""
+    """Return the stored hash of a token; 200 random bits resist brute force."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

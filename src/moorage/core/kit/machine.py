@@ -1,4 +1,4 @@
-"""State machines as tables of allowed transitions. `db.query.move` applies a transition to a row."""
+"""State machines as tables of transitions, which `db.tx.move` applies."""
 
 from __future__ import annotations
 

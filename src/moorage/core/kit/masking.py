@@ -53,7 +53,7 @@ class Masker:
         return _pattern_of(present).sub(_MASK, data) if present else data
 
     def safe_end(self, data: bytes) -> int:
-        """Return the length of an unfinished line's part that holds no beginning of a secret."""
+        """Return the length of a partial line that holds no beginning of a secret."""
         end = len(data) - max((_overlap(data, shape) for shape in self._bytes), default=0)
         present = tuple(shape for shape in self._bytes if shape in data)
         for match in _pattern_of(present).finditer(data) if present else ():
@@ -83,7 +83,7 @@ def _shapes_of(part: str) -> set[str]:
 
 
 def _base64_shapes(raw: bytes) -> Iterator[str]:
-    """Yield the base64 text of a value, and the characters it determines inside a longer text.
+    """Yield the base64 text of a value, alone and inside a longer text.
 
     Three bytes make four characters, so the text depends on the offset of the value modulo 3. The first and the last
     character may depend on neighbouring bytes; they reveal at most four bits of the value and are not masked.
@@ -103,7 +103,7 @@ def _pattern_of(shapes: tuple[bytes, ...]) -> re.Pattern[bytes]:
 
 
 def _overlap(data: bytes, shape: bytes) -> int:
-    """Return the length of the longest proper prefix of a shape that the data ends with."""
+    """Return the length of the longest prefix of a shape that the data ends with."""
     tail = data[-(len(shape) - 1) :]
     at = tail.find(shape[:1])
     while at >= 0:

@@ -1,4 +1,4 @@
-"""Startup steps of every server process: raise limits, bind a socket, signal readiness."""
+"""Startup steps of server processes: limits, sockets, readiness."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def raise_open_files_limit() -> None:
-    """Raise the soft limit of open files to the hard limit, for thousands of connections and sandboxes."""
+    """Raise the soft limit of open files to the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -24,7 +24,7 @@ def bind_unix_socket(path: Path) -> socket.socket:
 
 
 def report_ready(environment: Mapping[str, str]) -> None:
-    """Report to the parent process that this one listens: on MOORAGE_READY_FD, else on standard output."""
+    """Report readiness to the parent: on MOORAGE_READY_FD, else on standard output."""
     descriptor = environment.get("MOORAGE_READY_FD")
     if not descriptor:
         print("listening", flush=True)

@@ -38,7 +38,7 @@ _MAX_COMPONENT_BYTES = 255  # NAME_MAX of Linux file systems
 
 
 class BadArchive(ValueError):
-    """The archive is invalid; the text is a message for the user that names the first bad entry."""
+    """The archive is invalid; the message for the user names the first bad entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or folder of an archive. The name is a relative path without a trailing `/`."""
+    """A file or folder of an archive; a relative path without trailing `/`."""
 
     name: str
     size: int
@@ -74,7 +74,7 @@ class _Directory(NamedTuple):
 
 
 class _Raw(NamedTuple):
-    """An unchecked central directory record, with sizes and offset from its ZIP64 field if it has one."""
+    """An unchecked central directory record, with values from its ZIP64 field."""
 
     name: bytes
     flags: int
@@ -87,7 +87,7 @@ class _Raw(NamedTuple):
 
 
 def inspect(path: Path, caps: Caps) -> list[Entry]:
-    """Run all checks that need no unpacking, and list the entries that `extract` would write."""
+    """Check an archive without unpacking, and list the entries to extract."""
     with path.open("rb") as file:
         return _read_entries(file, caps)
 
@@ -169,7 +169,7 @@ def _find_directory64(file: BinaryIO, packed: int, locator: bytes, short: _Direc
 
 
 def _read_directory(file: BinaryIO, directory: _Directory, caps: Caps) -> list[_Raw]:
-    """Read exactly the declared number of records, one at a time, so that the caps bound the memory."""
+    """Read the declared number of records one by one, so that caps bound memory."""
     file.seek(directory.offset)
     end = directory.offset + directory.size
     raws = [_read_record(file, end, caps) for _ in range(directory.entries)]
@@ -196,7 +196,7 @@ def _read_record(file: BinaryIO, end: int, caps: Caps) -> _Raw:
 
 
 def _long_values(name: bytes, extra: bytes, short: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    """Return size, packed size, offset and disk, from the ZIP64 field where the record defers to it."""
+    """Return size, packed size, offset and disk, also from the ZIP64 field."""
     long = _extra_field(extra, _ZIP64_FIELD)
     if long is None:
         return short
@@ -228,7 +228,7 @@ def _check_record(raw: _Raw, caps: Caps) -> Entry:
 
 
 def _decode_name(raw: _Raw) -> str:
-    """Try UTF-8 first: many tools write UTF-8 without setting the flag that distinguishes it from code page 437."""
+    """Try UTF-8 first: many tools write it without setting its flag."""
     try:
         return raw.name.decode("utf-8")
     except UnicodeDecodeError:
@@ -281,7 +281,7 @@ def _check_total(entries: list[Entry], caps: Caps) -> None:
 
 
 def _check_clashes(entries: list[Entry], caps: Caps) -> None:
-    """Refuse names that are equal on some file system, where one entry would overwrite another."""
+    """Refuse names that are equal on some file system."""
     files: set[str] = set()
     folders: set[str] = set()
     for entry in entries:
@@ -301,7 +301,7 @@ def _fold_case(part: str) -> str:
 
 
 def _check_locals(file: BinaryIO, raws: list[_Raw], entries: list[Entry], end: int) -> dict[int, int]:
-    """Check each local header in file order; map the offset of each header to the offset of its data.
+    """Check local headers in file order; map their offsets to those of the data.
 
     Overlapping entries let a small archive unpack to a huge one, so no entry may start before the previous one ends.
     """
@@ -397,7 +397,7 @@ def _write_file(file: BinaryIO, entry: Entry, path: Path) -> None:
 
 
 def _read_verified(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
-    """Yield the data of an entry, at most its declared size; `_check_total` bounds the sum of these."""
+    """Yield the data of an entry, at most its declared size."""
     size = crc = 0
     for chunk in _inflate(file, entry) if entry.deflated else _read_packed(file, entry):
         size += len(chunk)

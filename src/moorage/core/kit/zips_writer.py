@@ -21,7 +21,7 @@ _MMAP_BYTES = 8 * 2**20
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write a folder of plain files and folders as an archive; only empty folders get an entry."""
+    """Write a folder as an archive; only empty folders get an entry."""
     start = len(os.fspath(folder)) + 1
     entries = {entry.path[start:]: entry for entry in folders.walk(folder)}
     with zipfile.ZipFile(target, "w") as archive:

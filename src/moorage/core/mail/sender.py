@@ -26,7 +26,7 @@ class MailRefused(Exception):
 
 
 class Mailer:
-    """Sends mails; without `MOORAGE_SMTP_URL`, `is_configured` is false and nothing can be sent."""
+    """Sends mails if `MOORAGE_SMTP_URL` is set (`is_configured`)."""
 
     def __init__(self, settings: Settings) -> None:
         self._url = urlsplit(settings.smtp_url.get_secret_value())
@@ -46,7 +46,7 @@ class Mailer:
         message_id: str = "",
         headers: Mapping[str, str] = _NONE,
     ) -> None:
-        """Send one mail; raises RetryLater for a temporary failure, MailRefused for a permanent one.
+        """Send one mail; raises RetryLater, or MailRefused for a permanent failure.
 
         `headers` are additional headers, such as those of a mail thread.
         """

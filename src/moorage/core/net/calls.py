@@ -1,4 +1,4 @@
-"""Results of outbound HTTP calls: `Answer` or `OutboundError`. The client is in `client.py`."""
+"""Results of outbound HTTP calls of `client.py`: `Answer` or `OutboundError`."""
 
 from __future__ import annotations
 

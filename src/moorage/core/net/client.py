@@ -61,14 +61,14 @@ class _Progress:
         return _STAGES.get(self.doing, "read")
 
     def begin(self, url: URL) -> None:
-        """Reset the progress for a new hop; the certificate stays until the next hop over TLS."""
+        """Reset the progress; the certificate stays until the next hop over TLS."""
         self.url, self.doing, self.refusal, self.reached = url, _LOOKING_UP, None, None
         if url.scheme == "https":
             self.certificate = None
 
 
 def _context(*, verifies: bool) -> ssl.SSLContext:
-    """Make a TLS context. Without verification it loads no CA certificates, so handshakes are cheaper."""
+    """Make a TLS context; without verification it loads no CA certificates."""
     if verifies:
         context = ssl.create_default_context()
     else:
@@ -80,7 +80,7 @@ def _context(*, verifies: bool) -> ssl.SSLContext:
 
 
 class GuardedClient:
-    """Calls URLs that a policy allows. Safe for concurrent use in one event loop; close it when done.
+    """Calls URLs that a policy allows, concurrently in one event loop.
 
     Every request makes its own connection, so each is checked and tenants never share one. DNS answers are cached for
     `keep_names_s`; the cached addresses are still checked at every connection.
@@ -229,7 +229,7 @@ class GuardedClient:
         return self._policy.refusal(address, port, own=self._own.get())
 
     def _make_socket(self, progress: _Progress, address: str, port: int) -> socket.socket:
-        """Check the address of a connection and return its socket; every connection passes this check.
+        """Check the address of every connection and return its socket.
 
         A refusal is an OSError, so that the other addresses of a mixed DNS answer are still tried.
         """
@@ -242,7 +242,7 @@ class GuardedClient:
         return sock
 
     async def _read_certificate(self, progress: _Progress, deadline: float) -> bytes | None:
-        """Repeat the TLS handshake with the same address without verification; None if that fails too."""
+        """Repeat the TLS handshake without verification; None if that fails too."""
         if progress.reached is None or progress.url is None:
             return None
         try:
@@ -284,7 +284,7 @@ class _Refused(OSError):
 async def _first_connected(
     racing: set[asyncio.Task[socket.socket]], errors: list[BaseException], wait_s: float | None
 ) -> socket.socket | None:
-    """Wait for one attempt to finish, at most `wait_s`; return its socket if it connected."""
+    """Wait for one attempt, at most `wait_s`; return its socket if it connected."""
     done, _ = await asyncio.wait(racing, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
     connected = None
     for task in done:
@@ -320,7 +320,7 @@ def _answer(exchange: Exchange, progress: _Progress) -> Answer:
 
 
 def _explain(error: Exception, progress: _Progress, timeout_s: float) -> TargetRefused | OutboundError:
-    """Turn an exception into TargetRefused or OutboundError; messages contain no IP addresses."""
+    """Convert an exception; messages contain no IP addresses."""
     host, seen, stage = progress.host, progress.certificate, progress.stage
     if isinstance(error, BadAnswer):
         return OutboundError("protocol", f"{host} {error}", certificate=seen)

@@ -1,4 +1,4 @@
-"""Resolves the host names in users' URLs. The client checks the addresses before it connects."""
+"""Resolves host names of users' URLs; the client checks the addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 request and its response on a connection of their own, with a limited body.
+"""One HTTP/1.1 request and response on their own connection.
 
 A general client spends three quarters of a check's time on sessions, pools, cookies and streams, which checks do not
 use.
@@ -58,7 +58,7 @@ class Body:
         return data
 
     def _window(self, chunk: bytes) -> int:
-        """Detect deflate without a zlib header, which many servers send, by the first byte."""
+        """Detect deflate without a zlib header, as many servers send it."""
         is_bare = self._coding == "deflate" and chunk and chunk[0] & 0x0F != zlib.DEFLATED
         return -zlib.MAX_WBITS if is_bare else _GZIP_OR_ZLIB
 
@@ -69,7 +69,7 @@ class Body:
 
 
 class Exchange(asyncio.Protocol):
-    """Sends a request when connected. `answered` is done when the response is complete or failed."""
+    """Sends a request when connected; `answered` is done at the end or failure."""
 
     def __init__(self, request: bytes, *, is_head: bool, max_body_bytes: int) -> None:
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()

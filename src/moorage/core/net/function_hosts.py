@@ -18,7 +18,7 @@ _ORG_LABEL = re.compile(r"org-([1-9][0-9]{0,18})")
 
 
 def check_domain(domain: str) -> str:
-    """Return a domain in lower case; raises ValueError if hosts of organizations cannot be below it."""
+    """Return a domain in lower case; raises ValueError for an unusable one."""
     lowered = domain.lower()
     is_name = _DOMAIN.fullmatch(lowered) is not None and not _is_address(lowered)
     if not is_name or len(lowered) > LONGEST_DOMAIN:
@@ -27,7 +27,7 @@ def check_domain(domain: str) -> str:
 
 
 def domain_of(configured: str, edge_url: str, apps_domain: str, *, is_production: bool) -> str:
-    """Return the domain of the organizations' hosts; empty if `edge_url` has an IP address.
+    """Return the domain of organizations' hosts; empty for an IP address.
 
     `configured` is the operator's choice. The default is the host of `edge_url`, but never the domain of projects,
     because a project may have any name.
@@ -48,14 +48,14 @@ def host_of(domain: str, org_id: int) -> str:
 
 
 def find_org(host: str, domain: str) -> int | None:
-    """Return the id of the organization that a host belongs to; the host is in lower case, without port."""
+    """Return the organization of a host in lower case without port."""
     label = host.removesuffix(f".{domain}") if domain else host
     match = _ORG_LABEL.fullmatch(label) if label != host else None
     return int(match[1]) if match else None
 
 
 def is_reserved(label: str, domain: str, apps_domain: str) -> bool:
-    """Check whether a project of this name would take a host of functions, or share cookies with one."""
+    """Check whether a project's name would clash with hosts of functions."""
     return _ORG_LABEL.fullmatch(label) is not None or f"{label}.{apps_domain}" == domain
 
 

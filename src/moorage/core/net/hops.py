@@ -1,4 +1,4 @@
-"""Requests of a redirect chain: the first one from a user's URL, the next ones from a Location header.
+"""Requests of a redirect chain, from a user's URL and Location headers.
 
 This module sends nothing. It raises TargetRefused for a URL that may not be called, and ValueError for a method or a
 header that is invalid in HTTP.
@@ -32,7 +32,7 @@ _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One request of a redirect chain. `credentials` come from the URL and are never sent to another origin."""
+    """One request of a redirect chain; `credentials` never leave its origin."""
 
     method: str
     url: URL
@@ -42,7 +42,7 @@ class Hop:
 
 
 def _parse_url(text: str, base: URL | None = None) -> URL:
-    """Parse user input or a Location as an absolute http(s) URL with a canonical host, or refuse it."""
+    """Parse an absolute http(s) URL with a canonical host, or refuse it."""
     if UNSENDABLE.search(text) or "\t" in text:
         raise TargetRefused("cannot call this URL: it contains control characters")
     try:
@@ -58,7 +58,7 @@ def _parse_url(text: str, base: URL | None = None) -> URL:
 
 
 def _canonical_host(host: str) -> str:
-    """Normalise an IP literal for the policy: 2130706433, 0x7f.1 and 127.0.0.1. are all 127.0.0.1."""
+    """Normalise an IP literal: 2130706433, 0x7f.1 and 127.0.0.1. are 127.0.0.1."""
     try:
         if ":" in host:
             return str(IPv6Address(host))
@@ -102,7 +102,7 @@ def _origin(url: URL) -> tuple[str, str | None, int | None]:
 
 
 def next_hop(hop: Hop, status: int, location: str, *, drop_headers: bool) -> Hop:
-    """Build the request that a browser makes after this redirect. Credentials in a Location are ignored."""
+    """Build the next request as a browser does; ignores credentials in a Location."""
     following = replace(hop, url=_parse_url(location, base=hop.url).with_user(None))
     if (status == 303 and hop.method != "HEAD") or (status in (301, 302) and hop.method == "POST"):
         kept = CIMultiDict((name, value) for name, value in hop.headers.items() if name.lower() not in _BODY_HEADERS)

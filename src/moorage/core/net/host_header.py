@@ -1,4 +1,4 @@
-"""Check of the `Host` header of a request (RFC 9110, section 7.2, and RFC 9112, section 3.2).
+"""Check of the `Host` header (RFC 9110, 7.2, and RFC 9112, 3.2).
 
 All servers on the path of a request must see the same host. A request with several `Host` headers, also equal ones, or
 with an invalid value is ambiguous and refused. HTTP/1.0 has no `Host` header, so it may be absent there.
@@ -24,7 +24,7 @@ def is_host(value: bytes) -> bool:
 
 
 def find_problem(headers: Iterable[tuple[bytes, bytes]], http_version: str) -> str | None:
-    """Return the error message for an invalid `Host`, or None; header names are in lower case."""
+    """Return the problem of the `Host` header, or None; names are in lower case."""
     hosts = [value for name, value in headers if name == b"host"]
     if not hosts:
         return None if http_version in _WITHOUT_HOST else ABSENT

@@ -104,7 +104,7 @@ class _Connection(asyncio.Protocol):
         return await self._answer
 
     def is_idle(self) -> bool:
-        """Check that the server has neither closed the connection nor sent data since its last response.
+        """Check that the server has neither closed nor sent data since its response.
 
         Polls the socket, because the event loop may not have processed such an event yet.
         """

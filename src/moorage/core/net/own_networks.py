@@ -21,14 +21,14 @@ _HOST_ROUTES = {2, 3, 4}  # RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST: packets to th
 
 
 def read_own_networks() -> tuple[str, ...]:
-    """List the networks, mostly single addresses, whose packets the kernel delivers to this host."""
+    """List the networks that the kernel delivers to this host itself."""
     families = (socket.AF_INET, socket.AF_INET6)
     return tuple(sorted({network for family in families for network in _local_routes(family)}))
 
 
 @dataclass(slots=True)
 class OwnNetworks:
-    """Cache of this host's networks; expires after a second, because an interface may come up at any time."""
+    """Cache of this host's networks for a second: interfaces may come up."""
 
     read: Callable[[], tuple[str, ...]] = read_own_networks
     lifetime_s: float = 1.0

@@ -1,4 +1,4 @@
-"""Policy for addresses that URLs from users may reach; it checks IP addresses, never names."""
+"""Policy for IP addresses that URLs from users may reach."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TargetPolicy:
 
 
 def block_refusal(address: str, blocked: tuple[str, ...]) -> str | None:
-    """Return why no rule may open this address: it is not canonical, or it is in a blocked network."""
+    """Return why no rule may open an address: not canonical, or blocked."""
     try:
         ip = ip_address(address)
     except ValueError:
@@ -93,7 +93,7 @@ def _check(policy: TargetPolicy, address: str, own: tuple[str, ...], is_public_p
 
 
 def _is_in(ip: Address, cidrs: tuple[str, ...]) -> bool:
-    """Check whether an address, or the IPv4 address embedded in it, is in one of the networks."""
+    """Check whether an address, or its embedded IPv4 address, is in a network."""
     return any(form in network for form in _forms(ip) for network in _parse_networks(cidrs))
 
 

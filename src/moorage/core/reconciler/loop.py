@@ -1,4 +1,4 @@
-"""The reconciler: compares desired and observed state, and adds jobs where they differ.
+"""The reconciler: adds jobs where observed and desired state differ.
 
 Each product registers an `ensure` function. It runs at startup, on `wake`, and periodically. An exception in one stops
 neither the others nor its next run.

@@ -1,4 +1,4 @@
-"""Reconcile loop of resources on this machine: periodic rounds, and one task per resource.
+"""Reconcile loop of resources on this machine, with one task per resource.
 
 Level-triggered: a round compares the desired state of all resources with the observed one and starts tasks to remove
 the differences. A resource has at most one task, so a round neither waits for a task nor starts it twice.
@@ -27,7 +27,7 @@ class Rounds:
         self._wake.set()
 
     async def run(self, round_: Callable[[], Awaitable[None]]) -> None:
-        """Run rounds: now, on `wake` and periodically. Cancelling this also cancels the tasks."""
+        """Run rounds now, on `wake` and periodically; cancelling cancels the tasks."""
         try:
             while True:
                 self._wake.clear()
@@ -38,7 +38,7 @@ class Rounds:
             await self.stop()
 
     def begin(self, key: str, work: Callable[[], Awaitable[None]], after: Callable[[], object] | None = None) -> None:
-        """Start a task for a resource unless it has one; `after` is called when the task ends in any way."""
+        """Start a task unless the resource has one; `after` runs when it ends."""
         if key in self.tasks:
             return
 

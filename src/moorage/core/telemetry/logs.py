@@ -1,4 +1,4 @@
-"""Structured logs: one line per event on standard error, with the trace id of the request or job.
+"""Structured logs on standard error, with the trace id of request or job.
 
 Callers log names and ids, never tokens, secrets or bodies. As a safeguard, the last processor masks texts that look
 like tokens.
@@ -56,7 +56,7 @@ def configure(log_format: str, level: str, *, process: str) -> None:
 
 
 class AccessLine(msgspec.Struct):
-    """One request in the log. The fields contain no text from users, so masking is not needed."""
+    """One request in the log; its fields contain no text of users to mask."""
 
     trace: str
     method: str
@@ -74,7 +74,7 @@ class AccessLine(msgspec.Struct):
 
 
 def access_writer() -> Callable[[AccessLine], None]:
-    """Return the writer of access lines; for JSON it bypasses structlog, which makes it much faster."""
+    """Return the writer of access lines; JSON bypasses structlog for speed."""
     lines = _lines
     if lines is None:
         logger = get_logger("access")

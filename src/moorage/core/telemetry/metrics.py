@@ -1,4 +1,4 @@
-"""Prometheus metrics, and the application that serves them and `/ready` on a loopback port."""
+"""Prometheus metrics, and the application of the metrics port."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class MonitorMetrics:
 
 
 class Metrics:
-    """The metrics of one process. Each object has its own registry, for tests with several."""
+    """The metrics of one process, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -90,7 +90,7 @@ Ready = Callable[[], Awaitable[str | None]]
 
 
 def application(metrics: Metrics, ready: Ready) -> Any:
-    """Return the ASGI application of the metrics port. `ready` returns a problem, or None."""
+    """Return the ASGI application; `ready` returns a problem or None."""
 
     async def answer(path: str) -> tuple[int, bytes]:
         if path == "/metrics":

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans, if a collector is configured. Otherwise the libraries are not imported."""
+"""OpenTelemetry spans; imports the libraries only with a collector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class TracingUnavailable(CannotStart):
 
 
 def make_tracer(endpoint: str, *, exporter: Any = None) -> Any:
-    """Return a tracer that sends spans to an OTLP endpoint over HTTP, or None without an endpoint."""
+    """Return a tracer for an OTLP endpoint over HTTP, or None without one."""
     if not endpoint and exporter is None:
         return None
     try:

@@ -15,7 +15,7 @@ BATCH = 500
 
 
 def put(tx: Tx, org_id: int, resource: str, name: str, value: str, *, origin: str | None = None) -> None:
-    """Store a secret. `origin` identifies the resource that generated it; None marks a user's own secret."""
+    """Store a secret; `origin` is the resource that generated it, None a user."""
     ciphertext = tx.env.ring.encrypt(value, place=tables.place(org_id, resource, name))
     stored = tx.find(tables.FIND, org_id=org_id, resource=resource, name=name)
     if stored is not None:
@@ -33,13 +33,13 @@ def put(tx: Tx, org_id: int, resource: str, name: str, value: str, *, origin: st
 
 
 def find_origin(tx: Tx, org_id: int, resource: str, name: str) -> str | None:
-    """Return the origin of a secret; None for a user's own secret, and for a missing one."""
+    """Return the origin of a secret; None for a user's own or a missing one."""
     stored = tx.find(tables.FIND, org_id=org_id, resource=resource, name=name)
     return None if stored is None else stored.origin
 
 
 def find(tx: Tx, org_id: int, resource: str, name: str) -> str | None:
-    """Return the value of a secret, or None if it does not exist; raises CannotDecrypt for a damaged one."""
+    """Return the value of a secret, or None; raises CannotDecrypt."""
     stored = tx.find(tables.FIND, org_id=org_id, resource=resource, name=name)
     return None if stored is None else tx.env.ring.decrypt(stored.ciphertext, place=stored.place)
 
@@ -56,7 +56,7 @@ def values(tx: Tx, org_id: int, resource: str) -> dict[str, str]:
 def replace_all(
     tx: Tx, org_id: int, resource: str, wanted: Sequence[tuple[str, str | None]]
 ) -> tuple[list[str], list[str]]:
-    """Replace the secrets of a resource; a secret without a value keeps the stored value.
+    """Replace the secrets of a resource; without a value, the stored one stays.
 
     Returns the names of changed and of removed secrets. Raises BadRequest for a new secret without a value.
     """
@@ -102,7 +102,7 @@ def remove_all(tx: Tx, org_id: int, resource: str) -> None:
 
 @across_organizations("rotation re-encrypts every secret of the platform")
 def rotate_some(tx: Tx, after: int) -> tuple[int, int]:
-    """Re-encrypt a batch of secrets with the current key; return its last id (0 at the end) and the count."""
+    """Re-encrypt a batch; return its last id (0 at the end) and the count."""
     changed = 0
     stored = tx.all(tables.NEXT_AFTER, after=after, most=BATCH)
     for secret in stored:

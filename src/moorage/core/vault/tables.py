@@ -1,4 +1,4 @@
-"""One table for the secrets of all products, so that rotation and masking find all of them."""
+"""One table for all secrets, so that rotation and masking find them."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Worker:
             await asyncio.gather(renewal, return_exceptions=True)
 
     async def run_due(self, *, turns: int = 1) -> None:
-        """Claim due jobs and wait for them, `turns` times; for tests and tools without a running worker."""
+        """Claim due jobs and wait for them, `turns` times; for tests and tools."""
         for _ in range(turns):
             await self._turn()
             while self._tasks:
@@ -82,7 +82,7 @@ class Worker:
                 await asyncio.sleep(0)  # The done callbacks run in the next iteration of the event loop.
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Stop claiming, wait `grace_s` for running jobs and cancel the rest, which run again elsewhere."""
+        """Stop claiming, wait `grace_s`, and cancel the rest, which run elsewhere."""
         self._stopping = True
         self._wake.set()
         if self._tasks:
@@ -96,7 +96,7 @@ class Worker:
         self._wake.set()
 
     def clock_was_set(self) -> None:
-        """Wait for other workers to renew: by the new time, valid leases may appear expired."""
+        """Let other workers renew: by the new time, valid leases may appear expired."""
         self._release_at = time.monotonic() + LEASE_MS / 1000
 
     def is_alive(self) -> bool:

@@ -29,7 +29,7 @@ AsyncHandler = Callable[["Run", Any], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One attempt of a job. `write` raises LostLease if another worker holds the lease."""
+    """One attempt of a job; `write` raises LostLease without the lease."""
 
     db: Database
     job: JobRow
@@ -49,13 +49,13 @@ class Run:
 
     @across_organizations("a job's payload names its organization")
     def end(self, tx: Tx) -> None:
-        """End the job in the transaction of its effect, which then happens exactly once; raises LostLease."""
+        """End the job in the transaction of its effect: exactly once, or LostLease."""
         outcome = {"to": JobStatus.DONE, "run_at": 0, "error": None, "now": tx.now}
         if tx.run(tables.FINISH, id=self.job.id, lease=self.lease, **outcome) == 0:
             raise LostLease(f"job {self.job.id} is no longer ours")
 
     async def delete_in_batches(self, most: int, delete: Unit[int]) -> None:
-        """Delete in transactions of `most` rows, until one deletes fewer, so that other writes can run between."""
+        """Delete in transactions of `most` rows, so that other writes run between."""
         while await self.write(delete) == most:
             continue
 
@@ -64,7 +64,7 @@ class Run:
 
 
 def hold(tx: Tx, job_id: int, lease: str) -> None:
-    """Check the lease and lock its row for the rest of the transaction; raises LostLease."""
+    """Check the lease and lock its row in the transaction; raises LostLease."""
     if tx.run(tables.HOLD, id=job_id, lease=lease, now=tx.now) == 0:
         raise LostLease(f"job {job_id} is no longer ours")
 
@@ -80,7 +80,7 @@ class Handler:
 
 @dataclass
 class Handlers:
-    """Handlers of jobs and ticks, and the maintenance tasks; products register theirs at startup."""
+    """Handlers of jobs and ticks, and maintenance tasks, from all products."""
 
     by_kind: dict[str, Handler] = field(default_factory=dict)
     listeners: dict[str, list[SyncHandler]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Handlers:
         await db.write(ensure)
 
     def listen(self, payload: type[P], *listeners: SyncHandler) -> None:
-        """Register listeners of an event: a kind with any number of handlers, all in the same transaction."""
+        """Register listeners of an event; all run in the same transaction."""
         kind = kind_of(payload)
         registered = self.listeners.setdefault(kind, [])
         registered.extend(listeners)

@@ -1,4 +1,4 @@
-"""The scheduler: fires each tick of the timetable exactly once, also with several schedulers.
+"""The scheduler: fires each tick exactly once, also with several schedulers.
 
 Once a minute, and right after a change of the system clock, it corrects times that were stored while the clock was
 ahead.
@@ -103,7 +103,7 @@ class Scheduler:
             )
 
     async def _pause_s(self) -> float:
-        """Return the seconds until the next tick, at most POLL_S, because an earlier tick may be added."""
+        """Return the seconds until the next tick, capped: an earlier one may be added."""
         upcoming: int | None = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, skip=self.skip))
         if upcoming is None:
             return POLL_S

@@ -48,7 +48,7 @@ def fingerprint(body: bytes) -> str:
 
 
 def is_kept(status: int) -> bool:
-    """Check whether an answer is stored: 429 and 5xx are not, because a repeated request may succeed."""
+    """Check whether an answer is stored; 429 and 5xx may succeed when repeated."""
     return status < 500 and status != 429
 
 
@@ -61,7 +61,7 @@ def in_progress() -> Conflict:
 
 
 def begin(tx: Tx, claim: Claim) -> int | Answer:
-    """Claim a key; return the claim's id, or the stored answer. Raises Conflict if there is no answer yet."""
+    """Claim a key; return the claim's id or the stored answer. Raises Conflict."""
     where = _where(claim)
     tx.run(tables.FORGET_EXPIRED, now=tx.now, trusted_now=tx.trusted_now, **where)
     claim_id = tx.find(
@@ -71,7 +71,7 @@ def begin(tx: Tx, claim: Claim) -> int | Answer:
 
 
 def find(tx: Tx, claim: Claim) -> Answer | None:
-    """Return the stored answer, or None if the key is free; raises Conflict if there is no answer yet."""
+    """Return the stored answer, or None if the key is free; raises Conflict."""
     stored = tx.find(tables.FIND, **_where(claim))
     if stored is None or stored.expires_at <= (tx.now if stored.status is None else tx.trusted_now):
         return None
@@ -93,7 +93,7 @@ def _read(tx: Tx, claim: Claim, stored: tables.StoredAnswer) -> Answer:
 
 
 def _decrypt(tx: Tx, stored: tables.StoredAnswer) -> str:
-    """Return a stored answer. Refusals and answers stored by older versions are not encrypted."""
+    """Decrypt a stored answer; refusals and those of old versions are plain."""
     assert stored.answer is not None
     if stored.answer[:1] in ("{", "["):
         return stored.answer
@@ -140,7 +140,7 @@ def renew(tx: Tx, claim_id: int) -> None:
 
 
 def release(tx: Tx) -> None:
-    """Delete the claims of unfinished requests: they ended with the previous process of this database."""
+    """Delete claims of unfinished requests of the previous process."""
     tx.run(tables.RELEASE)
 
 

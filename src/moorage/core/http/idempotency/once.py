@@ -1,4 +1,4 @@
-"""Writes under an idempotency key: effect, claim and stored answer are one transaction.
+"""Writes under an idempotency key, in one transaction with claim and answer.
 
 A sync handler is one transaction by itself. An async handler waits for uploads, DNS or the gateway outside of any
 transaction, and takes effect in one call of `write`, which it declares as a parameter:
@@ -46,7 +46,7 @@ class Replay(Exception):
 
 
 class _Committed(NamedTuple):
-    """A committed claim with its stored answer, and the result or error of the unit of work."""
+    """A committed claim with its stored answer, and the result or error."""
 
     claim_id: int
     answer: Answer
@@ -55,7 +55,7 @@ class _Committed(NamedTuple):
 
 
 class Write:
-    """The transaction in which a request takes effect; a handler calls it at most once."""
+    """The transaction of a request's effect; a handler calls it at most once."""
 
     def __init__(self, db: Database, request: Request, route: Route, claim: Claim | None = None) -> None:
         self._db = db
@@ -100,7 +100,7 @@ class Write:
         return await self._store(answer)
 
     async def run_outside(self, handle: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Run a handler with an effect outside of the database: one at a time over all processes."""
+        """Run a handler with an external effect, one at a time over all processes."""
         assert self._claim is not None
         claim_or_answer = await self._db.write(partial(idempotency.begin, claim=self._claim))
         if isinstance(claim_or_answer, Answer):
@@ -132,7 +132,7 @@ class Write:
     def _claimed(
         self, claim: Claim, unit: Callable[[Tx], T], answer_of: Callable[[T], Any] | None, tx: Tx
     ) -> _Committed:
-        """Claim the key, run the unit of work and store the answer; permanent refusals are stored, too."""
+        """Claim the key, run the unit, store the answer or a permanent refusal."""
         claim_or_answer = idempotency.begin(tx, claim)
         if isinstance(claim_or_answer, Answer):
             raise Replay(claim_or_answer)
@@ -149,7 +149,7 @@ class Write:
         return _Committed(claim_or_answer, answer, result, refusal)
 
     async def _store(self, answer: Answer) -> Answer:
-        """Store the answer of a handler that did not write, or whose final answer differs from the stored one."""
+        """Store the final answer unless the same one is already stored."""
         committed = self._committed
         if committed is not None and (committed.answer.status, committed.answer.body) == (answer.status, answer.body):
             return answer

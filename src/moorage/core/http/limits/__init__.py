@@ -1,1 +1,1 @@
-"""Limits for clients: request rates, open streams, trusted proxies, allowed origins."""
+"""Limits for clients: rates, open streams, trusted proxies, allowed origins."""

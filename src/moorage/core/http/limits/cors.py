@@ -1,4 +1,4 @@
-"""CORS: browsers may call the API from the console's origin and from origins in the settings."""
+"""CORS for the console's origin and the origins in the settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Cors:
         ]
 
     def preflight(self, request: Request, methods: set[str]) -> Answer | None:
-        """Answer a CORS preflight for a known path; None if the request is not a preflight."""
+        """Answer a CORS preflight for a known path; None for other requests."""
         method = request.header(b"access-control-request-method")
         if method is None or not methods or request.header(b"origin") not in self.origins:
             return None

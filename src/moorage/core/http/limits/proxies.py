@@ -20,7 +20,7 @@ def is_within(address: str, among: Networks) -> bool:
 
 
 def client_of(peer: str, forwarded: str | None, trusted: Networks) -> str:
-    """Return the client's address: the peer's, or the forwarded one if the peer is a trusted proxy."""
+    """Return the peer's address, or the forwarded one of a trusted proxy."""
     if forwarded and is_within(peer, trusted):
         return forwarded.rpartition(",")[2].strip()[:64]
     return peer

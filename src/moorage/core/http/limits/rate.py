@@ -1,4 +1,4 @@
-"""Rate limit: requests per token or address, in one-minute windows that start with the first request.
+"""Rate limit per token or address; a minute starts with its first request.
 
 Only a valid credential is counted under its own key. Every other request counts under the client's address, so that a
 client can neither open a new window with an invented token nor use up the window of another client.
@@ -37,7 +37,7 @@ class RateLimiter:
         self._lock = threading.Lock()  # Threads of units of work count, too.
 
     def count(self, key: str, token: str | None = None) -> tuple[bool, int, int]:
-        """Count one request; return whether it is allowed, the requests left, and seconds until the window ends.
+        """Count a request; return if allowed, requests left, seconds until the end.
 
         `token` is the valid credential that the key was derived from; `find_spent` compares it.
         """
@@ -52,7 +52,7 @@ class RateLimiter:
         return (True, left, _seconds(now, window)) if left >= 0 else (False, 0, _seconds(now, window))
 
     def find_spent(self, token: str) -> int | None:
-        """Return the seconds left in the window of a token over its limit; None for any other token.
+        """Return the seconds until a token over its limit may be used, else None.
 
         Compares the whole token, so that a guess with the same suffix does not match.
         """
@@ -83,7 +83,7 @@ def token_key(token: str) -> str:
 
 
 def address_key(address: str) -> str:
-    """Return the key of an address: an IPv4 address itself, the /64 of an IPv6 address."""
+    """Return the key of an address: all of IPv4, the /64 of IPv6."""
     if ":" not in address:
         return f"a{address}"
     try:

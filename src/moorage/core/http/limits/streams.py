@@ -1,4 +1,4 @@
-"""Limits for event streams: open streams per credential and organization, bytes per second.
+"""Limits for event streams: open streams and bytes per second.
 
 An open stream uses memory, a connection and database reads, and CPU for each byte, so the rate limit alone does not
 bound the resources of one tenant.
@@ -27,7 +27,7 @@ class StreamSlots:
         self._free_at: dict[int, float] = {}  # organization -> time when all reserved bytes are sent
 
     def take(self, token: str, org_id: int) -> Callable[[], None]:
-        """Take a slot and return a function that releases it, safe to repeat; raises RateLimited."""
+        """Take a slot and return its release, safe to repeat; raises RateLimited."""
         keys = [("token", token), ("organization", str(org_id))]
         for kind, name in keys:
             if self._open[kind, name] >= self._limits[kind]:
@@ -52,7 +52,7 @@ class StreamSlots:
         return release
 
     def reserve(self, org_id: int, size: int) -> float:
-        """Reserve bytes for a stream of an organization; return the seconds to wait before they are sent."""
+        """Reserve bytes for a stream; return the seconds to wait before sending."""
         now = time.monotonic()
         began = max(self._free_at.get(org_id, 0.0), now - BURST_BYTES / BYTES_PER_S)
         self._free_at[org_id] = min(began + size / BYTES_PER_S, now + MAX_WAIT_S)

@@ -45,7 +45,7 @@ def links_of(
 
 
 def _identified(route: Route, routes: Iterable[Route], properties: Mapping[str, Schema]) -> Iterator[tuple[str, str]]:
-    """Yield the item paths of the resources that an answer identifies, with the property of the id."""
+    """Yield the item paths that an answer identifies, with the id's property."""
     yield from route.identifies
     if route.method not in ("GET", "POST"):
         return
@@ -72,7 +72,7 @@ def _id_property(parameter: str, collection: str, properties: Mapping[str, Schem
 def _parameters(
     item: str, id_property: str, route: Route, pointer: str, properties: Mapping[str, Schema]
 ) -> dict[str, str] | None:
-    """Return the expression of each path parameter; None if one is in neither the request nor the answer."""
+    """Return the expression of each path parameter; None if one is unknown."""
     *parents, last = _PARAMETER.findall(item)
     own = set(_PARAMETER.findall(route.path))
     expressions = {last: f"$response.body#{pointer}/{id_property}"}
@@ -87,7 +87,7 @@ def _parameters(
 
 
 def _item_of(answer: Schema, components: Mapping[str, Schema]) -> tuple[str, Mapping[str, Schema]]:
-    """Return the JSON pointer to the (first) resource of an answer, and the properties of the resource."""
+    """Return the JSON pointer to the resource of an answer, and its properties."""
     schema, pointer = _resolve(answer, components), "/data"
     page = _resolve(schema.get("properties", {}).get("items", {}), components)
     if page.get("type") == "array":

@@ -57,7 +57,7 @@ def body_of(operation: Operation, schemas: Schemas) -> tuple[str, Schema] | None
 
 
 def answer_of(operation: Operation, schemas: Schemas) -> tuple[str, str, Schema | None]:
-    """Return status, content type and schema of a success; in the envelope, the schema of `data` or None."""
+    """Return status, content type and schema (in the envelope: `data`)."""
     for status, response in operation.spec.get("responses", {}).items():
         if status.startswith("2"):
             kind, schema = _content(schemas.resolve(response)) or ("", {})

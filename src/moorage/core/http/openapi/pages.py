@@ -1,4 +1,4 @@
-"""HTML pages of the API server: the API page and the setup page of the first owner.
+"""HTML pages of the API server: API page, and setup page of the first owner.
 
 They are rendered on the server, contain their styles and load no other resources.
 """
@@ -43,7 +43,7 @@ class Pages:
 
     @cached_property
     def _setup_policy(self) -> str:
-        """Allow only the script of the page, by its hash, and only connections to this server."""
+        """Allow only the page's script, by its hash, and connections to this server."""
         script = self._setup.partition("<script>")[2].partition("</script>")[0]
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         return (

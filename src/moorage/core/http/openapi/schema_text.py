@@ -43,7 +43,7 @@ class Field:
     text: str
 
     def presence(self, *, is_answer: bool) -> str:
-        """Return "required" for required fields of a body, "may be missing" for optional ones of an answer."""
+        """Mark required fields of a body and optional fields of an answer."""
         return ("" if self.required else "may be missing") if is_answer else ("required" if self.required else "")
 
 
@@ -68,7 +68,7 @@ class Schemas:
         return _merge(merged, own)
 
     def label(self, schema: Any, depth: int = 0) -> str:
-        """Describe the type of a schema: `string (uuid)`, `list of objects`, `integer or null`."""
+        """Describe a type: `string (uuid)`, `list of objects`, `integer or null`."""
         if depth > LABEL_DEPTH:
             return "any"
         resolved = self.resolve(schema)
