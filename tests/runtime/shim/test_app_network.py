@@ -44,7 +44,7 @@ def test_neither_the_host_nor_another_app_is_reached(engine: Engine) -> None:
     other.stop()
 
 
-def test_a_door_leads_to_just_one_port_of_the_host(engine: Engine) -> None:
+def test_an_egress_rule_allows_just_one_port_of_the_host(engine: Engine) -> None:
     with serving("127.0.0.1") as linked, serving("127.0.0.1") as other:
         app = engine.lab(doors=[f"127.0.0.1:{linked.port}"])
 
@@ -54,6 +54,7 @@ def test_a_door_leads_to_just_one_port_of_the_host(engine: Engine) -> None:
         )
 
         assert answer == ["done", "ECONNREFUSED", "ECONNREFUSED"]
+        until(lambda: linked.visits)  # The server's thread records a visit after it has accepted the connection.
         assert len(linked.visits) == 1
         app.stop()
 
@@ -78,14 +79,14 @@ def test_other_ports_of_an_app_stay_inside(engine: Engine) -> None:
 
 def test_a_connection_that_came_in_can_neither_listen_nor_hold_a_port_of_the_host(engine: Engine) -> None:
     code = """
-    door = socket.create_server(("127.0.0.1", PORT))
+    listener = socket.create_server(("127.0.0.1", PORT))
     client = socket.create_connection(("127.0.0.1", PORT), 5)
-    came, _ = door.accept()
+    came, _ = listener.accept()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))
     client.close()
     while came.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != 7:  # closed
         time.sleep(0.01)
-    print(attempt(came.bind, ("127.0.0.1", 0)), attempt(came.listen), attempt(door.listen), flush=True)
+    print(attempt(came.bind, ("127.0.0.1", 0)), attempt(came.listen), attempt(listener.listen), flush=True)
     time.sleep(600)
     """
     app = engine.start({"main.py": PRELUDE + textwrap.dedent(code)}, [engine.python, "main.py"])

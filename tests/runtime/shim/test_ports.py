@@ -19,22 +19,22 @@ def test_a_port_is_given_once_even_when_nobody_listens_there_yet() -> None:
 
 
 def test_one_can_listen_again_while_a_connection_is_still_open() -> None:
-    with ports.bind() as door:
-        door.listen()
-        with socket.create_connection(door.getsockname()) as client, door.accept()[0] as came:
-            door.shutdown(socket.SHUT_RDWR)
+    with ports.bind() as listener:
+        listener.listen()
+        with socket.create_connection(listener.getsockname()) as client, listener.accept()[0] as came:
+            listener.shutdown(socket.SHUT_RDWR)
 
-            door.listen()
+            listener.listen()
 
             came.sendall(b"still here")
             assert client.recv(64) == b"still here"
-            socket.create_connection(door.getsockname()).close()
+            socket.create_connection(listener.getsockname()).close()
 
 
 def test_connections_and_listeners_at_a_port_are_counted() -> None:
-    with ports.bind() as door:
-        port = door.getsockname()[1]
-        door.listen()
+    with ports.bind() as listener:
+        port = listener.getsockname()[1]
+        listener.listen()
         with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
             found = ports.count(port, ports.ESTABLISHED), ports.count(port, ports.LISTEN)
 
