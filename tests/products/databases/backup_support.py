@@ -1,4 +1,4 @@
-"""Databases with real servers, used through the API, and jobs that a test steps or kills."""
+"""Databases with real servers, and jobs that a test steps or kills."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Yard:
         return server
 
     async def carry_on(self) -> None:
-        """Replace all objects, as after a restart of the process: they adopt the running servers."""
+        """Replace all objects, as after a restart; they adopt the running servers."""
         before, db = self.parts, self.team.db
         await before.close()
         engine = LocalReplicas(db.env.settings.folder("run"), "databases")
@@ -173,7 +173,7 @@ async def die_at(yard: Yard, reached: Callable[[], Awaitable[object]]) -> None:
 
 
 async def die_before(yard: Yard, number: int) -> bool:
-    """Run the job of a server until just before a write of the worker, and then never again; False where it has fewer.
+    """Run a server's job up to a write of the worker; False if it has fewer.
 
     The first one, number 0, takes the job, and the last one ends it.
     """
@@ -183,7 +183,7 @@ async def die_before(yard: Yard, number: int) -> bool:
 
 
 async def _die(yard: Yard, worker: Worker, reached: Callable[[], Awaitable[object]]) -> bool:
-    """Tell whether a worker comes to a point. What it held is given back, as it is when a process is gone."""
+    """Tell whether a worker reaches a point; releases its leases like a dead process."""
     working, reaching = asyncio.create_task(worker.run_due()), asyncio.ensure_future(reached())
     await asyncio.wait({working, reaching}, timeout=WAIT_S, return_when=asyncio.FIRST_COMPLETED)
     is_reached = reaching.done()

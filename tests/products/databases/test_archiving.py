@@ -1,4 +1,4 @@
-"""WAL archiving of a real server: each file is stored once per folder, and deleted when unneeded."""
+"""WAL archiving of a real server: stored once per folder, deleted when unneeded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backups of real servers: checked before they are completed, failed with a reason, retention."""
+"""Backups of real servers: checks, failures with a reason, retention."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def tiny_disk(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hardly_any_room(yard: Yard, found: Database) -> Iterator[None]:
-    """Leave no room for a backup. Without root nothing can be mounted, so the folder is missing instead."""
+    """Leave no room for a backup; without root, by a missing folder."""
     work = yard.servers.root(found.id) / "backups-tmp"
     if os.getuid() == 0:
         with tiny_disk(work):

@@ -1,4 +1,4 @@
-"""Disk limits: a full database becomes read-only with a reason, and writable again after deletes."""
+"""Disk limits: a full database is read-only until data was deleted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DELETE = {"postgresql": "BEGIN READ WRITE; DELETE FROM heap; COMMIT", "mysql": "
 
 
 class DiskState:
-    """A database and its disk watch, which measures on every call instead of once a minute."""
+    """A database and its disk watch, which measures on every call."""
 
     def __init__(self, fleet: Fleet, found: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self._fleet, self.found = fleet, found

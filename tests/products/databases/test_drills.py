@@ -1,4 +1,4 @@
-"""Restore tests: backups of real servers are restored into a temporary folder; results are recorded."""
+"""Restore tests: backups of real servers are restored; results are recorded."""
 
 from __future__ import annotations
 

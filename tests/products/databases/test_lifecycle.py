@@ -1,4 +1,4 @@
-"""Lifecycle of databases: create, change, stop, delete, and resume after a killed platform."""
+"""Lifecycle of databases: create, change, stop, delete, resume after a kill."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def address(team: Team, project_id: int) -> str | None:
 
 
 async def is_well(yard: Yard) -> bool:
-    """Tell whether the database runs with one server, in its first folder, without a status reason."""
+    """Tell whether the database runs on its first folder without a status reason."""
     found = await yard.team.row()
     keys = [server.key for server in await servers(yard)]
     is_running = (found.status, found.status_reason) == ("running", None)
@@ -79,7 +79,7 @@ async def is_well(yard: Yard) -> bool:
 
 
 async def quotas(yard: Yard) -> set[float | None]:
-    """Return the CPU limits in the cgroups (v1 or v2) of its servers; None for no limit."""
+    """Return the CPU limits in the cgroups (v1, v2) of its servers; None for none."""
     found: set[float | None] = set()
     for server in await servers(yard):
         state = await yard.servers.engine.look(server.key)
@@ -96,7 +96,7 @@ def _quota(file: Path) -> float | None:
 
 
 def given(cpu: float | None) -> set[float | None]:
-    """Return the expected CPU limits: an unprivileged user rarely has cgroups with a CPU controller."""
+    """Return the expected CPU limits; unprivileged users rarely have cgroups."""
     return {cpu} if "cpu" in run_groups.find().controllers else set()
 
 

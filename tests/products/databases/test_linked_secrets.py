@@ -1,4 +1,4 @@
-"""Secrets that a database link made: revealed to admins only, until a member replaces them."""
+"""Secrets of a database link: for admins only, until a member replaces them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public databases from other machines: TLS only, and not blocked by connections without a login."""
+"""Public databases: TLS only, and not blocked by connections without a login."""
 
 from __future__ import annotations
 

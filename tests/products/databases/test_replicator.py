@@ -1,4 +1,4 @@
-"""Replicated databases: one server dies, with its shim or its folder, while a client writes."""
+"""Replicated databases: a server, shim or folder is lost while a client writes."""
 
 from __future__ import annotations
 

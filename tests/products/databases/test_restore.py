@@ -1,4 +1,4 @@
-"""Restores of real servers: data comes back, credentials stay, and a failure changes nothing."""
+"""Restores of real servers: credentials stay, and a failure changes nothing."""
 
 from __future__ import annotations
 

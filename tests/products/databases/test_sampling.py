@@ -1,4 +1,4 @@
-"""Measurements of running databases: usage, statistics, and their end with the server."""
+"""Measurements of running databases: usage and engine statistics."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_counter_that_went_back_or_is_not_there_says_nothing() -> None:
 
 
 async def test_a_call_that_takes_too_long_is_not_waited_for_and_not_made_twice() -> None:
-    aside, go, calls = SingleCallThread(), threading.Event(), list[int]()
+    thread, go, calls = SingleCallThread(), threading.Event(), list[int]()
 
     def call() -> str:
         calls.append(1)
@@ -118,11 +118,11 @@ async def test_a_call_that_takes_too_long_is_not_waited_for_and_not_made_twice()
 
     for _ in range(3):
         with pytest.raises(TimeoutError):
-            await aside.run(call, 0.05)
+            await thread.run(call, 0.05)
     go.set()
-    await until(lambda: asyncio.sleep(0, not aside.is_busy))
+    await until(lambda: asyncio.sleep(0, not thread.is_busy))
 
-    assert await aside.run(call, 10) == "done"
+    assert await thread.run(call, 10) == "done"
     assert len(calls) == 2
 
 

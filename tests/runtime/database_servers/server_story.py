@@ -24,7 +24,7 @@ from moorage.runtime.database_servers.ports import Software
 
 
 def story_of_an_ordinary_user(software: Software, *, is_boxed: bool) -> Any:
-    """Run `main` as an unprivileged user (this one unless it is root); return its JSON output."""
+    """Run `main` as an unprivileged user; return its JSON output."""
     # Imported here, because the copy of this file runs without the other tests.
     from tests import memory
     from tests.runtime.workers.invoker_support import give, in_reach, path_of, python_of, user_of
@@ -68,7 +68,7 @@ def story_of_an_ordinary_user(software: Software, *, is_boxed: bool) -> Any:
 
 
 def main() -> None:
-    """Start a server, write rows, kill it, read the rows after its restart, and stop it."""
+    """Start a server, write rows, kill it, and read the rows after its restart."""
     software = Software(**json.load(sys.stdin))
     with lab_in(Path(sys.argv[1])) as lab:
         server = lab.start(software, is_boxed=sys.argv[2] == "boxed")

@@ -1,4 +1,4 @@
-"""Real database servers for tests, started by the local engine in a temporary folder.
+"""Real database servers for tests, started by the local engine.
 
 Each runs as its own Unix user. `server_story` runs with a copy of this file, without the other tests.
 """
@@ -119,7 +119,7 @@ class Server:
         self.be(recovery=Recovery(moment_ms))
 
     def start(self) -> ReplicaState:
-        """Write the configuration, start the server, and wait until it accepts connections."""
+        """Write the configuration, start the server, and wait until it is ready."""
         self.kind.configure(self.software, self.folder, self.options, **self.paths)
         state = self.lab.run(self.lab.engine.start(self._spec()))
         until(lambda: self.kind.ping(self.access), f"{self.software.name}: {self.log()}")

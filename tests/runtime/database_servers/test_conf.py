@@ -36,7 +36,7 @@ def configured(software: Software, folder: Path, options: ServerOptions) -> None
 
 
 def asked_of_postgres(software: Software, folder: Path, name: str) -> str:
-    """Return the value of a setting as the server program reads it from its configuration."""
+    """Return the value of a setting as the server program reads it."""
     env = {key: value.format(home=software.home) for key, value in software.env.items()}
     argv = [f"{software.home}/{software.program}", "-C", name, "-c", f"config_file={folder}/conf/postgresql.conf"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)

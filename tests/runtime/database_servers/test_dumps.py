@@ -1,4 +1,4 @@
-"""Dumps of real servers: complete after a load elsewhere; a broken dump is detected."""
+"""Dumps of real servers: complete after a load; broken dumps are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base backups and archived WAL: point-in-time recovery, and detection of broken files."""
+"""Base backups and archived WAL: recovery, and detection of broken files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def copied(server: Server, folder: Path) -> Copy:
 
 
 def recovered(server: Server, copy: Copy, pieces: list[Path], target_ms: int | None) -> Server:
-    """Start a server on a base backup and some WAL files; return it after the recovery."""
+    """Start a server on a base backup and WAL files; return it after recovery."""
     other = server.lab.new(server.software, recovery=Recovery(target_ms), is_open=False)
     other.admin = server.admin
     other.folder.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""PostgreSQL servers of both majors: the contract of every server, and the privileges of users."""
+"""PostgreSQL servers of both majors: the contract, and privileges of users."""
 
 from __future__ import annotations
 

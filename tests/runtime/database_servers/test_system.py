@@ -1,4 +1,4 @@
-"""Detection of PostgreSQL from system packages or on the PATH, used only if complete."""
+"""Detection of PostgreSQL from system packages, used only if complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates: a server starts on a copy, and accepts only the platform's user with its password."""
+"""Templates: a server starts on a copy, and accepts only the platform's user."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_what_the_programs_said_is_told_when_a_template_cannot_be_made(tmp_path:
 
 @contextlib.contextmanager
 def copied(template: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """A copy of a template in a folder with a short path, and the user arguments of its server."""
+    """A copy of a template at a short path, and the user arguments of its server."""
     folder = Path(tempfile.mkdtemp(prefix="moorage-t-"))
     user: dict[str, Any] = {}
     try:

@@ -106,7 +106,6 @@ class DiskWatch:
             self._telemetry.log.info("database full" if full else "database has room again", database=database.id)
 
     def keep_only(self, database_ids: Collection[int]) -> None:
-        """Forget all other databases."""
         for gone in [each for each in self._states if each not in database_ids]:
             del self._states[gone]
 

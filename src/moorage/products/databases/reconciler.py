@@ -103,7 +103,6 @@ class DatabaseReconciler:
 
 @across_organizations("one machine runs everybody's databases")
 def view(tx: Tx) -> View:
-    """Return all databases with their servers."""
     grouped = defaultdict(list)
     for server in tx.all(tables.EVERY_SERVER):
         grouped[server.database_id].append(server)

@@ -212,15 +212,15 @@ class Servers:
         """Kill a scratch server that a previous attempt left on a folder."""
         await self.engine.stop(_scratch_key(database, folder), 0.0)
 
-    def _configure(self, database: Database, place: Path, options: ServerOptions, key: str, token: str) -> ReplicaSpec:
+    def _configure(self, database: Database, folder: Path, options: ServerOptions, key: str, token: str) -> ReplicaSpec:
         """Write the configuration of a server and return its process spec. Blocks."""
         kind, software = self.kind(database), self.software(database)
-        home, inside = ("/work", "/data") if self.is_sandboxed else (software.home, str(place))
+        home, inside = ("/work", "/data") if self.is_sandboxed else (software.home, str(folder))
         if options.has_tls:
             hosts = [urls.host_of(self._settings, database)]
-            tls.ensure_certificate(self._settings.folder("keys"), place, hosts, self._db.env.clock.now())
-        kind.configure(software, place, options, home=home, inside=inside)
-        self.own(database.id, place)
+            tls.ensure_certificate(self._settings.folder("keys"), folder, hosts, self._db.env.clock.now())
+        kind.configure(software, folder, options, home=home, inside=inside)
+        self.own(database.id, folder)
         return ReplicaSpec(
             key=key,
             token=token,
@@ -231,8 +231,8 @@ class Servers:
             binds=dict(software.binds),
             hidden=[],
             log_folder=str(self._settings.folder("logs") / "databases" / str(database.id)),
-            volume=str(place),
-            disk_mb=max(options.disk_mb, _largest_mb(place)) if options.disk_mb else 0,
+            volume=str(folder),
+            disk_mb=max(options.disk_mb, _largest_mb(folder)) if options.disk_mb else 0,
             reserve_mb=self._settings.disk_reserve_mb,
             cpu=options.cpu,
             memory_mb=options.memory_mb,

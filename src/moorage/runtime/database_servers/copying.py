@@ -135,9 +135,15 @@ def ensure_folder(parent: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def short_path(folder: Path) -> Iterator[str]:
-    """Yield a path of a folder that is short enough for the address of a Unix socket."""
-    with opened(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
+    """Yield a path short enough for a socket's address; raises ServerFailed if absent."""
+    try:
+        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise ServerFailed("the server has no run folder") from None
+    try:
         yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
 
 
 @contextlib.contextmanager

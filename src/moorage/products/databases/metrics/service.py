@@ -94,7 +94,6 @@ class Measurement:
 
 @across_organizations("one machine runs everybody's databases")
 def running(tx: Tx) -> list[tuple[Database, list[Server]]]:
-    """Return all running databases with their servers."""
     by_database: dict[int, list[Server]] = {}
     for each in tx.all(tables.SERVERS_OF_RUNNING):
         by_database.setdefault(each.database_id, []).append(each)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from moorage.runtime.database_servers import copying
 from moorage.runtime.database_servers.ports import ADMIN, RUN, Access, Credentials, ServerFailed, Software
 from moorage.runtime.database_servers.tools import CHUNK, Toolbox, raise_if_cancelled, wrap_disk_errors
 
@@ -36,26 +37,21 @@ def connected(access: Access, database: str) -> Iterator[pymysql.Connection]:
     import pymysql
 
     try:
-        handle = os.open(Path(access.folder) / RUN, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise ServerFailed("the server has no run folder") from None
-    try:
-        connection = pymysql.connect(
-            unix_socket=f"/proc/self/fd/{handle}/{SOCKET}",
-            user=ADMIN,
-            password=access.password,
-            database=database,
-            charset="utf8mb4",
-            connect_timeout=20,
-            ssl_disabled=True,  # A Unix socket needs no TLS, and setting it up would take the longest.
-            autocommit=True,
-        )
-        with connection:
-            yield connection
+        with copying.short_path(Path(access.folder) / RUN) as run:
+            connection = pymysql.connect(
+                unix_socket=f"{run}/{SOCKET}",
+                user=ADMIN,
+                password=access.password,
+                database=database,
+                charset="utf8mb4",
+                connect_timeout=20,
+                ssl_disabled=True,  # A Unix socket needs no TLS, and setting it up would take the longest.
+                autocommit=True,
+            )
+            with connection:
+                yield connection
     except pymysql.MySQLError as error:
         raise ServerFailed(f"the server refused: {error.args[-1] if error.args else error}") from error
-    finally:
-        os.close(handle)
 
 
 class MariaDBDumps:

@@ -102,7 +102,7 @@ class MariaDB(MariaDBDumps):
                 sock.settimeout(PING_TIMEOUT_S)
                 sock.connect(f"{run}/{mariadb_conf.SOCKET}")
                 return len(sock.recv(64)) > 4
-        except OSError:
+        except (OSError, ServerFailed):
             return False
 
     def set_admin_password(self, software: Software, access: Access) -> None:

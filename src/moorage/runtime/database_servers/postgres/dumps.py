@@ -62,25 +62,23 @@ def connected(
     """Connect to a server, as ADMIN by default; errors become ServerFailed."""
     import psycopg
 
+    secret = access.password if password is None else password
     try:
-        handle = os.open(Path(access.folder) / RUN, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise ServerFailed("the server has no run folder") from None
-    try:
-        with psycopg.connect(
-            host=f"/proc/self/fd/{handle}",
-            port=access.port,
-            user=user,
-            password=access.password if password is None else password,
-            dbname=database,
-            connect_timeout=20,
-            autocommit=True,
-        ) as connection:
+        with (
+            copying.short_path(Path(access.folder) / RUN) as run,
+            psycopg.connect(
+                host=run,
+                port=access.port,
+                user=user,
+                password=secret,
+                dbname=database,
+                connect_timeout=20,
+                autocommit=True,
+            ) as connection,
+        ):
             yield connection
     except psycopg.Error as error:
         raise ServerFailed(f"the server refused: {' '.join(str(error).split())}") from error
-    finally:
-        os.close(handle)
 
 
 class PostgreSQLDumps:

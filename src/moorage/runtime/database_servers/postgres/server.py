@@ -123,7 +123,7 @@ class PostgreSQL(PostgreSQLDumps):
                 sock.connect(f"{run}/.s.PGSQL.{access.port}")
                 sock.sendall(_startup(user=ADMIN, database=OWN_DATABASE))
                 response = sock.recv(4096)
-        except OSError:
+        except (OSError, ServerFailed):
             return False
         return response.startswith(b"R") or (response.startswith(b"E") and _CANNOT_CONNECT_NOW not in response)
 

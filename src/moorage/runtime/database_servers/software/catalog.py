@@ -121,7 +121,7 @@ class SoftwareCatalog:
     def installed(self) -> list[Software]:
         """Return the usable software, the platform's first; rescans after changes."""
         from_system = self._detect_system()
-        state = ([_changed(folder) for folder in self.folders], from_system)
+        state = ([_mtime(folder) for folder in self.folders], from_system)
         if state != self._state:
             self._installed, self._incomplete = self._scan(from_system), [each for each in from_system if each.lacks]
             self._state = state
@@ -338,8 +338,7 @@ def _can_run(program: Path) -> bool:
     return os.access(program, os.X_OK)
 
 
-def _changed(folder: Path) -> int:
-    """Return the folder's mtime, which changes when an entry is added or removed."""
+def _mtime(folder: Path) -> int:
     try:
         return folder.stat().st_mtime_ns
     except OSError:

@@ -167,7 +167,6 @@ class _BuildFolder:
         return str(done.stdout)
 
     def write(self, name: str, text: str) -> Path:
-        """Write a private file of `user`."""
         path = self.data.parent / name
         path.write_text(text)
         path.chmod(0o600)
