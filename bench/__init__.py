@@ -1,1 +1,1 @@
-"""The bars that Moorage has to clear, measured side by side with what they are compared to: `python -m bench`."""
+"""Benchmarks with bars and comparisons: `python -m bench`."""

@@ -1,7 +1,7 @@
-"""Apps: what their visitors notice of redeploys, of rollbacks, of a control plane that restarts, and of sleep.
+"""Apps: failed requests during redeploys, rollbacks, restarts of control, and sleep.
 
-The apps are the smallest that their languages allow: what is measured is the platform. Everything happens on one
-platform, in an order that lets the apps that are to sleep fall asleep while others are measured.
+The apps are as small as their languages allow, so that the platform is measured. All steps run on one platform, in an
+order that lets some apps fall asleep while others are measured.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _visits(title: str, seen: Seen) -> list[Figure]:
 
 @dataclass(frozen=True)
 class _Sleepers:
-    """Apps of the free tier, which nobody visits until they sleep."""
+    """Apps of the free tier, without requests until they sleep."""
 
     port: Port
     names: dict[str, list[str]]  # by kind
@@ -257,7 +257,7 @@ def _restarts(port: Port, small: str, sizes: Sizes) -> list[Figure]:
 
 
 def _memory(shims: list[Shim]) -> list[Figure]:
-    """What there is beside an app: its shim, and a fork of that which is the first process of the sandbox."""
+    """The processes beside an app: its shim, and process 1 of its sandbox."""
     beside = [[shim.pid, *process_tree.children(shim.pid)] for shim in shims]
     return [
         Figure("apps: memory of a shim (PSS)", median([machine.memory_of([pids[0]]).pss_mb for pids in beside]), "MB"),
@@ -290,9 +290,9 @@ def _restart(port: Port, names: list[str], shims: list[Shim], number: signal.Sig
 
 
 def _are_adopted(shims: list[Shim], known: set[str]) -> bool:
-    """Tell whether every shim has a connection that it had not before: one with the new control process.
+    """Return whether every shim has a new connection: one to the new control process.
 
-    A shim hangs up on whoever does not say its token, so a connection that lasts is one with somebody who knew it.
+    A shim closes connections without its token, so a lasting connection is authenticated.
     """
     new = apps_platform.shim_sockets() - known
     return all(shim.connections(new) for shim in shims)

@@ -1,6 +1,6 @@
-"""A platform that runs apps: the few things its owner asks for, the processes behind, and an end that leaves nothing.
+"""A platform that runs apps: API calls, processes, and a complete shutdown.
 
-Apps outlive the platform on purpose, so whoever measures them has to end them.
+Apps outlive the platform by design, so the benchmark has to stop them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Port(Harbor):
     def data(self) -> Path:
         return self.folder / "data"
 
-    # What an owner asks for.
+    # API calls.
 
     def create(self, name: str, repository: str, language: str, tier: str) -> str:
         """Make an app, and return its deployment once it is live."""
@@ -85,7 +85,7 @@ class Port(Harbor):
         return uuid
 
     def swaps(self, name: str) -> list[dict[str, Any]]:
-        """Return what the platform itself measured while it switched from one release to another."""
+        """Return the platform's own measurement of the swap between two releases."""
         items = self.call("GET", f"/v1/projects/{name}/deployments?limit=100")["items"]
         return [item["swap"] for item in items if item["swap"]]
 
@@ -104,7 +104,7 @@ class Port(Harbor):
 
 
 def shims_of(data: Path, kept: str = "shims") -> list[Shim]:
-    """Return the shims that have said who they are, also those that have ended."""
+    """Return the shims that have written their identity file, also ended ones."""
     found = []
     for card in (data / "run" / kept).glob(f"*/{wire.IDENTITY_FILE}"):
         with contextlib.suppress(FileNotFoundError):
@@ -114,7 +114,7 @@ def shims_of(data: Path, kept: str = "shims") -> list[Shim]:
 
 
 def shim_sockets() -> set[str]:
-    """Return the numbers of all connections that shims have with whoever follows them."""
+    """Return the inodes of all connections of shims to control processes."""
     rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     return {row[6] for row in rows if len(row) == 8 and row[5] == _CONNECTED and row[7] == wire.SOCKET}
 
@@ -159,7 +159,7 @@ def end_all(data: Path, kept: str = "shims") -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """Somebody's copy of a repository on the platform."""
+    """A clone of a repository on the platform."""
 
     port: Port
     folder: Path
@@ -191,7 +191,7 @@ class Work:
             raise Refused(f"git {words[0]}: {done.stderr.decode(errors='replace')}")
 
     def _environment(self) -> dict[str, str]:
-        """What git sees: nothing of whoever runs this."""
+        """Environment of git, without the user's configuration."""
         someone = {f"GIT_{role}_{what}": "bench" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         quiet = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
         return {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), **quiet, **someone}

@@ -1,11 +1,10 @@
-"""Apps behind our gateway, beside a bare Caddy that proxies to the same app.
+"""Apps behind the gateway, compared with a bare Caddy that proxies to the same app.
 
-The app is the quickest there is, so that what is compared is the way to it. Rates depend on what else the machine does;
-the CPU time of a gateway for one request hardly does, so that is what the bar stands on. The requests of apps are
-counted, which a bare Caddy does not do by itself: so both sides are compared with the same log, and both without. What
-a bare Caddy writes down by default stands beside it: it says more and takes less. Others have apps here too, and what
-tells them apart belongs to the price. An app that was deployed since the last load is found another way, which is
-measured as it is.
+The app is as fast as possible, so that the path to it is measured. Rates depend on the load of the machine; the CPU
+time of a gateway per request hardly does, so the bar uses that. Requests to apps are logged, which a bare Caddy does
+not do by default: both sides are compared with the same log, and both without. Caddy's default log is listed too: it
+has more fields and costs less. Other hosts have apps too, so the cost of their matchers is included. An app that was
+deployed since the last load takes the slower lookup, which is measured separately.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ HOST, DEPLOYED_HOST = "app.localhost", "deployed.localhost"
 OTHERS = [f"app{number}.localhost" for number in range(20)]
 OURS, UNCOUNTED, DEPLOYED = "moorage", "moorage, not counted", "moorage, just deployed"
 BARE, BARE_LOGGED, BARE_DEFAULT = "bare Caddy", "bare Caddy with the same log", "bare Caddy with its default log"
-COMPARED = ((UNCOUNTED, BARE), (OURS, BARE_LOGGED))  # what both sides do: the route alone, and the route with a log
+COMPARED = ((UNCOUNTED, BARE), (OURS, BARE_LOGGED))  # the route alone, and the route with a log
 BODY = "x" * 2048
 
 
@@ -86,7 +85,7 @@ def _bare(name: str, app_port: int, data: Path) -> Iterator[Target]:
 
 @contextmanager
 def _gateway(data: Path, app_port: int, *, is_counted: bool) -> Iterator[tuple[int, int]]:
-    """Run our gateway with what the platform tells it of many apps; yields its process id and its port."""
+    """Run the gateway with routes to many apps; yields its PID and its port."""
     port, edge_port = processes.free_ports(2)
     settings = load(data=data, gateway_port=port, edge_port=edge_port)
     _route(settings, app_port, is_counted=is_counted)

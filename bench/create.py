@@ -1,4 +1,4 @@
-"""Durable creates at 64 clients: the row and its job in one transaction, and what group commit gains over one each."""
+"""Durable creates at 64 clients: a row and its job in one transaction, with group commit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from moorage.core.db.sqlite import MAX_GROUP_UNITS, SqliteDatabase
 from moorage.core.db.tx import Tx
 
 T = TypeVar("T")
-MakeUnit = Callable[[Seat, int], Callable[[Tx], object]]  # (whose, how many before)
+MakeUnit = Callable[[Seat, int], Callable[[Tx], object]]  # (owner, number of earlier units)
 
 BAR = ratio_at_least(3)
 
@@ -46,7 +46,7 @@ TINY = Sizes(rounds=1, seconds=1.0, most=16, clients=4, fsyncs=4)
 
 
 def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
-    fsyncs: list[float] = []  # What a sync costs here changes from second to second, so every round has its own.
+    fsyncs: list[float] = []  # The cost of a sync varies from second to second, so every round measures it.
     grouped, single = uvloop.run(_at_the_store(folder / "plain", sizes, fsyncs, _row_and_job))
     whole, whole_single = uvloop.run(_at_the_store(folder / "whole", sizes, fsyncs, _organization))
     served, served_single = _over_http(folder, sizes, fsyncs)
@@ -61,7 +61,7 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
 
 
 def _fsync_ms(folder: Path, count: int) -> list[float]:
-    """Append and sync a page at a time, as a commit does: what this disk asks for durability."""
+    """Append and sync one page at a time, as a commit does: this disk's cost of durability."""
     taken = []
     with (folder / "fsync").open("wb", buffering=0) as file:
         for _ in range(count):
@@ -121,7 +121,7 @@ def _row_and_job(seat: Seat, count: int) -> Callable[[Tx], object]:
 
 
 def _organization(seat: Seat, count: int) -> Callable[[Tx], object]:
-    """What POST /v1/orgs runs: an organization with its owner, secrets, feed and job."""
+    """The unit of POST /v1/orgs: an organization with its owner, secrets, feed and job."""
     body = OrganizationInput(name=f"Harbor {seat.caller.user_id} {count}")
     return lambda tx: org_routes.create_org(tx, seat.caller, body)
 

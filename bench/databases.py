@@ -1,7 +1,7 @@
-"""Databases: how long one takes to be there, what the sandbox costs its clients, what fifty that do nothing weigh.
+"""Databases: time to create one, cost of the sandbox for clients, memory of fifty idle ones.
 
 Creation is compared with initialising a data folder, throughput with the same program, files and settings outside of a
-sandbox, side by side and taking turns; the figures that the platform shows with what pgbench has counted itself.
+sandbox, in alternating rounds; the platform's metrics are compared with the counts of pgbench.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _env(found: Software) -> dict[str, str]:
     return {name: value.replace("{home}", found.home) for name, value in found.env.items()}
 
 
-# What the sandbox costs, and whether the figures are true.
+# Cost of the sandbox, and accuracy of the metrics.
 
 
 def _throughput(port: Port, sizes: Sizes) -> Iterator[Figure]:
@@ -246,7 +246,7 @@ def _bare(port: Port, made: Made) -> Iterator[Made]:
 
 
 def _give(folder: Path) -> None:
-    """Make a folder somebody's who is not root, and let that one come there."""
+    """Give a folder to an unprivileged user, and let that user reach it."""
     os.chown(folder, NOBODY, NOBODY)
     for path in folder.rglob("*"):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
@@ -264,7 +264,7 @@ def _answers(made: Made) -> bool:
 
 
 def _counted(port: Port, made: Made, sizes: Sizes) -> Figure:
-    """Compare what the platform counts with what pgbench has sent."""
+    """Compare the platform's counters with the requests of pgbench."""
     seconds = max(sizes.round_s * 4, 1)
     _wait_for_look(port, made)
     before = _queries(port, made)
@@ -278,7 +278,7 @@ def _counted(port: Port, made: Made, sizes: Sizes) -> Figure:
 
 
 def _wait_for_look(port: Port, made: Made) -> None:
-    """Wait until the platform has asked for counters twice: what was sent before is in them then."""
+    """Wait for two readings of the counters: all earlier requests are in them."""
     looks = _looks(port, made)
     wait_until(lambda: _looks(port, made) >= looks + 2, "the platform looks", timeout_s=SAMPLED_S * 2, every_s=0.5)
 
@@ -302,7 +302,7 @@ def _sum(port: Port, made: Made, column: str) -> float:
 
 
 def _idle(port: Port, sizes: Sizes) -> Iterator[Figure]:
-    """Weigh databases of each kind that do nothing: all of the kind together, with what watches over them."""
+    """Measure the memory of idle databases of each kind, with their shims."""
     for kind, shown in SHOWN.items():
         others = {shim.pid for shim in apps_platform.shims_of(port.data, "databases")}
         for number in range(sizes.idle):

@@ -1,4 +1,4 @@
-"""What a store shows after the faults: read from its file, by nothing but SQL."""
+"""State of a store after the faults, read from its file with SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 in a loop under load: whatever was acknowledged is there, once, and its job took effect, once.
+"""kill -9 in a loop under load: each acknowledged write exists once, and its job ran once.
 
 Clients create organizations, some under an idempotency key and some without. The control process is killed at random
 moments and started again. Afterwards the store itself is asked, by reading its file.

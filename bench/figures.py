@@ -1,4 +1,4 @@
-"""What a benchmark returns: figures, each with what it is compared to and the bar it has to clear."""
+"""Results of a benchmark: figures, each with a comparison and a bar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEADINGS = ("name", "figure", "against", "ratio", "bar", "verdict")
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit, on the figure itself or on its ratio to what it is compared to."""
+    """A limit, on the figure itself or on its ratio to the comparison."""
 
     limit: float
     at_most: bool
@@ -52,7 +52,7 @@ class Figure:
         if self.bar is None:
             return False
         judged = self.ratio if self.bar.on_ratio else self.value
-        # A ratio without anything to compare to was not measured, and what was not measured was not met.
+        # A ratio without a comparison was not measured, so the bar is not met.
         return judged is None or not self.bar.is_met_by(judged)
 
     @property

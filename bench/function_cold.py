@@ -1,4 +1,4 @@
-"""Cold starts: how long the first call of a function waits for its first byte, with a cell waiting and without one.
+"""Cold starts: time to first byte of a first call, with and without a waiting sandbox.
 
 The platform has all processors, as it has where it is used: a runtime that starts keeps more than one of them busy.
 """

@@ -1,4 +1,4 @@
-"""Who sends the load that function hosts are compared under: `wrk` where it is installed, else our own generator.
+"""Load for the comparison of function hosts: `wrk` if installed, else our own generator.
 
 Both sides of a comparison get the same one, on the client's core.
 """

@@ -1,4 +1,4 @@
-"""What an instance costs while nobody calls it, and whether a thousand of them fit."""
+"""Memory of an idle instance, and of a thousand of them."""
 
 from __future__ import annotations
 

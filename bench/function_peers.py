@@ -1,4 +1,4 @@
-"""What people run functions on today, as it is shipped: functions-framework for Python and Node.js, and workerd.
+"""Other function hosts, as shipped: functions-framework for Python and Node.js, and workerd.
 
 Each answers the same greeting. Each runs on the server's core, with nothing of this process's environment.
 """

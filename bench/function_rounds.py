@@ -1,4 +1,4 @@
-"""Function hosts loaded in turn, round by round, so that whatever else this machine does falls on all of them alike."""
+"""Load function hosts in alternating rounds, so that other load of the machine affects all alike."""
 
 from __future__ import annotations
 

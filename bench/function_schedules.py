@@ -38,8 +38,8 @@ class Sizes:
     schedules: int
     functions: int  # that share them
     lead_s: float  # at least so long before the minute everything is in place
-    on_the_minute: bool  # else each is run by hand: nobody waits a minute to see that this works
-    look_s: float  # between one look at what ran and the next
+    on_the_minute: bool  # else each is triggered by the benchmark, without the wait for a minute
+    look_s: float  # between two polls of the results
     settle_s: float
 
 
@@ -49,9 +49,9 @@ TINY = Sizes(4, 2, lead_s=0, on_the_minute=False, look_s=0.1, settle_s=20)
 
 @dataclass(frozen=True)
 class Seen:
-    """What the records of the functions and the schedules themselves say."""
+    """Results in the records of the functions and in the schedules."""
 
-    ran_at: dict[int, list[float]]  # by schedule, what its runs printed
+    ran_at: dict[int, list[float]]  # by schedule, the printed times of its runs
     totals: list[int]  # how often each schedule says that it ran
     failed: int  # schedules that say their run failed
 
@@ -77,7 +77,7 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
 
 
 def _fire(platform: Platform, sizes: Sizes, interfere: Callable[[], None]) -> tuple[float, Seen]:
-    """Make the schedules, wait until they fire, interfere, and return when they were due and what came of it."""
+    """Create the schedules, wait for the tick, interfere; return due time and results."""
     names = [f"tick-{number}" for number in range(sizes.functions)]
     # A run that was cut short is known to be over when its time is.
     platform.create_many(names, "python", CODE, timeout=TIMEOUT_MS)
@@ -113,7 +113,7 @@ def _schedule(platform: Platform, number: int, names: list[str], cron: str) -> i
 
 
 def _kill_in_the_middle(platform: Platform, sizes: Sizes) -> float:
-    """Kill the control process and the function gateway when a quarter of the runs is over, and return when."""
+    """Kill control and edge after a quarter of the runs, and return the time."""
     pids = [platform.process(role) for role in ("control", "edge")]
     enough = sizes.schedules / 4
     wait_until(lambda: _ended(platform.data / "spool") >= enough, "a quarter has run", sizes.settle_s, 0.005)
@@ -123,7 +123,7 @@ def _kill_in_the_middle(platform: Platform, sizes: Sizes) -> float:
 
 
 def _ended(folder: Path) -> int:
-    """Count the runs that ended, by what the gateway has written: the API would answer when all of it is over."""
+    """Count the ended runs in the spool: the API would answer after all of them."""
     ended = 0
     for path in folder.glob(f"*{spool.SUFFIX}"):
         with path.open("rb") as file:
@@ -155,9 +155,9 @@ def _see(platform: Platform, names: list[str]) -> Seen:
 
 
 def not_once(seen: Seen, schedules: int) -> int:
-    """Count the schedules that ran twice, that do not say they ran once, or that say so and have nothing to show.
+    """Count the schedules that ran twice, or whose count and output disagree.
 
-    What a run printed that was cut short by a kill is gone, but its schedule says that it failed.
+    The output of a killed run is lost, but its schedule shows the failure.
     """
     twice = {number for number, times in seen.ran_at.items() if len(times) > 1}
     counted = Counter(seen.totals)

@@ -1,4 +1,4 @@
-"""Minutes at most of what the platform can do, while another version goes live every second.
+"""Minutes near the maximum throughput, while a new version goes live every second.
 
 Every version answers with a number of its own, so each answer says which one it came from.
 """

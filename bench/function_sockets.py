@@ -1,8 +1,8 @@
-"""A load generator for function hosts that needs nothing but Python: keep-alive HTTP/1.1 on plain sockets and epoll.
+"""A load generator for function hosts in pure Python: keep-alive HTTP/1.1 on sockets and epoll.
 
-It can keep every connection busy, which finds out how much a server can do, or send at a given rate however slow the
-answers are, which finds out how it does at that rate. Without an event loop around it, it spends about a third of
-what `bench.load` spends on a request: a function gateway is fast enough for that to matter.
+It keeps every connection busy, to measure the maximum throughput, or sends at a fixed rate however slow the responses
+are, to measure latency at that rate. Without an event loop it needs about a third of the CPU of `bench.load` per
+request, which matters because the edge is fast.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def get(path: str, host: str = HOST) -> bytes:
 
 @dataclass
 class Outcome:
-    """What a load did, filled while it runs."""
+    """Results of a load, filled while it runs."""
 
     answered: int = 0  # with 200
     failed: int = 0  # with anything else, or not at all
@@ -133,7 +133,7 @@ class Sockets:
     def _send(self, line: _Line, since: float) -> None:
         requests = self._requests
         line.since, line.is_busy = since, True
-        with suppress(ConnectionError):  # What came of it is seen when the connection is read.
+        with suppress(ConnectionError):  # Reading the connection reports the error.
             line.sock.send(requests[0] if len(requests) == 1 else self._draw.choice(requests))
 
     def _receive(self, line: _Line, outcome: Outcome, on_answer: OnAnswer | None) -> None:
@@ -165,7 +165,7 @@ class Sockets:
 
 
 def expect_all(outcome: Outcome) -> Outcome:
-    """Return the outcome; raises where not every answer was 200: what was measured is not what was meant to be."""
+    """Return the outcome; raises unless every response was 200."""
     if outcome.failed:
         raise BadAnswer(f"{outcome.failed} of {outcome.failed + outcome.answered} failed: {outcome.failures}")
     return outcome

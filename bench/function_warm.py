@@ -1,4 +1,4 @@
-"""Warm functions: a greeting, side by side with what people run functions on today."""
+"""Warm functions: a greeting, compared with other function hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `moorage up` costs while nobody uses it: processor, memory, and the wait until it is ready."""
+"""Cost of an idle `moorage up`: CPU, memory, and time until ready."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CONNECT_S = 10.0
-# What a load may take on top of its time: a server that hangs must not hang the benchmark.
+# Extra time for a load: a server that hangs must not hang the benchmark.
 GRACE_S = 30.0
 MakeRequest = Callable[[int, int], bytes]  # (client, how many it has sent before)
 
@@ -38,7 +38,7 @@ def post(path: str, token: str, body: Any, *, key: str | None = None) -> bytes:
 
 
 class BadAnswer(Exception):
-    """The server did not answer 200: what was measured is not what was meant to be."""
+    """The server did not answer 200, so the measurement is invalid."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def split_reply(buffer: bytes) -> tuple[Reply, int] | None:
 
 @dataclass
 class Load:
-    """What a load did, filled while it runs."""
+    """Results of a load, filled while it runs."""
 
     make: MakeRequest
     ends_at: float

@@ -1,4 +1,4 @@
-"""What the kernel knows of this machine and of the processes on it."""
+"""Kernel figures of this machine and its processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def filesystem_of(folder: Path) -> str:
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Keep this thread, and what it starts, on one core for a while."""
+    """Pin this thread and its children to one core for a while."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -65,7 +65,7 @@ def tree_cpu_seconds(pid: int) -> float:
 
 @dataclass(frozen=True)
 class Memory:
-    rss_mb: float  # what is in memory, shared pages counted in every process
+    rss_mb: float  # resident memory, with shared pages counted in every process
     pss_mb: float  # the same, with shared pages split among those that share them
 
 
@@ -109,7 +109,7 @@ def command_of(pid: int) -> str:
 
 def _parent_of(process: Path) -> int | None:
     try:
-        # The name in brackets may hold anything, also brackets: what follows the last one is fields.
+        # The name in brackets may contain brackets: the fields follow the last one.
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):
         return None

@@ -1,4 +1,4 @@
-"""What monitors look at and alerts are told to, in a process of its own: targets, a receiver, a mail server.
+"""Targets, webhook receiver and mail server for the monitor benchmarks, in their own process.
 
 What arrives is written to a file line by line, so that a benchmark can count it.
 """

@@ -1,7 +1,7 @@
-"""Monitors: what a check costs, whether thousands keep to their time, and whether alerts survive a crash.
+"""Monitors: cost of a check, punctuality of thousands, and alerts across a crash.
 
-The platform is whole, each monitor has an alert, and what a check costs is the processor time of the control process,
-less what it uses without monitors: probing, judging and storing together.
+The whole platform runs, each monitor has an alert, and the cost of a check is the CPU time of the control process, less
+its CPU time without monitors: probing, evaluating and storing together.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Sizes:
     monitors: int
     secure: int
     idle_s: float
-    settle_s: float  # the first checks are made at once, which is not what is measured
+    settle_s: float  # the first checks run at once and are not measured
     steady_s: int  # a multiple of the interval
     secure_s: int
     crash_monitors: int
@@ -59,7 +59,7 @@ TINY = Sizes(4, 3, 1, 1, 30, 30, 6, 2)
 
 @dataclass(frozen=True)
 class World:
-    """Where the targets and receivers are, and what has arrived."""
+    """Addresses of the targets and receivers, and the received messages."""
 
     http: int
     https: int
@@ -166,7 +166,7 @@ def _watch(port: Port, monitors: int, settle_s: float, seconds: int, idle: float
     pid, begun, cpu = port.control(), time.time(), machine.cpu_seconds(port.control())
     time.sleep(seconds)
     used = machine.cpu_seconds(pid) - cpu - idle * (time.time() - begun)
-    time.sleep(3)  # What was found last is written down.
+    time.sleep(3)  # The last results are stored.
     # A span that is a multiple of the interval holds the same number of slots of each monitor.
     start = int(begun * 1000)
     query = "SELECT slot, at, status FROM heartbeat WHERE slot >= ? AND slot < ?"

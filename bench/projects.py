@@ -28,7 +28,7 @@ ROLLBACK_BAR = at_most(100)
 LINE_BAR = at_most(150)
 CHANGE_BAR = at_most(300)
 CALL_S = 60.0
-LOOK_S = 0.002  # between two looks at a page: more often would take time from what is measured
+LOOK_S = 0.002  # between two requests for a page: more would distort the measurement
 PROJECTS_A_SEAT = 90  # A plan has room for a hundred.
 NOBODY = "http://127.0.0.1:9"  # No code host is asked.
 WORDS = ("harbor", "light", "tide", "mooring", "anchor", "sail", "keel", "rope", "deck", "crew", "chart", "compass")
@@ -180,7 +180,7 @@ def _finish(pushing: subprocess.Popen[bytes]) -> None:
 
 
 def _track(harbor: Harbor, name: str, **fields: Any) -> str:
-    """Make a project whose repository comes later, and return its first deployment, which has failed for that."""
+    """Create a project before its repository, and return its failed first deployment."""
     asked = {"slug": "static", "name": name, "repositoryName": f"bench/{name}", "autoDeploy": True, **fields}
     uuid = str(harbor.call("POST", "/v1/projects", asked)["deploymentUuid"])
     harbor.wait_until_ended(uuid)
@@ -322,7 +322,7 @@ def _repository(folder: Path, files: Mapping[str, str]) -> Path:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """What git sees: nothing of whoever runs this."""
+    """Environment of git, without the user's configuration."""
     someone = {f"GIT_{role}_{what}": "bench" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     quiet = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
     return {"PATH": os.environ["PATH"], "HOME": str(home.parent), **quiet, **someone}

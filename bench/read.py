@@ -1,4 +1,4 @@
-"""Authenticated reads from SQLite: what a request costs over a bare answer, and how it compares with a usual stack."""
+"""Authenticated reads from SQLite, compared with a bare response and with a usual stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What most teams would write: the same two routes in FastAPI with async SQLAlchemy and its ORM on aiosqlite.
+"""The usual stack: the same two routes in FastAPI with the async SQLAlchemy ORM on aiosqlite.
 
 Nothing here is slow on purpose. The session is a dependency, the caller is found by token, user, organization and
 membership, and a pydantic model shapes the answer. Its server is ours, so that only the application differs.

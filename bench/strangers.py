@@ -1,4 +1,4 @@
-"""Memory that strangers can take from the function gateway with requests that they never finish.
+"""Memory that unfinished requests of clients without a credential take from the edge.
 
 Each of a thousand clients declares a body of 6 MB and sends all of it but one byte, as fast as the gateway takes it: to
 a function that does not exist and to one that does, from one address and from many. Meanwhile others call functions.
