@@ -157,7 +157,7 @@ def test_functions_are_served_while_the_control_process_is_down(platform: Platfo
     while platform.children().get("control", killed) == killed or not is_listening(platform):
         served += [(name, platform.fetch(name)) for name in echoes.values()]
 
-    assert len(served) > 10
+    assert len(served) >= 2
     assert {answer.status for _, answer in served} == {200}
     wait_until(lambda: platform.api("GET", "/v1/functions"))
     for called in echoes.values():

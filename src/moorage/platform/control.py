@@ -228,11 +228,11 @@ class Control:
         except Exception as error:  # noqa: BLE001 - any error of the store is the answer
             return f"the store does not answer: {error}"
         if self.works and not self.worker.is_alive():
-            return "the worker does not turn"
+            return "the job worker made no progress lately"
         if self.works and not self.scheduler.is_alive():
-            return "the scheduler does not turn"
+            return "the scheduler made no progress lately"
         if self.works and not self.app.products.monitors.prober.is_alive():
-            return "the checks of monitors do not turn"
+            return "the prober of monitors made no progress lately"
         return None
 
 

@@ -232,7 +232,7 @@ def test_torn_records_are_in_no_run_and_reading_stops_there(tmp_path: Path, torn
     found = list(batches(chunk, 2 * RUN))
 
     assert minutes_of(*found) == one_by_one(records[:at])
-    assert chunk.problem == f"at byte {at * SIZE}: its values make no sense"
+    assert chunk.problem == f"at byte {at * SIZE}: a field has an invalid value"
 
 
 # Storing.
