@@ -1,14 +1,28 @@
-"""Logs the number of unrecorded calls and the cause, at most once a second."""
+"""The spool that calls are recorded in, and a log line for calls that were not."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 REPORT_INTERVAL_S = 1.0
 
 
+class Spool(Protocol):
+    """Destination of records. Appended records survive the end of this process."""
+
+    def append(self, record: bytes) -> None: ...
+
+    def append_plain(self, packed: bytes) -> None: ...
+
+    def limit_log(self, log: bytes, org_id: int) -> bytes: ...
+
+
 class LostRecords:
-    """Counts unrecorded calls: a full disk or spool does not fail calls."""
+    """Logs the number of unrecorded calls and the cause, at most once a second.
+
+    A full disk or spool does not fail calls.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

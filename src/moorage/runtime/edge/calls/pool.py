@@ -10,7 +10,7 @@ import asyncio
 import base64
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from moorage.runtime.edge import spool
 from moorage.runtime.edge.calls.backlog import Backlog
@@ -23,7 +23,7 @@ from moorage.runtime.edge.calls.instance import (
     PooledFunction,
     native_log_entries,
 )
-from moorage.runtime.edge.calls.lost_records import LostRecords
+from moorage.runtime.edge.calls.lost_records import LostRecords, Spool
 from moorage.runtime.edge.calls.reasons import load_message, reason, timeout_message, waited_message
 from moorage.runtime.edge.calls.replies import FRAME_TIMEOUT_S, Replies
 from moorage.runtime.edge.calls.supply import Link, Supply
@@ -38,16 +38,6 @@ BUSY_REPORT_INTERVAL_S = 0.25
 END_REPORT_TIMEOUT_S = 1.0  # wait for the invoker's report about an ended sandbox
 _encode = spool.encode
 _pack_plain = spool.pack_plain
-
-
-class Spool(Protocol):
-    """Destination of records. Appended records survive the end of this process."""
-
-    def append(self, record: bytes) -> None: ...
-
-    def append_plain(self, packed: bytes) -> None: ...
-
-    def limit_log(self, log: bytes, org_id: int) -> bytes: ...
 
 
 class Pool:

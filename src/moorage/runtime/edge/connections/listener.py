@@ -10,7 +10,8 @@ from moorage.runtime.edge.connections.answers import Request
 from moorage.runtime.edge.connections.flow import Guard
 from moorage.runtime.edge.connections.heap import trim
 from moorage.runtime.edge.connections.limits import Limits
-from moorage.runtime.edge.connections.protocol import Connection, EarlyHandler, Handler
+from moorage.runtime.edge.connections.owner import EarlyHandler
+from moorage.runtime.edge.connections.protocol import Connection, Handler
 
 _CACHE_CLEAR_INTERVAL_S = 60
 _TRIM_AFTER_CLOSED = 200  # connections

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 import httptools
 
@@ -19,13 +19,11 @@ from moorage.runtime.edge.connections import answers
 from moorage.runtime.edge.connections.answers import Answer, Failure, Request
 from moorage.runtime.edge.connections.bodies import LARGE_BYTES, add_piece
 from moorage.runtime.edge.connections.clients import UNKNOWN, key_from_gateway, key_from_proxy, key_of
-from moorage.runtime.edge.connections.flow import AHEAD, NO_ROOM, UNREAD, Flow, Guard
-from moorage.runtime.edge.connections.limits import Limits
+from moorage.runtime.edge.connections.flow import AHEAD, NO_ROOM, UNREAD, Flow
+from moorage.runtime.edge.connections.owner import ConnectionOwner
 
 # Returns the answer, or None to answer later through the connection.
 Handler = Callable[["Connection", Request], Answer | None]
-# Called before the body arrives; returns the answer if it does not depend on the body.
-EarlyHandler = Callable[[Request], Answer | None]
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CLOSE = b"connection: close\r\n"
@@ -55,27 +53,6 @@ class Refused(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
-
-
-class ConnectionOwner(Protocol):
-    """The listener of a connection; its clock is precise to a second."""
-
-    handler: Handler
-    early: EarlyHandler | None
-    guard: Guard | None
-    limits: Limits
-    is_behind_gateway: bool
-    is_draining: bool
-    request_cache: dict[bytes, Request]
-    now: float
-    answered_by: float
-    idle_until: float
-    date: bytes
-    plain_end: bytes
-
-    def add(self, connection: Connection) -> None: ...
-
-    def remove(self, connection: Connection) -> None: ...
 
 
 class Connection(asyncio.Protocol):
