@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import structlog
 from pydantic import SecretStr
@@ -42,6 +43,10 @@ from moorage.settings import Settings
 # Tests are collected into memory to stay there: looking for garbage among them takes seconds and finds none.
 gc.disable()
 
+# A busy machine takes any time for an example; no test may depend on it.
+hypothesis.settings.register_profile("moorage", deadline=None)
+hypothesis.settings.load_profile("moorage")
+
 MEMORY = Path("/dev/shm")
 NOBODY = "http://127.0.0.1:9"  # a code host that is not there: no test may ask the real one
 
@@ -68,10 +73,22 @@ def pytest_configure(config: pytest.Config) -> None:
 # moment, or on another store where it is not what is tested; and whole modules that take minutes, of what others prove
 # piece by piece. `make test-all` runs them too.
 TWINS = {
+    "tests/products/analytics/": "postgres",
+    "tests/products/apps/": "postgres",
+    "tests/products/cronjobs/": "postgres",
     "tests/products/databases/": "(^|-)postgres(?!ql)",
+    "tests/products/domains/": "postgres",
+    "tests/products/functions/": "postgres",
+    "tests/products/monitors/": "postgres",
+    "tests/products/rules/": "postgres",
+    "tests/products/schedules/": "postgres",
+    "tests/accounts/webhooks/": "postgres",
+    "tests/runtime/sandbox/test_run.py": "user",
+    "tests/runtime/sandbox/test_run_streams.py": "user",
+    "tests/runtime/workers/test_escapes_host.py": "user",
+    "tests/runtime/workers/test_escapes_sockets.py": "user",
     "tests/runtime/engines/": "user",
     "tests/runtime/shim/": "user",
-    "tests/products/apps/test_app_logs.py": "postgres",
     "tests/core/artifacts/test_artifacts.py": "postgres",
     "tests/core/artifacts/test_collect.py": "postgres",
     "tests/runtime/workers/test_channel_attacks.py": "user",
@@ -82,8 +99,6 @@ TWINS = {
     "tests/runtime/workers/test_installer_attacks.py": "user",
     "tests/runtime/workers/test_invoker.py": "user",
     "tests/runtime/workers/test_templates.py": "user",
-    "tests/products/cronjobs/test_builds.py": "postgres",
-    "tests/products/cronjobs/test_cronjobs.py": "postgres",
     "tests/products/databases/test_backup_routes.py": "postgres",
     "tests/products/databases/test_disk.py": "mysql|postgres$",
     "tests/products/databases/test_lifecycle.py": "mysql",
@@ -97,26 +112,12 @@ TWINS = {
     "tests/e2e/test_databases.py": "mysql",
     "tests/e2e/test_databases_faults.py": "50 ms|switched",
     "tests/e2e/test_projects_faults.py": "",
-    "tests/products/functions/test_function_log_files.py": "postgres",
-    "tests/products/functions/test_recorder_crashes.py": "postgres",
     "tests/accounts/identity/test_roles.py": "postgres",
     "tests/accounts/identity/test_stranger.py": "postgres",
-    "tests/products/monitors/test_alerts.py": "postgres",
-    "tests/products/monitors/test_delivering.py": "postgres",
-    "tests/products/monitors/test_delivering_mail.py": "postgres",
-    "tests/products/monitors/test_expiry.py": "postgres",
-    "tests/products/monitors/test_monitor_bounds.py": "postgres",
-    "tests/products/monitors/test_monitors.py": "postgres",
-    "tests/products/monitors/test_prober.py": "postgres",
-    "tests/products/monitors/test_prober_changes.py": "postgres",
-    "tests/products/monitors/test_prober_trouble.py": "postgres",
-    "tests/products/monitors/test_status_page.py": "postgres",
     "tests/e2e/openapi/test_operations.py": "many",
     "tests/platform/test_database_copies.py": "mariadb",
     "tests/platform/test_killed_requests.py": "postgres",
-    "tests/products/rules/test_rules_api.py": "postgres",
     "tests/runtime/database_servers/test_postgres.py": r"postgresql-14\.",
-    "tests/accounts/webhooks/test_stripe_effects.py": "postgres",
 }
 
 # Tests that take long, by their names, in modules whose other tests prove the same promises in a quicker way.
@@ -143,9 +144,13 @@ DEEP = {
     "tests/products/databases/test_restore.py": (
         "kept_twice|number_of_tables|between_the_row|goes_after_a_day|without_room"
     ),
-    "tests/e2e/test_databases_faults.py": "shim_is_killed|folder_vanished",
+    "tests/e2e/test_databases_faults.py": "shim_is_killed|folder_vanished|outlive_the_platform",
+    "tests/e2e/test_functions_failures.py": "node_uses_too_much_memory_of_its_heap|a_child_of_node_floods",
     "tests/e2e/test_functions_records.py": "over_many_crashes",
-    "tests/e2e/test_monitors_live.py": "told_once_though",
+    "tests/e2e/test_monitors_live.py": "told_once_though|checks_go_on_where_they_were",
+    "tests/products/functions/test_recorder_crashes.py": "at_any_line|again_and_again",
+    "tests/bench/test_strangers_bench.py": "",
+    "tests/runtime/sandbox/test_network_attacks.py": "hundreds_of_sandboxes|a_flood_of_connections",
     "tests/e2e/test_projects_github.py": "while_it_is_built|after_its_approval",
 }
 

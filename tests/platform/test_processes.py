@@ -39,7 +39,7 @@ def process(part: str, data: Path, url: str, api_port: int, metrics_port: int) -
             started.wait()
 
 
-def wait_for(condition: Any, timeout_s: float = 30) -> None:
+def wait_for(condition: Any, timeout_s: float = 90) -> None:
     deadline = time.monotonic() + timeout_s
     while True:
         try:
