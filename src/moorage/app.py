@@ -93,17 +93,15 @@ def build(
     has_gateway: bool = True,
     runs_apps: bool = False,
 ) -> App:
-    """Build the application.
+    """Build the application. Without an `installer`, functions with dependencies are refused.
 
-    `installer` installs the dependencies of functions, which are refused without one. `sandbox_state` returns `on`, or
-    a warning about the isolation of functions. `has_gateway` says whether the public gateway runs on this machine, and
-    `runs_apps` whether this process keeps the apps of this machine running.
+    `sandbox_state` returns `on`, or a warning about the isolation of functions. `has_gateway` says whether the public
+    gateway runs on this machine, and `runs_apps` whether this process keeps the apps of this machine running.
     """
     artifacts, settings = ArtifactStore(db), db.env.settings
     functions = Functions.make(db, telemetry, artifacts, installer, sandbox_state, on_scheduled)
     gateway = Gateway.make(db, telemetry, artifacts, is_here=has_gateway)
-    is_sandboxed = sandbox_state() == "on"
-    products = _make_products(db, telemetry, functions, gateway, artifacts, is_sandboxed, runs_apps)
+    products = _make_products(db, telemetry, functions, gateway, artifacts, sandbox_state() == "on", runs_apps)
     # The document is made on first use: it takes longer than all the rest, and few processes need it.
     describe = cache(lambda: openapi.document(routes, version=moorage.__version__, server=settings.api_url))
     routers = [router for product in products for router in product.routers()] + [platform_routes.make_router(describe)]
@@ -111,8 +109,7 @@ def build(
     handlers = Handlers()
     for product in products:
         product.register(handlers)
-    mounts = [mount for product in products for mount in product.mounts()]
-    pages = Pages(describe, settings)
+    mounts, pages = [mount for product in products for mount in product.mounts()], Pages(describe, settings)
     asgi = Dispatcher(routes, db, products.identity.gate, telemetry, fallback=pages.find, mounts=mounts)
     return App(asgi, routes, handlers, artifacts, products, describe)
 
@@ -126,8 +123,8 @@ def _make_products(
     is_sandboxed: bool,
     runs_apps: bool,
 ) -> Products:
-    run, mailer = db.env.settings.folder("run"), Mailer(db.env.settings)
-    identity, webhooks = Identity.make(db, mailer), Webhooks(db)
+    run, mailer, webhooks = db.env.settings.folder("run"), Mailer(db.env.settings), Webhooks(db)
+    identity = Identity.make(db, mailer)
     apps = Apps.make(db, telemetry, artifacts, LocalReplicas(run), gateway, is_sandboxed)
     projects = Projects.make(db, artifacts, webhooks.github, gateway, apps, is_sandboxed, runs_apps)
     pipeline = projects.pipeline
