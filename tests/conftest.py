@@ -114,7 +114,6 @@ TWINS = {
     "tests/e2e/test_projects_faults.py": "",
     "tests/accounts/identity/test_roles.py": "postgres",
     "tests/accounts/identity/test_stranger.py": "postgres",
-    "tests/e2e/openapi/test_operations.py": "many",
     "tests/platform/test_database_copies.py": "mariadb",
     "tests/platform/test_killed_requests.py": "postgres",
     "tests/runtime/database_servers/test_postgres.py": r"postgresql-14\.",
@@ -128,10 +127,10 @@ DEEP = {
         "without_a_lock_file|not_pinned_is_looked_up|pipes_and_locked_folders|endlessly"
     ),
     "tests/runtime/workers/test_installer_attacks.py": (
-        "requirement_files_that_are_named|wheel_of_the_upload|hides_its_script"
+        "requirement_files_that_are_named|wheel_of_the_upload|hides_its_script|became_a_link|install_script_changes"
     ),
     "tests/runtime/workers/test_templates.py": "its_deadline|printed_while_loading|end_with_their_revision",
-    "tests/cli/test_cli_keys.py": r"UPDATE activity|\[False\]|\[(unsuspend|session|verify-card|approve)\]",
+    "tests/cli/test_cli_keys.py": r"UPDATE activity|given_key_is_rotated|\[(unsuspend|session|verify-card|approve)\]",
     "tests/products/cronjobs/test_runs.py": (
         "no_more_of_the_machine|while_the_platform_was_away|its_own_moment|cannot_be_run"
     ),
@@ -144,6 +143,8 @@ DEEP = {
     "tests/products/databases/test_restore.py": (
         "kept_twice|number_of_tables|between_the_row|goes_after_a_day|without_room"
     ),
+    "tests/e2e/openapi/test_operations.py": "generated_calls",
+    "tests/runtime/workers/test_fairness.py": r"\[none\]",
     "tests/e2e/test_databases_faults.py": "shim_is_killed|folder_vanished|outlive_the_platform",
     "tests/e2e/test_functions_failures.py": "node_uses_too_much_memory_of_its_heap|a_child_of_node_floods",
     "tests/e2e/test_functions_records.py": "over_many_crashes",
