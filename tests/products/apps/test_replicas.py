@@ -28,7 +28,7 @@ from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments import tables as deployment_tables
 from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.runtime.builds.ports import Plan
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
+from moorage.runtime.engines.ports import AppSpec, CannotStart
 
 pytestmark = pytest.mark.anyio
 
@@ -41,10 +41,10 @@ class StubLauncher:
     def __init__(self) -> None:
         self.refusal: str | None = None
 
-    async def specify(self, row: Replica) -> ReplicaSpec:
+    async def specify(self, row: Replica) -> AppSpec:
         if self.refusal:
             raise CannotStart(self.refusal)
-        return ReplicaSpec(row.key, row.token, "/release", "", ["true"], {}, {}, [], "/logs")
+        return AppSpec(key=row.key, token=row.token, argv=["true"], env={}, log_folder="/logs")
 
 
 @dataclass

@@ -39,7 +39,7 @@ from moorage.runtime.database_servers.ports import (
 from moorage.runtime.database_servers.postgres import dumps as postgres_dumps
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
 from moorage.runtime.engines.local import LocalReplicas
-from moorage.runtime.engines.ports import ReplicaSpec, ReplicaState
+from moorage.runtime.engines.ports import ReplicaState, ServerSpec
 
 T = TypeVar("T")
 WAIT_S = 90.0
@@ -142,17 +142,15 @@ class Server:
         files = sorted((self.lab.home / "logs" / self.key).glob("**/*")) if self.lab.home.exists() else []
         return "\n".join(path.read_text(errors="replace")[-2000:] for path in files if path.is_file())
 
-    def _spec(self) -> ReplicaSpec:
+    def _spec(self) -> ServerSpec:
         env = {name: value.format(home=self.paths["home"]) for name, value in self.software.env.items()}
-        return ReplicaSpec(
+        return ServerSpec(
             key=self.key,
             token=f"token-of-{self.key}",
             release=self.software.home,
-            base="",
             argv=self.kind.argv(self.software, self.options, **self.paths),
             env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", **env},
             binds=self.software.binds,
-            hidden=[],
             log_folder=str(self.lab.home / "logs" / self.key),
             volume=str(self.folder),
             disk_mb=self.options.disk_mb,
@@ -162,7 +160,6 @@ class Server:
             doors=[f"127.0.0.1:{self.options.primary.port}"] if self.options.primary else [],
             port=self.options.port,
             stop_signal=self.kind.stop_signal,
-            is_server=True,
             is_boxed=self.is_boxed,
         )
 

@@ -12,15 +12,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from moorage.runtime.engines import wire
 from moorage.runtime.engines.local import LocalReplicas
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
+from moorage.runtime.engines.ports import CannotStart
 
 
 async def answer(replicas: LocalReplicas, asked: dict[str, Any], changes: list[str]) -> Any:
     match asked.pop("do"):
         case "start":
             try:
-                return asdict(await replicas.start(ReplicaSpec(**asked["spec"])))
+                return asdict(await replicas.start(wire.read_spec(json.dumps(asked["spec"]).encode())))
             except CannotStart as error:
                 return {"error": str(error)}
         case "look":

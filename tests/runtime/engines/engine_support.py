@@ -185,7 +185,7 @@ class Engine:
             (release / name).parent.mkdir(parents=True, exist_ok=True)
             (release / name).write_text(textwrap.dedent(text))
         release.mkdir(parents=True, exist_ok=True)
-        usual = {"env": {"PATH": "/usr/bin:/bin"}, "binds": self._binds(), "hidden": [], "base": ""}
+        usual = {"env": {"PATH": "/usr/bin:/bin"}, "binds": self._binds(), "kind": "app"}
         limits = {"memory_mb": 256, "pids": 64, "uid": APP_UID if self.mode == "root" else 0}
         told = {"key": key, "token": f"token-of-{key}", "release": str(release), "argv": argv}
         return {**usual, **limits, **told, "log_folder": str(self.home / "logs"), **changed}

@@ -40,8 +40,8 @@ def spec_for(folder: Path, key: str) -> ReplicaSpec:
     app = folder / "app"
     app.mkdir(exist_ok=True)
     folder.chmod(0o755)
-    told = {"key": key, "token": "token", "release": str(app), "base": "", "argv": ["sleep", "600"]}
-    usual = {"env": {"PATH": "/usr/bin:/bin"}, "binds": {}, "hidden": [], "log_folder": str(folder / "logs")}
+    told = {"kind": "app", "key": key, "token": "token", "release": str(app), "argv": ["sleep", "600"]}
+    usual = {"env": {"PATH": "/usr/bin:/bin"}, "log_folder": str(folder / "logs")}
     return wire.read_spec(wire.line({**told, **usual}))
 
 

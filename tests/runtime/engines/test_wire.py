@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from moorage.runtime.engines import wire
-from moorage.runtime.engines.ports import ReplicaSpec, ReplicaState
+from moorage.runtime.engines.ports import AppSpec, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
 
-SPEC = ReplicaSpec(
-    key="r1", token="t", release="/r", base="", argv=["node"], env={"A": "ü\n"}, binds={}, hidden=["s"], log_folder="/l"
-)
+COMMON: dict[str, Any] = {
+    "key": "r1",
+    "token": "t",
+    "argv": ["node"],
+    "env": {"A": "ü\n"},
+    "hidden": ["s"],
+    "log_folder": "/l",
+}
+SPECS = [AppSpec(**COMMON), ServerSpec(**COMMON, port=5432), RunSpec(**COMMON, timeout_s=60)]
 
 
-def test_a_description_is_one_line_and_comes_back_whole() -> None:
-    line = wire.spec_line(SPEC)
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_spec_of_each_kind_is_one_line_and_comes_back_whole(spec: ReplicaSpec) -> None:
+    line = wire.spec_line(spec)
 
     assert line.count(b"\n") == 1
-    assert wire.read_spec(line) == SPEC
+    assert wire.read_spec(line) == spec
 
 
-@pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"key": "r1", "colour": "red"}'])
+@pytest.mark.parametrize(
+    "line", [b"", b"[]", b"{}", b'{"kind": "other"}', b'{"kind": "app", "key": "r1", "colour": "red"}']
+)
 def test_what_is_no_description_is_refused(line: bytes) -> None:
     with pytest.raises((ValueError, TypeError)):
         wire.read_spec(line)

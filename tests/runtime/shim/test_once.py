@@ -21,7 +21,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def begin(engine: Engine, argv: list[str], files: dict[str, str] | None = None, **changed: Any) -> Replica:
-    spec = engine.make(files or {}, argv, is_once=True, **changed)
+    spec = engine.make(files or {}, argv, kind="run", **changed)
     folder = str(engine.home / "logs" / spec["key"])
     given = {"log_folder": folder, "result": f"{folder}/result.json"}
     return engine.begin({**spec, **given}, listens=False)
@@ -34,7 +34,7 @@ def result_of(run: Replica) -> Any:
 
 
 def refusal(engine: Engine, argv: list[str], **changed: Any) -> str:
-    spec = engine.make({}, argv, is_once=True, result=str(engine.home / "logs" / "never.json"), **changed)
+    spec = engine.make({}, argv, kind="run", result=str(engine.home / "logs" / "never.json"), **changed)
     return str(engine.ask("start", spec=spec)["error"])
 
 

@@ -29,7 +29,7 @@ sys.exit(3)
 
 
 def server(engine: Engine, code: str) -> Replica:
-    given = {"is_server": True, "port": free_port(), "volume": engine.volume(), "disk_mb": 100}
+    given = {"kind": "server", "port": free_port(), "volume": engine.volume(), "disk_mb": 100}
     return engine.start({"server.py": code}, [engine.python, "server.py"], listens=False, **given)
 
 

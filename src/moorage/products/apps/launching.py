@@ -34,7 +34,7 @@ from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Preview, Project
 from moorage.runtime.builds.launch import Launch, launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
+from moorage.runtime.engines.ports import AppSpec, CannotStart
 from moorage.runtime.sandbox.runs.job import WORK, Job
 from moorage.runtime.sandbox.usage import quotas
 
@@ -104,7 +104,7 @@ class Launcher:
     releases: Unpacked
     is_sandboxed: bool
 
-    async def specify(self, row: Replica) -> ReplicaSpec:
+    async def specify(self, row: Replica) -> AppSpec:
         """Return the specification of a replica; raises CannotStart."""
         try:
             release = await self.db.read(lambda tx: read_release(tx, row.org_id, row.deployment_id))
@@ -116,7 +116,7 @@ class Launcher:
         settings = self.db.env.settings
         disk_mb = (release.project.disk or 0) * MB_OF_GB
         uid = FIRST_UID + release.project.id if os.getuid() == 0 and self.is_sandboxed else 0
-        return ReplicaSpec(
+        return AppSpec(
             key=row.key,
             token=row.token,
             release=str(folder),
@@ -186,7 +186,7 @@ class Launcher:
         return folder
 
 
-def _as_job(spec: ReplicaSpec, command: str, reserve_mb: int) -> Job:
+def _as_job(spec: AppSpec, command: str, reserve_mb: int) -> Job:
     """Return a command's job with a replica's files, variables, volume and network."""
     release_path = f"{WORK}/{spec.base}".rstrip("/")
     return Job(

@@ -23,7 +23,7 @@ from moorage.products.apps.states import ReplicaStatus
 from moorage.products.apps.tables import Replica
 from moorage.products.projects import service as projects
 from moorage.products.projects import tables as project_tables
-from moorage.runtime.engines.ports import CannotStart, Replicas, ReplicaState
+from moorage.runtime.engines.ports import CannotStart, ReplicaEngine, ReplicaState
 
 ROUND_INTERVAL_S = 2.0
 HEALTH_CHECK_PAUSES_S = (0.03, 0.05, 0.1, 0.2, 0.25)  # between the health checks of a starting replica
@@ -49,7 +49,7 @@ class AppReconciler:
     def __init__(
         self,
         db: Database,
-        engine: Replicas,
+        engine: ReplicaEngine,
         launcher: Launcher,
         telemetry: Telemetry,
         sync_routes: Callable[[], Awaitable[None]],

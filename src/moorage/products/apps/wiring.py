@@ -31,7 +31,7 @@ from moorage.products.apps.waking import AppStarter
 from moorage.products.projects import service as projects
 from moorage.products.projects.deployments import service as deployments
 from moorage.runtime.builds.collect import APP_CAPS
-from moorage.runtime.engines.ports import Replicas
+from moorage.runtime.engines.ports import ReplicaEngine
 from moorage.settings import Settings
 
 WAKE_EXTRA_S = 10  # beyond the time that an app may take to start
@@ -56,7 +56,7 @@ def make_releases(settings: Settings) -> Unpacked:
 @dataclass(frozen=True)
 class Apps(Product):
     db: Database
-    engine: Replicas
+    engine: ReplicaEngine
     reconciler: AppReconciler
     deploying: AppDeployer
     autoscaler: Autoscaler
@@ -70,7 +70,7 @@ class Apps(Product):
         db: Database,
         telemetry: Telemetry,
         artifacts: ArtifactStore,
-        engine: Replicas,
+        engine: ReplicaEngine,
         gateway: AppGateway,
         is_sandboxed: bool,
     ) -> Apps:

@@ -28,7 +28,7 @@ from moorage.products.cronjobs import service, tables
 from moorage.products.cronjobs.tables import Build, Cronjob, Execution
 from moorage.runtime.builds.launch import launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
+from moorage.runtime.engines.ports import CannotStart, RunSpec
 from moorage.runtime.images import references
 from moorage.runtime.images.references import PullFailed
 from moorage.runtime.images.store import Image, Images
@@ -57,7 +57,7 @@ class RunInputs:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    spec: ReplicaSpec
+    spec: RunSpec
     build_id: int | None
     image_digest: str | None
 
@@ -134,20 +134,17 @@ class Launcher:
             raise PullFailed(str(error)) from None
         return await self.images.pull(reference, say, org_id)
 
-    def _spec(self, execution: Execution, inputs: RunInputs, argv: list[str], env: dict[str, str]) -> ReplicaSpec:
+    def _spec(self, execution: Execution, inputs: RunInputs, argv: list[str], env: dict[str, str]) -> RunSpec:
         """Return the fields that runs from builds and from images share."""
         settings, cronjob = self.db.env.settings, inputs.cronjob
         folder = self._folder(execution)
         moment = execution.created_at if execution.scheduled_for is None else execution.scheduled_for
         run_env = {"MOORAGE_EXECUTION_ID": execution.uuid, "MOORAGE_SCHEDULED_AT": to_wire(moment)}
-        return ReplicaSpec(
+        return RunSpec(
             key=execution.key,
             token=execution.token,
-            release="",
-            base="",
             argv=argv,
             env={**env, **run_env},
-            binds={},
             hidden=inputs.hidden,
             log_folder=str(folder),
             cpu=cronjob.tier.cpu,
@@ -157,7 +154,6 @@ class Launcher:
             allow=list(settings.sandbox_allow),
             block=list(settings.sandbox_block),
             is_boxed=self.is_sandboxed,
-            is_once=True,
             timeout_s=settings.cronjob_minutes * 60,
             result=str(folder / RESULT),
             log_bytes=LOG_BYTES,

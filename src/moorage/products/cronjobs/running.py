@@ -24,7 +24,7 @@ from moorage.products.cronjobs import removal, service, tables
 from moorage.products.cronjobs.launching import RESULT, Launcher, Prepared, folder_of
 from moorage.products.cronjobs.states import CronjobStatus
 from moorage.products.cronjobs.tables import Cronjob, Execution
-from moorage.runtime.engines.ports import CannotStart, Replicas, ReplicaState
+from moorage.runtime.engines.ports import CannotStart, ReplicaEngine, ReplicaState
 
 ROUND_INTERVAL_S = 2.0
 RUNS_PER_CORE = 4
@@ -91,7 +91,7 @@ class Runner:
     """Owns the cronjob runs of this machine; one runner per engine."""
 
     def __init__(
-        self, db: Database, engine: Replicas, launcher: Launcher, telemetry: Telemetry, most: int | None = None
+        self, db: Database, engine: ReplicaEngine, launcher: Launcher, telemetry: Telemetry, most: int | None = None
     ) -> None:
         self._db = db
         self._engine = engine

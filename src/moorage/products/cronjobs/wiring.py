@@ -27,7 +27,7 @@ from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.pipeline import Pipeline
 from moorage.products.projects.deployments.pushes import PUSHED
 from moorage.runtime.builds.collect import APP_CAPS
-from moorage.runtime.engines.ports import Replicas
+from moorage.runtime.engines.ports import ReplicaEngine
 from moorage.runtime.images.layers import GB, MB
 from moorage.runtime.images.store import Images, Limits
 
@@ -36,7 +36,7 @@ from moorage.runtime.images.store import Images, Limits
 class Cronjobs(Product):
     db: Database
     github: GithubEvents
-    engine: Replicas
+    engine: ReplicaEngine
     images: Images
     builds: Builds
     runner: Runner
@@ -48,7 +48,7 @@ class Cronjobs(Product):
         telemetry: Telemetry,
         artifacts: ArtifactStore,
         github: GithubEvents,
-        engine: Replicas,
+        engine: ReplicaEngine,
         pipeline: Pipeline,
         is_sandboxed: bool,
     ) -> Cronjobs:

@@ -35,7 +35,7 @@ from moorage.runtime.database_servers.ports import (
     Software,
 )
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
-from moorage.runtime.engines.ports import CannotStart, Replicas, ReplicaSpec
+from moorage.runtime.engines.ports import CannotStart, ReplicaEngine, ServerSpec
 
 FIRST_UID = 600_000_000  # Unix users of servers if the platform is root: one per database
 MAX_PIDS = 1024
@@ -64,7 +64,7 @@ def read_secrets(tx: Tx, org_id: int, database: Database) -> Secrets:
 
 
 class Servers:
-    def __init__(self, db: Store, engine: Replicas, catalog: SoftwareCatalog, *, is_sandboxed: bool) -> None:
+    def __init__(self, db: Store, engine: ReplicaEngine, catalog: SoftwareCatalog, *, is_sandboxed: bool) -> None:
         self._db = db
         self._settings = db.env.settings
         self.is_sandboxed = is_sandboxed
@@ -212,7 +212,7 @@ class Servers:
         """Kill a scratch server that a previous attempt left on a folder."""
         await self.engine.stop(_scratch_key(database, folder), 0.0)
 
-    def _configure(self, database: Database, folder: Path, options: ServerOptions, key: str, token: str) -> ReplicaSpec:
+    def _configure(self, database: Database, folder: Path, options: ServerOptions, key: str, token: str) -> ServerSpec:
         """Write the configuration of a server and return its process spec. Blocks."""
         kind, software = self.kind(database), self.software(database)
         home, inside = ("/work", "/data") if self.is_sandboxed else (software.home, str(folder))
@@ -221,15 +221,13 @@ class Servers:
             tls.ensure_certificate(self._settings.folder("keys"), folder, hosts, self._db.env.clock.now())
         kind.configure(software, folder, options, home=home, inside=inside)
         self.own(database.id, folder)
-        return ReplicaSpec(
+        return ServerSpec(
             key=key,
             token=token,
             release=software.home,
-            base="",
             argv=kind.argv(software, options, home=home, inside=inside),
             env={name: value.replace("{home}", home) for name, value in software.env.items()},
             binds=dict(software.binds),
-            hidden=[],
             log_folder=str(self._settings.folder("logs") / "databases" / str(database.id)),
             volume=str(folder),
             disk_mb=max(options.disk_mb, _largest_mb(folder)) if options.disk_mb else 0,
@@ -246,7 +244,6 @@ class Servers:
             proxy_address=ANY_ADDRESS,
             proxy_connections=kind.usable_connections(options),
             stop_signal=kind.stop_signal,
-            is_server=True,
         )
 
     def _is_reached_by_others(self, database: Database, options: ServerOptions) -> bool:

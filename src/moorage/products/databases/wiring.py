@@ -40,7 +40,7 @@ from moorage.products.databases.tables import Database
 from moorage.products.databases.trash import Trash
 from moorage.products.projects import service as projects
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
-from moorage.runtime.engines.ports import Replicas
+from moorage.runtime.engines.ports import ReplicaEngine
 from moorage.settings import Settings
 
 TRASH = "database.trash"
@@ -70,7 +70,7 @@ class Databases(Product):
 
     @classmethod
     def make(
-        cls, db: Store, telemetry: Telemetry, artifacts: ArtifactStore, engine: Replicas, is_sandboxed: bool
+        cls, db: Store, telemetry: Telemetry, artifacts: ArtifactStore, engine: ReplicaEngine, is_sandboxed: bool
     ) -> Databases:
         servers = Servers(db, engine, make_catalog(db.env.settings), is_sandboxed=is_sandboxed)
         reconciler = DatabaseReconciler(db, servers, telemetry)

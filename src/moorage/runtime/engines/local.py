@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 
 from moorage.core.kit import folders
 from moorage.runtime.engines import wire
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, ReplicaState
+from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, ReplicaState, RunSpec
 from moorage.runtime.sandbox.network import setup as network
 from moorage.runtime.sandbox.usage import process_tree
 
@@ -107,7 +107,7 @@ class LocalReplicas:
             async with asyncio.timeout(START_TIMEOUT_S):
                 first_state = await self._spawn(spec)
                 if not await self._connect(spec.key, spec.token):
-                    if spec.is_once:
+                    if isinstance(spec, RunSpec):
                         return await self._finish_ended(first_state)
                     raise CannotStart("it cannot be started: its supervisor process does not answer")
         except BaseException as error:

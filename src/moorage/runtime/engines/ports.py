@@ -17,18 +17,18 @@ class CannotStart(Exception):
     """A replica cannot be started; the text is a sentence for the user."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSpec:
-    """Complete description of one replica; sent to its shim by field name."""
+    """Common part of AppSpec, ServerSpec and RunSpec; sent to the shim by field name."""
 
     key: str  # identifies the replica on this machine, such as "r17"
     token: str  # secret that authenticates the control process to the shim
-    release: str  # folder of the app's files, mounted read-only
-    base: str  # mount point of `release` below the work folder, "" for the work folder itself
+    release: str = ""  # folder of the program's files, mounted read-only
+    base: str = ""  # mount point of `release` below the work folder, "" for the work folder itself
     argv: list[str]
     env: Mapping[str, str]  # complete except for PORT and HOST
-    binds: Mapping[str, str]  # read-only bind mounts: path inside -> path outside
-    hidden: list[str]  # values to mask in logs
+    binds: Mapping[str, str] = field(default_factory=dict)  # read-only bind mounts: path inside -> path outside
+    hidden: list[str] = field(default_factory=list)  # values to mask in logs
     log_folder: str
     volume: str | None = None  # persistent folder, mounted at /data
     disk_mb: int = 0  # size limit of the volume; for a server, of each of its files (0 for none)
@@ -41,17 +41,29 @@ class ReplicaSpec:
     allow: list[str] = field(default_factory=list)  # networks from the operator's settings
     block: list[str] = field(default_factory=list)
     is_boxed: bool = True  # Run in a sandbox.
-    # Fields of servers, which have a fixed address and manage their own files:
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSpec(ReplicaSpec):
+    """App of a project: listens on any free port of the loopback address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSpec(ReplicaSpec):
+    """Database server: manages its own files, so its volume never becomes read-only; never runs as root."""
+
     port: int = 0  # 0 for any free port
-    address: str = "127.0.0.1"  # of this machine
     stop_signal: int = SIGTERM
     # Other machines connect to a public database through a proxy that knows its protocol.
     proxy: str = ""  # the protocol, `postgresql` or `mysql`; "" for no proxy
-    proxy_address: str = "0.0.0.0"  # noqa: S104 - where the proxy listens; the server itself listens at `address`
+    proxy_address: str = "0.0.0.0"  # noqa: S104 - where the proxy listens; the server itself listens on loopback
     proxy_connections: int = 0  # connections that the server has for users
-    is_server: bool = False  # The volume never becomes read-only, and the process never runs as root.
-    # Fields of one-off runs, which have no port:
-    is_once: bool = False  # Never restart; the shim exits with the run.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec(ReplicaSpec):
+    """One-off run: has no port and is never restarted; the shim exits with it."""
+
     timeout_s: int = 0  # 0 for none
     result: str = ""  # result file, written before the shim exits
     image: str = ""  # root folder of an unpacked image, which replaces the system's files and the release
@@ -82,10 +94,6 @@ class ReplicaState:
 class Replicas(Protocol):
     """Runs replicas, which outlive the control process."""
 
-    async def adopt(self, tokens: Mapping[str, str]) -> None:
-        """Adopt running replicas by key and token; stop those with an unknown token."""
-        ...
-
     def states(self) -> Mapping[str, ReplicaState]:
         """Return the states of all running replicas, by key."""
         ...
@@ -108,6 +116,14 @@ class Replicas(Protocol):
 
     def listen(self, on_change: Callable[[str], None]) -> None:
         """Register a callback for the keys of replicas that changed or ended."""
+        ...
+
+
+class ReplicaEngine(Replicas, Protocol):
+    """Engine as the platform starts and ends it."""
+
+    async def adopt(self, tokens: Mapping[str, str]) -> None:
+        """Adopt running replicas by key and token; stop those with an unknown token."""
         ...
 
     async def close(self) -> None:

@@ -9,21 +9,27 @@ import json
 from dataclasses import asdict, fields
 from typing import Any
 
-from moorage.runtime.engines.ports import ReplicaSpec, ReplicaState
+from moorage.runtime.engines.ports import AppSpec, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
 
 SOCKET = "shim.sock"
 IDENTITY_FILE = "shim.json"  # identity of the process at the socket: key, pid, started, port; volume or null
 MAX_KEY_BYTES = 128
 MAX_LINE_BYTES = 1 << 20
+KINDS: dict[str, type[ReplicaSpec]] = {"app": AppSpec, "server": ServerSpec, "run": RunSpec}
+_NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def spec_line(spec: ReplicaSpec) -> bytes:
-    return json.dumps(asdict(spec)).encode() + b"\n"
+    return line({"kind": _NAMES[type(spec)], **asdict(spec)})
 
 
 def read_spec(line: bytes) -> ReplicaSpec:
     """Parse a spec; raises ValueError or TypeError if it is invalid."""
-    return ReplicaSpec(**json.loads(line))
+    message = json.loads(line)
+    try:
+        return KINDS[message.pop("kind")](**message)
+    except (AttributeError, KeyError) as error:
+        raise ValueError(f"not a spec: {error}") from error
 
 
 def state_json(state: ReplicaState) -> dict[str, Any]:

@@ -16,9 +16,9 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
-from moorage.runtime.engines.ports import ReplicaSpec
+from moorage.runtime.engines.ports import ReplicaSpec, RunSpec, ServerSpec
 from moorage.runtime.sandbox import image_root, inside, root, seccomp
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.network import setup as network
@@ -102,7 +102,7 @@ def _enter_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes)
     inside.take_streams(pipes.out, pipes.error)
     inside.set_limits(_limits(spec, context))
     inside.give_up_rights(spec.uid if spec.uid and not context.user else None)
-    program = seccomp.build(notify=True, listens=not spec.is_once, is_counted=context.is_counted)
+    program = seccomp.build(notify=True, listens=not isinstance(spec, RunSpec), is_counted=context.is_counted)
     notify = seccomp.install(program, listener=True)
     assert notify is not None
     socket.send_fds(pipes.channel, [b"n"], [notify, udp.fileno(), tcp.fileno(), *kept])
@@ -126,7 +126,11 @@ _SENT_PATHS = (inside.TMP, "/proc/self/ns/mnt", "/proc/self/ns/user")
 
 
 def working_directory(spec: ReplicaSpec) -> str:
-    return f"{WORK}/{spec.base}".rstrip("/") if not spec.image else spec.workdir or "/"
+    return spec.workdir or "/" if has_image(spec) else f"{WORK}/{spec.base}".rstrip("/")
+
+
+def has_image(spec: ReplicaSpec) -> TypeGuard[RunSpec]:
+    return isinstance(spec, RunSpec) and bool(spec.image)
 
 
 def is_init(spec: ReplicaSpec) -> bool:
@@ -134,33 +138,33 @@ def is_init(spec: ReplicaSpec) -> bool:
 
     An init process in front of them would cost 3.8 MB each.
     """
-    return spec.is_server and spec.is_boxed
+    return isinstance(spec, ServerSpec) and spec.is_boxed
 
 
 def inside_id(spec: ReplicaSpec) -> int:
     """Return the uid inside a user namespace (if the platform is not root)."""
-    return UNPRIVILEGED_ID if spec.is_server or spec.image else 0
+    return UNPRIVILEGED_ID if isinstance(spec, ServerSpec) or has_image(spec) else 0
 
 
 def tmp_mb(spec: ReplicaSpec) -> int:
     """Return the size of the /tmp file system, whose content counts as memory."""
-    return max(spec.memory_mb // 2, MIN_TMP_MB) if spec.is_once else TMP_MB
+    return max(spec.memory_mb // 2, MIN_TMP_MB) if isinstance(spec, RunSpec) else TMP_MB
 
 
 def _change_directory(spec: ReplicaSpec) -> None:
     folder = working_directory(spec)
     try:
-        if spec.image and f"{folder}/".startswith((f"{inside.TMP}/", f"{WORK}/")) and not os.path.exists(folder):
+        if has_image(spec) and f"{folder}/".startswith((f"{inside.TMP}/", f"{WORK}/")) and not os.path.exists(folder):
             os.makedirs(folder)
         os.chdir(folder)
     except OSError as error:
-        if not spec.image:
+        if not has_image(spec):
             raise
         raise ValueError(f"the image's folder {folder!r} cannot be entered: {error.strerror}") from None
 
 
 def _mount(spec: ReplicaSpec, context: LaunchContext) -> None:
-    if spec.image:
+    if has_image(spec):
         _mount_image(spec, context)
         return
     volumes = {DATA: spec.volume} if spec.volume else {}
@@ -175,7 +179,7 @@ def _mount(spec: ReplicaSpec, context: LaunchContext) -> None:
     sys_.sethostname("app")
 
 
-def _mount_image(spec: ReplicaSpec, context: LaunchContext) -> None:
+def _mount_image(spec: RunSpec, context: LaunchContext) -> None:
     names = {"hostname": "job\n", "hosts": "127.0.0.1 localhost job\n::1 localhost\n"}
     files = {**names, "resolv.conf": root.resolv_conf()}
     with_work = image_root.build(context.tree, Path(spec.image), uid=spec.uid or inside_id(spec), files=files)
@@ -199,7 +203,7 @@ def _files(spec: ReplicaSpec) -> dict[str, str]:
 def _limits(spec: ReplicaSpec, context: LaunchContext) -> dict[int, int]:
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES}
     # A server with a disk limit may write files up to that size: large sorts use unnamed temporary files.
-    max_mb = spec.disk_mb if spec.is_server else max(spec.disk_mb, tmp_mb(spec))
+    max_mb = spec.disk_mb if isinstance(spec, ServerSpec) else max(spec.disk_mb, tmp_mb(spec))
     size = {resource.RLIMIT_FSIZE: max_mb << 20} if max_mb else {}
     return {**limits, **size, **context.bounds}
 
@@ -211,7 +215,7 @@ def _prepare_without_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: C
     inside.set_limits(_limits(spec, context))
     os.umask(0o022)
     os.chdir(spec.release)
-    if spec.is_server and not context.user:
+    if isinstance(spec, ServerSpec) and not context.user:
         inside.give_up_rights(spec.uid)
 
 
@@ -244,7 +248,7 @@ def _execute(spec: ReplicaSpec, env: Mapping[str, str]) -> NoReturn:
     try:
         os.execve(program, spec.argv, env)  # noqa: S606 - no shell
     except FileNotFoundError:
-        if not spec.image or ("/" in program and os.path.exists(program)):
+        if not has_image(spec) or ("/" in program and os.path.exists(program)):
             raise
         raise ValueError(f"there is no program {spec.argv[0]!r} in the image") from None
 

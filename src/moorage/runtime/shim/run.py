@@ -9,7 +9,7 @@ import signal
 import socket
 from dataclasses import dataclass
 
-from moorage.runtime.engines.ports import CannotStart, ReplicaSpec
+from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, ServerSpec
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.cgroups import groups as cgroups
@@ -119,7 +119,8 @@ class Run:
         await self._send_go_ahead()
 
     def terminate(self) -> None:
-        self._send(signal.Signals(self._spec.stop_signal))
+        spec = self._spec
+        self._send(signal.Signals(spec.stop_signal if isinstance(spec, ServerSpec) else signal.SIGTERM))
 
     def kill(self) -> None:
         self._send(signal.SIGKILL)

@@ -1,6 +1,6 @@
 """Supervision of one replica: start, restart after a crash, limits, and stop.
 
-A one-off run (`is_once`) is supervised in the same way, but has no port and is never restarted.
+A one-off run is supervised in the same way, but has no port and is never restarted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from moorage.core.net.own_networks import OwnNetworks
-from moorage.runtime.engines.ports import CannotStart, Phase, ReplicaSpec, ReplicaState
+from moorage.runtime.engines.ports import CannotStart, Phase, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
 from moorage.runtime.sandbox import inside
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import groups as cgroups
@@ -41,6 +41,7 @@ LOG_FLUSH_INTERVAL_S = 1.0
 STOP_DURING_START_GRACE_S = 5.0
 ROOT = "root"  # mount point of the sandbox's root file system, in the run folder
 RESOLV_CONF = Path("/etc/resolv.conf")
+ADDRESS = "127.0.0.1"  # of this machine, where replicas are reached
 
 
 class ReplicaSupervisor:
@@ -48,24 +49,28 @@ class ReplicaSupervisor:
 
     def __init__(self, spec: ReplicaSpec, run_folder: RunFolder, on_change: Callable[[], None]) -> None:
         self.spec = spec
+        self._run_spec = spec if isinstance(spec, RunSpec) else None
+        self._server_spec = spec if isinstance(spec, ServerSpec) else None
         self.run_folder = run_folder
         self.is_root = os.getuid() == 0
         _check(spec, is_root=self.is_root)
-        self.cpu: float | None = spec.cpu if spec.is_once else None
+        self.cpu: float | None = spec.cpu if self._run_spec else None
         self.volume = _volume(spec) if spec.volume else None
         self.reserve = DiskReserve(spec.volume, spec.reserve_mb) if spec.volume else None
         self.was_full = False  # a server's volume, at the previous disk check
-        self._volume_lock = lock_folder(spec.volume) if spec.volume and spec.is_server else None
+        self._volume_lock = lock_folder(spec.volume) if spec.volume and self._server_spec else None
         self.run_: Run | None = None
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
-        self._log = LogFile(Path(spec.log_folder), spec.key, spec.hidden, kept_bytes=spec.log_bytes)
+        kept_bytes = self._run_spec.log_bytes if self._run_spec else 0
+        self._log = LogFile(Path(spec.log_folder), spec.key, spec.hidden, kept_bytes=kept_bytes)
         self._flush_timer: asyncio.TimerHandle | None = None
         self._has_printed = False
         self._shared = SharedResources(Upstream(RESOLV_CONF), OwnNetworks(), Alarm(), HostPorts())
         self._groups = run_groups.find()
         self.polls_memory = "memory" not in self._groups.controllers
-        self._socket = None if spec.is_once else ports.bind(spec.address, spec.port)
+        port = self._server_spec.port if self._server_spec else 0
+        self._socket = None if self._run_spec else ports.bind(ADDRESS, port)
         self.port: int = self._socket.getsockname()[1] if self._socket else 0
         self._listener = AppListener(self._socket, self.on_listening) if self._socket and spec.is_boxed else None
         self._proxy = self._make_proxy()
@@ -85,17 +90,20 @@ class ReplicaSupervisor:
 
     def _make_proxy(self) -> DatabaseProxy | None:
         """Create the proxy of a public database; without a sandbox there is none."""
-        if not (self.spec.proxy and self._listener):
+        spec = self._server_spec
+        if not (spec and spec.proxy and self._listener):
             return None
-        listener = ports.share(self._listener.socket, self.spec.proxy_address)
-        return DatabaseProxy(listener, (self.spec.address, self.port), self.spec.proxy, self.spec.proxy_connections)
+        listener = ports.share(self._listener.socket, spec.proxy_address)
+        return DatabaseProxy(listener, (ADDRESS, self.port), spec.proxy, spec.proxy_connections)
 
     async def supervise(self, on_first_start: Callable[[], None]) -> None:
         """Run the app until it is stopped; raises CannotStart if the first start fails."""
-        supervise = self._supervise_once if self.spec.is_once else self._supervise_restarting
         if self._proxy is not None:
             await self._proxy.open()
-        await supervise(on_first_start)
+        if self._run_spec:
+            await self._supervise_once(self._run_spec, on_first_start)
+        else:
+            await self._supervise_restarting(on_first_start)
         if self._proxy is not None:
             self._proxy.close()
         self._cancel_queue_timer()
@@ -115,7 +123,7 @@ class ReplicaSupervisor:
             run = next_run
         self._log_and_close("stopped")
 
-    async def _supervise_once(self, on_start: Callable[[], None]) -> None:
+    async def _supervise_once(self, spec: RunSpec, on_start: Callable[[], None]) -> None:
         """Wait for a one-off run and write its result file after its log is complete."""
         began_ms = result_file.now_ms()
         self.log("starting")
@@ -125,7 +133,7 @@ class ReplicaSupervisor:
             self._log_and_close(str(error))
             raise
         on_start()
-        timeout = self._loop.call_later(self.spec.timeout_s, self._on_timeout, run) if self.spec.timeout_s else None
+        timeout = self._loop.call_later(spec.timeout_s, self._on_timeout, run, spec) if spec.timeout_s else None
         run_exit = await self._wait_for_exit(run)
         if timeout is not None:
             timeout.cancel()
@@ -133,11 +141,11 @@ class ReplicaSupervisor:
         reason = run.verdict or (result_file.STOPPED if self._stopping.is_set() else failure)
         self._last_exit = RunExit(run_exit.code, reason)
         self._log_and_close(f"ended: {reason or run_exit.reason}")
-        if self.spec.result:
-            result_file.write_result(Path(self.spec.result), self._last_exit, began_ms)
+        if spec.result:
+            result_file.write_result(Path(spec.result), self._last_exit, began_ms)
 
-    def _on_timeout(self, run: Run) -> None:
-        run.verdict = run.verdict or result_file.took_longer(self.spec.timeout_s)
+    def _on_timeout(self, run: Run, spec: RunSpec) -> None:
+        run.verdict = run.verdict or result_file.took_longer(spec.timeout_s)
         run.terminate()
         self._loop.call_later(result_file.TIMEOUT_GRACE_S, self._kill)
 
@@ -195,14 +203,14 @@ class ReplicaSupervisor:
         try:
             if self.volume and self.reserve:
                 self.reserve.restart()
-                if not self.spec.is_server:
+                if not self._server_spec:
                     await self.volume.measure()
             # The random suffix avoids a cgroup that an earlier shim with the same PID left behind.
             group = self._groups.create(f"{run_groups.name()}-{secrets.token_hex(4)}")
             # A deployment waits for the app to listen, so a start gets at least the normal CPU weight and no CPU limit;
             # the values of the app's tier apply once it listens. A one-off run has its own values from the start.
-            weight = self._weight if self.spec.is_once else max(self._weight, NORMAL_CPU_WEIGHT)
-            cpu = self.cpu if self.spec.is_once else None
+            weight = self._weight if self._run_spec else max(self._weight, NORMAL_CPU_WEIGHT)
+            cpu = self.cpu if self._run_spec else None
             group.limit(memory_mb=self.spec.memory_mb, pids=self.spec.pids, weight=weight, cpu=cpu)
             self.run_ = run = Run(self.spec, group)
             await run.start(self._launch_context(), self._shared, self._listener, self._write_output)
@@ -243,7 +251,7 @@ class ReplicaSupervisor:
     def is_read_only(self) -> bool:
         """Whether the volume is read-only: it, or the machine's disk, is full."""
         is_full = bool(self.volume and self.volume.is_full) or bool(self.reserve and self.reserve.is_exhausted)
-        return is_full and not self.spec.is_server
+        return is_full and not self._server_spec
 
     @property
     def read_only_reason(self) -> str:
@@ -251,9 +259,9 @@ class ReplicaSupervisor:
         return f"its disk is full ({self.spec.disk_mb} MB)" if is_full else MACHINE_DISK_FULL
 
     def _address_env(self) -> dict[str, str]:
-        if self.spec.is_once:
+        if self._run_spec:
             return {}
-        host = "0.0.0.0" if self.spec.is_boxed else self.spec.address  # noqa: S104 - in its own network namespace
+        host = "0.0.0.0" if self.spec.is_boxed else ADDRESS  # noqa: S104 - in its own network namespace
         return {"PORT": str(self.port), "HOST": host}
 
     def _remove(self, group: cgroups.Group) -> None:
@@ -332,7 +340,7 @@ class ReplicaSupervisor:
             cpu_us=self._cpu_us + (_read_or_zero(self.run_.group.cpu_us) if self.run_ else 0),
             memory_bytes=_read_or_zero(self.memory_bytes),
             connections=_read_or_zero(self._connections),
-            disk_bytes=self.volume.used if self.volume and not self.spec.is_server else 0,
+            disk_bytes=self.volume.used if self.volume and not self._server_spec else 0,
         )
 
     def _connections(self) -> int:
@@ -385,14 +393,14 @@ def _read_or_zero(read: Callable[[], int]) -> int:
 
 
 def _check(spec: ReplicaSpec, *, is_root: bool) -> None:
-    if spec.is_server and is_root and not spec.uid:
+    if isinstance(spec, ServerSpec) and is_root and not spec.uid:
         raise CannotStart("it cannot be started: a server never runs as root, and its spec names no other user")
-    if spec.image and not spec.is_boxed:
+    if child.has_image(spec) and not spec.is_boxed:
         raise CannotStart("it cannot be started: images run in sandboxes only, and this platform has none")
-    if spec.image and is_root and not spec.uid:
+    if child.has_image(spec) and is_root and not spec.uid:
         raise CannotStart("it cannot be started: an image never runs as root, and its spec names no other user")
 
 
 def _volume(spec: ReplicaSpec) -> Volume:
     assert spec.volume is not None
-    return Volume(spec.volume, spec.disk_mb, is_boxed=spec.is_boxed, is_server=spec.is_server)
+    return Volume(spec.volume, spec.disk_mb, is_boxed=spec.is_boxed, is_server=isinstance(spec, ServerSpec))

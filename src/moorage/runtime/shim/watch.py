@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Protocol
 
-from moorage.runtime.engines.ports import ReplicaSpec
+from moorage.runtime.engines.ports import ReplicaSpec, RunSpec, ServerSpec
 from moorage.runtime.shim import ports
 from moorage.runtime.shim.run import OUT_OF_MEMORY, Run
 from moorage.runtime.shim.storage import volume
@@ -76,7 +76,7 @@ class ResourceWatch:
     def _polls_for_listener(self) -> bool:
         """Whether only polling shows that the app listens: without a sandbox."""
         supervisor = self._supervisor
-        return not (supervisor.spec.is_boxed or supervisor.spec.is_once or supervisor.is_listening)
+        return not (supervisor.spec.is_boxed or isinstance(supervisor.spec, RunSpec) or supervisor.is_listening)
 
     def _check_listener(self) -> None:
         if self._polls_for_listener and ports.count(self._supervisor.port, ports.LISTEN):
@@ -113,7 +113,7 @@ class ResourceWatch:
             self._interval = CLOSE_CHECK_INTERVAL_S
         if reserve.is_counted:
             reserve.decide(run.group.processes())
-        if self._supervisor.spec.is_server:
+        if isinstance(self._supervisor.spec, ServerSpec):
             self._check_server_disk(run, disk, reserve)
         elif run.sandbox_fds is not None and self._supervisor.is_read_only != self._is_read_only:
             self._set_read_only(run, run.sandbox_fds.namespaces, self._supervisor.is_read_only)
@@ -155,4 +155,4 @@ def _usual_interval(supervisor: WatchedReplica) -> float:
         return USAGE_CHECK_INTERVAL_S
     if supervisor.volume is None:
         return OOM_CHECK_INTERVAL_S
-    return SERVER_DISK_CHECK_INTERVAL_S if supervisor.spec.is_server else USAGE_CHECK_INTERVAL_S
+    return SERVER_DISK_CHECK_INTERVAL_S if isinstance(supervisor.spec, ServerSpec) else USAGE_CHECK_INTERVAL_S
