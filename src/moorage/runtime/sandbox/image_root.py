@@ -52,7 +52,7 @@ def place_writable(size_mb: int, *, with_work: bool) -> None:
         os.chmod(folder, 0o1777)  # noqa: S103 - as every /tmp
         clones[path] = inside.clone_mount(folder)
     sys_.umount2(inside.TMP, sys_.MNT_DETACH)
-    inside.place_mounts(clones, 0)
+    inside.place_mounts(clones)
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -1,14 +1,21 @@
-"""Steps between fork and execve that all sandboxed programs share."""
+"""The sandbox launcher: steps between fork and execve of builds, apps, servers, runs and function workers.
+
+A forked process calls `mount_own` in its new namespaces and then `seal`; afterwards it may run users' code. Callers add
+the steps that only their programs need.
+"""
 
 from __future__ import annotations
 
 import os
 import resource
 import signal
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, Sequence
 
+from moorage.runtime.sandbox import root, seccomp
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import files
+from moorage.runtime.sandbox.network import setup as network
 
 TMP = "/tmp"  # noqa: S108
 NPROC_PER_NAMESPACE = (5, 14)  # kernel version; older ones count a user's processes over all user namespaces
@@ -38,17 +45,26 @@ def set_limits(limits: Mapping[int, int]) -> None:
 
 def clone_mount(folder: str) -> int:
     """Return a detached mount of a host folder, before the sandbox's root hides it."""
-    return sys_.open_tree(sys_.AT_FDCWD, folder, sys_.OPEN_TREE_CLONE | sys_.OPEN_TREE_CLOEXEC)
-
-
-def place_mounts(clones: Mapping[str, int], tmp_mb: int) -> None:
-    """Attach the writable mounts (path inside -> clone), and a tmpfs on /tmp."""
-    if TMP not in clones:
-        sys_.mount("tmpfs", TMP, "tmpfs", _TMP_FLAGS, f"mode=1777,size={tmp_mb}m")
+    clone = sys_.open_tree(sys_.AT_FDCWD, folder, sys_.OPEN_TREE_CLONE | sys_.OPEN_TREE_CLOEXEC)
     attributes = sys_.MOUNT_ATTR_NOSUID | sys_.MOUNT_ATTR_NODEV
+    sys_.mount_setattr(clone, "", sys_.AT_EMPTY_PATH, attributes, 0, sys_.MS_PRIVATE)
+    return clone
+
+
+def place_mounts(clones: Mapping[str, int]) -> None:
     for inside, clone in clones.items():
-        sys_.mount_setattr(clone, "", sys_.AT_EMPTY_PATH, attributes, 0, sys_.MS_PRIVATE)
         sys_.move_mount(clone, "", sys_.AT_FDCWD, inside, sys_.MOVE_MOUNT_F_EMPTY_PATH)
+
+
+def mount_own(hostname: str, clones: Mapping[str, int], tmp: str, *, has_network: bool = True) -> None:
+    """Mount /proc, the writable mounts (path inside -> clone), and a tmpfs with the options `tmp` on /tmp."""
+    root.mount_proc()
+    if TMP not in clones:
+        sys_.mount("tmpfs", TMP, "tmpfs", _TMP_FLAGS, f"mode=1777,{tmp}")
+    place_mounts(clones)
+    sys_.sethostname(hostname)
+    if has_network:
+        network.prepare_namespace()
 
 
 def take_streams(out: int, error: int) -> None:
@@ -57,12 +73,43 @@ def take_streams(out: int, error: int) -> None:
     os.dup2(error, 2)
 
 
-def give_up_rights(uid: int | None) -> None:
-    """Change to a user, unless it is None, and drop all capabilities permanently."""
+def seal(
+    channel: socket.socket,
+    message: bytes,
+    sockets: Sequence[socket.socket],
+    *,
+    limits: Mapping[int, int],
+    uid: int | None,
+    program: bytes,
+    kept: Sequence[int] = (),
+    is_bounded: bool = False,
+) -> None:
+    """Set limits, give up all rights and install the seccomp filter.
+
+    `sockets` are the resolver's, none without a network. They are sent with `message`, after the notify descriptor of
+    the filter and before the descriptors `kept`, and closed here.
+    """
+    set_limits(limits)
+    give_up_rights(uid, is_bounded=is_bounded)
+    notify = seccomp.install(program, listener=bool(sockets))
+    fds = [notify, *(each.fileno() for each in sockets), *kept] if notify is not None else list(kept)
+    socket.send_fds(channel, [message], fds)
+    for each in sockets:
+        each.detach()
+    for fd in fds:
+        os.close(fd)
+
+
+def give_up_rights(uid: int | None, *, is_bounded: bool = False) -> None:
+    """Change to a user, unless it is None, and drop all capabilities permanently.
+
+    `is_bounded` tells that the bounding set is empty already.
+    """
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
-        sys_.drop_bounding_set()
+        if not is_bounded:
+            sys_.drop_bounding_set()
         os.setresuid(uid, uid, uid)
     sys_.drop_capabilities(bounding=uid is None)
     sys_.no_new_privs()

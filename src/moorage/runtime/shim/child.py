@@ -96,20 +96,18 @@ def _enter_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes)
     root.keep_mounts_private()
     os.setsid()  # A signal to one's own process group reaches its members in other PID namespaces too.
     _mount(spec, context)
-    network.prepare_namespace()
-    udp, tcp = network.make_resolver_sockets()
+    sockets = network.make_resolver_sockets()
     kept = [os.open(path, os.O_PATH if path == inside.TMP else os.O_RDONLY) for path in _SENT_PATHS]
     inside.take_streams(pipes.out, pipes.error)
-    inside.set_limits(_limits(spec, context))
-    inside.give_up_rights(spec.uid if spec.uid and not context.user else None)
-    program = seccomp.build(notify=True, listens=not isinstance(spec, RunSpec), is_counted=context.is_counted)
-    notify = seccomp.install(program, listener=True)
-    assert notify is not None
-    socket.send_fds(pipes.channel, [b"n"], [notify, udp.fileno(), tcp.fileno(), *kept])
-    for fd in (notify, *kept):
-        os.close(fd)
-    udp.close()
-    tcp.close()
+    inside.seal(
+        pipes.channel,
+        b"n",
+        sockets,
+        limits=_limits(spec, context),
+        uid=spec.uid if spec.uid and not context.user else None,
+        program=seccomp.build(notify=True, listens=not isinstance(spec, RunSpec), is_counted=context.is_counted),
+        kept=kept,
+    )
     _wait_for_go_ahead(pipes)  # The shim serves the sandbox's network from here on.
     _change_directory(spec)
 
@@ -172,11 +170,9 @@ def _mount(spec: ReplicaSpec, context: LaunchContext) -> None:
     root.build(context.tree, binds=binds, files=_files(spec))
     clones = {path: inside.clone_mount(folder) for path, folder in volumes.items()}
     root.enter(str(context.tree))
-    root.mount_proc()
-    inside.place_mounts(clones, tmp_mb(spec))
+    inside.mount_own("app", clones, f"size={tmp_mb(spec)}m")
     if spec.volume and context.is_read_only:
         sys_.mount_setattr(sys_.AT_FDCWD, DATA, 0, sys_.MOUNT_ATTR_RDONLY)
-    sys_.sethostname("app")
 
 
 def _mount_image(spec: RunSpec, context: LaunchContext) -> None:
@@ -187,6 +183,7 @@ def _mount_image(spec: RunSpec, context: LaunchContext) -> None:
     root.mount_proc(staging=inside.TMP)
     image_root.place_writable(tmp_mb(spec), with_work=with_work)
     sys_.sethostname("job")
+    network.prepare_namespace()
 
 
 def _files(spec: ReplicaSpec) -> dict[str, str]:

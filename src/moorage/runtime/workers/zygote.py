@@ -22,7 +22,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
-from moorage.runtime.sandbox import root, seccomp
+from moorage.runtime.sandbox import inside, root, seccomp
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.network import setup as network
@@ -51,7 +51,6 @@ SEALED = 15  # frame type, see `frames.py`
 HEAD_SIZE = 5  # of the BEGIN frame: four bytes of length, one of type
 FIRST_FREE_FD = 5
 MAX_DESCRIPTORS = 1024
-PER_NAMESPACE_NPROC_KERNEL = (5, 14)  # Older kernels count the processes of a user across all user namespaces.
 
 
 def main() -> None:
@@ -111,14 +110,16 @@ def _run_sandbox(
         data, code, *outputs = descriptors if setup["sandbox"] else [descriptors[0], -1, *descriptors[1:]]
         os.setsid()  # Else a signal to the process group would reach its members in other namespaces.
         if setup["sandbox"]:
-            _mount_own(message, code)
+            inside.mount_own("function", {"/code": code}, f"size={message['tmp_mb']}m,nr_inodes=20000")
         _arrange_descriptors(data, outputs)
-        _set_rlimits(message)
-        network_sockets = network.make_resolver_sockets() if setup["notify"] else None
-        _drop_privileges(message, setup)
+        for name, limit in message.get("rlimits", {}).items():
+            resource.setrlimit(getattr(resource, name), tuple(limit))
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         if setup["sandbox"]:
-            listener = seccomp.install(programs[setup["notify"]], listener=setup["notify"])
-            _send_network(listener, network_sockets)
+            _seal(message, setup, programs[setup["notify"]])
+        else:
+            inside.set_limits(_limits(message))
+            inside.give_up_rights(message["uid"] or None, is_bounded=True)
         # The kernel counts descriptors in flight per user and checks them against the sender's limit. Functions get a
         # lower limit than the platform, so that theirs cannot block ours.
         resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_DESCRIPTORS, MAX_DESCRIPTORS))
@@ -133,16 +134,6 @@ def _run_sandbox(
             os.write(2, f"cannot set up the function sandbox: {error!r}\n".encode())
     finally:
         os._exit(71)
-
-
-def _mount_own(message: dict[str, Any], code: int) -> None:
-    """Mount the sandbox's own /proc, /tmp and /code."""
-    hidden = sys_.MS_NOSUID | sys_.MS_NODEV
-    root.mount_proc()
-    sys_.mount("tmpfs", "/tmp", "tmpfs", hidden, f"mode=1777,size={message['tmp_mb']}m,nr_inodes=20000")  # noqa: S108
-    sys_.move_mount(code, "", -100, "/code", sys_.MOVE_MOUNT_F_EMPTY_PATH)
-    sys_.sethostname("function")
-    network.prepare_namespace()
 
 
 def _arrange_descriptors(data: int, outputs: list[int]) -> None:
@@ -160,53 +151,36 @@ def _above(descriptor: int, least: int) -> int:
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD, least)
 
 
-def _set_rlimits(message: dict[str, Any]) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (message["file_mb"] << 20, message["file_mb"] << 20))
-    for name, (soft, hard) in message.get("rlimits", {}).items():
-        resource.setrlimit(getattr(resource, name), (soft, hard))
+def _seal(message: dict[str, Any], setup: dict[str, Any], program: bytes) -> None:
+    """Seal the sandbox, and send SEALED with the network's descriptors on the socket of the calls."""
+    sockets = network.make_resolver_sockets() if setup["notify"] else ()
+    if not message["uid"]:
+        _enter_user_namespace(message)
+    data = socket.socket(fileno=3)
+    frame = (1).to_bytes(4, "little") + bytes([SEALED])
+    uid = message["uid"] or None
+    inside.seal(data, frame, sockets, limits=_limits(message), uid=uid, program=program, is_bounded=True)
+    data.detach()
 
 
-def _drop_privileges(message: dict[str, Any], setup: dict[str, Any]) -> None:
-    uid = message["uid"]
-    if uid:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    elif setup["sandbox"]:
-        # Without root, sandboxes run as the platform's user; a user namespace maps it to another id.
-        sys_.unshare(sys_.CLONE_NEWUSER)
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{root.USER_ID} 0 1")
-        _write("/proc/self/gid_map", f"{root.USER_ID} 0 1")
-        if files.kernel() >= PER_NAMESPACE_NPROC_KERNEL:
-            resource.setrlimit(resource.RLIMIT_NPROC, (message["pids"], message["pids"]))
-    sys_.drop_capabilities(bounding=not uid)
-    sys_.no_new_privs()
-    sys_.set_pdeathsig(signal.SIGKILL)
-    os.umask(0o022)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+def _limits(message: dict[str, Any]) -> dict[int, int]:
+    return {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: message["file_mb"] << 20}
+
+
+def _enter_user_namespace(message: dict[str, Any]) -> None:
+    """Map the platform's user, which runs functions where the platform is not root, to another id."""
+    sys_.unshare(sys_.CLONE_NEWUSER)
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{root.USER_ID} 0 1")
+    _write("/proc/self/gid_map", f"{root.USER_ID} 0 1")
+    if files.kernel() >= inside.NPROC_PER_NAMESPACE:
+        resource.setrlimit(resource.RLIMIT_NPROC, (message["pids"], message["pids"]))
 
 
 def _write(path: str, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY)
     os.write(descriptor, text.encode())
     os.close(descriptor)
-
-
-def _send_network(listener: int | None, sockets: tuple[socket.socket, socket.socket] | None) -> None:
-    """Send SEALED, with the network descriptors, on the socket of the calls."""
-    frame = (1).to_bytes(4, "little") + bytes([SEALED])
-    data = socket.socket(fileno=3)
-    if listener is not None and sockets is not None:
-        rights = array.array("i", [listener, sockets[0].fileno(), sockets[1].fileno()])
-        data.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        os.close(listener)
-        for each in sockets:
-            each.close()
-    else:
-        data.sendmsg([frame])
-    data.detach()
 
 
 def _read_begin() -> dict[str, Any] | None:

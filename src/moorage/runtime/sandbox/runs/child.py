@@ -70,42 +70,36 @@ def _enter_sandbox(
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)
     os.setsid()  # A signal to one's own process group reaches its members in other PID namespaces too.
-    _mount(job, tree, clones)
-    sockets = network.make_resolver_sockets() if job.network else None
+    sys_.set_pdeathsig(signal.SIGKILL)
+    root.enter(str(tree))
+    inside.mount_own("build", clones, f"size={job.tmp_mb}m", has_network=job.network)
+    sockets = network.make_resolver_sockets() if job.network else ()
     inside.take_streams(pipes.out, pipes.error)
-    _limit(job, bounds)
-    inside.give_up_rights(job.uid if is_root else None)
-    notify = seccomp.install(seccomp.build(notify=job.network, is_counted=is_counted), listener=job.network)
-    if notify is not None and sockets is not None:
-        socket.send_fds(pipes.network, [b"n"], [notify, sockets[0].fileno(), sockets[1].fileno()])
-        os.close(notify)
+    inside.seal(
+        pipes.network,
+        b"n",
+        sockets,
+        limits=_limits(job, bounds),
+        uid=job.uid if is_root else None,
+        program=seccomp.build(notify=job.network, is_counted=is_counted),
+    )
     os.chdir(f"{WORK}/{job.cwd}")
 
 
 def _prepare_without_sandbox(job: Job, pipes: ChildPipes, bounds: dict[int, int]) -> None:
     os.setsid()
     inside.take_streams(pipes.out, pipes.error)
-    _limit(job, bounds)
+    inside.set_limits(_limits(job, bounds))
     os.umask(0o022)
     os.chdir(Path(job.work, job.cwd))
 
 
-def _mount(job: Job, tree: Path, clones: dict[str, int]) -> None:
-    sys_.set_pdeathsig(signal.SIGKILL)
-    root.enter(str(tree))
-    root.mount_proc()
-    inside.place_mounts(clones, job.tmp_mb)
-    sys_.sethostname("build")
-    if job.network:
-        network.prepare_namespace()
-
-
-def _limit(job: Job, bounds: dict[int, int]) -> None:
+def _limits(job: Job, bounds: dict[int, int]) -> dict[int, int]:
     cores = os.cpu_count() or 1
-    limits = {
+    return {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: 4096,
         resource.RLIMIT_FSIZE: job.file_mb << 20,
         resource.RLIMIT_CPU: int(job.timeout_s * cores) + 1,  # All threads of a process count together.
+        **bounds,
     }
-    inside.set_limits({**limits, **bounds})
