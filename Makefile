@@ -6,6 +6,8 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests of `make test`; `make test-all` runs the others too. pyproject.toml describes the markers.
+EVERYDAY := not bench and not deep and not twin and (both_stores or not postgres)
 # pip without its notices.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 # With hashes, pip refuses any file that differs from the locked one. It compiles slowly, so that is done in parallel below.
@@ -22,7 +24,7 @@ up: $(VENV)/.runtime $(VENV)/.engines ## start the whole platform on this machin
 	@exec $(BIN)/moorage up
 
 test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run the tests, on SQLite and on PostgreSQL
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench and not twin" $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "$(EVERYDAY)" $(ARGS)
 
 test-again: ## run the tests that failed in the last run once more, one after another
 	@$(BIN)/python -m tests.failed_again $(ARGS)

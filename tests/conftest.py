@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import shutil
 import sqlite3
 import sys
@@ -50,11 +49,6 @@ hypothesis.settings.load_profile("moorage")
 MEMORY = Path("/dev/shm")
 NOBODY = "http://127.0.0.1:9"  # a code host that is not there: no test may ask the real one
 
-try:
-    from _pytest.nodeid import NodeId
-except ImportError:  # An older pytest reads `_nodeid` itself.
-    NodeId = None  # type: ignore[assignment,misc]
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Compile the code once: tests start hundreds of processes, and each would compile all that it imports.
@@ -69,110 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
             compiled.compile_tests(config)
 
 
-# Tests that another stands for, by what is in their brackets: of one more kind or release of server, of one more
-# moment, or on another store where it is not what is tested; and whole modules that take minutes, of what others prove
-# piece by piece. `make test-all` runs them too.
-TWINS = {
-    "tests/products/analytics/": "postgres",
-    "tests/products/apps/": "postgres",
-    "tests/products/cronjobs/": "postgres",
-    "tests/products/databases/": "(^|-)postgres(?!ql)",
-    "tests/products/domains/": "postgres",
-    "tests/products/functions/": "postgres",
-    "tests/products/monitors/": "postgres",
-    "tests/products/rules/": "postgres",
-    "tests/products/schedules/": "postgres",
-    "tests/accounts/webhooks/": "postgres",
-    "tests/runtime/sandbox/test_run.py": "user",
-    "tests/runtime/sandbox/test_run_streams.py": "user",
-    "tests/runtime/workers/test_escapes_host.py": "user",
-    "tests/runtime/workers/test_escapes_sockets.py": "user",
-    "tests/runtime/engines/": "user",
-    "tests/runtime/shim/": "user",
-    "tests/core/artifacts/test_artifacts.py": "postgres",
-    "tests/core/artifacts/test_collect.py": "postgres",
-    "tests/runtime/workers/test_channel_attacks.py": "user",
-    "tests/runtime/workers/test_escapes_resources.py": "user",
-    "tests/runtime/workers/test_fairness.py": "user",
-    "tests/runtime/workers/test_hulls.py": "user",
-    "tests/runtime/workers/test_installer.py": "user",
-    "tests/runtime/workers/test_installer_attacks.py": "user",
-    "tests/runtime/workers/test_invoker.py": "user",
-    "tests/runtime/workers/test_templates.py": "user",
-    "tests/products/databases/test_backup_routes.py": "postgres",
-    "tests/products/databases/test_disk.py": "mysql|postgres$",
-    "tests/products/databases/test_lifecycle.py": "mysql",
-    "tests/products/databases/test_metrics.py": "postgres",
-    "tests/products/databases/test_public.py": "^postgres",
-    "tests/products/databases/test_replicator.py": "mysql|-stop-|-start-|-_ensure_port-",
-    "tests/products/databases/test_restore.py": "mysql|after_switch",
-    "tests/e2e/test_apps_faults.py": "",
-    "tests/e2e/test_apps_real.py": "",
-    "tests/e2e/test_cronjobs_live.py": "",
-    "tests/e2e/test_databases.py": "mysql",
-    "tests/e2e/test_databases_faults.py": "50 ms|switched",
-    "tests/e2e/test_projects_faults.py": "",
-    "tests/accounts/identity/test_roles.py": "postgres",
-    "tests/accounts/identity/test_stranger.py": "postgres",
-    "tests/platform/test_database_copies.py": "mariadb",
-    "tests/platform/test_killed_requests.py": "postgres",
-    "tests/runtime/database_servers/test_postgres.py": r"postgresql-14\.",
-}
-
-# Tests that take long, by their names, in modules whose other tests prove the same promises in a quicker way.
-# `make test-all` runs them too.
-DEEP = {
-    "tests/core/artifacts/test_collect.py": r"killed_again_and_again.*s3|race_with_collections.*s3",
-    "tests/runtime/workers/test_installer.py": (
-        "without_a_lock_file|not_pinned_is_looked_up|pipes_and_locked_folders|endlessly"
-    ),
-    "tests/runtime/workers/test_installer_attacks.py": (
-        "requirement_files_that_are_named|wheel_of_the_upload|hides_its_script|became_a_link|install_script_changes"
-    ),
-    "tests/runtime/workers/test_templates.py": "its_deadline|printed_while_loading|end_with_their_revision",
-    "tests/cli/test_cli_keys.py": r"UPDATE activity|given_key_is_rotated|\[(unsuspend|session|verify-card|approve)\]",
-    "tests/products/cronjobs/test_runs.py": (
-        "no_more_of_the_machine|while_the_platform_was_away|its_own_moment|cannot_be_run"
-    ),
-    "tests/products/databases/test_archiving.py": "again_and_again|pieces_go",
-    "tests/products/databases/test_lifecycle.py": "starts_with_no_tier|is_taken_back|somebody_has_taken",
-    "tests/products/databases/test_public.py": "starts_again_has_its_proxy|public_url_asks",
-    "tests/products/databases/test_replicator.py": (
-        "cut_short|dismissed|hangs|nothing_is_done|goes_on_alone|looks_at_every_pair"
-    ),
-    "tests/products/databases/test_restore.py": (
-        "kept_twice|number_of_tables|between_the_row|goes_after_a_day|without_room"
-    ),
-    "tests/e2e/openapi/test_operations.py": "generated_calls",
-    "tests/runtime/workers/test_fairness.py": r"\[none\]",
-    "tests/e2e/test_databases_faults.py": "shim_is_killed|folder_vanished|outlive_the_platform",
-    "tests/e2e/test_functions_failures.py": "node_uses_too_much_memory_of_its_heap|a_child_of_node_floods",
-    "tests/e2e/test_functions_records.py": "over_many_crashes",
-    "tests/e2e/test_monitors_live.py": "told_once_though|checks_go_on_where_they_were",
-    "tests/products/functions/test_recorder_crashes.py": "at_any_line|again_and_again",
-    "tests/bench/test_strangers_bench.py": "",
-    "tests/runtime/sandbox/test_network_attacks.py": "hundreds_of_sandboxes|a_flood_of_connections",
-    "tests/e2e/test_projects_github.py": "while_it_is_built|after_its_approval",
-}
-
-
-@pytest.hookimpl(hookwrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Mark twins before any are chosen, and let tests of one `xdist_group` run in one process at last.
-
-    xdist 3.8 notes the group where pytest 9.2 no longer looks.
-    """
-    for item in items:
-        module, _, name = item.nodeid.partition("::")
-        folder, brackets = f"{os.path.dirname(module)}/", name.partition("[")[2]
-        tables = ((TWINS, module, brackets), (TWINS, folder, brackets), (DEEP, module, name))
-        if any(re.search(table[key], text) for table, key, text in tables if key in table):
-            item.add_marker("twin")
-    yield
-    for item in items:
-        marked = getattr(item, "_nodeid", None)
-        if NodeId is not None and marked and hasattr(item, "_id"):
-            item._id = NodeId.parse(marked)
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a long text by its parameter: pytest writes the id of a test into its environment."""
+    return argname if isinstance(val, str | bytes) and len(val) > 100 else None
 
 
 def pytest_collection_finish() -> None:
@@ -319,9 +212,12 @@ def stores() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 async def db(request: pytest.FixtureRequest, env: Env, stores: Path) -> AsyncIterator[Database]:
-    """A clean store; every test that takes it runs on SQLite and on PostgreSQL."""
+    """A clean store. `make test-all` runs each test on SQLite and on PostgreSQL.
+
+    `make test` uses PostgreSQL only for tests of the store, which carry `@pytest.mark.both_stores`.
+    """
     path = stores / "moorage.db"
     if request.param == "sqlite":
         shutil.copyfile(request.getfixturevalue("sqlite_template"), path)

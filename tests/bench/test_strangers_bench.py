@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bench import strangers
 
 
+@pytest.mark.deep
 def test_memory_and_calls_of_others_are_measured(tmp_path: Path) -> None:
     measured = strangers.run(tmp_path, strangers.TINY)
 

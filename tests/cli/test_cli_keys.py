@@ -78,6 +78,7 @@ def test_a_key_in_the_data_folder_is_not_rotated_under_a_running_platform(served
     assert (served / "keys/master_key").read_text() == before
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("is_up", [False, True])
 def test_a_given_key_is_rotated_to_the_first_of_the_list(tmp_path: Path, is_up: bool) -> None:
     old, new = secrets.token_hex(32), secrets.token_hex(32)
@@ -114,7 +115,13 @@ def check_holds(data: Path) -> None:
     assert "all 0 rows" not in verified.stdout
 
 
-@pytest.mark.parametrize("change", ["UPDATE activity SET actor = 'Mallory'", "DELETE FROM activity"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param("UPDATE activity SET actor = 'Mallory'", marks=pytest.mark.twin),
+        "DELETE FROM activity",
+    ],
+)
 def test_an_activity_feed_that_was_changed_is_found_out(tmp_path: Path, change: str) -> None:
     in_store(tmp_path, fill)
     with sqlite3.connect(tmp_path / "store/moorage.db") as connection:
@@ -136,7 +143,7 @@ def test_verifying_a_folder_without_a_store_does_not_make_one(tmp_path: Path) ->
     assert not (tmp_path / "typo").exists()
 
 
-OPERATOR_COMMANDS = [
+OPERATOR_COMMANDS = [  # They share the function that connects: the first stands for all.
     ["create-user", "ada@example.com"],
     ["approve", "ada@example.com"],
     ["suspend", "ada@example.com"],
@@ -149,7 +156,11 @@ OPERATOR_COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("words", OPERATOR_COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words",
+    [OPERATOR_COMMANDS[0], *(pytest.param(words, marks=pytest.mark.twin) for words in OPERATOR_COMMANDS[1:])],
+    ids=lambda words: words[0],
+)
 def test_an_operator_command_without_a_platform_says_how_to_start_one(tmp_path: Path, words: list[str]) -> None:
     refused = moorage("admin", *words, "--data", tmp_path)
 

@@ -20,7 +20,7 @@ def test_marks_of_a_module_and_of_a_test_are_read(tmp_path: Path) -> None:
     (tmp_path / "test_harbor.py").write_text(
         "import pytest\n"
         'PROMISE = "No one enters."\n'
-        'pytestmark = [pytest.mark.slow, pytest.mark.boundary("code-to-host", PROMISE)]\n'
+        'pytestmark = [pytest.mark.deep, pytest.mark.boundary("code-to-host", PROMISE)]\n'
         "def test_one(): ...\n"
         '@pytest.mark.boundary("supply-chain", "Two " "parts.")\n'
         "async def test_two(): ...\n"

@@ -22,6 +22,7 @@ from typing import Any
 
 import psycopg
 import pymysql
+import pytest
 from bench.machine import tree_of
 from tests.e2e.apps_support import Apps
 from tests.e2e.projects_support import NOBODY, is_alive
@@ -29,6 +30,7 @@ from tests.platform.running import clean_environment, free_ports, running
 
 POSTGRESQL, MYSQL = "postgresql", "mysql"
 KINDS = (POSTGRESQL, MYSQL)
+KIND_PARAMS = [POSTGRESQL, pytest.param(MYSQL, marks=pytest.mark.twin)]
 VERSIONS = {POSTGRESQL: "16.4.0", MYSQL: "8.4.2"}
 SERVERS = ("postgres", "mariadbd", "mysqld")
 REFUSED = (psycopg.Error, pymysql.err.Error, OSError)

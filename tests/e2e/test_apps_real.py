@@ -23,7 +23,7 @@ from tests.e2e.functions_support import Answer
 from tests.platform.running import free_ports
 from tests.postgres_server import running_postgres
 
-pytestmark = pytest.mark.xdist_group("apps-real")
+pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("apps-real")]
 
 UP = [sys.executable, "-P", str(Path(__file__).with_name("apps_up.py"))]
 API_KEY, PASSWORD = "sk-of-the-harbor", "a password of the harbor master"
@@ -140,7 +140,6 @@ def test_an_express_app_finishes_its_requests_and_closes_when_new_settings_take_
     assert deployment["swap"]["requests"] > 0
 
 
-@pytest.mark.twin
 def test_a_vite_app_is_built_twice_and_rendered_on_the_server(fleet: Fleet) -> None:
     apps = fleet.apps
     uuid = apps.launch("ssr", checkout_of("ssr", fleet.folder))

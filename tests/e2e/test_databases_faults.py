@@ -109,6 +109,7 @@ def test_a_server_that_is_killed_under_writes_is_back_with_all_that_it_acknowled
     check_all_is_back(fleet, fleet.harbor.server)
 
 
+@pytest.mark.deep
 def test_a_server_whose_shim_is_killed_dies_with_it_and_is_back_with_all_that_it_acknowledged(fleet: Fleet) -> None:
     check_all_is_back(fleet, fleet.harbor.shim)
 
@@ -145,6 +146,7 @@ def ballast(fleet: Fleet) -> Iterator[None]:
     path.unlink()
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("ballast")
 def test_connections_outlive_the_platform_and_who_is_full_is_told_so(fleet: Fleet) -> None:
     harbor = fleet.harbor
@@ -267,7 +269,14 @@ def wait_for_moment(has_come: Callable[[], bool]) -> None:
 MOMENTS = [after_ms(50), is_building, is_switched]
 
 
-@pytest.mark.parametrize("turn", range(len(MOMENTS)), ids=["50 ms", "building", "switched"])
+@pytest.mark.parametrize(
+    "turn",
+    [
+        pytest.param(0, id="50 ms", marks=pytest.mark.twin),
+        pytest.param(1, id="building"),
+        pytest.param(2, id="switched", marks=pytest.mark.twin),
+    ],
+)
 def test_whatever_is_under_way_when_the_control_process_is_killed_comes_to_its_end(fleet: Fleet, turn: int) -> None:
     harbor, databases = fleet.harbor, fleet.databases
     asked = ask_for_everything(fleet, turn)
@@ -312,6 +321,7 @@ def test_who_was_full_takes_data_again_once_there_is_room(fleet: Fleet) -> None:
 # Folders.
 
 
+@pytest.mark.deep
 def test_a_database_whose_folder_vanished_fails_and_never_comes_up_empty(fleet: Fleet) -> None:
     harbor, databases, client = fleet.harbor, fleet.databases, fleet.databases.client(NOTES)
     place, shim = harbor.place(NOTES), harbor.shim(NOTES)

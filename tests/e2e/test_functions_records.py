@@ -97,6 +97,7 @@ def assert_recorded_once(platform: Platform, name: str, seen: list[Seen]) -> Non
     assert {activation: outcomes.get(activation) for activation in expected} == expected
 
 
+@pytest.mark.deep
 def test_answered_calls_are_recorded_exactly_once_over_many_crashes(victim: Platform) -> None:
     names = [victim.create(new_name("survives"), language, ECHO[language]) for language in LANGUAGES]
     assert [victim.fetch(name).status for name in names] == [200, 200]

@@ -158,6 +158,7 @@ def test_the_status_page_is_public_at_the_gateway(harbor: Platform, steady: dict
     assert "Broken" not in page
 
 
+@pytest.mark.deep
 def test_incidents_are_told_once_though_the_platform_is_killed_before_and_while_it_tells(
     harbor: Platform, site: Site, inbox: Inbox, outage: Future[None]
 ) -> None:
@@ -179,6 +180,7 @@ def test_incidents_are_told_once_though_the_platform_is_killed_before_and_while_
     assert {delivery["status"] for alert in alerts for delivery in alert["deliveries"]} == {"delivered"}
 
 
+@pytest.mark.deep
 def test_checks_go_on_where_they_were_after_the_platform_was_killed(
     harbor: Platform, site: Site, steady: dict[str, Any], outage: Future[None]
 ) -> None:

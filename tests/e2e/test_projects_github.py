@@ -142,6 +142,7 @@ def test_a_fork_waits_for_approval_and_is_built_without_secrets(sites: Sites, co
         assert SECRET not in text
 
 
+@pytest.mark.deep
 def test_what_a_fork_pushes_after_its_approval_waits_for_the_next(sites: Sites, codehost: Codehost) -> None:
     name = new_name("sly")
     repository, fork = f"octo/{name}", f"stranger/{name}"
@@ -162,6 +163,7 @@ def test_what_a_fork_pushes_after_its_approval_waits_for_the_next(sites: Sites, 
     assert sites.deployments(name)[0]["commitSha"] == harmless
 
 
+@pytest.mark.deep
 def test_a_pull_request_that_is_closed_while_it_is_built_is_never_live(sites: Sites, codehost: Codehost) -> None:
     name = new_name("hasty")
     repository = f"octo/{name}"

@@ -57,7 +57,7 @@ def restored(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
-@pytest.mark.twin
+@pytest.mark.deep
 def test_a_backup_brings_sites_rules_and_repositories_back(restored: Path, tmp_path: Path) -> None:
     with started_sites(restored) as sites:
         check_served(sites)

@@ -90,7 +90,6 @@ def test_totals_are_true_under_20_runs_at_once(platform: Platform, language: str
     assert sorted(recorded) == sorted(outcome["activationId"] for outcome in outcomes)
 
 
-@pytest.mark.slow
 def test_a_run_during_which_the_function_gateway_is_killed_counts_once(platform: Platform) -> None:
     name = platform.create(new_name("scheduled"), "python", CODE["python"], timeout=1000)
     # A warm instance: the run that is killed below has started as soon as it is in flight.

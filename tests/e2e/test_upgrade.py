@@ -19,7 +19,7 @@ from tests.e2e.databases_support import POSTGRESQL, Databases, wait_until
 from tests.platform.running import Running, free_ports, running
 from tests.products.repositories.support import Checkout
 
-pytestmark = [pytest.mark.twin, pytest.mark.xdist_group("upgrade")]
+pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("upgrade")]
 
 ROOT = Path(__file__).parents[2]
 BEFORE = "2cb4cda9949f5aa304ba6215deabc34214064f5a"

@@ -57,7 +57,7 @@ with freezing.frozen([(int(sys.argv[1]), int(sys.argv[2]))]):
     print("held", flush=True)
     time.sleep(600)
 """
-BOTH = pytest.mark.parametrize("name", [POSTGRESQL, MARIADB])
+BOTH = pytest.mark.parametrize("name", [POSTGRESQL, pytest.param(MARIADB, marks=pytest.mark.twin)])
 
 
 @pytest.fixture

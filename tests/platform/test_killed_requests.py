@@ -54,7 +54,7 @@ def scanner() -> Iterator[HoldingScanner]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.twin)])
 def control(request: pytest.FixtureRequest, tmp_path: Path, scanner: HoldingScanner) -> Iterator[ControlProcess]:
     host, port = scanner.listener.getsockname()
     flags = ["--clamd", f"{host}:{port}"]

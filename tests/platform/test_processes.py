@@ -85,7 +85,7 @@ def test_what_the_api_asks_for_a_worker_elsewhere_does_and_another_takes_over_wh
     postgres.drop_database(url)
 
 
-@pytest.mark.twin
+@pytest.mark.deep
 def test_workers_share_monitors_and_one_takes_over_those_of_another_that_is_killed(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:

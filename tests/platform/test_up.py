@@ -196,7 +196,7 @@ def test_a_taken_port_is_named_with_the_flag_that_moves_it(tmp_path: Path) -> No
     assert "--edge-port" in ended.stderr
 
 
-@pytest.mark.twin
+@pytest.mark.deep
 def test_two_platforms_run_side_by_side_although_neither_chose_a_metrics_port(
     platform: Running, tmp_path: Path
 ) -> None:

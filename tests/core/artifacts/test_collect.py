@@ -27,6 +27,11 @@ from moorage.core.kit.clock import DAY_MS, ManualClock
 from moorage.settings import Settings, as_environment
 
 pytestmark = pytest.mark.anyio
+S3_IS_TWIN = pytest.mark.parametrize(
+    "settings",
+    ["folder", pytest.param("s3", marks=[pytest.mark.xdist_group("s3"), pytest.mark.twin])],
+    indirect=True,
+)
 
 HARBOR, PIER = 1, 2
 # Objects have real modification times. By a clock this far behind, none of them is an old leftover.
@@ -205,6 +210,7 @@ async def test_an_object_whose_put_died_before_it_was_recorded_is_collected_once
     assert await fetched(artifacts, HARBOR, recorded.digest, tmp_path) == b"recorded"
 
 
+@S3_IS_TWIN
 async def test_puts_that_race_with_collections_always_find_their_content(
     artifacts: ArtifactStore, db: Database, objects: Objects, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -242,6 +248,7 @@ async def test_owners_that_let_go_at_the_same_time_leave_nothing_behind(
     assert stored_keys(objects) == []
 
 
+@S3_IS_TWIN
 async def test_a_store_that_is_killed_again_and_again_keeps_what_is_referred_to_and_nothing_else(
     settings: Settings, env: Env, clock: ManualClock, sqlite_template: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from moorage.core.db.tx import move
 from moorage.core.kit.machine import Machine
 from moorage.errors import IllegalMove
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 
 def all_machines() -> list[Machine]:  # type: ignore[type-arg]

@@ -17,7 +17,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx, UniqueClash
 from moorage.core.env import Env
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 _f = platform_fact.c
 ADD: Query[int] = Query(platform_fact.insert().returning(_f.id), scalar, sets=("name", "value", "updated_at"))

@@ -19,7 +19,7 @@ from moorage.core.http.idempotency.once import Write
 from moorage.core.http.route import Router, Scope
 from moorage.errors import Conflict
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 KEY = {"Idempotency-Key": "order-7"}
 

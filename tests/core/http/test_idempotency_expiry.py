@@ -17,7 +17,7 @@ from moorage.core.http.idempotency.tables import idempotency_key
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, ManualClock
 from moorage.platform import opening
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from moorage.core.worker.pool import LEASE_MS, Worker
 from moorage.core.worker.run import Handlers, Run
 from moorage.core.worker.scheduler import Scheduler
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 EVERY_MINUTE = Cron.parse("* * * * *")
 YEAR_MS = 365 * DAY_MS

@@ -27,7 +27,7 @@ from moorage.core.worker.pool import LEASE_MS, Worker
 from moorage.core.worker.run import Handlers, hold
 from moorage.errors import LostLease
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 
 class Effect(msgspec.Struct, frozen=True, tag="test.effect"):

@@ -14,7 +14,7 @@ from moorage.core.kit.cron import Cron
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.scheduler import Scheduler
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 EVERY_MINUTE = Cron.parse("* * * * *")
 

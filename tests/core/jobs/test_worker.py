@@ -20,7 +20,7 @@ from moorage.core.worker.pool import LEASE_MS, Worker
 from moorage.core.worker.run import Handlers, Run
 from moorage.errors import LostLease, RetryLater
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 
 class Count(msgspec.Struct, frozen=True, tag="test.count"):

@@ -14,7 +14,7 @@ from moorage.core.jobs import tables
 from moorage.core.reconciler.loop import Reconciler
 from moorage.core.telemetry import Telemetry
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 
 @asynccontextmanager

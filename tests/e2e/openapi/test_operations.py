@@ -85,6 +85,7 @@ def test_the_run_is_still_who_it_was_and_has_what_it_made(run: Run) -> None:
     assert run.answer("whoami").data["orgId"] == run.org
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("examples", [2, 12], ids=["few", "many"])
 @pytest.mark.parametrize("operation_id", CALLED)
 def test_generated_calls_meet_only_answers_of_the_document(run: Run, operation_id: str, examples: int) -> None:

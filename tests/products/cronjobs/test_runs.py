@@ -143,6 +143,7 @@ async def test_without_a_command_it_is_started_with_its_start_command(
     assert "o the job" in await team.lines(done["executionUuid"])
 
 
+@pytest.mark.deep
 async def test_a_tick_tells_its_own_moment(team: Team, machine: Machine, built: Repo, clock: ManualClock) -> None:
     await team.patch(command="echo $MOORAGE_SCHEDULED_AT")
     clock.now_ms = clock.now_ms // 300_000 * 300_000 + 300_000 + 17_000
@@ -173,6 +174,7 @@ async def test_secrets_reach_a_run_and_not_its_log(team: Team, machine: Machine,
     assert "o the key is ****" in await team.lines(done["executionUuid"])
 
 
+@pytest.mark.deep
 async def test_a_run_sees_no_more_of_the_machine_than_it_needs(team: Team, machine: Machine, built: Repo) -> None:
     tries = "for p in /x /work/x /etc/x /tmp/x; do (echo > $p) 2>/dev/null && echo $p; done"
 
@@ -248,6 +250,7 @@ async def test_a_run_survives_the_platform_and_is_finished_by_the_next_one(
     assert (await team.read())["runStats"]["totalRuns"] == 1
 
 
+@pytest.mark.deep
 async def test_a_run_that_ended_while_the_platform_was_away_is_counted_by_the_next_one(
     team: Team, machine: Machine, built: Repo, app: App
 ) -> None:
@@ -456,6 +459,7 @@ async def test_a_command_takes_the_place_of_the_images_own(
     assert [line for line in lines if line.startswith("o ")] == ["o blue here", f"o {own}", "o wrote"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("name", "command", "why"),
     [

@@ -85,6 +85,7 @@ async def test_everything_that_was_acknowledged_is_stored_once_asked_for(
     assert fetched == len(stored)
 
 
+@pytest.mark.deep
 @ON_SQLITE
 async def test_what_waits_is_taken_again_and_again(
     yard: Yard, archiver: Archiver, db: Store, monkeypatch: pytest.MonkeyPatch
@@ -144,6 +145,7 @@ async def add_piece(team: Team, app: App, found: Database, name: str, folder: Pa
     return stored.digest
 
 
+@pytest.mark.deep
 async def test_pieces_go_that_no_backup_needs(
     team: Team, app: App, db: Store, clock: ManualClock, tmp_path: Path
 ) -> None:

@@ -11,8 +11,8 @@ import psycopg
 import pymysql
 import pytest
 from tests.products.databases.metric_support import (
-    KINDS,
     SQLITE,
+    TWIN_KINDS,
     Fleet,
     ask,
     clients,
@@ -98,7 +98,7 @@ def test_the_reason_says_how_much_there_is_and_what_can_be_done() -> None:
     )
 
 
-@KINDS
+@TWIN_KINDS
 @SQLITE
 async def test_a_full_database_can_be_read_and_emptied_but_not_added_to_until_it_has_room_again(
     fleet: Fleet, db: Store, type_: str, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ import psycopg
 import pymysql
 import pytest
 from tests.conftest import RunJobs
-from tests.products.databases.backup_support import KINDS, Yard, ask, die_before, yard_of
+from tests.products.databases.backup_support import Yard, ask, die_before, yard_of
 from tests.products.databases.support import Team, make_project
 from tests.runtime.engines.engine_support import groups_of
 
@@ -100,7 +100,7 @@ def given(cpu: float | None) -> set[float | None]:
     return {cpu} if "cpu" in run_groups.find().controllers else set()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mysql", marks=pytest.mark.twin)])
 async def test_a_server_has_the_processors_of_its_tier_whenever_it_was_made_or_started(yard: Yard, kind: str) -> None:
     found = await yard.make(kind)
     when_made = await quotas(yard)
@@ -184,7 +184,7 @@ async def test_a_change_of_tier_that_was_cut_short_is_made(yard: Yard) -> None:
     assert number > 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mysql", marks=pytest.mark.twin)])
 async def test_a_change_of_password_that_was_cut_short_leaves_one_that_counts(yard: Yard, kind: str) -> None:
     project_id = await make_project(yard.team, "shop")
     found = await yard.make(kind, projectId=project_id)
@@ -233,6 +233,7 @@ async def test_a_deletion_that_was_cut_short_is_finished_and_can_be_taken_back(y
 # Failures.
 
 
+@pytest.mark.deep
 async def test_a_port_that_somebody_has_taken_meanwhile_fails_a_new_database_and_is_named(yard: Yard) -> None:
     await yard.team.create()
     found = await yard.team.row()
@@ -246,6 +247,7 @@ async def test_a_port_that_somebody_has_taken_meanwhile_fails_a_new_database_and
     assert dict(yard.servers.engine.states()) == {}
 
 
+@pytest.mark.deep
 async def test_a_tier_with_which_a_server_does_not_start_is_taken_back(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +271,7 @@ async def test_a_tier_with_which_a_server_does_not_start_is_taken_back(
     assert await quotas(yard) == given(0.5)
 
 
+@pytest.mark.deep
 async def test_a_server_that_starts_with_no_tier_fails_until_the_operator_has_seen_to_it(yard: Yard) -> None:
     found = await yard.make()
     await yard.ask(*TABLES)

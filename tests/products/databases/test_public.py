@@ -105,6 +105,7 @@ async def test_a_public_database_takes_connections_from_other_addresses_with_tls
     assert (encrypted, here, here_encrypted) == ("in, tls=True", "in, tls=False", "in, tls=True")
 
 
+@pytest.mark.deep
 async def test_a_server_that_starts_again_has_its_proxy_again(yard: Yard) -> None:
     found = await yard.make(visibility="public")
     password, outside = await yard.password(), outside_address()
@@ -145,6 +146,7 @@ async def test_connections_that_stop_before_they_log_in_leave_room_for_others(ya
     assert version
 
 
+@pytest.mark.deep
 async def test_the_public_url_asks_for_tls(yard: Yard) -> None:
     await yard.make("postgresql", visibility="public")
 

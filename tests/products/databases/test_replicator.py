@@ -171,7 +171,7 @@ class Writer:
                 time.sleep(0.02)
 
 
-@pytest.fixture(params=["postgresql", "mysql"])
+@pytest.fixture(params=["postgresql", pytest.param("mysql", marks=pytest.mark.twin)])
 async def world(request: pytest.FixtureRequest, db: Store, tmp_path: Path) -> AsyncIterator[World]:
     for folder in ("databases", "logs", "keys", "engines"):
         db.env.settings.folder(folder).mkdir(parents=True, exist_ok=True)
@@ -260,6 +260,7 @@ async def test_a_primary_that_only_crashed_stays_the_primary(world: World) -> No
     assert writer.lost() == []
 
 
+@pytest.mark.deep
 async def test_a_primary_that_hangs_is_ended_before_its_replica_is_promoted(world: World) -> None:
     old, writer = await world.primary(), Writer(world)
 
@@ -288,6 +289,7 @@ def freeze(pid: int | None) -> None:
     os.kill(pid, signal.SIGSTOP)
 
 
+@pytest.mark.deep
 async def test_a_primary_goes_on_alone_when_its_replica_is_gone_and_gets_another_one(world: World) -> None:
     old, writer = await world.replica(), Writer(world)
 
@@ -329,6 +331,7 @@ async def test_a_replica_that_lags_is_never_promoted(world: World) -> None:
     assert "lacks some of the last changes" in str((await world.pair()).database.status_reason)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("world", ["postgresql"], indirect=True)
 async def test_nothing_is_done_while_a_job_has_the_database(world: World) -> None:
     old = await world.primary()
@@ -342,6 +345,7 @@ async def test_nothing_is_done_while_a_job_has_the_database(world: World) -> Non
     assert await world.pair() == before
 
 
+@pytest.mark.deep
 async def test_a_dismissed_replica_is_forgotten_before_anything_else_and_the_primary_waits_for_nobody(
     world: World,
 ) -> None:
@@ -367,6 +371,7 @@ ENSURE_PORT: Step = ("replicator", "_ensure_port")  # after the rows change, bef
 STEPS = [("postgresql", step) for step in (STOP, START, SUPERSEDE, ENSURE_PORT)] + [("mysql", SUPERSEDE)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("world", "step"), STEPS, ids=[f"{type_}-{step[1]}" for type_, step in STEPS], indirect=["world"]
 )
@@ -407,6 +412,7 @@ async def all_servers(world: World) -> list[Server]:
     return await world.db.read(lambda tx: servers_of(tx, world.found.org_id, world.found.id))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("world", ["postgresql"], indirect=True)
 async def test_the_loop_looks_at_every_pair(world: World) -> None:
     old, loop = await world.primary(), asyncio.create_task(world.replicator.run())

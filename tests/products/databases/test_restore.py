@@ -73,7 +73,7 @@ async def content_of(yard: Yard, row: Backup, folder: Path) -> bytes:
     return (folder / "stored").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mysql", marks=pytest.mark.twin)])
 async def test_a_restore_brings_back_what_was_and_keeps_the_password_of_now(yard: Yard, kind: str) -> None:
     await yard.make(kind)
     await yard.ask(*TABLES)
@@ -95,6 +95,7 @@ async def test_a_restore_brings_back_what_was_and_keeps_the_password_of_now(yard
     await yard.ask("INSERT INTO ships VALUES (4)", "CREATE TABLE mistakes (n int)")
 
 
+@pytest.mark.deep
 async def test_what_was_there_before_a_restore_is_kept_twice(yard: Yard, app: App) -> None:
     await yard.make()
     await yard.ask(*TABLES)
@@ -115,6 +116,7 @@ async def test_what_was_there_before_a_restore_is_kept_twice(yard: Yard, app: Ap
     assert (await yard.primary()).folder == "s3"
 
 
+@pytest.mark.deep
 async def test_a_replaced_folder_goes_after_a_day(yard: Yard, app: App) -> None:
     await yard.make()
     backup = await yard.back_up()
@@ -134,7 +136,7 @@ async def test_a_replaced_folder_goes_after_a_day(yard: Yard, app: App) -> None:
     assert await yard.ask("SELECT 1") == [(1,)]
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mysql", marks=pytest.mark.twin)])
 async def test_a_dump_that_was_cut_short_leaves_everything_as_it_was(yard: Yard, kind: str, tmp_path: Path) -> None:
     found = await yard.make(kind)
     await yard.ask(*TABLES)
@@ -156,6 +158,7 @@ async def test_a_dump_that_was_cut_short_leaves_everything_as_it_was(yard: Yard,
     assert await yard.folders() == ["s1"]
 
 
+@pytest.mark.deep
 async def test_a_dump_with_another_number_of_tables_is_not_taken(yard: Yard, tmp_path: Path) -> None:
     found = await yard.make()
     await yard.ask(*TABLES)
@@ -170,6 +173,7 @@ async def test_a_dump_with_another_number_of_tables_is_not_taken(yard: Yard, tmp
     assert "it should have 2 tables, and has 1" in (await yard.team.read())["statusReason"]
 
 
+@pytest.mark.deep
 async def test_a_restore_without_room_for_what_is_there_now_is_not_begun(yard: Yard) -> None:
     found = await yard.make()
     await yard.ask(*TABLES)
@@ -214,7 +218,7 @@ async def test_a_server_that_does_not_start_on_what_was_restored_goes_back(yard:
 # The platform is killed during a restore.
 
 
-@pytest.mark.parametrize("when", ["before_switch", "after_switch"])
+@pytest.mark.parametrize("when", ["before_switch", pytest.param("after_switch", marks=pytest.mark.twin)])
 async def test_a_restore_goes_on_where_the_platform_died(yard: Yard, app: App, when: str) -> None:
     await yard.make()
     await yard.ask(*TABLES)
@@ -246,6 +250,7 @@ async def test_a_restore_goes_on_where_the_platform_died(yard: Yard, app: App, w
     assert await yard.folders() == ["s1", "s2"]
 
 
+@pytest.mark.deep
 async def test_a_restore_goes_on_where_the_platform_died_between_the_row_and_the_server(
     yard: Yard, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ async def record_until_crash(db: Database, folder: Path, line: int) -> bool:
     return trace.left <= 0
 
 
+@pytest.mark.deep
 async def test_a_crash_at_any_line_of_the_recorder_loses_and_doubles_nothing(db: Database, tmp_path: Path) -> None:
     line, crashes = 0, 0
     while True:
@@ -149,6 +150,7 @@ async def test_what_a_killed_writer_wrote_is_recorded_whole(db: Database, tmp_pa
     assert list(folder.glob("*.spool")) == []
 
 
+@pytest.mark.deep
 async def test_a_recorder_that_is_killed_again_and_again_stores_each_record_once(db: Database, tmp_path: Path) -> None:
     folder, chance = tmp_path / "spool", random.Random(4)
     functions = [await make_function(db, name=f"f{number}") for number in range(4)]

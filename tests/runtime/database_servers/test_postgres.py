@@ -28,7 +28,7 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
-@pytest.fixture(scope="module", params=[POSTGRESQL, POSTGRESQL_14])
+@pytest.fixture(scope="module", params=[POSTGRESQL, pytest.param(POSTGRESQL_14, marks=pytest.mark.twin)])
 def server(lab: Lab, request: pytest.FixtureRequest) -> Server:
     return lab.start(find_software(request.param))
 

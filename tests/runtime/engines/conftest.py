@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from tests.runtime.engines.engine_support import Engine, engine_of
-from tests.runtime.workers.invoker_support import MODES
+from tests.runtime.workers.invoker_support import MODE_PARAMS
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=MODE_PARAMS)
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     with engine_of(request.param) as made:
         yield made

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.engines.engine_support import LAB, Engine, engine_of, groups_of, lives
-from tests.runtime.workers.invoker_support import MODES, give, until, user_of
+from tests.runtime.workers.invoker_support import MODE_PARAMS, MODES, give, until, user_of
 
 NODE = """
 require('http').createServer((request, response) => {
@@ -234,7 +234,7 @@ def test_a_look_tells_what_a_replica_uses(engine: Engine) -> None:
     app.stop()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MODE_PARAMS)
 def test_replicas_outlive_a_control_plane_that_is_killed_and_are_adopted_by_token(mode: str) -> None:
     with engine_of(mode) as engine:
         kept, wrong, unknown = engine.lab(), engine.lab(), engine.lab()

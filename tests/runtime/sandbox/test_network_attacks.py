@@ -253,6 +253,7 @@ def test_a_sandbox_that_stands_still_does_not_hold_up_another(netd: Netd, site: 
     assert answers == ["hello"] * 3
 
 
+@pytest.mark.deep
 def test_a_flood_of_connections_leaves_room_for_others(netd: Netd, site: Site, internet: NetworkPolicy) -> None:
     code = """
     def flood():
@@ -307,7 +308,7 @@ def test_everything_of_a_sandbox_is_forgotten_when_it_is_killed(
         assert netd.descriptors_after(idle) == idle
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_hundreds_of_sandboxes_are_served_by_one_supervisor(netd: Netd, site: Site) -> None:
     # One interpreter becomes many sandboxes, so that the test does not wait for as many to start.
     code = """

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from tests.runtime.sandbox.sandbox_support import outside_address, serving
 from tests.runtime.workers.invoker_support import (
-    MODES,
+    MODE_PARAMS,
     ancestors_of,
     give,
     parent_of,
@@ -109,7 +109,7 @@ class Builder:
         return {} if prefix in ("/usr", "/") else {prefix: prefix}
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=MODE_PARAMS)
 def builder(request: pytest.FixtureRequest) -> Iterator[Builder]:
     with tempfile.TemporaryDirectory(prefix="work-") as folder:
         work = Path(folder, "work")

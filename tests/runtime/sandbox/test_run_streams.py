@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.workers.invoker_support import MODES, give, parent_of, path_of, pids, python_of, until, user_of
+from tests.runtime.workers.invoker_support import (
+    MODE_PARAMS,
+    MODES,
+    give,
+    parent_of,
+    path_of,
+    pids,
+    python_of,
+    until,
+    user_of,
+)
 
 from moorage.runtime.sandbox.cgroups.files import Hierarchy
 from moorage.runtime.sandbox.runs import cgroups as run_groups
@@ -81,7 +91,7 @@ class Runner:
             os.chown(path, UID, UID)
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=MODE_PARAMS)
 def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
     with tempfile.TemporaryDirectory(prefix="streams-") as folder:
         Path(folder).chmod(0o755)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.mounts import own_mounts
 from tests.runtime.engines.engine_support import APP_UID, Engine, Replica, engine_of
-from tests.runtime.workers.invoker_support import MODES, give, until
+from tests.runtime.workers.invoker_support import MODE_PARAMS, give, until
 
 MB = 2**20
 HOLD = """
@@ -27,7 +27,7 @@ def fill(path, size):
 """
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=MODE_PARAMS)
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     with own_mounts(), engine_of(request.param) as made:
         yield made

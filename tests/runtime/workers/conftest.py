@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.runtime.workers.installer_support import Deployment, Index, deploying, serving_index
-from tests.runtime.workers.invoker_support import MODES, Host, Lab, lab_on, node_lab_on, running
+from tests.runtime.workers.invoker_support import MODE_PARAMS, MODES, Host, Lab, lab_on, node_lab_on, running
 from tests.runtime.workers.worker_driver import LANGUAGES
 
 
@@ -15,7 +15,7 @@ def language(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=MODE_PARAMS)
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     with running(request.param) as running_host:
         yield running_host
@@ -45,7 +45,7 @@ def index() -> Iterator[Index]:
         yield serving
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=MODE_PARAMS)
 def deployment(request: pytest.FixtureRequest, index: Index) -> Iterator[Deployment]:
     """Hosts as root and as an ordinary user."""
     with deploying(request.param, index) as made:

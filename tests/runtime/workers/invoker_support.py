@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 from tests.ports import free_port
 
 import moorage
@@ -39,6 +40,8 @@ from moorage.runtime.workers.runtimes import resolve
 T = TypeVar("T")
 ORDINARY_USER = 12345
 MODES = ["root", "user"] if os.getuid() == 0 else ["user"]
+# The modes as parameters: an unprivileged run of a test that also runs as root is left to `make test-all`.
+MODE_PARAMS = [MODES[0], *(pytest.param(mode, marks=pytest.mark.twin) for mode in MODES[1:])]
 MAIN_FILES = {"python": "main.py", "nodejs": "index.js"}
 WAIT_S = 90.0
 SOURCE = Path(moorage.__file__).parents[1]

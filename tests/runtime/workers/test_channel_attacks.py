@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.runtime.workers.invoker_support import MODES, Host, Lab, lab_on, running, until
+from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, Lab, lab_on, running, until
 
 pytestmark = pytest.mark.xdist_group("cells-channels")
 
@@ -46,7 +46,7 @@ ATTACKS = {
 }
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=MODE_PARAMS)
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     with running(request.param) as running_host:
         yield running_host

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from tests.runtime.workers.invoker_support import MODES, Host, lab_on, running, until
+from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, lab_on, running, until
 
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.cgroups.groups import Cgroups, NoCgroups
@@ -36,7 +36,7 @@ KINDS = [
 MakeSandbox = Callable[..., FunctionSandbox]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.twin) if kind == "none" else kind for kind in KINDS])
 def groups(request: pytest.FixtureRequest) -> Iterator[Cgroups]:
     made = NoCgroups() if request.param == "none" else cgroups.find(f"t{uuid.uuid4().hex[:8]}")
     yield made
@@ -196,7 +196,7 @@ def idle_states(host: Host) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MODE_PARAMS)
 def test_a_function_makes_way_while_it_computes_and_no_longer(mode: str) -> None:
     with running(mode) as host:
         lab = lab_on(host)

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.runtime.workers.invoker_support import MODES, Host, Lab, lab_on, node_lab_on, running, until
+from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, Lab, lab_on, node_lab_on, running, until
 
 from moorage.runtime.workers import empty_sandboxes
 
 pytestmark = pytest.mark.xdist_group("cells-hulls")
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=MODE_PARAMS)
 def shared(request: pytest.FixtureRequest) -> Iterator[Host]:
     """A host without waiting sandboxes."""
     with running(request.param, MOORAGE_FUNCTION_POOL="0") as running_host:
@@ -113,7 +113,7 @@ def test_an_empty_sandbox_has_no_more_rights_than_a_full_one(host: Host) -> None
         assert os.stat(f"/proc/{pid}/ns/net").st_ino != os.stat("/proc/self/ns/net").st_ino
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MODE_PARAMS)
 def test_an_empty_sandbox_ends_with_its_invoker(mode: str) -> None:
     with running(mode, MOORAGE_FUNCTION_POOL="0") as own:
         empty = kept(own)

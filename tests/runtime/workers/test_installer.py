@@ -43,6 +43,7 @@ def test_pinned_dependencies_are_installed_once_and_then_kept(deployment: Deploy
     assert len(index.requests) == before
 
 
+@pytest.mark.deep
 def test_what_is_not_pinned_is_looked_up_every_time(own_deployment: Deployment) -> None:
     files = {"requirements.txt": "harbor\n"}
     own_deployment.install(files, "python")
@@ -109,6 +110,7 @@ def test_npm_installs_what_the_lock_file_says_once(deployment: Deployment, index
     assert len(index.requests) == before
 
 
+@pytest.mark.deep
 def test_npm_without_a_lock_file_takes_what_fits(own_deployment: Deployment, index: Index) -> None:
     folder, failure = own_deployment.install({"package.json": {"dependencies": {"harbor": "^1.0.0"}}}, "nodejs")
 
@@ -123,6 +125,7 @@ def test_a_failed_npm_says_why(own_deployment: Deployment) -> None:
     assert "E404" in failure
 
 
+@pytest.mark.deep
 def test_a_script_that_prints_endlessly_is_cut_off_and_its_output_is_cut(
     own_deployment: Deployment, index: Index
 ) -> None:
@@ -147,6 +150,7 @@ def test_install_scripts_run_inside_the_sandbox(deployment: Deployment, index: I
     assert folder.is_dir()
 
 
+@pytest.mark.deep
 def test_pipes_and_locked_folders_that_a_script_leaves_are_no_failure_of_ours(
     deployment: Deployment, index: Index
 ) -> None:

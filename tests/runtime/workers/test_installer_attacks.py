@@ -64,6 +64,7 @@ def test_an_upload_with_its_own_pip_runs_in_no_other_organization(deployment: De
     assert import_of(deployment, attack) == "a boat"  # The install uses no file of the upload either.
 
 
+@pytest.mark.deep
 @pytest.mark.boundary("tenant-to-tenant", "An install script of one organization changes no other's node_modules.")
 def test_an_install_script_changes_no_other_organization_s_modules(deployment: Deployment, index: Index) -> None:
     files = node_files(index)
@@ -110,6 +111,7 @@ def test_an_install_that_may_run_scripts_is_never_cached(own_deployment: Deploym
     assert cached(own_deployment) == []
 
 
+@pytest.mark.deep
 def test_a_package_that_hides_its_script_from_the_lock_file_runs_nothing(
     own_deployment: Deployment, index: Index
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_package_that_hides_its_script_from_the_lock_file_runs_nothing(
     assert not (folder / "node_modules" / "ran").exists()
 
 
+@pytest.mark.deep
 @pytest.mark.boundary("code-to-host", "A link that an install script leaves brings no file of the host into a package.")
 def test_modules_that_became_a_link_to_the_host_are_not_read(deployment: Deployment, index: Index) -> None:
     secret = deployment.data / "keys"
@@ -140,6 +143,7 @@ def test_modules_that_became_a_link_to_the_host_are_not_read(deployment: Deploym
     assert cached(deployment) == []
 
 
+@pytest.mark.deep
 def test_requirement_files_that_are_named_are_installed_and_are_part_of_the_key(
     own_deployment: Deployment, index: Index
 ) -> None:
@@ -157,6 +161,7 @@ def test_requirement_files_that_are_named_are_installed_and_are_part_of_the_key(
     assert len(cached(own_deployment)) == 2
 
 
+@pytest.mark.deep
 def test_a_wheel_of_the_upload_is_installed_and_is_part_of_the_key(own_deployment: Deployment) -> None:
     built = [wheel("anchor", f"weight = {number}\n") for number in (1, 2)]
 

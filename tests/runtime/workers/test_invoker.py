@@ -15,6 +15,7 @@ import pytest
 from tests.runtime.sandbox.sandbox_support import outside_address
 from tests.runtime.workers.invoker_support import (
     LAB,
+    MODE_PARAMS,
     MODES,
     WAIT_S,
     Host,
@@ -47,13 +48,13 @@ def main(args):
 """
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=MODE_PARAMS)
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     with running(request.param, MOORAGE_FUNCTION_POOL=str(POOL)) as running_host:
         yield running_host
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=MODE_PARAMS)
 def own_host(request: pytest.FixtureRequest) -> Iterator[Host]:
     """A host of its own for tests that stop processes."""
     with running(request.param, MOORAGE_FUNCTION_POOL=str(POOL)) as running_host:
@@ -311,7 +312,7 @@ def test_idle_sandboxes_end_with_the_edge_that_had_them(own_host: Host) -> None:
 # Nothing is left.
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MODE_PARAMS)
 def test_a_stop_leaves_no_process_no_group_and_no_mount(mode: str) -> None:
     mounts = Path("/proc/self/mountinfo").read_text()
 

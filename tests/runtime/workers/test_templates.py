@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.workers.invoker_support import MODES, Host, running, until
+from tests.runtime.workers.invoker_support import MODE_PARAMS, Host, running, until
 
 from moorage.runtime.workers import empty_sandboxes
 
@@ -37,7 +37,7 @@ def main(args):
 """
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=MODE_PARAMS)
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     with running(request.param, MOORAGE_FUNCTION_POOL=str(POOL)) as running_host:
         yield running_host
@@ -77,6 +77,7 @@ def test_further_instances_are_forked_off_one_load_and_share_no_state(host: Host
     host.drop(number)
 
 
+@pytest.mark.deep
 def test_what_is_printed_while_loading_is_not_printed_again_by_forks(host: Host) -> None:
     number = put(host)
 
@@ -144,6 +145,7 @@ def test_each_fork_has_the_memory_limit_to_itself(host: Host) -> None:
     host.drop(number)
 
 
+@pytest.mark.deep
 def test_a_fork_is_ended_at_its_deadline_and_the_snapshot_lives_on(host: Host) -> None:
     number = put(host, timeout_ms=1000)
     with_forks(host, number)
@@ -156,6 +158,7 @@ def test_a_fork_is_ended_at_its_deadline_and_the_snapshot_lives_on(host: Host) -
     host.drop(number)
 
 
+@pytest.mark.deep
 def test_snapshot_and_forks_end_with_their_revision(host: Host) -> None:
     number = put(host)
     before = {each["load"] for each in with_forks(host, number) if each["pid"] > 1}
