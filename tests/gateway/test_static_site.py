@@ -31,6 +31,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 def site(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """A site with pages, and one of its own for what is not there."""
     names = ["index", "about", "docs/index", "both", "both/index", "guide/start", "ünïcode päge", "50% off?#1", "v1.2"]
+    names += ["ünïcode dïr/index", "60% off?#1/index", "docs/v2.0/index", "old.html/index", "folder.js/index"]
     files = {f"{name}.html": f"{name}: " + "text " * 500 for name in names}
     release = make_release(tmp_path_factory.mktemp("release"), files | {"404.html": "lost " * 500, "a.js": "a = 1;"})
     (release / "blob.bin").write_bytes(BLOB)
@@ -63,9 +64,8 @@ def text_of(reply: Reply) -> str:
         ("/about", "about"),
         ("/about.html", "about"),
         ("/about?q=1", "about"),
-        ("/docs", "docs/index"),
-        ("/docs?a=b&c=%20d", "docs/index"),
         ("/docs/", "docs/index"),
+        ("/docs/?a=b", "docs/index"),
         ("/docs/index.html", "docs/index"),
         ("/both/", "both/index"),
         ("/guide/start", "guide/start"),
@@ -106,6 +106,28 @@ def test_a_slash_too_many_is_taken_away_and_the_query_kept(site: Settings, path:
     assert there.status == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "location"),
+    [
+        ("/docs", "/docs/"),
+        ("/docs?a=b&c=%20d", "/docs/?a=b&c=%20d"),
+        ("/both", "/both/"),
+        ("/docs/v2.0", "/docs/v2.0/"),
+        ("/old.html", "/old.html/"),
+        ("/folder.js?a", "/folder.js/?a"),
+        (quote("/ünïcode dïr"), quote("/ünïcode dïr/")),
+        (quote("/60% off?#1") + "?a", quote("/60% off?#1/") + "?a"),
+    ],
+)
+def test_a_folder_with_an_index_page_is_redirected_to_its_slash(site: Settings, path: str, location: str) -> None:
+    reply, head = fetch(site, HOST, path), fetch(site, HOST.upper(), path, method="HEAD")
+    there = fetch(site, HOST, location)
+
+    assert [(each.status, each.headers["location"]) for each in (reply, head)] == [(308, location)] * 2
+    assert reply.headers["cache-control"] == static.REVALIDATED
+    assert there.status == 200
+
+
 @pytest.mark.parametrize("path", ["//about/", "//docs", "///docs", "//evil.example/", "//evil.example/%2e%2e"])
 def test_no_address_leads_to_another_host(site: Settings, path: str) -> None:
     location = fetch(site, HOST, path).headers.get("location", "/")
@@ -115,7 +137,8 @@ def test_no_address_leads_to_another_host(site: Settings, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/nothing", "/nothing/", "/docs/nothing.js", "/about/nothing", "/a.js/x", "/" + "x" * 300]
+    "path",
+    ["/nothing", "/nothing/", "/guide", "/guide/", "/docs/nothing.js", "/about/nothing", "/a.js/x", "/" + "x" * 300],
 )
 def test_the_sites_own_page_says_what_is_not_there(site: Settings, path: str) -> None:
     headers = "If-None-Match: *\r\nRange: bytes=0-3\r\n"
@@ -129,15 +152,34 @@ def test_the_sites_own_page_says_what_is_not_there(site: Settings, path: str) ->
     assert (head.status, head.body) == (404, b"")
 
 
-@pytest.mark.parametrize(
-    "path", ["/deep/link", "/assets/missing-B3f9aQ1y.js", "/a/b/?q=1", "/v1.2", "/" + "x" * 300, "/index.html/x"]
-)
-def test_every_address_of_a_single_page_application_shows_its_page(app: Settings, path: str) -> None:
-    reply = fetch(app, "app.localhost", path)
+@pytest.mark.parametrize("accept", ["", "Accept: */*\r\n", "Accept: image/png\r\nAccept: text/html;q=0.9\r\n"])
+@pytest.mark.parametrize("path", ["/deep/link", "/a.js/b/?q=1.js", "/v1.2", "/" + "x" * 300, "/index.html/x"])
+def test_every_page_address_of_a_single_page_application_shows_its_page(app: Settings, path: str, accept: str) -> None:
+    reply = fetch(app, "app.localhost", path, headers=accept)
 
     assert (reply.status, reply.body) == (200, b"the app " * 500)
     assert reply.headers["content-type"] == "text/html; charset=utf-8"
     assert reply.headers["cache-control"] == static.REVALIDATED
+
+
+@pytest.mark.parametrize(
+    ("path", "accept"),
+    [
+        ("/assets/missing-B3f9aQ1y.js", "text/html"),
+        ("/missing.js.map", "*/*"),
+        ("/deep/logo.PNG", "image/avif,image/webp,*/*;q=0.8"),
+        ("/fonts/a.woff2", "*/*"),
+        ("/data.7z", "text/html"),
+        ("/" + "x" * 300 + ".css", "text/html"),
+        ("/deep/link", "application/json"),
+        ("/deep/link", "text/css"),
+    ],
+)
+def test_a_missing_file_of_a_single_page_application_is_not_found(app: Settings, path: str, accept: str) -> None:
+    reply = fetch(app, "app.localhost", path, headers=f"Accept: {accept}\r\n")
+
+    assert (reply.status, reply.headers["cache-control"]) == (404, "no-store")
+    assert b"the app" not in reply.body
 
 
 def test_the_page_of_an_application_is_only_for_reading(app: Settings) -> None:

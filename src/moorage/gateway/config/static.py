@@ -103,7 +103,8 @@ def _file_routes(settings: Settings) -> list[Route]:
         {"match": [{"path": ["*/.*"]}], "handle": [subroute(_HIDDEN)]},
         {
             "match": [_has_ending(*PAGES)],
-            "handle": [cache_headers(REVALIDATED), _files(_root(settings), pass_thru=True)],
+            # A folder may have a name with the ending of a page.
+            "handle": [cache_headers(REVALIDATED), _files(_root(settings), pass_thru=True, canonical_uris=True)],
         },
         {"match": [_has_ending(*KNOWN_TO_CADDY)], "handle": _asset_handlers(settings)},
         {
@@ -118,12 +119,15 @@ def _has_ending(*endings: str) -> dict[str, Any]:
 
 
 def _asset_handlers(settings: Settings) -> list[dict[str, Any]]:
-    """Serve files that never change as immutable, other files with revalidation."""
+    """Serve files that never change as immutable, other files with revalidation.
+
+    No index pages: the address of a folder without a slash is redirected by `_clean_address_routes`.
+    """
     return [
         cache_headers(IMMUTABLE),
-        _files(f"{_root(settings)}/{KEPT}", pass_thru=True),
+        _files(f"{_root(settings)}/{KEPT}", pass_thru=True, index_names=[]),
         cache_headers(REVALIDATED),
-        _files(_root(settings), pass_thru=True),
+        _files(_root(settings), pass_thru=True, index_names=[]),
     ]
 
 
@@ -180,8 +184,7 @@ def _files(root: str, **options: Any) -> dict[str, Any]:
         "handler": "file_server",
         "root": root,
         "index_names": ["index.html"],
-        # `/about` is served from `about/index.html` without a redirect.
-        "canonical_uris": False,
+        "canonical_uris": False,  # Caddy's redirects do not escape `%`, `?` and `#` in names.
         "precompressed": {"zstd": {}, "br": {}, "gzip": {}},
         "precompressed_order": ["zstd", "br", "gzip"],
         **options,
@@ -242,25 +245,30 @@ def closing_routes(settings: Settings) -> list[Route]:
 
 
 def _clean_address_routes(settings: Settings) -> list[Route]:
-    """Serve `/about` from `about.html`, and redirect `/about/` to `/about`.
+    """Serve `/about` from `about.html`, and redirect `/about/` to it and `/docs` to `/docs/`.
 
-    The file server redirects the other way for `about/index.html`: its links are relative to `/about/`.
+    The links of `docs/index.html` are relative to `/docs/`.
     """
-    page = file_is(_root(settings), "{http.request.uri.path}.html")
+    root = _root(settings)
+    page, index = (file_is(root, f"{{http.request.uri.path}}{ending}") for ending in (".html", "/index.html"))
     # A path that ends with a slash names no page, and a backslash would quote the next character of the pattern.
-    not_a_page = {"path": ["*/", r"*\*"]}
+    is_name = {"not": [{"path": ["*/", r"*\*"]}]}
     # A `Location` that starts with two slashes would name another host.
     is_same_host = {"vars_regexp": {"{http.request.uri}": {"pattern": "^/[^/]"}}}
     redirect = {"handler": "static_response", "status_code": 308, "headers": {"Location": ["{http.request.uri}"]}}
-    with_ending = {"handler": "rewrite", "path_regexp": [{"find": "$", "replace": ".html"}]}
     without_slash: list[Route] = [
         {"handle": [{"handler": "rewrite", "strip_path_suffix": "/"}]},
-        {"match": [{"not": [not_a_page], **is_same_host, **page}], "handle": [redirect], "terminal": True},
+        {"match": [is_name | is_same_host | page], "handle": [redirect], "terminal": True},
     ]
     return [
         {"match": [{"path": ["*/"], "not": [{"path": ["/"]}]}], "handle": [subroute(without_slash)]},
-        {"match": [{"not": [not_a_page], **page}], "handle": [with_ending, _files(_root(settings))], "terminal": True},
+        {"match": [is_name | is_same_host | index], "handle": [_with_ending("/"), redirect], "terminal": True},
+        {"match": [is_name | page], "handle": [_with_ending(".html"), _files(root)], "terminal": True},
     ]
+
+
+def _with_ending(ending: str) -> dict[str, Any]:
+    return {"handler": "rewrite", "path_regexp": [{"find": "$", "replace": ending}]}
 
 
 def fallback_routes(settings: Settings, *, after_error: bool = False) -> list[Route]:
@@ -268,20 +276,26 @@ def fallback_routes(settings: Settings, *, after_error: bool = False) -> list[Ro
 
     `after_error`: in error routes Caddy would send the page with the status of the error.
     """
+    root = _root(settings)
     status = {"status_code": 200} if after_error else {}
+    app_page = [*([_UNCONDITIONAL] if after_error else []), _files(root, **status)]
     return [
         {"handle": [_PAGE_HEADERS]},
-        _fallback(settings, OWN_404, [_UNCONDITIONAL, _files(_root(settings), status_code=404)]),
-        _fallback(
-            settings, SINGLE_PAGE, [*([_UNCONDITIONAL] if after_error else []), _files(_root(settings), **status)]
-        ),
+        _fallback(file_is(root, f"/{OWN_404}"), OWN_404, [_UNCONDITIONAL, _files(root, status_code=404)]),
+        _fallback(file_is(root, f"/{SINGLE_PAGE}") | _FOR_A_PAGE, SINGLE_PAGE, app_page),
     ]
 
 
-def _fallback(settings: Settings, name: str, handle: list[dict[str, Any]]) -> Route:
-    rewrite = {"handler": "rewrite", "uri": f"/{name}"}
-    return {"match": [file_is(_root(settings), f"/{name}")], "handle": [rewrite, *handle], "terminal": True}
+def _fallback(matcher: dict[str, Any], name: str, handle: list[dict[str, Any]]) -> Route:
+    return {"match": [matcher], "handle": [{"handler": "rewrite", "uri": f"/{name}"}, *handle], "terminal": True}
 
+
+# A script, image or source map that is missing is not found: browsers would parse the page as that file. `/v1.2` has no
+# extension.
+_FOR_A_PAGE = {
+    "not": [{"path_regexp": {"pattern": r"\.[0-9]?[A-Za-z][A-Za-z0-9]*$"}}],
+    "vars_regexp": {"{http.request.header.Accept}": {"pattern": r"^$|text/(html|\*)|\*/\*"}},
+}
 
 # A page with a fixed status is sent whole: the status would replace that of a "not modified" or "partial" response.
 _UNCONDITIONAL = {
