@@ -18,8 +18,8 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import ManualClock
 from moorage.core.telemetry import Telemetry
+from moorage.products.apps import health, service
 from moorage.products.apps import reconciler as reconciler_module
-from moorage.products.apps import service
 from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.tables import Replica
 from moorage.products.projects import service as projects
@@ -161,7 +161,34 @@ async def test_one_that_never_answers_well_fails_and_says_what_it_answered(world
 
     (row,) = await world.until(lambda rows: rows[0].status == "failed")
 
-    assert row.reason == "GET / answered 500"
+    assert row.reason is not None
+    assert row.reason.startswith("GET / answered 500; a status below 500 is healthy, and healthCheckPath")
+
+
+@pytest.mark.parametrize("status", [401, 404])
+async def test_without_a_path_of_the_owner_an_api_without_a_page_at_its_root_is_healthy(
+    world: World, status: int
+) -> None:
+    world.engine.status = status
+    await world.deploy(is_live=False)
+
+    (row,) = await world.until(lambda rows: rows[0].status in ("ready", "failed"))
+
+    assert row.status == "ready"
+
+
+async def test_a_steady_wrong_answer_at_the_owners_path_fails_before_the_time_is_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "WRONG_ANSWER_S", 0.05)
+    world.engine.status = 404
+    await world.change(health_check_path="/healthz")
+    await world.deploy(is_live=False)
+
+    (row,) = await world.until(lambda rows: rows[0].status == "failed")
+
+    assert row.reason is not None
+    assert row.reason.startswith("GET /healthz answered 404; healthCheckPath has to answer 2xx or 3xx")
 
 
 async def test_one_that_crashes_again_and_again_fails_before_its_time_is_up(world: World) -> None:

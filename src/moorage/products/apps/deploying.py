@@ -6,25 +6,23 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import cast
 
 from moorage.core.db.store import Database
-from moorage.core.db.tx import Tx
-from moorage.products.apps import probing, service
+from moorage.products.apps import health, probing, service
+from moorage.products.apps.health import HealthCheck
 from moorage.products.apps.logs.log_files import AppLogs
+from moorage.products.apps.logs.start_output import StartOutput
 from moorage.products.apps.reconciler import AppReconciler
 from moorage.products.apps.states import ReplicaStatus
 from moorage.products.apps.tables import Replica
 from moorage.products.projects import service as projects
-from moorage.products.projects import tables as project_tables
-from moorage.products.projects.deployments.logs import LogWriter, Stream
+from moorage.products.projects.deployments.logs import LogWriter
 from moorage.products.projects.deployments.runner import CannotDeploy, Swap, Write
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.route_sync import SyncRoutes
 from moorage.settings import Settings
 
 READY_POLL_INTERVAL_S = 1.0
-OUTPUT_LINES_SHOWN = 40  # of the app, in the log of a failed deployment
 PROBE_AFTER_SWITCH_S = 0.3  # how long the probes continue after the gateway has switched
 MAX_PROBE_ATTEMPTS = 5  # through the public route: a single lost request is no failure
 START_SLACK_S = 30.0  # added to the time that the reconciler allows a replica to start
@@ -41,25 +39,23 @@ class AppDeployer:
 
     async def bring_up(self, deployment: Deployment, write: Write, log: LogWriter) -> None:
         """Start a release beside the live one and wait for health; raises CannotDeploy."""
-        begun = self._db.env.clock.now()
+        output = await StartOutput.begin(self._logs, deployment.project_id, log)
         await write(partial(service.begin, org_id=deployment.org_id, deployment=deployment))
         self._reconciler.wake()
         rows = await self._rows(deployment, write)
         many = f"{len(rows)} replicas" if len(rows) != 1 else "the app"
-        log.say(f"Starting {many}, waiting until {(await self._path_and_host(deployment))[0]} answers")
-        try:
+        log.say(f"Starting {many}, waiting until {(await self._health_check(deployment)).path} answers")
+        output.keys = {row.key for row in rows}
+        async with output.copied():
             await log.guard(self._wait_until_ready(deployment, write))
-        except CannotDeploy:
-            await self._show_output(deployment, rows, begun, log)
-            raise
         await self._probe(deployment)
 
     @contextlib.asynccontextmanager
     async def watched(self, deployment: Deployment) -> AsyncIterator[Callable[[], Swap]]:
         """Probe the public address while the context is open; yields a reader of results."""
-        path, host = await self._path_and_host(deployment)
+        check = await self._health_check(deployment)
         settings = self._db.env.settings
-        prober = probing.SwapProber(_reachable(settings), settings.gateway_port, host, path)
+        prober = probing.SwapProber(_reachable(settings), settings.gateway_port, check.host, check.path)
         async with prober:
             yield lambda: _as_swap(prober.measured())
             await asyncio.sleep(PROBE_AFTER_SWITCH_S)
@@ -88,35 +84,23 @@ class AppDeployer:
     async def _probe(self, deployment: Deployment) -> None:
         """Request the health path through the gateway, under an unpublished host name."""
         await self._sync_routes()
-        path, _ = await self._path_and_host(deployment)
+        check = await self._health_check(deployment)
         settings = self._db.env.settings
         host = probe_host(settings, deployment.uuid)
+        gateway = (_reachable(settings), settings.gateway_port)
         why: str | None = None
         for attempt in range(MAX_PROBE_ATTEMPTS):
-            why = await probing.check_through(_reachable(settings), settings.gateway_port, host, path)
+            why = await probing.check_through(*gateway, host, check.path, accepted=check.accepted_at_probe_host)
             if why is None:
                 return
             await asyncio.sleep(0.1 * (attempt + 1))
         raise CannotDeploy(f"The app is healthy, but it cannot be reached through the gateway: {why}")
 
-    async def _show_output(self, deployment: Deployment, rows: list[Replica], since: int, log: LogWriter) -> None:
-        """Copy the app's output into the log of its failed deployment."""
-        keys = {row.key for row in rows}
-        lines = await asyncio.to_thread(self._logs.read, deployment.project_id, since=since, limit=OUTPUT_LINES_SHOWN)
-        for line in lines:
-            if line.replica in keys:
-                log.write(cast(Stream, line.stream), f"{line.message}\n")
-
-    async def _path_and_host(self, deployment: Deployment) -> tuple[str, str]:
-        def read(tx: Tx) -> tuple[str, str]:
-            project = projects.get_by_id(tx, deployment.org_id, deployment.project_id)
-            name = project.name
-            if deployment.preview_id is not None:
-                preview = tx.find(project_tables.FIND_PREVIEW_BY_ID, org_id=deployment.org_id, id=deployment.preview_id)
-                name = preview.name if preview is not None else name
-            return project.health_check_path or "/", projects.host_of(tx.env.settings, name)
-
-        return await self._db.read(read)
+    async def _health_check(self, deployment: Deployment) -> HealthCheck:
+        """Read the health check with the name under which visitors reach the app."""
+        return await self._db.read(
+            lambda tx: health.read(tx, deployment.org_id, deployment.project_id, deployment.preview_id)
+        )
 
 
 def probe_host(settings: Settings, uuid: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
@@ -26,6 +26,7 @@ DRAIN_TIMEOUT_S = 0.25  # for the body of a health check: many apps log an error
 MAX_SHOWN_CHARS = 200
 # Characters that stay as they are in a request line; "%" is one, because the user may have encoded the path already.
 SAFE = "/?%:@!$&'()*+,;=-._~[]"
+HEALTHY = range(200, 400)
 GATEWAY_ERRORS = frozenset((502, 503, 504))
 TOO_MANY_REQUESTS = 429  # A rate limit of the app applies to probes too, so it is no failure of the switch.
 
@@ -36,6 +37,17 @@ class NotHttp(Exception):
 
 class BrokenOff(Exception):
     """The connection was closed before the end of the response."""
+
+
+class WrongAnswer(str):
+    """Reason of a failed check that the app did answer; status 0 if it was not HTTP."""
+
+    status: int
+
+    def __new__(cls, text: str, status: int = 0) -> Self:
+        answer = super().__new__(cls, text)
+        answer.status = status
+        return answer
 
 
 class AnswerParser:
@@ -87,19 +99,30 @@ def target_of(path: str) -> str:
     return encoded if encoded.startswith("/") else f"/{encoded}"
 
 
-async def check(port: int, path: str, host: str, timeout_s: float = RESPONSE_TIMEOUT_S) -> str | None:
-    """Return None if the app on a local port answers 2xx or 3xx, else the reason."""
-    return await _probe(LOOPBACK, port, path, host, timeout_s, f"nothing listens on PORT ({port}) yet")
+async def check(
+    port: int, path: str, host: str, timeout_s: float = RESPONSE_TIMEOUT_S, *, accepted: Container[int] = HEALTHY
+) -> str | None:
+    """Return None if the app on a local port answers an accepted status, else the reason."""
+    return await _probe(LOOPBACK, port, path, host, timeout_s, f"nothing listens on PORT ({port}) yet", accepted)
 
 
 async def check_through(
-    gateway_host: str, gateway_port: int, host: str, path: str, timeout_s: float = RESPONSE_TIMEOUT_S
+    gateway_host: str,
+    gateway_port: int,
+    host: str,
+    path: str,
+    timeout_s: float = RESPONSE_TIMEOUT_S,
+    *,
+    accepted: Container[int] = HEALTHY,
 ) -> str | None:
     """Same as `check`, through the public gateway."""
-    return await _probe(gateway_host, gateway_port, path, host, timeout_s, "the gateway refuses connections")
+    refused = "the gateway refuses connections"
+    return await _probe(gateway_host, gateway_port, path, host, timeout_s, refused, accepted)
 
 
-async def _probe(address: str, port: int, path: str, host: str, timeout_s: float, refused: str) -> str | None:
+async def _probe(
+    address: str, port: int, path: str, host: str, timeout_s: float, refused: str, accepted: Container[int]
+) -> str | None:
     target = target_of(path)
     request = f"GET {target[:MAX_SHOWN_CHARS]}"
     try:
@@ -112,8 +135,8 @@ async def _probe(address: str, port: int, path: str, host: str, timeout_s: float
     except (BrokenOff, OSError):
         return f"{request} got no answer: the connection was closed"
     except NotHttp:
-        return f"{request} got an answer that is not valid HTTP"
-    return None if 200 <= status < 400 else f"{request} answered {status}"
+        return WrongAnswer(f"{request} got an answer that is not valid HTTP")
+    return None if status in accepted else WrongAnswer(f"{request} answered {status}", status)
 
 
 async def _status_of(address: str, port: int, target: str, host: str) -> int:

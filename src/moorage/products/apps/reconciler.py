@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
-from moorage.products.apps import probing, service
+from moorage.products.apps import health, service
+from moorage.products.apps.health import HealthCheck
 from moorage.products.apps.launching import Launcher
 from moorage.products.apps.service import View
 from moorage.products.apps.states import ReplicaStatus
 from moorage.products.apps.tables import Replica
 from moorage.products.projects import service as projects
-from moorage.products.projects import tables as project_tables
 from moorage.runtime.engines.ports import CannotStart, ReplicaEngine, ReplicaState
 
 ROUND_INTERVAL_S = 2.0
@@ -33,16 +32,6 @@ MIN_DRAIN_S = 2.5  # Requests that were in flight when the gateway switched may 
 DRAIN_POLL_INTERVAL_S = 0.25
 STOP_GRACE_S = 10.0
 RESTART_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Parameters of an app's health check."""
-
-    path: str
-    host: str
-    cpu: float
-    within_s: float
 
 
 class AppReconciler:
@@ -124,20 +113,22 @@ class AppReconciler:
         except CannotStart as error:
             await self._cannot_start(row, str(error), is_live=is_live)
             return
-        health = await self._db.read(partial(_health, org_id=row.org_id, row=row))
-        deadline = asyncio.get_running_loop().time() + health.within_s
+        check, cpu = await self._db.read(partial(_check_and_cpu, org_id=row.org_id, row=row))
+        clock, steadiness = asyncio.get_running_loop().time, health.Steadiness()
+        deadline = clock() + self._db.env.settings.app_start_s
         checks = 0
         while True:
-            why = await self._find_problem(state, health)
+            why = await self._find_problem(state, check)
             if why is None:
-                await self._set_ready(row, state, health)
+                await self._set_ready(row, state, cpu)
                 return
-            has_failed = state.restarts >= MAX_CRASHES or asyncio.get_running_loop().time() > deadline
+            is_over = clock() > deadline or steadiness.is_final(why, clock())
+            has_failed = state.restarts >= MAX_CRASHES or is_over
             if has_failed and not is_live:
-                await self._write(row, partial(service.set_failed, reason=why))
+                await self._write(row, partial(service.set_failed, reason=check.explain(why)))
                 return
             if has_failed and checks % 30 == 0:
-                await self._write(row, partial(service.note_reason, reason=why))
+                await self._write(row, partial(service.note_reason, reason=check.explain(why)))
             pauses = (UNHEALTHY_CHECK_PAUSE_S,) if has_failed else HEALTH_CHECK_PAUSES_S
             await asyncio.sleep(pauses[min(checks, len(pauses) - 1)])
             checks += 1
@@ -150,15 +141,15 @@ class AppReconciler:
                 return
             state = new_state
 
-    async def _find_problem(self, state: ReplicaState, health: Health) -> str | None:
+    async def _find_problem(self, state: ReplicaState, check: HealthCheck) -> str | None:
         if not state.is_listening:
             return _describe_exit(state) or f"nothing listens on PORT ({state.port}) yet"
-        return await probing.check(state.port, health.path, health.host)
+        return await check.check(state.port)
 
-    async def _set_ready(self, row: Replica, state: ReplicaState, health: Health) -> None:
+    async def _set_ready(self, row: Replica, state: ReplicaState, cpu: float) -> None:
         self._pauses.pop(row.id, None)
         # The CPU is not limited during the start; the tier's limit applies from now on.
-        await self._engine.limit(row.key, health.cpu)
+        await self._engine.limit(row.key, cpu)
         await self._write(row, partial(service.set_ready, port=state.port))
         await self._sync_routes()
 
@@ -217,15 +208,6 @@ def _describe_exit(state: ReplicaState) -> str | None:
     return state.reason or f"it ended with exit code {state.exit_code}"
 
 
-def _health(tx: Tx, org_id: int, row: Replica) -> Health:
+def _check_and_cpu(tx: Tx, org_id: int, row: Replica) -> tuple[HealthCheck, float]:
     project = projects.get_by_id(tx, org_id, row.project_id)
-    name = project.name
-    if row.preview_id is not None:
-        preview = tx.find(project_tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=row.preview_id)
-        name = preview.name if preview is not None else name
-    return Health(
-        path=project.health_check_path or "/",
-        host=projects.host_of(tx.env.settings, name),
-        cpu=service.tier_of(project.tier).cpu,
-        within_s=tx.env.settings.app_start_s,
-    )
+    return health.read(tx, org_id, row.project_id, row.preview_id), service.tier_of(project.tier).cpu

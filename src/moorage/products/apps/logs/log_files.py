@@ -247,6 +247,10 @@ class AppLogs:
         seen = Cursor.parse(after) if after else None
         return Cursor(0) if seen is None else self._resume(project_id, seen)
 
+    def end(self, project_id: int) -> Cursor:
+        """Return the cursor after all lines."""
+        return self._start(project_id, 0)[0]
+
     def news(self, project_id: int, cursor: Cursor) -> list[LogLine]:
         """Return the next lines after the cursor, ordered by time, and advance it."""
         entries = self._files(project_id)
