@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moorage.core.net.local_http import BrokenOff, LocalHttp, NotConnected, Reply
+from moorage.core.net.http1 import ResponseError
+from moorage.core.net.local_http import LocalHttp, NotConnected, Reply
 
-HOST = "local"  # the Host header of LocalHttp; Caddy's configuration has to allow it
 LOAD_TIMEOUT_S = 30.0
 HANDOVER_TIMEOUT_S = 5.0
 HANDOVER_POLL_INTERVAL_S = 0.001
@@ -62,7 +62,7 @@ async def _send(socket: Path, config: bytes, method: str = "POST", path: str = "
     try:
         async with asyncio.timeout(LOAD_TIMEOUT_S):
             return await http.send(method, path, config)
-    except (NotConnected, BrokenOff, TimeoutError) as error:
+    except (NotConnected, ResponseError, TimeoutError) as error:
         raise Unreachable(str(error) or "no answer in time") from error
     finally:
         # A load also replaces the admin server, so the connection cannot be reused.

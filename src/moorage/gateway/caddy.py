@@ -7,6 +7,7 @@ so a deployment never reloads Caddy. The supervisor runs the process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from moorage.core.net import http1, local_http
 from moorage.errors import CannotStart
 from moorage.gateway import admin, operator_certificate
 from moorage.gateway.config import access_log, app_proxy, bodies, pages, static
@@ -34,6 +36,7 @@ OLDEST_CADDY = (2, 11, 7)  # The oldest version in which the handler `timeouts` 
 LONGEST_SOCKET_PATH = 107  # Size of `sun_path` in `sockaddr_un` on Linux, without its closing zero byte.
 MAX_HEADER_BYTES = 64 * 1024
 READY_TIMEOUT_S = 2.0
+MAX_READY_BYTES = 64 * 1024
 FUNCTION_SOCKET = "web.sock"  # the edge accepts requests from Caddy here
 CLIENT_HEADER = "X-Moorage-Client"
 LAST_HOSTS = "gateway-hosts.json"
@@ -165,22 +168,16 @@ def _write(path: Path, text: str) -> Path:
 async def is_ready(settings: Settings) -> bool:
     """Return whether this Caddy, and not another server on its port, answers."""
     token = f"ready-{secrets.token_hex(8)}"
-    request = f"GET / HTTP/1.1\r\nHost: ready.invalid\r\nX-Request-Id: {token}\r\nConnection: close\r\n\r\n"
+    headers = (("Host", "ready.invalid"), ("X-Request-Id", token), ("Connection", "close"))
+    response = http1.Response(max_body_bytes=MAX_READY_BYTES)
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
-            answer = await _exchange(reachable(settings.host), settings.gateway_port, request.encode())
-    except (OSError, TimeoutError):
+            with contextlib.closing(await http1.connect(reachable(settings.host), settings.gateway_port)) as connection:
+                connection.send(http1.encode_request("GET", "/", headers), response)
+                await connection.read()
+    except (OSError, http1.ResponseError):
         return False
-    return token.encode() in answer and NOTHING_HERE.encode() in answer
-
-
-async def _exchange(host: str, port: int, request: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(request)
-        return await reader.read()
-    finally:
-        writer.close()
+    return response.headers.get("X-Request-Id") == token and NOTHING_HERE.encode() in response.body.data
 
 
 def config(settings: Settings, *, admin_socket: Path, hosts: HostConfig = _NO_HOSTS) -> dict[str, Any]:
@@ -188,7 +185,7 @@ def config(settings: Settings, *, admin_socket: Path, hosts: HostConfig = _NO_HO
     document: dict[str, Any] = {
         "admin": {
             "listen": f"unix/{literal(admin_socket)}|0600",
-            "origins": [admin.HOST],
+            "origins": [local_http.HOST],
             "config": {"persist": False},
         },
         # Level ERROR: Caddy warns of every unix admin socket, and at every stop.

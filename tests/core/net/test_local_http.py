@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.core.net.local_http import BrokenOff, LocalHttp, NotConnected, Reply
+from moorage.core.net.http1 import ResponseError
+from moorage.core.net.local_http import LocalHttp, NotConnected, Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ async def test_a_request_and_its_answer_go_over_whole(tmp_path: Path) -> None:
 
     assert reply == Reply(200, b"ok")
     assert server.requests[0].startswith(b"POST /here?a=1 HTTP/1.1\r\n")
-    assert server.requests[0].endswith(b"content-length: 4\r\n\r\nbody")
+    assert server.requests[0].endswith(b"Content-Length: 4\r\n\r\nbody")
 
 
 async def test_one_connection_serves_requests_that_follow_each_other(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ async def test_without_a_server_nothing_was_sent(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf", b"no such thing\r\n\r\n"])
 async def test_an_answer_that_does_not_come_whole_is_no_answer(tmp_path: Path, answer: bytes) -> None:
     async with serving(tmp_path / "s", Server([answer], closes=True)) as client:
-        with pytest.raises(BrokenOff):
+        with pytest.raises(ResponseError):
             await client.send("GET", "/")
 
 
@@ -121,4 +122,19 @@ async def test_a_caller_who_gives_up_leaves_no_connection_behind_for_others(tmp_
         reply = await client.send("GET", "/")
 
     assert reply.status == 200
+    assert server.connections == 2
+
+
+async def test_an_answer_without_a_length_ends_with_its_connection(tmp_path: Path) -> None:
+    async with serving(tmp_path / "s", Server([b"HTTP/1.1 200 OK\r\n\r\nok"], closes=True)) as client:
+        assert await client.send("GET", "/") == Reply(200, b"ok")
+
+
+async def test_a_connection_with_a_second_answer_is_not_used_again(tmp_path: Path) -> None:
+    server = Server([OK + OK, b"HTTP/1.1 204 No Content\r\n\r\n"])
+
+    async with serving(tmp_path / "s", server) as client:
+        replies = [await client.send("GET", "/") for _ in range(2)]
+
+    assert [reply.status for reply in replies] == [200, 204]
     assert server.connections == 2

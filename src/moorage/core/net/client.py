@@ -19,7 +19,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache
 from types import TracebackType
 from typing import Self
 
@@ -27,8 +27,8 @@ from yarl import URL
 
 from moorage.core.net.calls import Answer, OutboundError, Stage
 from moorage.core.net.dns import NameResolver, Resolver
-from moorage.core.net.exchange import BadAnswer, CutOff, Exchange, write_request
 from moorage.core.net.hops import Hop, first_hop, is_literal, next_hop
+from moorage.core.net.http1 import BadResponse, Connection, Response, ResponseError, encode_request
 from moorage.core.net.own_networks import OwnNetworks
 from moorage.core.net.targets import TargetPolicy, TargetRefused
 
@@ -67,8 +67,9 @@ class _Progress:
             self.certificate = None
 
 
+@cache  # The CA certificates take time to load, and memory.
 def _context(*, verifies: bool) -> ssl.SSLContext:
-    """Make a TLS context; without verification it loads no CA certificates."""
+    """Return the TLS context of all clients; without verification it loads no CA certificates."""
     if verifies:
         context = ssl.create_default_context()
     else:
@@ -99,7 +100,7 @@ class GuardedClient:
         self._own = own or OwnNetworks()
         self._resolver = NameResolver(resolver, keep_s=keep_names_s)
         self._user_agent = user_agent
-        self._open: set[Exchange] = set()
+        self._open: set[Connection] = set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -113,9 +114,8 @@ class GuardedClient:
     async def close(self) -> None:
         """Abort the open connections. Safe to repeat."""
         self._closed = True
-        for exchange in list(self._open):
-            if exchange.transport is not None:
-                exchange.transport.abort()
+        for connection in list(self._open):
+            connection.close()
         await self._resolver.close()
 
     async def request(
@@ -148,40 +148,41 @@ class GuardedClient:
             async with asyncio.timeout_at(deadline):
                 for _ in range(follow + 1):
                     progress.begin(hop.url)
-                    exchange = await self._exchange(hop, progress, max_body_bytes, verify_tls=verify_tls)
-                    location = exchange.headers.get("Location")
-                    if not (follow and location and exchange.status in _REDIRECTS):
-                        return _answer(exchange, progress)
-                    hop = next_hop(hop, exchange.status, location, drop_headers=drop_headers_cross_host)
-        except (OSError, BadAnswer, CutOff) as error:
+                    response = Response(is_head=hop.method == "HEAD", max_body_bytes=max_body_bytes)
+                    await self._exchange(hop, response, progress, verify_tls=verify_tls)
+                    location = response.headers.get("Location")
+                    if not (follow and location and response.status in _REDIRECTS):
+                        return _answer(response, progress)
+                    hop = next_hop(hop, response.status, location, drop_headers=drop_headers_cross_host)
+        except (OSError, ResponseError) as error:
             if want_certificate and isinstance(error, ssl.SSLCertVerificationError):
                 progress.certificate = await self._read_certificate(progress, deadline)
             raise _explain(error, progress, timeout_s) from error
         raise OutboundError("protocol", f"gave up after {follow} redirects", certificate=progress.certificate)
 
-    async def _exchange(self, hop: Hop, progress: _Progress, most: int, *, verify_tls: bool) -> Exchange:
-        """Send the request of one hop, wait for its answer and close the connection."""
+    async def _exchange(self, hop: Hop, response: Response, progress: _Progress, *, verify_tls: bool) -> None:
+        """Send the request of one hop, read its response and close the connection."""
         loop, url = asyncio.get_running_loop(), hop.url
         sock = await self._connect_any(progress, await self._resolve(url, progress), url.port or 0)
-        exchange = Exchange(self._write(hop), is_head=hop.method == "HEAD", max_body_bytes=most)
-        self._open.add(exchange)
+        connection = Connection()
+        self._open.add(connection)
         try:
             if url.scheme == "https":
                 progress.doing = _HANDSHAKING
-                context = self._verifying if verify_tls else self._trusting
-                await loop.create_connection(lambda: exchange, sock=sock, ssl=context, server_hostname=progress.host)
-                progress.certificate = _certificate_of(exchange.transport)
+                transport, _ = await loop.create_connection(
+                    lambda: connection, sock=sock, ssl=_context(verifies=verify_tls), server_hostname=progress.host
+                )
+                progress.certificate = _certificate_of(transport)
             else:
-                await loop.create_connection(lambda: exchange, sock=sock)
+                await loop.create_connection(lambda: connection, sock=sock)
             progress.doing = _WAITING
-            await exchange.answered
-            return exchange
+            connection.send(self._write(hop), response)
+            await connection.read()
         finally:
-            if exchange.has_begun:
+            if response.status:
                 progress.doing = _READING
-            self._open.discard(exchange)
-            if exchange.transport is not None:
-                exchange.transport.abort()
+            self._open.discard(connection)
+            connection.close()
             sock.close()
 
     async def _resolve(self, url: URL, progress: _Progress) -> list[str]:
@@ -250,7 +251,7 @@ class GuardedClient:
                 sock = await self._connect(progress, progress.reached, progress.url.port or 0)
                 with sock:
                     transport, _ = await asyncio.get_running_loop().create_connection(
-                        asyncio.Protocol, sock=sock, ssl=self._trusting, server_hostname=progress.host
+                        asyncio.Protocol, sock=sock, ssl=_context(verifies=False), server_hostname=progress.host
                     )
                     try:
                         return _certificate_of(transport)
@@ -260,21 +261,17 @@ class GuardedClient:
             return None
 
     def _write(self, hop: Hop) -> bytes:
-        url, headers = hop.url, hop.headers
-        if hop.credentials is not None and "Authorization" not in headers:
-            headers = headers.copy()
-            headers["Authorization"] = hop.credentials
-        return write_request(
-            hop.method, url.raw_path_qs, url.host_port_subcomponent or "", headers, hop.body, self._user_agent
-        )
-
-    @cached_property
-    def _verifying(self) -> ssl.SSLContext:
-        return _context(verifies=True)
-
-    @cached_property
-    def _trusting(self) -> ssl.SSLContext:
-        return _context(verifies=False)
+        url, headers = hop.url, hop.headers.copy()
+        headers.setdefault("Host", url.host_port_subcomponent or "")
+        headers.setdefault("User-Agent", self._user_agent)
+        headers.setdefault("Accept", "*/*")
+        headers.setdefault("Accept-Encoding", "gzip, deflate")
+        if hop.credentials is not None:
+            headers.setdefault("Authorization", hop.credentials)
+        if hop.body is not None:
+            headers.setdefault("Content-Type", "application/octet-stream")
+        headers["Connection"] = "close"
+        return encode_request(hop.method, url.raw_path_qs, headers.items(), hop.body)
 
 
 class _Refused(OSError):
@@ -304,25 +301,24 @@ def _close_socket(task: asyncio.Task[socket.socket]) -> None:
         task.result().close()
 
 
-def _certificate_of(transport: asyncio.BaseTransport | None) -> bytes | None:
-    tls = transport.get_extra_info("ssl_object") if transport is not None else None
+def _certificate_of(transport: asyncio.BaseTransport) -> bytes | None:
+    tls = transport.get_extra_info("ssl_object")
     certificate: bytes | None = tls.getpeercert(binary_form=True) if tls is not None else None
     return certificate
 
 
-def _answer(exchange: Exchange, progress: _Progress) -> Answer:
-    assert exchange.body is not None
+def _answer(response: Response, progress: _Progress) -> Answer:
     elapsed_ms = (time.perf_counter() - progress.started) * 1000
-    body, url = exchange.body, str(progress.url)
+    body, url = response.body, str(progress.url)
     return Answer(
-        exchange.status, exchange.headers, bytes(body.data), body.is_cut, url, elapsed_ms, progress.certificate
+        response.status, response.headers, bytes(body.data), body.is_cut, url, elapsed_ms, progress.certificate
     )
 
 
 def _explain(error: Exception, progress: _Progress, timeout_s: float) -> TargetRefused | OutboundError:
     """Convert an exception; messages contain no IP addresses."""
     host, seen, stage = progress.host, progress.certificate, progress.stage
-    if isinstance(error, BadAnswer):
+    if isinstance(error, BadResponse):
         return OutboundError("protocol", f"{host} {error}", certificate=seen)
     if isinstance(error, TimeoutError):
         late = f"{host} gave no full answer in {timeout_s:g} s: {progress.doing}"

@@ -9,18 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Container
-from typing import Any, NamedTuple, Self
+from collections.abc import Awaitable, Callable, Container
+from typing import NamedTuple, Self
 from urllib.parse import quote
 
-import httptools
-
+from moorage.core.net.http1 import BadResponse, Connection, CutOff, Response, ResponseError, connect, encode_request
 from moorage.products.analytics.lines import OWN_AGENT as AGENT
 
 LOOPBACK = "127.0.0.1"
-MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 2**20  # The rest of a longer body is not read.
-CHUNK_BYTES = 64 * 1024
 RESPONSE_TIMEOUT_S = 5.0
 DRAIN_TIMEOUT_S = 0.25  # for the body of a health check: many apps log an error when a client closes too early
 MAX_SHOWN_CHARS = 200
@@ -29,14 +26,6 @@ SAFE = "/?%:@!$&'()*+,;=-._~[]"
 HEALTHY = range(200, 400)
 GATEWAY_ERRORS = frozenset((502, 503, 504))
 TOO_MANY_REQUESTS = 429  # A rate limit of the app applies to probes too, so it is no failure of the switch.
-
-
-class NotHttp(Exception):
-    """The bytes are not a valid HTTP response."""
-
-
-class BrokenOff(Exception):
-    """The connection was closed before the end of the response."""
 
 
 class WrongAnswer(str):
@@ -48,49 +37,6 @@ class WrongAnswer(str):
         answer = super().__new__(cls, text)
         answer.status = status
         return answer
-
-
-class AnswerParser:
-    """Incremental parser of a response: its status and whether it is complete."""
-
-    def __init__(self) -> None:
-        self.status = 0  # 0 until the final status; interim ones (1xx) do not count
-        self.is_whole = False
-        self.may_keep = False  # the connection can be used again
-        self._is_framed = False
-        self._head_bytes = 0
-        self._parser: Any = httptools.HttpResponseParser(self)
-
-    def feed(self, data: bytes) -> None:
-        """Parse received bytes; raises NotHttp."""
-        if not self.status:
-            self._head_bytes += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self.status = self._parser.get_status_code()
-        except httptools.HttpParserError as error:
-            raise NotHttp(str(error)) from error
-        if not self.status and self._head_bytes > MAX_HEAD_BYTES:
-            raise NotHttp("the headers are too large")
-
-    def end(self) -> None:
-        """Handle EOF; raises BrokenOff where the response is incomplete."""
-        if not self.status or (self._is_framed and not self.is_whole):
-            raise BrokenOff
-        self.is_whole = True
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._is_framed = self._is_framed or name.lower() in (b"content-length", b"transfer-encoding")
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status >= 200:
-            self.status = status
-
-    def on_message_complete(self) -> None:
-        self.is_whole = bool(self.status)
-        self.may_keep = self.is_whole and bool(self._parser.should_keep_alive())
 
 
 def target_of(path: str) -> str:
@@ -132,73 +78,30 @@ async def _probe(
         return f"no answer within {timeout_s:g} s"
     except ConnectionRefusedError:
         return refused
-    except (BrokenOff, OSError):
-        return f"{request} got no answer: the connection was closed"
-    except NotHttp:
+    except BadResponse:
         return WrongAnswer(f"{request} got an answer that is not valid HTTP")
+    except (ResponseError, OSError):
+        return f"{request} got no answer: the connection was closed"
     return None if status in accepted else WrongAnswer(f"{request} answered {status}", status)
 
 
 async def _status_of(address: str, port: int, target: str, host: str) -> int:
-    async with _connected(address, port) as connection:
-        response = await connection.request(target, host, keep=False)
-        with contextlib.suppress(NotHttp, BrokenOff, OSError, TimeoutError):
+    with contextlib.closing(await connect(address, port)) as connection:
+        response = await _request(connection, target, host, keep=False)
+        with contextlib.suppress(ResponseError, TimeoutError):
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
-                await connection.read_body(response)
+                await connection.read()
         return response.status
 
 
-class _Connection:
-    """HTTP connection with one request at a time."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def request(self, target: str, host: str, *, keep: bool) -> AnswerParser:
-        """Send a request, and return as soon as the status is known."""
-        mode = "keep-alive" if keep else "close"
-        head = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {AGENT}\r\nAccept: */*\r\nConnection: {mode}"
-        self._writer.write(f"{head}\r\n\r\n".encode("ascii"))
-        await self._writer.drain()
-        response = AnswerParser()
-        while not response.status:
-            await self._read_into(response)
-        return response
-
-    async def read_body(self, response: AnswerParser) -> None:
-        """Read a response to its end, or up to MAX_BODY_BYTES; raises BrokenOff."""
-        left = MAX_BODY_BYTES
-        while not response.is_whole and left > 0:
-            left -= await self._read_into(response)
-
-    async def _read_into(self, response: AnswerParser) -> int:
-        data = await self._reader.read(CHUNK_BYTES)
-        if data:
-            response.feed(data)
-        else:
-            response.end()
-        return len(data)
-
-    @property
-    def is_open(self) -> bool:
-        return not self._reader.at_eof() and not self._writer.is_closing()
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-async def _connect(address: str, port: int) -> _Connection:
-    return _Connection(*await asyncio.open_connection(address, port, limit=MAX_HEAD_BYTES))
-
-
-@contextlib.asynccontextmanager
-async def _connected(address: str, port: int) -> AsyncIterator[_Connection]:
-    connection = await _connect(address, port)
-    try:
-        yield connection
-    finally:
-        connection.close()
+async def _request(connection: Connection, target: str, host: str, *, keep: bool) -> Response:
+    """Send a request, and return as soon as the status is known."""
+    mode = "keep-alive" if keep else "close"
+    headers = (("Host", host), ("User-Agent", AGENT), ("Accept", "*/*"), ("Connection", mode))
+    response = Response(max_body_bytes=MAX_BODY_BYTES, stores_body=False)
+    connection.send(encode_request("GET", target, headers), response)
+    await connection.read(only_head=True)
+    return response
 
 
 class Measured(NamedTuple):
@@ -226,7 +129,7 @@ class SwapProber:
         self._longest_s = 0.0
         self._last_at: float | None = None
         self._is_down = False  # the last request failed
-        self._keep_alive: _Connection | None = None
+        self._keep_alive: Connection | None = None
         self._has_response = asyncio.Event()
         self._is_over = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -275,7 +178,7 @@ class SwapProber:
         try:
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                 return await request()
-        except (OSError, TimeoutError, NotHttp, BrokenOff):
+        except (OSError, ResponseError):  # includes TimeoutError
             return None
 
     def _record(self, status: int | None) -> None:
@@ -299,26 +202,26 @@ class SwapProber:
         return status >= 400 and status not in (self._usual_status, TOO_MANY_REQUESTS)
 
     async def _request_new(self) -> int:
-        async with _connected(*self._address) as connection:
-            response = await connection.request(self._target, self._host, keep=False)
-            await _read_end(connection, response)
+        with contextlib.closing(await connect(*self._address)) as connection:
+            response = await _request(connection, self._target, self._host, keep=False)
+            await _read_end(connection)
             return response.status
 
     async def _request_keep_alive(self) -> int:
         connection, response = self._keep_alive, None
         try:
-            if connection is not None and connection.is_open:
+            if connection is not None and connection.is_idle():
                 # A server may close an idle connection; like any client, open another one, also where the close
                 # becomes visible only after the request was sent.
-                with contextlib.suppress(OSError, BrokenOff):
-                    response = await connection.request(self._target, self._host, keep=True)
+                with contextlib.suppress(CutOff):
+                    response = await _request(connection, self._target, self._host, keep=True)
             if connection is None or response is None:
                 self._drop_keep_alive()
-                connection = self._keep_alive = await _connect(*self._address)
-                response = await connection.request(self._target, self._host, keep=True)
-            await _read_end(connection, response)
+                connection = self._keep_alive = await connect(*self._address)
+                response = await _request(connection, self._target, self._host, keep=True)
+            await _read_end(connection)
         finally:
-            if response is None or not response.may_keep:
+            if response is None or not response.can_keep_alive:
                 self._drop_keep_alive()
         return response.status
 
@@ -328,8 +231,8 @@ class SwapProber:
             self._keep_alive = None
 
 
-async def _read_end(connection: _Connection, response: AnswerParser) -> None:
-    """Read a response to its end or the timeout; raises BrokenOff if incomplete."""
+async def _read_end(connection: Connection) -> None:
+    """Read a response to its end or the timeout; raises ResponseError if incomplete."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(RESPONSE_TIMEOUT_S / 2):
-            await connection.read_body(response)
+            await connection.read()

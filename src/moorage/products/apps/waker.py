@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from moorage.products.apps.probing import AnswerParser, NotHttp
+from moorage.core.net.http1 import BadResponse, Response
 
 MAX_HEAD_BYTES = 64 * 1024
 READ_HEAD_TIMEOUT_S = 30.0
@@ -58,6 +58,10 @@ def _too_late() -> Refusal:
 
 class Gone(Exception):
     """The client or the app closed the connection, so no response can be sent."""
+
+
+class NotHttp(Exception):
+    """The head of a request or response is malformed."""
 
 
 class TooLarge(NotHttp):
@@ -412,16 +416,16 @@ async def _read_response(app: _App) -> Head:
 
 async def _forward_rest(app: _App, client: _Client, head: bytes) -> None:
     """Forward a body up to the end that its headers define, or until EOF."""
-    parser = AnswerParser()
+    response = Response(stores_body=False)
     try:
-        parser.feed(head)
-        while not parser.is_whole:
+        response.feed(head)
+        while not response.is_complete:
             data = await app.read()
             if not data:
                 return
             await client.send(data)
-            parser.feed(data)
-    except NotHttp:
+            response.feed(data)
+    except BadResponse:
         # The gateway decides about an invalid response; it ends when the app closes the connection.
         await _forward_all(app, client)
 

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from moorage.core.net.local_http import BrokenOff, LocalHttp, NotConnected, Reply
+from moorage.core.net.http1 import ResponseError
+from moorage.core.net.local_http import LocalHttp, NotConnected, Reply
 from moorage.errors import Conflict, Internal, MoorageError, NotFound, RateLimited
 
 CONNECT_TIMEOUT_S = 2.0  # longer than a restart of the edge, so that callers do not notice one
@@ -142,7 +143,7 @@ class EdgeClient:
                 if loop.time() + CONNECT_RETRY_S >= give_up_at:
                     raise EdgeUnreachable from error
                 await asyncio.sleep(CONNECT_RETRY_S)
-            except BrokenOff as error:
+            except ResponseError as error:
                 raise EdgeLost from error
 
 
