@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +14,6 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 import dns.rrset
-from aiohttp.abc import AbstractResolver, ResolveResult
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -151,16 +149,14 @@ class DnsServer(asyncio.DatagramProtocol):
         self.transport.sendto(reply.to_wire(), addr)
 
 
-class DnsResolver(AbstractResolver):
+class DnsResolver:
     """Queries one DNS server on loopback, first for AAAA and then for A."""
 
     def __init__(self, port: int, *, patience_s: float | None = None) -> None:
         self._port = port
         self._patience_s = patience_s
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    async def resolve(self, host: str) -> list[str]:
         found: list[str] = []
         for kind in ("AAAA", "A"):
             async with asyncio.timeout(self._patience_s):
@@ -168,12 +164,7 @@ class DnsResolver(AbstractResolver):
             if reply.rcode() != dns.rcode.NOERROR:
                 raise OSError(f"the DNS server answered {dns.rcode.to_text(reply.rcode())}")
             found += [record.address for rrset in reply.answer for record in rrset]
-        return [
-            ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0) for address in found
-        ]
-
-    async def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        return found
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ import asyncio
 import socket
 
 import pytest
-from aiohttp.abc import AbstractResolver, ResolveResult
 from tests.core.net.outbound_servers import resolve_from
 
 from moorage.core.net.dns import NameResolver
@@ -14,7 +13,7 @@ from moorage.core.net.dns import NameResolver
 pytestmark = pytest.mark.anyio
 
 
-class Scripted(AbstractResolver):
+class Scripted:
     """Gives these answers in turn once released, and then always the last; an error is raised."""
 
     def __init__(self, *answers: list[str] | Exception) -> None:
@@ -23,18 +22,13 @@ class Scripted(AbstractResolver):
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    async def resolve(self, host: str) -> list[str]:
         self.asked.append(host)
         await self.may_answer.wait()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return [ResolveResult(hostname=host, host=each, port=port, family=family, proto=0, flags=0) for each in answer]
-
-    async def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        return answer
 
 
 async def addresses(names: NameResolver, host: str = "shop.test") -> list[str]:

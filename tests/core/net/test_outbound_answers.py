@@ -170,6 +170,25 @@ async def test_the_body_is_read_up_to_the_limit(limit: int, expected: bytes, tru
         assert (got.body, got.truncated) == (expected, truncated)
 
 
+async def test_the_json_of_a_body_is_its_value_only_where_it_is_whole() -> None:
+    async with serve(always(answer(200, b'{"a": [1]}'))) as server, GuardedClient(LOOPBACK) as client:
+        whole = await client.request("GET", server.url())
+        cut = await client.request("GET", server.url(), max_body_bytes=2)
+
+    assert whole.json() == {"a": [1]}
+    with pytest.raises(ValueError, match="too large"):
+        cut.json()
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[" * 100_000, b"\xff\xfe\xfd"])
+async def test_a_body_that_is_not_json_is_a_value_error(body: bytes) -> None:
+    async with serve(always(answer(200, body))) as server, GuardedClient(LOOPBACK) as client:
+        got = await client.request("GET", server.url())
+
+    with pytest.raises(ValueError):
+        got.json()
+
+
 async def test_a_compressed_body_is_decoded() -> None:
     packed = answer(body=gzip.compress(b"plain text"), content_encoding="gzip")
     async with serve(always(packed)) as server, GuardedClient(LOOPBACK) as client:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.core.net.targets import TargetPolicy, block_refusal
+from moorage.core.net.targets import OPERATOR_TARGETS, TargetPolicy, block_refusal
 
 pytestmark = pytest.mark.boundary(
     "tenant-to-network", "Users' URLs reach no private, loopback, link-local or metadata address."
@@ -128,3 +128,13 @@ def test_text_that_the_system_might_resolve_again_is_refused_under_any_policy(te
 def test_a_policy_with_a_malformed_network_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="example"):
         TargetPolicy(extra_blocked=("example/8",))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "10.1.2.3", "fd12::1", "100.64.0.1", "93.184.216.34"])
+def test_urls_of_the_operator_may_reach_private_and_loopback_addresses(address: str) -> None:
+    assert OPERATOR_TARGETS.refusal(address, 443, own=("127.0.0.0/8", "10.1.2.3/32")) is None
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "fe80::1", "fd00:ec2::254", "0.0.0.0", "224.0.0.1"])
+def test_urls_of_the_operator_do_not_reach_metadata_services(address: str) -> None:
+    assert OPERATOR_TARGETS.refusal(address, 80) is not None

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from pathlib import Path
 
-from aiohttp.abc import AbstractResolver, ResolveResult
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from tests.core.net.outbound_servers import LOOPBACK, Reply, Request, hang, make_certificate
 
+from moorage.core.net.dns import Resolver
 from moorage.core.net.targets import TargetPolicy
 from moorage.products.monitors.probing.checks import Checker, CheckTarget
 from moorage.products.monitors.probing.codes import Codes
@@ -56,7 +56,7 @@ class Pauses:
 
 @asynccontextmanager
 async def checking(
-    policy: TargetPolicy = LOOPBACK, *, resolver: AbstractResolver | None = None, pause: Pause | None = None
+    policy: TargetPolicy = LOOPBACK, *, resolver: Resolver | None = None, pause: Pause | None = None
 ) -> AsyncIterator[Checker]:
     checker = Checker(policy, resolver=resolver, pause=pause or Pauses())
     try:
@@ -124,23 +124,18 @@ async def hanging_up() -> AsyncIterator[int]:
 # Names.
 
 
-class SayingTryAgain(AbstractResolver):
+class SayingTryAgain:
     """A resolver with a number of temporary failures; then all names are loopback."""
 
     def __init__(self, times: int) -> None:
         self.times = times
         self.asked = 0
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    async def resolve(self, host: str) -> list[str]:
         self.asked += 1
         if self.asked <= self.times:
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0)]
-
-    async def close(self) -> None:
-        """Nothing to close."""
+        return ["127.0.0.1"]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from joserfc import jws, jwt
@@ -19,11 +19,11 @@ from joserfc.jwk import JWKRegistry, Key, KeySet
 
 from moorage.core.http.strictjson import unusable
 from moorage.core.kit.clock import HOUR_MS, SECOND_MS, Clock
+from moorage.core.net.calls import OutboundError
+from moorage.core.net.client import GuardedClient
+from moorage.core.net.targets import OPERATOR_TARGETS, TargetRefused
 from moorage.errors import Unauthorized
 from moorage.settings import is_loopback
-
-if TYPE_CHECKING:
-    import aiohttp
 
 # Only asymmetric algorithms: with HS256 or `none`, knowledge of the public key would be enough to sign.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -31,6 +31,7 @@ KEYS_MAX_AGE_MS = HOUR_MS
 MIN_FETCH_INTERVAL_MS = 5 * SECOND_MS
 LEEWAY_S = 60
 MAX_RESPONSE_BYTES = 2**20
+FETCH_TIMEOUT_S = 10
 MAX_SUBJECT_CHARS = 255  # Limit of OpenID. Truncating a longer subject could merge two users.
 _INVALID = "The identity token is not valid"
 _UNREACHABLE = "The identity provider cannot be reached; try again"
@@ -87,13 +88,11 @@ class OidcVerifier:
 
     async def _keys(self, issuer: _Issuer, max_age_ms: int) -> KeySet:
         """Return the issuer's keys, fetched if older than `max_age_ms` and reachable."""
-        import aiohttp  # The import takes 0.1 s, and most platforms have no issuer.
-
         async with issuer.lock:
             if self._is_due(issuer, max_age_ms if issuer.keys else MIN_FETCH_INTERVAL_MS):
                 try:
                     issuer.keys = await _fetch_keys(issuer)
-                except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
+                except (OutboundError, TargetRefused, ValueError, KeyError) as error:
                     if issuer.keys is None:
                         raise Unauthorized(_UNREACHABLE) from error
                 finally:
@@ -148,17 +147,14 @@ def _decode(token: str, keys: KeySet) -> dict[str, Any]:
 
 
 async def _fetch_keys(issuer: _Issuer) -> KeySet:
-    import aiohttp
-
-    timeout = aiohttp.ClientTimeout(total=10)
-    async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
-        discovered = await _json(session, issuer.url.rstrip("/") + "/.well-known/openid-configuration")
+    async with GuardedClient(OPERATOR_TARGETS) as client:
+        discovered = await _json(client, issuer.url.rstrip("/") + "/.well-known/openid-configuration")
         if discovered.get("issuer") != issuer.url:
             raise ValueError("the discovery document names another issuer")
         address = str(discovered["jwks_uri"])
         if urlsplit(address).scheme != "https" and not is_loopback(urlsplit(address).hostname or ""):
             raise ValueError("jwks_uri must use https")
-        return _import_keys((await _json(session, address))["keys"])
+        return _import_keys((await _json(client, address))["keys"])
 
 
 def _import_keys(listed: Any) -> KeySet:
@@ -174,18 +170,12 @@ def _import_keys(listed: Any) -> KeySet:
     return KeySet(keys)
 
 
-async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    async with session.get(url, allow_redirects=False) as response:
-        response.raise_for_status()
-        body = b""
-        async for chunk in response.content.iter_chunked(2**16):
-            body += chunk
-            if len(body) > MAX_RESPONSE_BYTES:
-                raise ValueError("the response is too large")
-        loaded = json.loads(body)
-        if not isinstance(loaded, dict):
-            raise ValueError("not an object")
-        return loaded
+async def _json(client: GuardedClient, url: str) -> dict[str, Any]:
+    response = await client.request("GET", url, timeout_s=FETCH_TIMEOUT_S, max_body_bytes=MAX_RESPONSE_BYTES, follow=0)
+    document = response.json() if response.status < 300 else None
+    if not isinstance(document, dict):
+        raise ValueError("not an object")
+    return document
 
 
 def _identity(issuer: str, claims: dict[str, Any]) -> Identity:

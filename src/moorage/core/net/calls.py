@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Stage = Literal["dns", "connect", "tls", "read"]
 Phase = Stage | Literal["protocol", "timeout"]
@@ -39,3 +40,12 @@ class Answer:
     url: str  # of the last hop, without credentials
     elapsed_ms: float  # from the call to the last byte read, over all hops
     certificate: bytes | None  # in DER form, of the last hop over TLS; None if all hops used plain HTTP
+
+    def json(self) -> Any:
+        """Return the value of a JSON body; raises ValueError, also for a truncated one."""
+        if self.truncated:
+            raise ValueError("the response is too large")
+        try:
+            return json.loads(self.body)
+        except RecursionError:
+            raise ValueError("the response is nested too deeply") from None

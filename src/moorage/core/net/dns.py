@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Protocol
 
 # A name whose DNS servers do not answer blocks a thread for up to 30 s and must not delay other names. The pool starts
 # threads on demand.
@@ -15,11 +14,9 @@ _MAX_CACHED_NAMES = 10_000
 
 
 class Resolver(Protocol):
-    """A resolver with aiohttp's interface: `host` of each result is an IP address."""
+    """Resolves a name to IP addresses."""
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> Sequence[Mapping[str, Any]]: ...
+    async def resolve(self, host: str) -> list[str]: ...
 
 
 class NameResolver:
@@ -79,7 +76,7 @@ class NameResolver:
 
     async def _query(self, host: str) -> list[str]:
         if self._inner:
-            return [result["host"] for result in await self._inner.resolve(host, 0, socket.AF_UNSPEC)]
+            return await self._inner.resolve(host)
         lookup = (host, None, socket.AF_UNSPEC, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
         loop = asyncio.get_running_loop()
         infos = await loop.run_in_executor(self._threads, socket.getaddrinfo, *lookup)

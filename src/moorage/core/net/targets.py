@@ -121,3 +121,7 @@ def _classify(ip: Address) -> str | None:
     if inner := _tunnelled(ip):
         return "tunnelled special" if _classify(inner) else None
     return next((kind for kind, network in _RANGES if ip in network), None)
+
+
+# Addresses that URLs from the operator's settings may reach, and URLs that such a server refers to.
+OPERATOR_TARGETS = TargetPolicy(allow_loopback=True, allow_private=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from joserfc import jwt
@@ -9,11 +10,15 @@ from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
 
 from moorage.core.kit.clock import Clock
+from moorage.core.net.calls import OutboundError
+from moorage.core.net.client import GuardedClient
+from moorage.core.net.targets import OPERATOR_TARGETS, TargetRefused
 from moorage.errors import Internal
 from moorage.settings import Settings
 
 REQUEST_TIMEOUT_S = 15
 PAGE_SIZE = 100
+MAX_RESPONSE_BYTES = 16 * 2**20
 MAX_PAGES = 50  # of the installations of one user
 
 
@@ -39,7 +44,7 @@ class GithubApi:
 
     async def as_app(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
         """Return status and JSON of a call as the app; raises GithubUnavailable."""
-        status, value = await self._call(method, self._api(path), token=self._signature(), json=body)
+        status, value = await self._call(method, self._api(path), token=self._signature(), fields=body)
         if status in (401, 403):
             raise _refused(status)
         return status, value
@@ -56,7 +61,7 @@ class GithubApi:
             "client_secret": self._settings.github_client_secret.get_secret_value(),
             "code": code,
         }
-        status, value = await self._call("POST", url, json=fields)
+        status, value = await self._call("POST", url, fields=fields)
         if status != 200:
             raise _refused(status)
         token = value.get("access_token") if isinstance(value, dict) else None
@@ -76,20 +81,21 @@ class GithubApi:
         return installations
 
     async def _call(
-        self, method: str, url: str, *, token: str | None = None, json: dict[str, Any] | None = None
+        self, method: str, url: str, *, token: str | None = None, fields: dict[str, Any] | None = None
     ) -> tuple[int, Any]:
-        import aiohttp  # Imported here, because it takes 0.1 s and most platforms have no GitHub app.
-
-        headers = {"Accept": "application/json", "User-Agent": "Moorage", "X-GitHub-Api-Version": "2022-11-28"}
+        headers = {"Accept": "application/json", "X-GitHub-Api-Version": "2022-11-28"}
         if token is not None:
             headers |= {"Accept": "application/vnd.github+json", "Authorization": f"Bearer {token}"}
-        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
+        body = None
+        if fields is not None:
+            headers["Content-Type"], body = "application/json", json.dumps(fields).encode()
+        limits = {"timeout_s": REQUEST_TIMEOUT_S, "max_body_bytes": MAX_RESPONSE_BYTES}
         try:
-            async with aiohttp.ClientSession(timeout=timeout) as session:
-                async with session.request(method, url, json=json, headers=headers, allow_redirects=False) as response:
-                    status = response.status
-                    value = await response.json(content_type=None) if status < 300 else None
-        except (aiohttp.ClientError, TimeoutError, ValueError):
+            async with GuardedClient(OPERATOR_TARGETS, user_agent="Moorage") as client:
+                response = await client.request(method, url, headers=headers, body=body, follow=0, **limits)
+            status = response.status
+            value = response.json() if status < 300 and response.body.strip() else None
+        except (OutboundError, TargetRefused, ValueError):
             raise GithubUnavailable("GitHub's API cannot be reached; try again") from None
         if status == 429 or status >= 500:
             raise _refused(status)
