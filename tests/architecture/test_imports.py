@@ -125,3 +125,26 @@ def test_only_the_application_names_a_concrete_engine() -> None:
     ]
 
     assert wrong == []
+
+
+# Modules that speak HTTP under another name than routes, schemas or wiring.
+SPEAKS_HTTP = {
+    "accounts/identity/gate.py": "authenticates and authorizes each request for the dispatcher",
+    "products/monitors/status_page/page.py": "the public status page, outside of the API",
+    "products/projects/uploads.py": "the streamed upload routes of sites",
+    "products/repositories/server/bodies.py": "request bodies of Git",
+    "products/repositories/server/http.py": "Git over HTTP, outside of the API",
+}
+
+
+def test_only_routes_schemas_and_wiring_of_products_know_http() -> None:
+    wrong = []
+    for path in modules():
+        inside = path.relative_to(SRC).as_posix()
+        is_feature = inside.startswith(("products/", "accounts/", "runtime/", "gateway/"))
+        if not is_feature or path.stem.endswith(("routes", "schemas")) or path.stem == "wiring":
+            continue
+        if any(imported.startswith("moorage.core.http") for _, imported in imports(path)):
+            wrong.append(inside)
+
+    assert sorted(wrong) == sorted(SPEAKS_HTTP)

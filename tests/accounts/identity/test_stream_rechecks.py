@@ -23,7 +23,7 @@ from moorage.core.http import sse
 from moorage.core.http.answer import Stream
 from moorage.core.http.limits.streams import StreamSlots
 from moorage.core.http.route import Router
-from moorage.core.http.sse import Event
+from moorage.core.kit.events import Event
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from moorage.core.http.answer import Stream
 from moorage.core.http.dispatch import Dispatcher
 from moorage.core.http.limits.streams import BURST_BYTES, BYTES_PER_S, MAX_WAIT_S, StreamSlots
 from moorage.core.http.route import Router, Scope
-from moorage.core.http.sse import Event
+from moorage.core.kit.events import Event
 
 pytestmark = pytest.mark.anyio
 
@@ -130,7 +130,7 @@ async def test_an_event_waits_for_its_turn_while_comments_keep_the_stream_open()
 
     sent = [chunk async for chunk in stream.chunks]
 
-    first, last = (sent.index(Event("log", {"number": number}).wire()) for number in range(2))
+    first, last = (sent.index(sse.wire(Event("log", {"number": number}))) for number in range(2))
     assert b": beat\n\n" in sent[first:last]
     assert last == len(sent) - 1
 

@@ -12,7 +12,7 @@ import pytest
 from bench.strangers import Flood, post, rss_mb
 from tests.runtime.workers.invoker_support import MODES, Host, running, until
 
-from moorage.core.http.limits.proxies import networks
+from moorage.core.net.proxies import networks
 from moorage.runtime.edge.connections import answers
 from moorage.runtime.edge.connections.answers import Answer, Request
 from moorage.runtime.edge.connections.bodies import BodyBudget, Bounds

@@ -17,8 +17,8 @@ from joserfc import jws, jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, KeySet
 
-from moorage.core.http.strictjson import unusable
 from moorage.core.kit.clock import HOUR_MS, SECOND_MS, Clock
+from moorage.core.kit.texts import unusable
 from moorage.core.net.calls import OutboundError
 from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import OPERATOR_TARGETS, TargetRefused

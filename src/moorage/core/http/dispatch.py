@@ -27,7 +27,6 @@ from moorage.core.http import forms, strictjson
 from moorage.core.http.answer import Answer, Stream, failure
 from moorage.core.http.idempotency import keys as idempotency
 from moorage.core.http.idempotency.once import Replay, Write, again, encode
-from moorage.core.http.limits import proxies
 from moorage.core.http.limits.cors import Cors
 from moorage.core.http.limits.rate import RateLimiter, address_key, token_key
 from moorage.core.http.limits.streams import StreamSlots
@@ -37,6 +36,7 @@ from moorage.core.http.request import ClientGone, Counted, Request, basic_passwo
 from moorage.core.http.route import Route, Scope
 from moorage.core.http.sending import Send, Sender
 from moorage.core.http.sse import EventStream
+from moorage.core.net import proxies
 from moorage.core.telemetry import Telemetry
 from moorage.errors import BadRequest, DiskFull, Internal, MoorageError, NotFound, RateLimited, Unauthorized
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
-import msgspec
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
@@ -33,11 +31,6 @@ class SecretUpsert(Input):
 
     name: EnvName
     value: str = optional()
-
-
-class EnvOut(Output, frozen=True):
-    name: str
-    value: str
 
 
 class RevealInput(Input):
@@ -75,11 +68,3 @@ def check_env(env: list[V]) -> list[V]:
 
 Env = Annotated[list[EnvVar], AfterValidator(check_env)]
 SecretSet = Annotated[list[SecretUpsert], AfterValidator(check_env)]
-
-
-def env_text(env: Sequence[EnvVar]) -> str:
-    """Encode variables for the database."""
-    return msgspec.json.encode([{"name": item.name, "value": item.value} for item in env]).decode()
-
-
-read_env = msgspec.json.Decoder(list[EnvOut]).decode

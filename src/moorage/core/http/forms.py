@@ -17,9 +17,9 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from moorage.core import disk
-from moorage.core.http.request import BodyTooLarge, Request, size_text
+from moorage.core.http.request import BodyTooLarge, Request
 from moorage.core.http.route import Upload
-from moorage.core.http.strictjson import unusable
+from moorage.core.kit.texts import size_text, unusable
 from moorage.errors import BadRequest, bad_field
 from moorage.settings import Settings
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from moorage.core.http.models import query_values
 from moorage.core.kit.ids import new_trace_id
+from moorage.core.kit.texts import size_text
 from moorage.errors import BadRequest
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -203,7 +204,3 @@ class ClientGone(Exception):
 class BodyTooLarge(BadRequest):
     def __init__(self, limit: int) -> None:
         super().__init__(f"The body is larger than {size_text(limit)}")
-
-
-def size_text(size: int) -> str:
-    return f"{size // 2**20} MB" if size >= 2**20 else f"{size} bytes"

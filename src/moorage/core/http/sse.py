@@ -7,9 +7,9 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
 
 from moorage.core.http.answer import Headers, Stream, encode
+from moorage.core.kit.events import Event
 from moorage.errors import MoorageError
 
 # Proxies close a connection after a minute without data; a comment keeps it open.
@@ -18,16 +18,10 @@ MAX_STREAM_S = 30 * 60.0
 RECHECK_S = 10.0  # A revoked credential must end its streams within 15 s; this leaves time for the check itself.
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    name: str
-    data: Any
-    id: str | None = None
-
-    def wire(self) -> bytes:
-        # Encoded JSON has no raw line breaks, so it always fits one `data:` line.
-        head = f"id: {self.id}\n" if self.id is not None else ""
-        return f"{head}event: {self.name}\ndata: ".encode() + encode(self.data) + b"\n\n"
+def wire(event: Event) -> bytes:
+    # Encoded JSON has no raw line breaks, so it always fits one `data:` line.
+    head = f"id: {event.id}\n" if event.id is not None else ""
+    return f"{head}event: {event.name}\ndata: ".encode() + encode(event.data) + b"\n\n"
 
 
 @dataclass(slots=True)
@@ -94,7 +88,7 @@ async def _chunks(
             while now() < ends_at:
                 if now() >= check_at:  # Checked before sending: the client may not have read for a long time.
                     if (problem := await recheck.find_problem()) is not None:
-                        yield Event("closed", {"code": problem.code, "message": problem.message}).wire()
+                        yield wire(Event("closed", {"code": problem.code, "message": problem.message}))
                         return
                     check_at = now() + recheck.every_s
                 timers = min(ends_at, beat_at, check_at)
@@ -105,7 +99,7 @@ async def _chunks(
                     done, _ = await asyncio.wait({pending}, timeout=max(timers - now(), 0))
                     if done:
                         try:
-                            ready = pending.result().wire()
+                            ready = wire(pending.result())
                         except StopAsyncIteration:
                             return
                         pending, send_at = None, now() + pace.reserve(len(ready))

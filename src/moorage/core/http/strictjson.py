@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+from moorage.core.kit.texts import unusable
 from moorage.errors import BadRequest
 
 # Legitimate bodies have a few levels; this is far below a stack overflow.
@@ -35,18 +36,6 @@ def parse(body: bytes) -> Any:
     if b"\\u" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         _check(value, "", MAX_DEPTH)
     return value
-
-
-def unusable(text: str) -> str | None:
-    """Return why a text cannot be stored (NUL, lone surrogate), or None."""
-    if "\x00" in text:
-        return "must not contain a NUL character"
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return "must not contain half of a surrogate pair"
-    return None
 
 
 def _check(value: Any, path: str, depth: int) -> None:

@@ -19,9 +19,9 @@ from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
-from moorage.core.http.envvars import read_env
 from moorage.core.kit import folders
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
 from moorage.products.apps import service

@@ -23,10 +23,10 @@ from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx, move
-from moorage.core.http.envvars import read_env
 from moorage.core.jobs import Lane
 from moorage.core.kit import folders, zips_writer
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.envvars import read_env
 from moorage.core.kit.ids import new_uuid
 from moorage.core.vault import service as vault
 from moorage.core.worker.run import Handlers, Run

@@ -19,9 +19,9 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http.envvars import read_env
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
 from moorage.errors import NotFound
 from moorage.products.cronjobs import service, tables

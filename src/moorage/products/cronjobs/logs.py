@@ -12,8 +12,8 @@ from pathlib import Path
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http.sse import Event
 from moorage.core.kit.clock import to_wire
+from moorage.core.kit.events import Event
 from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.apps.logs.log_files import LogLine as StoredLine
 from moorage.products.cronjobs import tables
@@ -21,7 +21,7 @@ from moorage.products.cronjobs.launching import folder_of
 from moorage.products.cronjobs.schemas import ExecutionLogs
 from moorage.products.cronjobs.states import EXECUTION
 from moorage.products.cronjobs.tables import Execution
-from moorage.products.projects.deployments.logs import LogLine, StatusNow
+from moorage.products.projects.deployments.schemas import LogLine, StatusNow
 
 FOLLOW_POLL_INTERVAL_S = 0.2
 MAX_LINES = 10**7  # more than fit into the 10 MB that are kept

@@ -20,7 +20,7 @@ from moorage.products.cronjobs.schemas import (
     TriggerCronjobResult,
     UpdateCronjobInput,
 )
-from moorage.products.projects.deployments.logs import LogLine
+from moorage.products.projects.deployments.schemas import LogLine
 
 
 def make_router(wake: Callable[[], None]) -> Router:

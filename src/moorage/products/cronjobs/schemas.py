@@ -6,14 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from moorage.core.http.envvars import Env, EnvOut, SecretSet, env_text, read_env
+from moorage.core.http.envvars import Env, SecretSet
 from moorage.core.http.models import Input, Output, optional
 from moorage.core.kit.clock import to_wire, to_wire_or_none
 from moorage.core.kit.cron import MAX_EXPRESSION_CHARS, BadCron, Cron
+from moorage.core.kit.envvars import EnvOut, env_text, read_env
 from moorage.errors import BadRequest
 from moorage.products.cronjobs.service import NewCronjob
 from moorage.products.cronjobs.tables import Build, Cronjob, Execution
-from moorage.products.projects.deployments.logs import LogLine
+from moorage.products.projects.deployments.schemas import LogLine
 from moorage.products.projects.schemas import Branch, Command, Folder, Repository
 from moorage.runtime.images import references
 

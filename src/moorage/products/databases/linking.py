@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moorage.core.audit.service import Actor
 from moorage.core.db.tx import Tx
-from moorage.core.http.envvars import read_env
+from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
 from moorage.products.databases import tables, urls
 from moorage.products.databases.servers import PASSWORD

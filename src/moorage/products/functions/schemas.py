@@ -8,10 +8,11 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, RootModel
 
 from moorage.core.http import strictjson
-from moorage.core.http.envvars import EnvName, EnvOut, EnvVar, SecretUpsert, check_env, env_text, read_env
+from moorage.core.http.envvars import EnvName, EnvVar, SecretUpsert, check_env
 from moorage.core.http.forms import Form, UploadedFile
 from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional, validate
 from moorage.core.kit.clock import to_wire
+from moorage.core.kit.envvars import EnvOut, env_text, read_env
 from moorage.errors import BadRequest
 from moorage.products.functions.addresses import url_of
 from moorage.products.functions.edge_client import Outcome

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
-from moorage.core.http.envvars import read_env
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
 
 ENV_OF = "function-env:"

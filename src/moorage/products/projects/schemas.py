@@ -8,10 +8,11 @@ import msgspec
 from pydantic import AfterValidator, Field, RootModel, ValidationInfo, field_validator
 
 from moorage.accounts.plans import tiers
-from moorage.core.http.envvars import Env, EnvOut, SecretSet, env_text, read_env
+from moorage.core.http.envvars import Env, SecretSet
 from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional
 from moorage.core.http.paging import CursorQuery
 from moorage.core.kit.clock import to_wire
+from moorage.core.kit.envvars import EnvOut, env_text, read_env
 from moorage.products.projects import service
 from moorage.products.projects.service import NewProject
 from moorage.products.projects.tables import Project

@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from moorage.core.db.store import Database
-from moorage.core.http.request import size_text
+from moorage.core.kit.texts import size_text
 from moorage.errors import QuotaExceeded
 from moorage.products.repositories import service
 from moorage.products.repositories.git import Done, Git, TooSlow

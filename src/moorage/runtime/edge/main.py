@@ -20,9 +20,9 @@ from typing import NoReturn
 
 import uvloop
 
-from moorage.core.http.limits.proxies import networks
 from moorage.core.kit.process import bind_unix_socket, raise_open_files_limit, report_ready
 from moorage.core.net import function_hosts
+from moorage.core.net.proxies import networks
 from moorage.runtime.edge.calls.caps import Caps
 from moorage.runtime.edge.calls.pool import Pool
 from moorage.runtime.edge.connections.clients import MAX_CONNECTIONS, Clients

@@ -36,6 +36,7 @@ from moorage.core.http.answer import Stream
 from moorage.core.http.paging import CursorPage, CursorQuery, cut, read_cursor
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Scope
+from moorage.core.kit.events import Event
 from moorage.core.kit.ids import parse_id
 
 ACTIVITY_POLL_INTERVAL_S = 1.0
@@ -203,13 +204,13 @@ def stream_router(db: Database) -> Router:
     return live
 
 
-async def _follow(db: Database, org_id: int, last: int | None) -> AsyncIterator[sse.Event]:
+async def _follow(db: Database, org_id: int, last: int | None) -> AsyncIterator[Event]:
     newest = await db.read(lambda tx: audit.latest(tx, org_id, before=None, most=1))
     seq = last if last is not None else newest[0].seq if newest else 0
     while True:
         for row in await db.peek(lambda tx: audit.after(tx, org_id, seq)):  # noqa: B023 - awaited before the next turn
             seq = row.seq
-            yield sse.Event("activity", ActivityOut.of(row), id=str(row.seq))
+            yield Event("activity", ActivityOut.of(row), id=str(row.seq))
         await asyncio.sleep(ACTIVITY_POLL_INTERVAL_S)
 
 

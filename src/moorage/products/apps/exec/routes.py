@@ -18,7 +18,7 @@ from moorage.core.http import sse
 from moorage.core.http.answer import Answer, Stream, failure
 from moorage.core.http.request import ClientGone, Request
 from moorage.core.http.route import Router
-from moorage.core.http.sse import Event
+from moorage.core.kit.events import Event
 from moorage.core.kit.masking import Masker
 from moorage.errors import RateLimited, bad_field
 from moorage.products.apps.exec import service as commands

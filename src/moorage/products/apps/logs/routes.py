@@ -13,6 +13,7 @@ from moorage.core.http import sse
 from moorage.core.http.answer import Stream
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router
+from moorage.core.kit.events import Event
 from moorage.products.apps.logs.log_files import AppLogs
 from moorage.products.apps.logs.schemas import AppLogLine, AppLogLines, AppLogsQuery, AppLogsTailQuery
 from moorage.products.projects import service as projects
@@ -54,8 +55,8 @@ def make_router(db: Database, logs: AppLogs) -> Router:
     return router
 
 
-async def _events(logs: AppLogs, project_id: int, after: str | None, tail: int) -> AsyncIterator[sse.Event]:
+async def _events(logs: AppLogs, project_id: int, after: str | None, tail: int) -> AsyncIterator[Event]:
     async with aclosing(logs.follow(project_id, after, tail=tail)) as batches:  # type: ignore[type-var]
         async for lines in batches:
             for line in lines:
-                yield sse.Event("log", AppLogLine.of(line), id=line.id)
+                yield Event("log", AppLogLine.of(line), id=line.id)

@@ -4,84 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http.models import Output
-from moorage.core.http.paging import PageQuery
-from moorage.core.kit.clock import to_wire
 from moorage.errors import NotFound
 from moorage.products.functions.logs import log_text, loglines
 from moorage.products.functions.logs.log_files import FunctionLogs
 from moorage.products.functions.logs.loglines import Texts
 from moorage.products.functions.records import tables as records
+from moorage.products.functions.records.schemas import FunctionInvocation
 from moorage.products.functions.records.tables import Invocation
 
 # One invocation may have 10 MB of logs, and a page 100 invocations. Logs beyond this limit are left out.
 PAGE_LOG_BYTES = 20 * 2**20
 _NO_TEXTS = Texts("", "", is_cut=False)
-
-
-class InvocationSummary(Output, frozen=True):
-    """An invocation without its logs."""
-
-    id: int
-    duration: float
-    status: str
-    error: str | None
-    timestamp: str
-    activation_id: str
-    version: int
-    door: str
-    wait_ms: float
-    cold_start: bool
-
-    @classmethod
-    def of(cls, row: Invocation) -> InvocationSummary:
-        return cls(**_common(row))
-
-
-class FunctionInvocation(Output, frozen=True):
-    id: int
-    duration: float
-    status: str
-    error: str | None
-    stdout: str
-    stderr: str
-    timestamp: str
-    activation_id: str
-    version: int
-    door: str
-    wait_ms: float
-    cold_start: bool
-    logs_cut: bool  # the page's logs are too large for one response; a smaller page shows more of them
-    logs_dropped: bool  # some or all of its output was not kept; `stderr` says why
-
-    @classmethod
-    def of(cls, row: Invocation, texts: Texts) -> FunctionInvocation:
-        return cls(
-            **_common(row),
-            stdout=texts.stdout,
-            stderr=texts.stderr,
-            logs_cut=texts.is_cut,
-            logs_dropped=texts.is_dropped,
-        )
-
-
-def _common(row: Invocation) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "duration": row.duration_us / 1000,
-        "status": "success" if row.ok else "error",
-        "error": row.error,
-        "timestamp": to_wire(row.started_at),
-        "activation_id": row.activation_id,
-        "version": row.version,
-        "door": row.door,
-        "wait_ms": row.wait_us / 1000,
-        "cold_start": row.cold,
-    }
 
 
 def get_function_id(tx: Tx, org_id: int, name: str) -> int:
@@ -91,11 +27,11 @@ def get_function_id(tx: Tx, org_id: int, name: str) -> int:
     return function_id
 
 
-def page_of(tx: Tx, org_id: int, name: str, query: PageQuery) -> tuple[list[Invocation], int]:
+def page_of(tx: Tx, org_id: int, name: str, *, most: int, offset: int) -> tuple[list[Invocation], int]:
     """Return a page of a function's invocations, newest first, and the total number."""
     function_id = get_function_id(tx, org_id, name)
     total = tx.one(records.COUNT, function_id=function_id)
-    return tx.all(records.PAGE, function_id=function_id, most=query.page_size, offset=query.offset), total
+    return tx.all(records.PAGE, function_id=function_id, most=most, offset=offset), total
 
 
 async def with_texts(db: Database, logs: FunctionLogs, org_id: int, rows: list[Invocation]) -> list[FunctionInvocation]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, NamedTuple
-
-from pydantic import Field
+from typing import NamedTuple
 
 from moorage.core.db.tx import Tx
-from moorage.core.http.models import Output, QueryInput, QueryInt
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, to_wire
 from moorage.errors import bad_field
 from moorage.products.functions.records import tables as records
 from moorage.products.functions.records.invocations import get_function_id
+from moorage.products.functions.records.schemas import FunctionMetrics, MetricsQuery
 
 MAX_BUCKETS = 288
 _STEPS = (
@@ -20,24 +18,7 @@ _STEPS = (
     *(hours * HOUR_MS for hours in (1, 2, 3, 6, 12)),
     *(days * DAY_MS for days in (1, 7)),
 )
-_LAST_MS = 253_402_300_799_999  # the end of the year 9999
 _MB_MS_OF_GB_S = 1024 * 1000
-
-_Moment = Annotated[QueryInt, Field(ge=0, le=_LAST_MS)]
-
-
-class MetricsQuery(QueryInput):
-    from_ms: _Moment | None = None
-    to_ms: _Moment | None = None
-
-
-class FunctionMetrics(Output, frozen=True):
-    """Parallel lists with one element for each bucket."""
-
-    timestamps: list[str]
-    invocations: list[int]
-    errors: list[int]
-    latency: list[float | None]
 
 
 class Window(NamedTuple):

@@ -17,9 +17,8 @@ from moorage.core.http.request import Request
 from moorage.core.http.route import Router
 from moorage.core.kit.ids import parse_id
 from moorage.products.functions.records import invocations, metrics, stream
-from moorage.products.functions.records.invocations import FunctionInvocation
-from moorage.products.functions.records.metrics import FunctionMetrics, MetricsQuery
 from moorage.products.functions.records.recorder import Recorder
+from moorage.products.functions.records.schemas import FunctionInvocation, FunctionMetrics, MetricsQuery
 
 
 class TailQuery(QueryInput):
@@ -39,7 +38,9 @@ def make_router(db: Database, recorder: Recorder) -> Router:
         a line in `stderr` says why.
         """
         await recorder.catch_up()
-        rows, total = await db.read(lambda tx: invocations.page_of(tx, caller.org_id, name, query))
+        rows, total = await db.read(
+            lambda tx: invocations.page_of(tx, caller.org_id, name, most=query.page_size, offset=query.offset)
+        )
         return Page(await invocations.with_texts(db, recorder.logs, caller.org_id, rows), total)
 
     @router.get("/functions/{name}/metrics")

@@ -11,35 +11,20 @@ from typing import NamedTuple
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http.models import Output
-from moorage.core.http.sse import Event
-from moorage.core.kit.clock import to_wire
+from moorage.core.kit.events import Event
 from moorage.products.functions.logs import log_text
 from moorage.products.functions.logs.log_files import FunctionLogs
 from moorage.products.functions.records import invocations
 from moorage.products.functions.records import tables as records
-from moorage.products.functions.records.invocations import InvocationSummary
 from moorage.products.functions.records.recorder import Recorder
+from moorage.products.functions.records.schemas import InvocationSummary, LogLine
 from moorage.products.functions.records.tables import Invocation
 from moorage.runtime.edge import spool
-from moorage.runtime.edge.spool import STDOUT, Entry
 
 BATCH = 100
 # On PostgreSQL another process may store records without a notification in this one.
 POLL_INTERVAL_S = {"postgresql": 0.4, "sqlite": 5.0}
 MAX_TRACKED = 1_000  # invocations with a count of sent lines, to send only their late lines
-
-
-class LogLine(Output, frozen=True):
-    message: str
-    timestamp: str
-    stream: str
-    activation_id: str
-
-    @classmethod
-    def of(cls, entry: Entry, activation_id: str) -> LogLine:
-        stream = "stdout" if entry.stream == STDOUT else "stderr"
-        return cls(entry.text.removesuffix("\n"), to_wire(entry.at_ms), stream, activation_id)
 
 
 class SentLines(NamedTuple):

@@ -13,13 +13,12 @@ from typing import Any, Literal, Protocol, TypeVar
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http.models import Output
-from moorage.core.http.sse import Event
-from moorage.core.kit.clock import to_wire
+from moorage.core.kit.events import Event
 from moorage.core.kit.masking import Masker
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments import tables as rows
 from moorage.products.projects.deployments.followers import Followers
+from moorage.products.projects.deployments.schemas import LogLine, StatusNow
 from moorage.products.projects.deployments.states import DEPLOYMENT
 from moorage.products.projects.deployments.tables import Line
 
@@ -170,20 +169,6 @@ class LogWriter:
             self._wake.clear()
             await self.flush()
             await asyncio.sleep(FLUSH_INTERVAL_S)
-
-
-class LogLine(Output, frozen=True):
-    message: str
-    timestamp: str
-    stream: str
-
-    @classmethod
-    def of(cls, line: Line) -> LogLine:
-        return cls(line.message, to_wire(line.at), line.stream)
-
-
-class StatusNow(Output, frozen=True):
-    status: str
 
 
 async def follow(

@@ -20,9 +20,9 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.artifacts.unpacked import Unpacked, walk
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http.envvars import read_env
 from moorage.core.kit import folders, zips_writer
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
 from moorage.core.worker.run import Run
 from moorage.errors import NotFound, QuotaExceeded

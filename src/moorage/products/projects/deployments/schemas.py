@@ -8,7 +8,7 @@ from moorage.core.http.models import Output
 from moorage.core.kit.clock import to_wire
 from moorage.products.projects import service
 from moorage.products.projects.deployments.states import DEPLOYMENT
-from moorage.products.projects.deployments.tables import Deployment, Shown
+from moorage.products.projects.deployments.tables import Deployment, Line, Shown
 from moorage.products.projects.schemas import LatestDeployment
 from moorage.products.projects.tables import Preview, Project
 from moorage.settings import Settings
@@ -24,6 +24,20 @@ def latest_of(deployment: Deployment | None) -> LatestDeployment | None:
     if deployment is None:
         return None
     return LatestDeployment(deployment.status, commit_id(deployment.commit_sha), to_wire(deployment.created_at))
+
+
+class LogLine(Output, frozen=True):
+    message: str
+    timestamp: str
+    stream: str
+
+    @classmethod
+    def of(cls, line: Line) -> LogLine:
+        return cls(line.message, to_wire(line.at), line.stream)
+
+
+class StatusNow(Output, frozen=True):
+    status: str
 
 
 class DeploymentActor(Output, frozen=True):

@@ -6,7 +6,8 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import IO
 
-from moorage.core.http.request import Request, size_text
+from moorage.core.http.request import Request
+from moorage.core.kit.texts import size_text
 from moorage.errors import BadRequest
 
 DECOMPRESS_STEP_BYTES = 256 * 1024

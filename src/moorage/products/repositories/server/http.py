@@ -30,9 +30,10 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.answer import STATUS, Answer, Headers, Stream, plain_text
 from moorage.core.http.dispatch import AccessRequest
-from moorage.core.http.request import BodyTooLarge, Request, size_text
+from moorage.core.http.request import BodyTooLarge, Request
 from moorage.core.http.route import Route, Scope, declare
 from moorage.core.kit.children import Child
+from moorage.core.kit.texts import size_text
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
 from moorage.errors import BadRequest, DiskFull, Forbidden, MoorageError, NotFound, Unauthorized

@@ -19,7 +19,7 @@ from moorage.core import jobs
 from moorage.core.audit.service import Actor
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http.request import size_text
+from moorage.core.kit.texts import size_text
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Run
 from moorage.errors import EngineError, RetryLater

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from moorage.core.http.limits.proxies import Networks
+from moorage.core.net.proxies import Networks
 from moorage.runtime.edge.calls.shares import Shares
 from moorage.runtime.edge.connections.bodies import LARGE_BYTES, BodyBudget, Client, Hold
 from moorage.runtime.edge.connections.clients import Clients

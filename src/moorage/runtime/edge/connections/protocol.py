@@ -13,7 +13,7 @@ from typing import cast
 
 import httptools
 
-from moorage.core.http.limits import proxies
+from moorage.core.net import proxies
 from moorage.core.net.host_header import is_host
 from moorage.runtime.edge.connections import answers
 from moorage.runtime.edge.connections.answers import Answer, Failure, Request
