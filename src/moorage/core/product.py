@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from moorage.core.db.store import Database
 from moorage.core.http.dispatch import Mount
 from moorage.core.http.route import Router
-from moorage.core.reconciler.loop import Ensure
 from moorage.core.worker.run import Handlers
 
 Loop = Coroutine[Any, Any, None]
@@ -32,7 +32,7 @@ class Reconciled:
     """A periodic function that compares stored with observed state."""
 
     name: str
-    ensure: Ensure
+    ensure: Callable[[Database, int], Awaitable[None]]  # (db, now)
     every_s: float
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from moorage.core.http.answer import Answer, plain_json
 from moorage.core.http.dispatch import Mount
 from moorage.core.http.request import Request
 from moorage.core.product import Duties, Loop, Product
+from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.gateway.config.app_proxy import waker_socket
 from moorage.gateway.config.tls import ASK_PATH, GatewayCertificates
@@ -80,13 +80,7 @@ class Gateway(Product):
             await self.reconciler.ready(FIRST_SYNC_S)
 
     def loops(self, duties: Duties) -> Sequence[Loop]:
-        return [self._reconcile()] if duties.has_gateway else []
-
-    async def _reconcile(self) -> None:
-        interval_s = SHARED_SYNC_INTERVAL_S if self.db.env.settings.uses_postgres else SYNC_INTERVAL_S
-        while True:
-            await asyncio.sleep(interval_s)
-            try:
-                await self.reconciler.sync_routes()
-            except Exception as error:  # noqa: BLE001 - the loop continues after any failure
-                self.telemetry.crashed(None, error, where="gateway")
+        every_s = SHARED_SYNC_INTERVAL_S if self.db.env.settings.uses_postgres else SYNC_INTERVAL_S
+        return (
+            [Rounds(self.telemetry, "gateway", every_s).run(self.reconciler.sync_routes)] if duties.has_gateway else []
+        )

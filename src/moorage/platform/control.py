@@ -24,8 +24,8 @@ from moorage.core.db.tx import Tx
 from moorage.core.http.server import Server, listen, make_server, tune_garbage_collector
 from moorage.core.jobs import Lane
 from moorage.core.kit.process import raise_open_files_limit
-from moorage.core.product import Duties
-from moorage.core.reconciler.loop import Reconciler
+from moorage.core.product import Duties, Reconciled
+from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry, logs, metrics
 from moorage.core.worker.pool import Worker
 from moorage.core.worker.scheduler import Scheduler
@@ -77,11 +77,6 @@ class Control:
             self.worker.clock_was_set,
             self.app.products.apps.autoscaler.clock_was_set,
         ]
-        self.reconciler = Reconciler(self.db, self.telemetry)
-        self.reconciler.add("maintenance", self.app.handlers.ensure_maintenance, every_s=60)
-        for product in self.app.products:
-            for part in product.reconciled():
-                self.reconciler.add(part.name, part.ensure, every_s=part.every_s)
         self._servers: list[Server] = []
         self._serving: list[asyncio.Task[Any]] = []
         self._parts: list[asyncio.Task[Any]] = []
@@ -130,7 +125,9 @@ class Control:
         if self.works:
             self._part(self.worker.run())
             self._part(self.scheduler.run())
-            self._part(self.reconciler.run())
+            self._reconcile(Reconciled("maintenance", self.app.handlers.ensure_maintenance, every_s=60))
+            for reconciled in (each for product in products for each in product.reconciled()):
+                self._reconcile(reconciled)
             if self.settings.uses_postgres:
                 self._part(listen_for_jobs(self.settings.database_url.get_secret_value(), self.worker.wake))
         for product in products:
@@ -146,6 +143,10 @@ class Control:
             await product.ready(duties)
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers no event
             await asyncio.sleep(0.005)
+
+    def _reconcile(self, part: Reconciled) -> None:
+        rounds = Rounds(self.telemetry, f"reconcile {part.name}", part.every_s)
+        self._part(rounds.run(lambda: part.ensure(self.db, self.db.env.clock.now())))
 
     async def _warn_of_claims(self) -> None:
         """Log GitHub installations that were claimed without proof: they give no access."""

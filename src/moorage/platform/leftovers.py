@@ -16,6 +16,7 @@ from pathlib import Path
 
 from moorage.core.env import Env
 from moorage.core.kit import folders
+from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 
 CLEANUP_INTERVAL_S = 3600.0
@@ -74,12 +75,11 @@ def clear(env: Env, *, is_owner_starting: bool = False) -> list[Path]:
 
 async def run(env: Env, telemetry: Telemetry) -> None:
     """Remove leftovers every hour, until cancelled."""
-    while True:
-        await asyncio.sleep(CLEANUP_INTERVAL_S)
-        try:
-            await asyncio.to_thread(clear, env)
-        except Exception as error:  # noqa: BLE001 - the loop outlives any failed cleanup
-            telemetry.crashed(None, error, where="leftovers")
+
+    async def clean_up() -> None:
+        await asyncio.to_thread(clear, env)
+
+    await Rounds(telemetry, "leftovers", CLEANUP_INTERVAL_S).run(clean_up)
 
 
 def _changed_at(path: Path) -> float:

@@ -16,6 +16,7 @@ from functools import partial
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.products.analytics import counting, tables
 from moorage.products.analytics.counting import Consumer, FindHost, PositionConflict
@@ -53,12 +54,7 @@ class Ingest:
 
     async def run(self) -> None:
         """Poll the log and count new lines until cancelled."""
-        while True:
-            try:
-                await self.catch_up()
-            except Exception as error:  # noqa: BLE001 - the loop survives any error of the database or the disk
-                self._telemetry.crashed(None, error, where="analytics")
-            await asyncio.sleep(POLL_S)
+        await Rounds(self._telemetry, "analytics", POLL_S).run(self.catch_up)
 
     async def catch_up(self) -> None:
         """Count every line that was written before the call."""

@@ -20,6 +20,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.errors import MoorageError
 from moorage.products.functions import code, tables, variables
@@ -81,12 +82,7 @@ class Publisher:
 
     async def run(self) -> None:
         """Keep the routes of the edge up to date until cancelled."""
-        while True:
-            try:
-                await self.sync()
-            except Exception as error:  # noqa: BLE001 - the loop survives any error
-                self.telemetry.crashed(None, error, where="publisher")
-            await asyncio.sleep(EDGE_POLL_INTERVAL_S)
+        await Rounds(self.telemetry, "publisher", EDGE_POLL_INTERVAL_S).run(self.sync)
 
     async def sync(self) -> None:
         """Push all routes to a new edge process, else the changes; no-op if unreachable."""

@@ -19,6 +19,7 @@ from moorage.core.artifacts.tables import Artifact
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx, move
+from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Run
 from moorage.errors import IllegalMove
@@ -49,13 +50,14 @@ class Archiver:
 
     async def run(self) -> None:
         """Upload the archives of all servers periodically, until cancelled."""
-        while True:
-            for database in await self._db.read(_archiving):
-                try:
-                    await self.empty(database)
-                except Exception as error:  # noqa: BLE001 - an error of one database must not end the loop
-                    self._telemetry.crashed(None, error, where="archiver")
-            await asyncio.sleep(ROUND_INTERVAL_S)
+        await Rounds(self._telemetry, "archiver", ROUND_INTERVAL_S).run(self._empty_all)
+
+    async def _empty_all(self) -> None:
+        for database in await self._db.read(_archiving):
+            try:
+                await self.empty(database)
+            except Exception as error:  # noqa: BLE001 - an error of one database must not stop the others
+                self._telemetry.crashed(None, error, where="archiver")
 
     async def empty(self, database: Database) -> int:
         """Upload all archived WAL files of a database; return their number."""

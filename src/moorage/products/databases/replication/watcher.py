@@ -27,6 +27,7 @@ from typing import Any, ParamSpec, TypeVar
 from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit import folders
+from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.errors import IllegalMove
 from moorage.products.databases.replication import tables as rows
@@ -78,12 +79,7 @@ class Replicator:
 
     async def run(self) -> None:
         try:
-            while True:
-                try:
-                    await self.round()
-                except Exception as error:  # noqa: BLE001 - an error in one round must not end the loop
-                    self._telemetry.crashed(None, error, where="replication")
-                await asyncio.sleep(ROUND_INTERVAL_S)
+            await Rounds(self._telemetry, "replication", ROUND_INTERVAL_S).run(self.round)
         finally:
             await self.close()
 
