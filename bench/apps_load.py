@@ -25,7 +25,7 @@ OnEnd = Callable[["_Exchange", str | None], None]
 
 @dataclass
 class Seen:
-    """What became of the requests."""
+    """Results of the requests."""
 
     requests: int = 0
     answered: int = 0

@@ -45,7 +45,7 @@ class Shim:
         return process_tree.started(self.pid) == self.started
 
     def connections(self, sockets: set[str]) -> set[str]:
-        """Return those of these sockets that it holds."""
+        """Return the given sockets that the process holds."""
         held = set()
         for entry in os.scandir(f"/proc/{self.pid}/fd"):
             with contextlib.suppress(OSError):  # closed since it was found

@@ -89,7 +89,7 @@ def _make(port: Port, repositories: list[str], sizes: Sizes) -> int:
 
 
 def _begins(runs: list[Ran], at_once: int) -> list[int]:
-    """Return when each run could have begun: when it was due, or when one of those before it made room."""
+    """Return the earliest start of each run: its due time, or the end of the run that freed its slot."""
     free: list[int] = []
     moments = []
     for ran in runs:

@@ -44,7 +44,7 @@ DIES_YOUNG = 0.2  # share of the processes that are killed while they start
 
 @dataclass
 class Record:
-    """What the clients saw."""
+    """Responses that the clients received."""
 
     acknowledged: dict[str, str] = field(default_factory=dict)  # name of the organization: its id
     unanswered: set[str] = field(default_factory=set)  # sent without a key, and no answer came
@@ -112,7 +112,7 @@ class Control:
         self._process = processes.start([sys.executable, "-m", "moorage.platform.control"], self._log, self._env)
 
     def check(self) -> None:
-        """Raise where the process is gone: nobody killed it, so it died of something else."""
+        """Raise if the process exited without a kill of this benchmark."""
         assert self._process is not None
         if self._process.poll() is not None:
             raise processes.NotReady(f"control ended by itself: {self._log.read_text(errors='replace')[-2000:]}")

@@ -94,7 +94,7 @@ def _bare_start_ms(language: str) -> float:
 
 
 def _deploy(platform: Platform, language: str, count: int, sizes: Sizes) -> list[str]:
-    """Deploy functions that nobody has called. What a first function of a language has to wait for is over then."""
+    """Deploy functions without calls; the first start of each language runtime is done before."""
     names = [f"cold-{language}-{number}" for number in range(count)]
     in_parallel(lambda name: platform.create(name, language, CODE[language].format(name=name)), names)
     platform.create(f"first-{language}", language, HELLO[language])

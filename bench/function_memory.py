@@ -45,7 +45,7 @@ def _idle(platform: Platform, language: str, sizes: Sizes) -> Figure:
 
 
 def instances(platform: Platform, language: str) -> list[list[int]]:
-    """Return the processes of each cell that holds a function: those below the first one of a process namespace."""
+    """Return the processes of each loaded function sandbox, found by the first process of its PID namespace."""
     firsts = [pid for pid in machine.tree_of(platform.process("invoker")) if _is_first(pid)]
     return [machine.tree_of(pid) for pid in firsts if Path(f"/proc/{pid}/root/code/{MAIN[language]}").exists()]
 

@@ -52,7 +52,7 @@ class Change(NamedTuple):
 
 @dataclass
 class Answers:
-    """What each answer said, with the time span in which it may have started."""
+    """Content of each response, with the interval in which its call may have started."""
 
     numbers: array[int] = field(default_factory=lambda: array("q"))
     since: array[float] = field(default_factory=lambda: array("d"))

@@ -64,7 +64,7 @@ class _Line:
 
 
 class Sockets:
-    """Connections to one server. Requests are drawn at random from those given, the same ones in every run."""
+    """Connections to one server. Requests are random choices of the given ones, with the same seed in every run."""
 
     def __init__(self, port: int, requests: Sequence[bytes], connections: int) -> None:
         self._port = port

@@ -20,7 +20,7 @@ _libc = ctypes.CDLL(None)
 
 
 class NotReady(Exception):
-    """A child ended, or took too long, before it said what was waited for."""
+    """A child exited or timed out before it printed the expected line."""
 
 
 def environment(**settings: object) -> dict[str, str]:

@@ -50,7 +50,7 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
 
 
 async def _measure(up: dict[str, Serving], sizes: Sizes) -> Samples:
-    """Load the servers in turn, so that whatever else this machine does falls on all of them alike."""
+    """Load the servers in turn, so that other load of this machine affects all of them."""
     samples: Samples = {}
     for number in range(sizes.rounds + 1):
         for path in PATHS:

@@ -106,7 +106,7 @@ class Flood:
             self._left[sock] = self._body_bytes - 1
 
     def send(self, seconds: float) -> None:
-        """Send as much as is taken, all clients in turn, and keep what was sent in the other side's memory."""
+        """Send from all clients in turn until the sockets are full, so that the server buffers the data."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             is_idle = True

@@ -89,7 +89,7 @@ def demo(tx: Tx) -> tuple[User, int]:
         user = users.insert_new(tx, DEMO_EMAIL, first_name="Demo", last_name="User", status=Approval.APPROVED)
         return user, personal_organization(tx, user, plan=Plan.PRO, card_verified=True)
     # The demo user may be a member of other organizations by invitation.
-    owned = [mine.org_id for mine in members.belongings(tx, user.id) if mine.role == Role.OWNER]
+    owned = [mine.org_id for mine in members.memberships(tx, user.id) if mine.role == Role.OWNER]
     return user, owned[0] if owned else personal_organization(tx, user, plan=Plan.PRO, card_verified=True)
 
 

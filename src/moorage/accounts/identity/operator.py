@@ -75,23 +75,23 @@ def make_token(tx: Tx, email: str | None, org: str | None, role: str | None, nam
         if oldest is None:
             raise NotFound("there is no user yet; open the setup link, or: moorage admin create-user EMAIL")
         user = oldest
-    mine = members.belongings(tx, user.id)
+    mine = members.memberships(tx, user.id)
     org_id = _get_org(tx, org).id if org is not None else None
-    belonging = next((each for each in mine if org_id in (None, each.org_id)), None)
-    if belonging is None:
+    membership = next((each for each in mine if org_id in (None, each.org_id)), None)
+    if membership is None:
         raise NotFound(f"{user.email} does not belong to that organization")
     caller = Caller(
         user_id=user.id,
         email=user.email,
         name=user.name,
         token_id=None,
-        org_id_or_none=belonging.org_id,
-        role_or_none=Role(belonging.role),
-        standing=belonging.standing,
+        org_id_or_none=membership.org_id,
+        role_or_none=Role(membership.role),
+        standing=membership.standing,
     )
     if role is not None and role not in tuple(Role):
         raise BadRequest(f"there is no role {role!r}; there are {', '.join(Role)}")
-    _, raw = tokens.create(tx, belonging.org_id, caller, name, role=Role(role) if role else None)
+    _, raw = tokens.create(tx, membership.org_id, caller, name, role=Role(role) if role else None)
     return raw
 
 

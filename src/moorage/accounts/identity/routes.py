@@ -131,14 +131,14 @@ def delete_account(tx: Tx, caller: Caller) -> None:
     Needs a session token. Refused while an organization with other members has no other owner.
     """
     caller.check_is_session()
-    for belonging in members.belongings(tx, caller.user_id):
-        members.lock(tx, belonging.org_id)
-        if members.count(tx, belonging.org_id) == 1:
-            orgs.delete(tx, belonging.org_id, caller.as_actor)
+    for membership in members.memberships(tx, caller.user_id):
+        members.lock(tx, membership.org_id)
+        if members.count(tx, membership.org_id) == 1:
+            orgs.delete(tx, membership.org_id, caller.as_actor)
             continue
-        if members.is_last_owner(tx, belonging.org_id, caller.user_id):
-            raise Conflict(f"You are the last owner of {belonging.name}; make another owner, or delete it first")
-        members.remove(tx, belonging.org_id, caller, caller.user_id)
+        if members.is_last_owner(tx, membership.org_id, caller.user_id):
+            raise Conflict(f"You are the last owner of {membership.name}; make another owner, or delete it first")
+        members.remove(tx, membership.org_id, caller, caller.user_id)
     users.remove(tx, users.get(tx, caller.user_id))
 
 

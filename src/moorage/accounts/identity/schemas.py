@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from moorage.accounts.identity import users
 from moorage.accounts.identity.notifications import Notification
 from moorage.accounts.identity.organizations.invitations import Invitation
-from moorage.accounts.identity.organizations.members import Belonging, Member
+from moorage.accounts.identity.organizations.members import Member, Membership
 from moorage.accounts.identity.sessions.service import ListedSession
 from moorage.accounts.identity.tokens import ApiToken
 from moorage.accounts.identity.users import User
@@ -130,7 +130,7 @@ class Me(Output, frozen=True):
     organizations: list[MyOrganization]
 
     @classmethod
-    def of(cls, user: User, mine: list[Belonging], settings: Settings) -> Me:
+    def of(cls, user: User, mine: list[Membership], settings: Settings) -> Me:
         return cls(
             user.id,
             user.email,
@@ -247,15 +247,15 @@ class OrganizationOut(Output, frozen=True):
     created_at: str
 
     @classmethod
-    def of(cls, belonging: Belonging, settings: Settings) -> OrganizationOut:
+    def of(cls, membership: Membership, settings: Settings) -> OrganizationOut:
         return cls(
-            str(belonging.org_id),
-            belonging.name,
-            belonging.slug,
-            belonging.role,
-            belonging.plan,
-            plans.counts_as_verified(settings, belonging.standing),
-            to_wire(belonging.created_at),
+            str(membership.org_id),
+            membership.name,
+            membership.slug,
+            membership.role,
+            membership.plan,
+            plans.counts_as_verified(settings, membership.standing),
+            to_wire(membership.created_at),
         )
 
 

@@ -63,7 +63,7 @@ class Release:
     plan: Plan
     env: dict[str, str]
     hidden: list[str]  # values of secrets, masked in the output
-    doors: list[str]  # local addresses that the app may connect to
+    egress: list[str]  # local addresses that the app may connect to
 
     @property
     def tier(self) -> Tier:
@@ -133,7 +133,7 @@ class Launcher:
             memory_mb=release.memory_mb,
             pids=MAX_PIDS,
             uid=uid,
-            doors=release.doors,
+            doors=release.egress,
             allow=list(settings.sandbox_allow),
             block=list(settings.sandbox_block),
             is_boxed=self.is_sandboxed,

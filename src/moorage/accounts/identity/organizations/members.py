@@ -35,7 +35,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Belonging:
+class Membership:
     """An organization, seen from one of its members."""
 
     org_id: int
@@ -71,13 +71,13 @@ _COUNT = Query(select(func.count()).where(_of_org), scalar)
 _ADD: Query[int] = Query(insert(membership).returning(_m.id), scalar, sets=("org_id", "user_id", "role", "joined_at"))
 _SET_ROLE = Command(update(membership).where(_of_org & (_m.user_id == arg("user_id"))).values(role=arg("new_role")))
 _REMOVE = Command(delete(membership).where(_of_org & (_m.user_id == arg("user_id"))))
-_belonging = (
+_of_user = (
     select(_o.id, _o.name, _o.slug, _m.role, _o.plan, _o.card_verified, _o.created_at)
     .join(organization, _o.id == _m.org_id)
     .where((_m.user_id == arg("user_id")) & _o.deleted_at.is_(None))
 )
-_BELONGINGS = Query(_belonging.order_by(_o.created_at, _o.id), Belonging)
-_BELONGING = Query(_belonging.where(_of_org), Belonging)
+_MEMBERSHIPS = Query(_of_user.order_by(_o.created_at, _o.id), Membership)
+_MEMBERSHIP = Query(_of_user.where(_of_org), Membership)
 _sent = (_i.org_id == arg("org_id")) & (_i.status == InvitationStatus.PENDING.value)
 _SENT = Query(select(_i.id, _i.email, _i.role).where(_sent & (_i.invited_by == arg("user_id"))).order_by(_i.id), _Sent)
 _REVOKE_INVITATION = Command(
@@ -118,9 +118,9 @@ def add(tx: Tx, org_id: int, user_id: int, role: Role) -> None:
 
 
 @across_organizations("a user's own list of organizations")
-def belongings(tx: Tx, user_id: int) -> list[Belonging]:
+def memberships(tx: Tx, user_id: int) -> list[Membership]:
     """Return the organizations of a user, oldest first."""
-    return tx.all(_BELONGINGS, user_id=user_id)
+    return tx.all(_MEMBERSHIPS, user_id=user_id)
 
 
 def lock(tx: Tx, org_id: int) -> None:
@@ -128,19 +128,19 @@ def lock(tx: Tx, org_id: int) -> None:
     tx.run(_LOCK, org_id=org_id, now=tx.now)
 
 
-def get_belonging(tx: Tx, org_id: int, user_id: int) -> Belonging:
-    belonging = tx.find(_BELONGING, org_id=org_id, user_id=user_id)
-    if belonging is None:
+def get_membership(tx: Tx, org_id: int, user_id: int) -> Membership:
+    membership = tx.find(_MEMBERSHIP, org_id=org_id, user_id=user_id)
+    if membership is None:
         raise NotFound("There is no such organization")
-    return belonging
+    return membership
 
 
 @across_organizations("a caller's own list of organizations")
-def seen_by(tx: Tx, caller: Caller) -> list[Belonging]:
+def seen_by(tx: Tx, caller: Caller) -> list[Membership]:
     """Return the organizations of a caller; for an API token its own, in its role."""
     if caller.token_id is None:
-        return belongings(tx, caller.user_id)
-    return [replace(get_belonging(tx, caller.org_id, caller.user_id), role=caller.role)]
+        return memberships(tx, caller.user_id)
+    return [replace(get_membership(tx, caller.org_id, caller.user_id), role=caller.role)]
 
 
 def change_role(tx: Tx, org_id: int, caller: Caller, user_id: int, role: Role) -> Member:

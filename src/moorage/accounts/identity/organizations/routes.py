@@ -47,7 +47,7 @@ router = Router("Organizations")
 @router.get("/orgs", scope=Scope.IDENTITY)
 def list_orgs(tx: Tx, caller: Caller) -> list[OrganizationOut]:
     """List the organizations the caller belongs to; an API token sees its own."""
-    return [OrganizationOut.of(belonging, tx.env.settings) for belonging in members.seen_by(tx, caller)]
+    return [OrganizationOut.of(membership, tx.env.settings) for membership in members.seen_by(tx, caller)]
 
 
 @router.post("/orgs", scope=Scope.IDENTITY)
@@ -55,7 +55,7 @@ def create_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationO
     """Create an organization that the caller owns. An API token needs the owner role."""
     caller.check_is_owner_or_session()
     created = orgs.create(tx, body.name, caller.as_actor)
-    return OrganizationOut.of(members.get_belonging(tx, created.id, caller.user_id), tx.env.settings)
+    return OrganizationOut.of(members.get_membership(tx, created.id, caller.user_id), tx.env.settings)
 
 
 @router.get("/orgs/{org_id}", scope=Scope.PATH_ORG, point=True)
@@ -215,8 +215,8 @@ async def _follow(db: Database, org_id: int, last: int | None) -> AsyncIterator[
 
 
 def _seen_by(tx: Tx, caller: Caller) -> OrganizationOut:
-    belonging = members.get_belonging(tx, caller.org_id, caller.user_id)
-    return OrganizationOut.of(replace(belonging, role=caller.role), tx.env.settings)
+    membership = members.get_membership(tx, caller.org_id, caller.user_id)
+    return OrganizationOut.of(replace(membership, role=caller.role), tx.env.settings)
 
 
 def _standing(caller: Caller) -> Standing:

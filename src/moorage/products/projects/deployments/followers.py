@@ -20,7 +20,7 @@ class Followers:
 
     def __init__(self, hooks: Hooks) -> None:
         self._waiting: dict[int, set[asyncio.Event]] = {}
-        hooks.add(CHANGED, f"followers {id(self)}", self.tell)
+        hooks.add(CHANGED, f"followers {id(self)}", self.notify)
 
     @contextlib.contextmanager
     def following(self, deployment_id: int) -> Iterator[asyncio.Event]:
@@ -33,13 +33,13 @@ class Followers:
             if not self._waiting[deployment_id]:
                 del self._waiting[deployment_id]
 
-    def tell(self, deployment_id: int) -> None:
+    def notify(self, deployment_id: int) -> None:
         for changed in self._waiting.get(deployment_id, ()):
             changed.set()
 
 
 @across_organizations("reads no rows; the id identifies one deployment")
-def tell_after(tx: Tx, deployment_id: int) -> None:
+def notify_after_commit(tx: Tx, deployment_id: int) -> None:
     """Notify the streams of this process after the transaction was committed."""
     for changed in tx.env.hooks.of(CHANGED).values():
         tx.after_commit(partial(changed, deployment_id))

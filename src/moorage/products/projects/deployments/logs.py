@@ -136,7 +136,7 @@ class LogWriter:
                 return
             add = partial(self._lines.add, org_id=self._org_id, owner_id=self._owner_id, lines=lines)
             await self._write_unit(add)
-        self._followers.tell(self._owner_id)
+        self._followers.notify(self._owner_id)
 
     async def finish(self) -> None:
         """Store all lines, unfinished ones included."""

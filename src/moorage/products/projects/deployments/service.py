@@ -213,7 +213,7 @@ def position(tx: Tx, deployment: Deployment) -> int | None:
 
 def begin(tx: Tx, org_id: int, deployment: Deployment) -> None:
     move(tx, DEPLOYMENT, deployment, to=DeploymentStatus.RUNNING, started_at=tx.now)
-    followers.tell_after(tx, deployment.id)
+    followers.notify_after_commit(tx, deployment.id)
 
 
 def set_source(tx: Tx, org_id: int, deployment: Deployment, sha: str, branch: str) -> None:
@@ -379,7 +379,7 @@ def _live(tx: Tx, org_id: int, project: Project) -> Deployment | None:
 
 
 def _count_ended(tx: Tx, org_id: int, deployment: Deployment, *, succeeded: int = 0, failed: int = 0) -> None:
-    followers.tell_after(tx, deployment.id)
+    followers.notify_after_commit(tx, deployment.id)
     tx.run(tables.COUNT_ENDED, org_id=org_id, id=deployment.project_id, succeeded=succeeded, failed=failed, now=tx.now)
 
 
