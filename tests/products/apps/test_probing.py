@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import pytest
 from tests.ports import free_port
 
+from moorage.products.apps import probing
 from moorage.products.apps.probing import SwapProber, check, check_through, target_of
 
 pytestmark = pytest.mark.anyio
@@ -235,3 +237,18 @@ async def test_a_kept_connection_that_the_server_closed_in_between_is_no_failure
 
     assert prober.measured().failed == 0
     assert gateway.connections == len(gateway.heads)
+
+
+async def test_a_pause_of_the_prober_itself_is_neither_a_failure_nor_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "RESPONSE_TIMEOUT_S", 0.4)
+
+    async with speaking(OK) as gateway:
+        async with SwapProber("127.0.0.1", gateway.port, HOST, "/", every_s=0.002) as prober:
+            for _ in range(3):
+                await asyncio.sleep(0.02)
+                time.sleep(0.6)
+            await asyncio.sleep(0.05)
+
+    measured = prober.measured()
+    assert measured.failed == 0
+    assert measured.longest_gap_ms < 600

@@ -150,8 +150,23 @@ async def test_a_replica_is_started_and_ready_once_it_answers(world: World) -> N
     (row,) = await world.until(ready(1))
 
     assert row.port == world.engine.states()[row.key].port
-    assert world.engine.limits == {row.key: 1}
+    assert world.engine.limits == {}
     assert world.settled
+
+
+async def test_the_cpu_of_a_replica_is_limited_some_time_after_it_is_ready_also_by_the_next_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.deploy()
+    (row,) = await world.until(ready(1))
+
+    await world.reconciler.adopt()
+    await world.until(lambda _: world.engine.limits == {row.key: 1})
+
+    world.engine.limits.clear()
+    monkeypatch.setattr(reconciler_module, "CPU_LIMIT_DELAY_S", 0.0)
+    world.engine.lose(row.key)
+    await world.until(lambda _: world.engine.limits == {row.key: 1})
 
 
 async def test_one_that_never_answers_well_fails_and_says_what_it_answered(world: World) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Container
-from typing import NamedTuple, Self
+from collections.abc import Callable, Container, Coroutine
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 from moorage.core.net.http1 import BadResponse, Connection, CutOff, Response, ResponseError, connect, encode_request
@@ -20,6 +20,9 @@ LOOPBACK = "127.0.0.1"
 MAX_BODY_BYTES = 2**20  # The rest of a longer body is not read.
 RESPONSE_TIMEOUT_S = 5.0
 DRAIN_TIMEOUT_S = 0.25  # for the body of a health check: many apps log an error when a client closes too early
+RESPONSE_TIMEOUT_TICKS = 20
+PAUSE_CHECK_INTERVAL_S = 0.02
+MIN_PAUSE_S = 0.05  # by which the event loop is late; less is normal
 MAX_SHOWN_CHARS = 200
 # Characters that stay as they are in a request line; "%" is one, because the user may have encoded the path already.
 SAFE = "/?%:@!$&'()*+,;=-._~[]"
@@ -117,6 +120,9 @@ class SwapProber:
 
     New connections and a keep-alive connection take turns, each with at most one open request. Entering waits for the
     first response, up to RESPONSE_TIMEOUT_S; its status is the app's usual status for this path.
+
+    On a loaded machine this process itself may get no CPU for seconds. Such a pause neither ends a request, whose
+    response may have arrived meanwhile, nor counts as a gap.
     """
 
     def __init__(self, gateway_host: str, gateway_port: int, host: str, path: str, every_s: float = 0.02) -> None:
@@ -128,6 +134,7 @@ class SwapProber:
         self._usual_status: int | None = None
         self._longest_s = 0.0
         self._last_at: float | None = None
+        self._paused_s = self._paused_before_s = 0.0  # own pauses: all, and those before the last good response
         self._is_down = False  # the last request failed
         self._keep_alive: Connection | None = None
         self._has_response = asyncio.Event()
@@ -139,6 +146,7 @@ class SwapProber:
             asyncio.create_task(self._run(self._request_new, after_s=0.0)),
             asyncio.create_task(self._run(self._request_keep_alive, after_s=self._every_s)),
         ]
+        self._pause_task = asyncio.create_task(self._measure_pauses())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                 await self._has_response.wait()
@@ -153,16 +161,16 @@ class SwapProber:
         try:
             await asyncio.wait(self._tasks)
         finally:
-            for task in self._tasks:
+            for task in (*self._tasks, self._pause_task):
                 task.cancel()
             self._drop_keep_alive()
-        if self._is_down and self._last_at is not None:  # The outage has not ended yet.
-            self._longest_s = max(self._longest_s, time.monotonic() - self._last_at)
+        if self._is_down:  # The outage has not ended yet.
+            self._add_gap(time.monotonic())
 
     def measured(self) -> Measured:
         return Measured(self._requests, self._failed, round(self._longest_s * 1000))
 
-    async def _run(self, request: Callable[[], Awaitable[int]], after_s: float) -> None:
+    async def _run(self, request: Callable[[], Coroutine[Any, Any, int]], after_s: float) -> None:
         due = time.monotonic() + after_s
         while not await self._is_over_by(due):
             self._record(await self._status_or_none(request))
@@ -174,12 +182,26 @@ class SwapProber:
                 await self._is_over.wait()
         return self._is_over.is_set()
 
-    async def _status_or_none(self, request: Callable[[], Awaitable[int]]) -> int | None:
+    async def _measure_pauses(self) -> None:
+        while True:
+            due = time.monotonic() + PAUSE_CHECK_INTERVAL_S
+            await asyncio.sleep(PAUSE_CHECK_INTERVAL_S)
+            late_s = time.monotonic() - due
+            self._paused_s += late_s if late_s > MIN_PAUSE_S else 0.0
+
+    async def _status_or_none(self, request: Callable[[], Coroutine[Any, Any, int]]) -> int | None:
+        task = asyncio.create_task(request())
         try:
-            async with asyncio.timeout(RESPONSE_TIMEOUT_S):
-                return await request()
+            for _ in range(RESPONSE_TIMEOUT_TICKS):  # A pause of this process takes one tick, however long it is.
+                if (await asyncio.wait({task}, timeout=RESPONSE_TIMEOUT_S / RESPONSE_TIMEOUT_TICKS))[0]:
+                    return task.result()
         except (OSError, ResponseError):  # includes TimeoutError
             return None
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        return None
 
     def _record(self, status: int | None) -> None:
         now = time.monotonic()
@@ -191,9 +213,13 @@ class SwapProber:
             self._failed += 1
             self._is_down = True
             return
+        self._add_gap(now)
+        self._last_at, self._is_down, self._paused_before_s = now, False, self._paused_s
+
+    def _add_gap(self, now: float) -> None:
         if self._last_at is not None:
-            self._longest_s = max(self._longest_s, now - self._last_at)
-        self._last_at, self._is_down = now, False
+            gap_s = now - self._last_at - (self._paused_s - self._paused_before_s)
+            self._longest_s = max(self._longest_s, gap_s)
 
     def _is_failure(self, status: int | None) -> bool:
         """Return whether the switch failed; the app's usual error status is no failure."""

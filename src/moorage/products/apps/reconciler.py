@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
+from moorage.errors import NotFound
 from moorage.products.apps import health, service
 from moorage.products.apps.health import HealthCheck
 from moorage.products.apps.launching import Launcher
@@ -27,6 +29,9 @@ from moorage.runtime.engines.ports import CannotStart, ReplicaEngine, ReplicaSta
 ROUND_INTERVAL_S = 2.0
 HEALTH_CHECK_PAUSES_S = (0.03, 0.05, 0.1, 0.2, 0.25)  # between the health checks of a starting replica
 UNHEALTHY_CHECK_PAUSE_S = 2.0  # the same for a replica of the live release that stays unhealthy
+# An app imports more on its first requests, and its other workers may still start. With the CPU of a small tier at once
+# requests of the first seconds after a switch could take longer than the probes wait.
+CPU_LIMIT_DELAY_S = 10.0
 MAX_CRASHES = 3  # of a replica that has never been ready, before its deployment fails
 MIN_DRAIN_S = 2.5  # Requests that were in flight when the gateway switched may still arrive.
 DRAIN_POLL_INTERVAL_S = 0.25
@@ -50,6 +55,7 @@ class AppReconciler:
         self._changed = asyncio.Condition()
         self.rounds = Rounds(telemetry, "apps", ROUND_INTERVAL_S)
         self.wake = self.rounds.wake  # starts the next round soon
+        self._limits_due: dict[int, float] = {}  # by replica: when the CPU limit of its tier applies
         self._pauses: dict[int, tuple[int, float]] = {}  # by replica: failed starts, and earliest time of the next
 
     async def adopt(self) -> None:
@@ -60,6 +66,7 @@ class AppReconciler:
         states = self._engine.states()
         for row in seen.rows:
             state = states.get(row.key)
+            self._limits_due[row.id] = 0.0  # An earlier process may not have come to it.
             if row.status == ReplicaStatus.READY and (state is None or state.port != row.port):
                 await self._write(row, partial(service.start_over, reason="it ended while the platform was stopped"))
 
@@ -91,7 +98,10 @@ class AppReconciler:
             return partial(self._bring_up, row, is_live=is_live) if self._may_start(row) else None
         if row.status == ReplicaStatus.READY:
             state = self._engine.states().get(row.key)
-            return partial(self._start_over, row) if state is None or state.port != row.port else None
+            if state is None or state.port != row.port:
+                return partial(self._start_over, row)
+            is_limit_due = self._limits_due.get(row.id, inf) <= asyncio.get_running_loop().time()
+            return partial(self._limit_cpu, row) if is_limit_due else None
         return partial(self._drain, row) if row.status == ReplicaStatus.DRAINING else None
 
     def _stop_orphans(self, seen: View) -> None:
@@ -113,14 +123,15 @@ class AppReconciler:
         except CannotStart as error:
             await self._cannot_start(row, str(error), is_live=is_live)
             return
-        check, cpu = await self._db.read(partial(_check_and_cpu, org_id=row.org_id, row=row))
+        read = partial(health.read, org_id=row.org_id, project_id=row.project_id, preview_id=row.preview_id)
+        check = await self._db.read(read)
         clock, steadiness = asyncio.get_running_loop().time, health.Steadiness()
         deadline = clock() + self._db.env.settings.app_start_s
         checks = 0
         while True:
             why = await self._find_problem(state, check)
             if why is None:
-                await self._set_ready(row, state, cpu)
+                await self._set_ready(row, state)
                 return
             is_over = clock() > deadline or steadiness.is_final(why, clock())
             has_failed = state.restarts >= MAX_CRASHES or is_over
@@ -146,12 +157,17 @@ class AppReconciler:
             return _describe_exit(state) or f"nothing listens on PORT ({state.port}) yet"
         return await check.check(state.port)
 
-    async def _set_ready(self, row: Replica, state: ReplicaState, cpu: float) -> None:
+    async def _set_ready(self, row: Replica, state: ReplicaState) -> None:
         self._pauses.pop(row.id, None)
-        # The CPU is not limited during the start; the tier's limit applies from now on.
-        await self._engine.limit(row.key, cpu)
+        self._limits_due[row.id] = asyncio.get_running_loop().time() + CPU_LIMIT_DELAY_S
         await self._write(row, partial(service.set_ready, port=state.port))
         await self._sync_routes()
+
+    async def _limit_cpu(self, row: Replica) -> None:
+        self._limits_due.pop(row.id, None)
+        with contextlib.suppress(NotFound):  # The project was deleted, and its replicas are stopped soon.
+            project = await self._db.read(lambda tx: projects.get_by_id(tx, row.org_id, row.project_id))
+            await self._engine.limit(row.key, service.tier_of(project.tier).cpu)
 
     async def _cannot_start(self, row: Replica, why: str, *, is_live: bool) -> None:
         tries = self._pauses.get(row.id, (0, 0.0))[0]
@@ -177,6 +193,7 @@ class AppReconciler:
             await self._engine.stop(row.key, STOP_GRACE_S)
         await self._write(row, service.forget)
         self._pauses.pop(row.id, None)
+        self._limits_due.pop(row.id, None)
 
     async def _wait_for_requests(self, row: Replica) -> None:
         left_s = ((row.drain_until or 0) - self._db.env.clock.now()) / 1000
@@ -206,8 +223,3 @@ def _describe_exit(state: ReplicaState) -> str | None:
     if state.reason is None and state.exit_code is None:
         return None
     return state.reason or f"it ended with exit code {state.exit_code}"
-
-
-def _check_and_cpu(tx: Tx, org_id: int, row: Replica) -> tuple[HealthCheck, float]:
-    project = projects.get_by_id(tx, org_id, row.project_id)
-    return health.read(tx, org_id, row.project_id, row.preview_id), service.tier_of(project.tier).cpu
