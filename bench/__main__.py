@@ -32,6 +32,7 @@ from bench import (
     monitors,
     projects,
     read,
+    redeploy,
     static,
     strangers,
 )
@@ -46,6 +47,7 @@ MEASURED: dict[str, Any] = {
     "static": static,
     "apps_proxy": apps_proxy,
     "apps": apps,
+    "redeploy": redeploy,
     "projects": projects,
     "databases": databases,
     "cronjobs": cronjobs,
