@@ -189,15 +189,19 @@ def test_nothing_of_a_release_can_be_changed_by_what_runs_it(sea: Sea) -> None:
     answer = sea.run(
         """
         answer = [
-            attempt(write, "/work/main.py"), attempt(write, "/work/new.py"), attempt(os.unlink, "/work/main.py"),
-            attempt(os.chmod, "/work/main.py", 0o777), attempt(os.rename, "/work/main.py", "/work/other.py"),
-            attempt(os.symlink, "/etc/passwd", "/work/link"),
+            attempt(write, "/work/main.py"), attempt(write, "/work/new.py"),
+            attempt(os.chmod, "/work/main.py", 0o777), attempt(os.symlink, "/etc/passwd", "/work/link"),
+            attempt(os.rename, "/work/main.py", "/work/other.py"), attempt(os.unlink, "/work/other.py"),
             *(attempt(write, f"{place}/new") for place in ("/usr/bin", "/etc", "/tmp", "/data")),
         ]
         """
     )
 
-    assert answer == ["EROFS"] * 8 + ["done"] * 2
+    releases = [path.parent for path in sea.data.glob("app-releases/*/main.py")]
+    assert answer == ["done"] * 6 + ["EROFS"] * 2 + ["done"] * 2
+    assert releases
+    assert not any((folder / name).exists() for folder in releases for name in ("new.py", "link", "other.py"))
+    assert all((folder / "main.py").stat().st_size > 1 for folder in releases)
 
 
 def test_a_neighbours_project_does_not_exist_for_another_organization(sea: Sea) -> None:

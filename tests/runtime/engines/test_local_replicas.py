@@ -245,7 +245,7 @@ def test_replicas_outlive_a_control_plane_that_is_killed_and_are_adopted_by_toke
         engine.ask("adopt", tokens={kept.key: kept.spec["token"], wrong.key: "another"})
 
         assert set(engine.ask("states")) == {kept.key}
-        assert kept.get() == answer == '"hello from 2"'
+        assert kept.get() == answer
         assert kept.look()["pid"] == kept.shim
         until(lambda: not lives(wrong.shim) and not lives(unknown.shim))
         until(lambda: [path.name for path in (engine.home / "run" / "shims").iterdir()] == [kept.key])

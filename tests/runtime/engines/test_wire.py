@@ -44,3 +44,10 @@ def test_a_state_comes_back_whole_and_speaks_camel_case() -> None:
 
     assert wire.read_state(told) == state
     assert {"isListening", "appPid", "exitCode", "cpuUs", "memoryBytes", "diskBytes"} <= set(told)
+
+
+def test_a_state_of_an_earlier_shim_lacks_newer_fields() -> None:
+    message = wire.state_json(ReplicaState("r1", 5, 7, 21_000, "running", is_listening=True))
+    del message["otherPort"]
+
+    assert wire.read_state(message) == ReplicaState("r1", 5, 7, 21_000, "running", is_listening=True)

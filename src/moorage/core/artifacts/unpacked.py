@@ -32,13 +32,17 @@ LOCK_RETRY_INTERVAL_S = 0.005
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
-def harden(folder: Path) -> None:
-    """Make all files of a folder readable and none writable."""
+def harden(folder: Path, *, is_layered: bool = False) -> None:
+    """Make all files of a folder readable and none writable.
+
+    With `is_layered` the owner may write: each user of the folder has a writable layer over it.
+    """
+    owner = stat.S_IWUSR if is_layered else 0
     for path in (folder, *walk(folder)):
         if path.is_dir():
             path.chmod(0o755)
         else:
-            path.chmod(0o555 if path.stat().st_mode & stat.S_IXUSR else 0o444)
+            path.chmod((0o555 if path.stat().st_mode & stat.S_IXUSR else 0o444) | owner)
 
 
 def walk(folder: Path) -> Iterator[Path]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,7 @@ from moorage.products.projects.tables import Preview, Project
 from moorage.runtime.builds.launch import Launch, launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.engines.ports import AppSpec, CannotStart
+from moorage.runtime.sandbox.network.setup import RESOLVER_PORT
 from moorage.runtime.sandbox.runs.job import WORK, Job
 from moorage.runtime.sandbox.usage import quotas
 
@@ -48,6 +49,7 @@ COMMAND_OUTPUT_BYTES = 32 * 2**20
 COMMAND_FREE_MB = 64  # that a command may add to a volume that is already over its size
 COMMAND_SLACK_MB = 1024  # by which a command may exceed the size of a volume, for example to clean it up
 DATA_PATH = "/data"
+USABLE_PORTS = range(1, 65_536)
 
 # Returns the local addresses that an app may connect to, as "address:port", such as those of linked databases.
 EGRESS: Hook[[Tx, int, int], list[str]] = Hook("app.egress")
@@ -103,6 +105,8 @@ class Launcher:
     artifacts: ArtifactStore
     releases: Unpacked
     is_sandboxed: bool
+    # By deployment: the port on which its app listens instead of PORT. Its next replicas get it as PORT.
+    found_ports: dict[int, int] = field(default_factory=dict)
 
     async def specify(self, row: Replica) -> AppSpec:
         """Return the specification of a replica; raises CannotStart."""
@@ -137,6 +141,7 @@ class Launcher:
             allow=list(settings.sandbox_allow),
             block=list(settings.sandbox_block),
             is_boxed=self.is_sandboxed,
+            inside_port=_port_of(release.env) or self.found_ports.get(row.deployment_id, 0),
         )
 
     async def prepare_command(self, org_id: int, name: str, command: str) -> Prepared:
@@ -208,6 +213,13 @@ def _as_job(spec: AppSpec, command: str, reserve_mb: int) -> Job:
         doors=spec.doors,
         is_boxed=spec.is_boxed,
     )
+
+
+def _port_of(env: Mapping[str, str]) -> int:
+    """Return the user's own value of PORT; 0 without one that an app can listen on."""
+    value = env.get("PORT", "").strip()
+    is_port = value.isascii() and value.isdigit() and len(value) <= 5 and int(value) in USABLE_PORTS
+    return int(value) if is_port and int(value) != RESOLVER_PORT else 0
 
 
 def _create_volume(folder: Path, uid: int) -> None:

@@ -159,6 +159,8 @@ class AppReconciler:
 
     async def _set_ready(self, row: Replica, state: ReplicaState) -> None:
         self._pauses.pop(row.id, None)
+        if state.other_port:
+            self._launcher.found_ports[row.deployment_id] = state.other_port
         self._limits_due[row.id] = asyncio.get_running_loop().time() + CPU_LIMIT_DELAY_S
         await self._write(row, partial(service.set_ready, port=state.port))
         await self._sync_routes()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from moorage.core import maintenance
 from moorage.core.artifacts.store import ArtifactStore
-from moorage.core.artifacts.unpacked import Unpacked
+from moorage.core.artifacts.unpacked import Unpacked, harden
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
 from moorage.core.product import Duties, Loop, Product
@@ -50,7 +51,12 @@ class AppGateway(Protocol):
 
 def make_releases(settings: Settings) -> Unpacked:
     """Return the read-only folders of apps. Each app runs as its own user, so they are readable by all."""
-    return Unpacked(settings.folder("app-releases"), APP_CAPS, is_used=deployments.is_published)
+    return Unpacked(
+        settings.folder("app-releases"),
+        APP_CAPS,
+        is_used=deployments.is_published,
+        finish=partial(harden, is_layered=True),
+    )
 
 
 @dataclass(frozen=True)

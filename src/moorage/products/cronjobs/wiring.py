@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from moorage.accounts.identity.organizations.service import OrganizationDeleted
 from moorage.accounts.plans import service as plans
 from moorage.accounts.webhooks.service import GithubEvents
 from moorage.core import maintenance
 from moorage.core.artifacts.store import ArtifactStore
-from moorage.core.artifacts.unpacked import Unpacked
+from moorage.core.artifacts.unpacked import Unpacked, harden
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
@@ -61,7 +62,12 @@ class Cronjobs(Product):
         )
         images = Images(settings.folder("images"), settings.targets, db.env.clock, limits=limits)
         # Each cronjob runs as its own user and reads the files of its release with the permissions of others.
-        releases = Unpacked(settings.folder("cronjob-releases"), APP_CAPS, is_used=building.is_used)
+        releases = Unpacked(
+            settings.folder("cronjob-releases"),
+            APP_CAPS,
+            is_used=building.is_used,
+            finish=partial(harden, is_layered=True),
+        )
         launcher = Launcher(db, artifacts, releases, images, is_sandboxed)
         return cls(
             db=db,

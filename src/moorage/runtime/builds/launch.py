@@ -21,7 +21,7 @@ from moorage.runtime.workers import toolchain
 from moorage.settings import Settings
 
 ENGINES = "engines"  # folder in the data folder with files that all apps share
-ENGINE_VARIABLES = ("PORT", "HOST")  # set by the engine, also where the user sets them
+ENGINE_VARIABLES = ("PORT", "HOST")  # set by the engine: in a sandbox, PORT may be the user's value
 _REGISTRY = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
 _SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/dev", "/proc", "/tmp", "/opt", WORK)  # noqa: S108
 

@@ -47,6 +47,8 @@ class ReplicaSpec:
 class AppSpec(ReplicaSpec):
     """App of a project: listens on any free port of the loopback address."""
 
+    inside_port: int = 0  # value of PORT in a sandbox; 0 for the port of the host
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec(ReplicaSpec):
@@ -89,6 +91,7 @@ class ReplicaState:
     memory_bytes: int = 0
     connections: int = 0
     disk_bytes: int = 0
+    other_port: int = 0  # port that the app listens on instead of PORT, as the app calls it; 0 for none
 
 
 class Replicas(Protocol):

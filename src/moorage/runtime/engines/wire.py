@@ -37,7 +37,9 @@ def state_json(state: ReplicaState) -> dict[str, Any]:
 
 
 def read_state(message: dict[str, Any]) -> ReplicaState:
-    return ReplicaState(**{field.name: message[_camel(field.name)] for field in fields(ReplicaState)})
+    """Read a state; the shim of an earlier version may lack fields with a default."""
+    names = {field.name: _camel(field.name) for field in fields(ReplicaState)}
+    return ReplicaState(**{name: message[key] for name, key in names.items() if key in message})
 
 
 def line(message: dict[str, Any]) -> bytes:

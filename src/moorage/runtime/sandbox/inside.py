@@ -56,10 +56,13 @@ def place_mounts(clones: Mapping[str, int]) -> None:
         sys_.move_mount(clone, "", sys_.AT_FDCWD, inside, sys_.MOVE_MOUNT_F_EMPTY_PATH)
 
 
-def mount_own(hostname: str, clones: Mapping[str, int], tmp: str, *, has_network: bool = True) -> None:
-    """Mount /proc, the writable mounts (path inside -> clone), and a tmpfs with the options `tmp` on /tmp."""
+def mount_own(hostname: str, clones: Mapping[str, int], tmp: str | None, *, has_network: bool = True) -> None:
+    """Mount /proc, the writable mounts (path inside -> clone), and a tmpfs with the options `tmp` on /tmp.
+
+    With None, the caller mounts /tmp.
+    """
     root.mount_proc()
-    if TMP not in clones:
+    if tmp is not None and TMP not in clones:
         sys_.mount("tmpfs", TMP, "tmpfs", _TMP_FLAGS, f"mode=1777,{tmp}")
     place_mounts(clones)
     sys_.sethostname(hostname)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn, TypeGuard
 
 from moorage.runtime.engines.ports import ReplicaSpec, RunSpec, ServerSpec
-from moorage.runtime.sandbox import image_root, inside, root, seccomp
+from moorage.runtime.sandbox import image_root, inside, layer, root, seccomp
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.network import setup as network
 
@@ -31,7 +31,8 @@ MIN_TMP_MB = 64
 OPEN_FILES = 65_536
 NAMESPACES = sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC | sys_.CLONE_NEWUTS | sys_.CLONE_NEWNET
 STATUS = struct.Struct("=i")
-DESCRIPTORS = 6  # sent by a sandbox: its seccomp notify descriptor, two resolver sockets, /tmp, two namespaces
+# Sent by a sandbox: its seccomp notify descriptor, two resolver sockets, /tmp, two namespaces; the changes of its layer
+DESCRIPTORS = 7
 
 _FORWARDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2})
 
@@ -95,9 +96,10 @@ def _enter_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: ChildPipes)
     _hide_cgroups()
     root.keep_mounts_private()
     os.setsid()  # A signal to one's own process group reaches its members in other PID namespaces too.
-    _mount(spec, context)
+    changes = _mount(spec, context)
     sockets = network.make_resolver_sockets()
     kept = [os.open(path, os.O_PATH if path == inside.TMP else os.O_RDONLY) for path in _SENT_PATHS]
+    kept += [changes] if changes is not None else []
     inside.take_streams(pipes.out, pipes.error)
     inside.seal(
         pipes.channel,
@@ -161,18 +163,22 @@ def _change_directory(spec: ReplicaSpec) -> None:
         raise ValueError(f"the image's folder {folder!r} cannot be entered: {error.strerror}") from None
 
 
-def _mount(spec: ReplicaSpec, context: LaunchContext) -> None:
+def _mount(spec: ReplicaSpec, context: LaunchContext) -> int | None:
+    """Build the sandbox's root; return a descriptor of the changes of its folder, if any."""
     if has_image(spec):
         _mount_image(spec, context)
-        return
+        return None
     volumes = {DATA: spec.volume} if spec.volume else {}
     binds = {working_directory(spec): spec.release, **spec.binds, **volumes}
     root.build(context.tree, binds=binds, files=_files(spec))
     clones = {path: inside.clone_mount(folder) for path, folder in volumes.items()}
     root.enter(str(context.tree))
-    inside.mount_own("app", clones, f"size={tmp_mb(spec)}m")
+    is_layered = not isinstance(spec, ServerSpec)
+    inside.mount_own("app", clones, None if is_layered else f"size={tmp_mb(spec)}m")
     if spec.volume and context.is_read_only:
         sys_.mount_setattr(sys_.AT_FDCWD, DATA, 0, sys_.MOUNT_ATTR_RDONLY)
+    uid = 0 if context.user else spec.uid
+    return layer.place(working_directory(spec), uid=uid, tmp_mb=tmp_mb(spec)) if is_layered else None
 
 
 def _mount_image(spec: RunSpec, context: LaunchContext) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import random
 import re
 import socket
 import struct
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from moorage.runtime.engines.ports import CannotStart
@@ -18,6 +21,10 @@ ESTABLISHED, LISTEN = 1, 10  # the kernel's TCP state numbers
 CONNECTED_STATES = (1, 4, 5, 6, 8, 9, 11)  # established, or closing (FIN_WAIT, TIME_WAIT, CLOSE_WAIT, ...)
 PORT_RELEASE_S = 3.0  # A killed process has released its sockets after this.
 RETRY_INTERVAL_S = 0.02
+
+# In the order of /proc/net/tcp and tcp6: any, 127.0.0.1, any, 127.0.0.1 as IPv6
+_ADDRESSES = (bytes(4), bytes([127, 0, 0, 1]), bytes(16), bytes(10) + b"\xff\xff" + bytes([127, 0, 0, 1]))
+_REACHED_AT_LOOPBACK = {"".join(f"{word:08X}" for (word,) in struct.iter_unpack("=I", each)) for each in _ADDRESSES}
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -92,6 +99,29 @@ def share(held: socket.socket, address: str) -> socket.socket:
         sock.close()
         raise CannotStart(f"it cannot be started: port {port} at {address}: {error.strerror}") from None
     return sock
+
+
+def listening(pids: Iterable[int]) -> set[int]:
+    """Return the TCP ports on which these processes listen, and which 127.0.0.1 reaches."""
+    inodes = {inode for pid in pids for inode in _socket_inodes(pid)}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                _, local, _, state, *_, inode = line.split()[:10]
+                address, _, port = local.partition(":")
+                if int(state, 16) == LISTEN and inode in inodes and address in _REACHED_AT_LOOPBACK:
+                    found.add(int(port, 16))
+    return found
+
+
+def _socket_inodes(pid: int) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for fd in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink(fd.path)
+                if target.startswith("socket:["):
+                    yield target[8:-1]
 
 
 def count(port: int, state: int) -> int:

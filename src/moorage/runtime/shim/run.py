@@ -13,7 +13,7 @@ from moorage.runtime.engines.ports import CannotStart, ReplicaSpec, ServerSpec
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.cgroups import groups as cgroups
-from moorage.runtime.sandbox.network.listeners import AppListener
+from moorage.runtime.sandbox.network.listeners import AppListeners
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
 from moorage.runtime.sandbox.network.setup import SandboxSockets
 from moorage.runtime.sandbox.network.supervisor import SandboxNetwork, SharedResources
@@ -39,9 +39,14 @@ class SandboxDescriptors:
 
     tmp: int
     namespaces: tuple[int, int]  # mount namespace, user namespace
+    changes: int | None = None  # folder of the files that the app changed in its application folder
+
+    @property
+    def has_changes(self) -> bool:
+        return self.changes is not None and bool(os.listdir(self.changes))
 
     def close(self) -> None:
-        for fd in (self.tmp, *self.namespaces):
+        for fd in (self.tmp, *self.namespaces, *(() if self.changes is None else (self.changes,))):
             os.close(fd)
 
 
@@ -63,7 +68,7 @@ class Run:
         self,
         context: child.LaunchContext,
         shared: SharedResources,
-        listener: AppListener | None,
+        listeners: AppListeners | None,
         on_output: OutputHandler,
     ) -> None:
         """Return when the program runs; raises CannotStart after killing everything."""
@@ -72,7 +77,7 @@ class Run:
             self.group.attach(self.pid)
             await self._send_go_ahead()
             if self._spec.is_boxed:
-                await self._serve_network(shared, listener)
+                await self._serve_network(shared, listeners)
             message = await _read_all(failure)
         except OSError as error:
             message = str(error).encode()
@@ -105,17 +110,17 @@ class Run:
         assert self._channel is not None
         await asyncio.get_running_loop().sock_sendall(self._channel, b"!")
 
-    async def _serve_network(self, shared: SharedResources, listener: AppListener | None) -> None:
+    async def _serve_network(self, shared: SharedResources, listeners: AppListeners | None) -> None:
         """Serve the sandbox's network, unless it failed: the failure pipe has the reason."""
         assert self._channel is not None
         await _readable(self._channel.fileno())
         message, fds, _, _ = socket.recv_fds(self._channel, 1, child.DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
-        notify, udp, tcp, tmp, *namespaces = fds
-        self.sandbox_fds = SandboxDescriptors(tmp, (namespaces[0], namespaces[1]))
+        notify, udp, tcp, tmp, mounts, users, *changes = fds
+        self.sandbox_fds = SandboxDescriptors(tmp, (mounts, users), next(iter(changes), None))
         policy = NetworkPolicy(tuple(self._spec.allow), tuple(self._spec.block), egress=tuple(self._spec.doors))
-        self._network = SandboxNetwork(SandboxSockets(0, policy, notify, udp, tcp), shared, listener)
+        self._network = SandboxNetwork(SandboxSockets(0, policy, notify, udp, tcp), shared, listeners)
         await self._send_go_ahead()
 
     def terminate(self) -> None:

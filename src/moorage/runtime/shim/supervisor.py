@@ -10,22 +10,23 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 from moorage.core.net.own_networks import OwnNetworks
-from moorage.runtime.engines.ports import CannotStart, Phase, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
+from moorage.runtime.engines.ports import AppSpec, CannotStart, Phase, ReplicaSpec, ReplicaState, RunSpec, ServerSpec
 from moorage.runtime.sandbox import inside
 from moorage.runtime.sandbox import syscalls as sys_
 from moorage.runtime.sandbox.cgroups import groups as cgroups
 from moorage.runtime.sandbox.network.alarm import Alarm
 from moorage.runtime.sandbox.network.host_sockets import HostPorts
-from moorage.runtime.sandbox.network.listeners import AppListener
+from moorage.runtime.sandbox.network.listeners import AppListener, AppListeners
 from moorage.runtime.sandbox.network.resolver import Upstream
 from moorage.runtime.sandbox.network.supervisor import SharedResources
 from moorage.runtime.sandbox.runs import cgroups as run_groups
 from moorage.runtime.sandbox.usage import process_tree
-from moorage.runtime.shim import child, ports, result_file
+from moorage.runtime.shim import child, port_choice, ports, result_file
 from moorage.runtime.shim.backoff import Backoff
 from moorage.runtime.shim.logs.logfile import LogFile, Stream
 from moorage.runtime.shim.proxy.proxy import DatabaseProxy
@@ -70,13 +71,16 @@ class ReplicaSupervisor:
         self._groups = run_groups.find()
         self.polls_memory = "memory" not in self._groups.controllers
         port = self._server_spec.port if self._server_spec else 0
-        self._socket = None if self._run_spec else ports.bind(ADDRESS, port)
-        self.port: int = self._socket.getsockname()[1] if self._socket else 0
-        self._listener = AppListener(self._socket, self.on_listening) if self._socket and spec.is_boxed else None
+        host_socket = None if self._run_spec else ports.bind(ADDRESS, port)
+        self.assigned_port: int = host_socket.getsockname()[1] if host_socket else 0
+        self.port = self.assigned_port  # of the host; of another listener if the app ignores PORT
+        self._other_port = 0  # the port that the app listens on instead of PORT, as the app calls it
+        self._port_choice = port_choice.PortChoice(self._use_other_port)
+        self._listeners = self._make_listeners(host_socket) if host_socket and spec.is_boxed else None
         self._proxy = self._make_proxy()
         if not spec.is_boxed:
-            if self._socket:
-                self._socket.close()  # An app without a sandbox binds the port itself.
+            if host_socket:
+                host_socket.close()  # An app without a sandbox binds the port itself.
             sys_.prctl(sys_.PR_SET_CHILD_SUBREAPER, 1)
         self._queue_timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
@@ -88,12 +92,19 @@ class ReplicaSupervisor:
         self._last_exit: RunExit | None = None
         self._cpu_us = 0  # of the runs that have ended
 
+    def _make_listeners(self, host_socket: socket.socket) -> AppListeners:
+        inside_port = self.spec.inside_port if isinstance(self.spec, AppSpec) else 0
+        main = AppListener(host_socket, self.on_port_used, inside_port)
+        # A server's port is fixed by its spec.
+        bind = None if self._server_spec else partial(ports.bind, ADDRESS)
+        return AppListeners(main, bind, self._on_other_listener)
+
     def _make_proxy(self) -> DatabaseProxy | None:
         """Create the proxy of a public database; without a sandbox there is none."""
         spec = self._server_spec
-        if not (spec and spec.proxy and self._listener):
+        if not (spec and spec.proxy and self._listeners):
             return None
-        listener = ports.share(self._listener.socket, spec.proxy_address)
+        listener = ports.share(self._listeners.main.socket, spec.proxy_address)
         return DatabaseProxy(listener, (ADDRESS, self.port), spec.proxy, spec.proxy_connections)
 
     async def supervise(self, on_first_start: Callable[[], None]) -> None:
@@ -199,6 +210,9 @@ class ReplicaSupervisor:
 
     async def _start(self) -> Run:
         self._set(phase="starting")
+        self._port_choice.cancel()
+        if self._listeners is not None:
+            self._listeners.is_main_used = False
         group: cgroups.Group | None = None
         try:
             if self.volume and self.reserve:
@@ -213,7 +227,7 @@ class ReplicaSupervisor:
             cpu = self.cpu if self._run_spec else None
             group.limit(memory_mb=self.spec.memory_mb, pids=self.spec.pids, weight=weight, cpu=cpu)
             self.run_ = run = Run(self.spec, group)
-            await run.start(self._launch_context(), self._shared, self._listener, self._write_output)
+            await run.start(self._launch_context(), self._shared, self._listeners, self._write_output)
         except (OSError, CannotStart) as error:
             self.run_ = None
             if group is not None:
@@ -262,7 +276,7 @@ class ReplicaSupervisor:
         if self._run_spec:
             return {}
         host = "0.0.0.0" if self.spec.is_boxed else ADDRESS  # noqa: S104 - in its own network namespace
-        return {"PORT": str(self.port), "HOST": host}
+        return {"PORT": str(self._listeners.main.inside_port if self._listeners else self.assigned_port), "HOST": host}
 
     def _remove(self, group: cgroups.Group) -> None:
         with contextlib.suppress(OSError):
@@ -270,6 +284,36 @@ class ReplicaSupervisor:
         with contextlib.suppress(OSError):  # The next shim that starts sweeps up a cgroup that remains.
             group.kill()
             group.remove()
+
+    def on_port_used(self) -> None:
+        """The app listens on PORT, which counts more than any other port."""
+        self._port_choice.cancel()
+        if self._listeners is not None:
+            self._listeners.is_main_used = True
+        has_moved = self.port != self.assigned_port
+        self.port, self._other_port = self.assigned_port, 0
+        self.on_listening()
+        if has_moved:
+            self._on_change()
+
+    def _on_other_listener(self, listener: AppListener) -> None:
+        if listener.port == self.port:  # chosen in an earlier run
+            self.on_listening()
+        elif not self.is_listening:
+            self._port_choice.add(listener.inside_port)
+
+    def on_other_ports(self, found: Collection[int]) -> None:
+        """The app has no sandbox, and listens on these ports of the host."""
+        for port in found:
+            self._port_choice.add(port)
+
+    def _use_other_port(self, port: int, found: Collection[int]) -> None:
+        if self.run_ is None or self.is_listening:
+            return
+        self._other_port = port
+        self.port = self._listeners.others[port].port if self._listeners is not None else port
+        self.log(port_choice.describe(port, found))
+        self.on_listening()
 
     def on_listening(self) -> None:
         self._cancel_queue_timer()
@@ -286,17 +330,19 @@ class ReplicaSupervisor:
     def _refuse_connections(self) -> None:
         """Refuse connections, also queued ones, until the app listens again."""
         self._cancel_queue_timer()
-        if self._socket and self._listener and self._listener.is_open and not self.is_listening:
+        listener = self._listeners.find_at(self._other_port) if self._listeners and self._other_port else None
+        listener = listener or (self._listeners.main if self._listeners else None)
+        if listener is not None and listener.is_open and not self.is_listening:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                listener.socket.shutdown(socket.SHUT_RDWR)
 
     def stop(self, grace_s: float) -> None:
         """Terminate the app; kill it after the shortest `grace_s` of all calls."""
         if not self._stopping.is_set():
             self._stopping.set()
-            # The app holds the last descriptor of the listening socket from now on: closing it closes the port.
-            if self._socket:
-                self._socket.close()
+            # The app holds the last descriptor of its listening sockets from now on: closing one closes the port.
+            if self._listeners is not None:
+                self._listeners.close()
             if self._proxy is not None:
                 self._proxy.stop_accepting()
             if self.run_ is not None:
@@ -331,6 +377,7 @@ class ReplicaSupervisor:
             pid=os.getpid(),
             started=self._started,
             port=self.port,
+            other_port=self._other_port,
             phase=self._phase,
             is_listening=self.is_listening,
             app_pid=self.run_.app_pid() if self.run_ is not None and self._phase == "running" else None,

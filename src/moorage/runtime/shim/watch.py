@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from collections.abc import Collection
 from typing import Protocol
 
 from moorage.runtime.engines.ports import ReplicaSpec, RunSpec, ServerSpec
+from moorage.runtime.sandbox.usage import process_tree
 from moorage.runtime.shim import ports
 from moorage.runtime.shim.run import OUT_OF_MEMORY, Run
 from moorage.runtime.shim.storage import volume
@@ -19,6 +22,11 @@ SERVER_DISK_CHECK_INTERVAL_S = 5.0  # longer, because RLIMIT_FSIZE bounds a serv
 CLOSE_CHECK_INTERVAL_S = 0.5  # above half of the memory limit, and while the machine's disk is nearly full
 LISTEN_CHECK_INTERVAL_S = 0.2
 MACHINE_DISK_FULL = "the disk of this machine is nearly full"
+CHANGES_WARNING = (
+    "it writes to its application folder: these files are in memory, count with /tmp, and are lost when it is started "
+    "or deployed again. Set `disk` and write to /data to keep files"
+)
+CHANGES_CHECK_INTERVAL_S, CHANGES_CLOSE_S = 1.0, 60.0  # interval until the warning, in the first minute of a run
 MB = 2**20
 RESTART_GRACE_S = 5.0
 
@@ -27,6 +35,7 @@ class WatchedReplica(Protocol):
     """The state and methods of the supervisor that polling needs."""
 
     spec: ReplicaSpec
+    assigned_port: int
     port: int
     volume: Volume | None
     reserve: DiskReserve | None
@@ -47,6 +56,10 @@ class WatchedReplica(Protocol):
 
     def on_listening(self) -> None: ...
 
+    def on_port_used(self) -> None: ...
+
+    def on_other_ports(self, found: Collection[int]) -> None: ...
+
     def log(self, text: str) -> None: ...
 
 
@@ -55,22 +68,30 @@ class ResourceWatch:
 
     def __init__(self, supervisor: WatchedReplica) -> None:
         self._supervisor = supervisor
+        self._began = time.monotonic()
         self._oom_kills = 0
         self._usual_interval = _usual_interval(supervisor)
         self._interval = self._usual_interval
         self._is_restarting = False
+        self._has_warned = isinstance(supervisor.spec, RunSpec)  # Files of a one-off run are not expected to last.
         self._is_read_only = supervisor.is_read_only  # as the run was started
 
     async def run(self, run: Run) -> None:
         while True:
-            await asyncio.sleep(LISTEN_CHECK_INTERVAL_S if self._polls_for_listener else self._interval)
+            await asyncio.sleep(LISTEN_CHECK_INTERVAL_S if self._polls_for_listener else self._next_interval)
             if run.verdict is not None:
                 return
             self._interval = self._usual_interval
             with contextlib.suppress(OSError):  # A process may exit while it is inspected; polling continues.
-                self._check_listener()
+                self._check_listener(run)
+                self._check_changes(run)
                 self._check_memory(run)
                 await self._check_disk(run)
+
+    @property
+    def _next_interval(self) -> float:
+        is_new = not self._has_warned and time.monotonic() < self._began + CHANGES_CLOSE_S
+        return min(self._interval, CHANGES_CHECK_INTERVAL_S) if is_new else self._interval
 
     @property
     def _polls_for_listener(self) -> bool:
@@ -78,9 +99,23 @@ class ResourceWatch:
         supervisor = self._supervisor
         return not (supervisor.spec.is_boxed or isinstance(supervisor.spec, RunSpec) or supervisor.is_listening)
 
-    def _check_listener(self) -> None:
-        if self._polls_for_listener and ports.count(self._supervisor.port, ports.LISTEN):
-            self._supervisor.on_listening()
+    def _check_listener(self, run: Run) -> None:
+        if not self._polls_for_listener:
+            return
+        supervisor = self._supervisor
+        found = ports.listening(process_tree.with_descendants([run.pid]))
+        if supervisor.assigned_port in found:
+            supervisor.on_port_used()
+        elif supervisor.port in found:  # chosen in an earlier run
+            supervisor.on_listening()
+        elif not isinstance(supervisor.spec, ServerSpec):
+            supervisor.on_other_ports(found)
+
+    def _check_changes(self, run: Run) -> None:
+        """Warn once of files in the application folder, which do not last."""
+        if not self._has_warned and run.sandbox_fds is not None and run.sandbox_fds.has_changes:
+            self._has_warned = True
+            self._supervisor.log(CHANGES_WARNING)
 
     def _check_memory(self, run: Run) -> None:
         supervisor = self._supervisor

@@ -3,7 +3,7 @@
 No call continues in the kernel, because its address is in memory that other threads of the caller can change. For an
 address in the sandbox's own namespace, the supervisor makes the call itself on a duplicate of the socket. For an
 outside address it connects a host socket to the address that it read and checked, and replaces the caller's descriptor
-by it. The only host socket that a sandbox may listen on is its app listener, if it has one.
+by it. The only host sockets that a sandbox may listen on are its app listeners, if it has any.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from moorage.runtime.sandbox.network import binds, callers
 from moorage.runtime.sandbox.network.alarm import Alarm
 from moorage.runtime.sandbox.network.callers import Address
 from moorage.runtime.sandbox.network.host_sockets import HostPorts
-from moorage.runtime.sandbox.network.listeners import AppListener
+from moorage.runtime.sandbox.network.listeners import AppListener, AppListeners
 from moorage.runtime.sandbox.network.notify import Notification, SeccompListener
 from moorage.runtime.sandbox.network.policy import NetworkPolicy
 from moorage.runtime.sandbox.network.setup import OWN_ADDRESS
@@ -58,7 +58,7 @@ class SocketCalls:
     own: OwnNetworks
     alarm: Alarm
     ports: HostPorts
-    app_listener: AppListener | None = None
+    app_listeners: AppListeners | None = None
     replacing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def handle(self, call: Notification) -> int | PendingCall:
@@ -78,12 +78,13 @@ class SocketCalls:
             return binds.bind(self.listener, call, sock, address) if self._is_own(sock) else errno.EINVAL
 
     def _listen(self, call: Notification, sock: socket.socket, backlog: int) -> int | PendingCall:
-        """Allow `listen` in the sandbox's namespace, and on the app listener."""
-        if not self._is_own(sock):
-            is_app_listener = self.app_listener is not None and self.app_listener.is_same(sock)
-            return self.app_listener.listen(backlog) if self.app_listener and is_app_listener else errno.EACCES
-        if self.app_listener is not None and self.app_listener.replaces(sock):
-            return self._listen_outside(self.app_listener, call, sock, backlog)
+        """Allow `listen` in the sandbox's namespace, and on the app's listeners."""
+        apps, is_own = self.app_listeners, self._is_own(sock)
+        app = (apps.find_for(sock) if is_own else apps.find_same(sock)) if apps is not None else None
+        if not is_own:
+            return app.listen(backlog) if app is not None else errno.EACCES
+        if app is not None:
+            return self._listen_outside(app, call, sock, backlog)
         sock.listen(backlog)
         return 0
 
@@ -134,9 +135,9 @@ class SocketCalls:
             return None
         if self.policy.has_egress_rule(address.ip, address.port):
             return address
-        app_listener = self.app_listener
-        is_own_app = app_listener is not None and address.port == app_listener.port and _is_inside(address.ip)
-        return app_listener.address(address) if app_listener and is_own_app else None
+        is_own_app = self.app_listeners is not None and _is_inside(address.ip)
+        app = self.app_listeners.find_at(address.port) if self.app_listeners and is_own_app else None
+        return app.address(address) if app is not None else None
 
     def _connect_inside(self, sock: socket.socket, address: Address) -> int | PendingCall:
         blocking = not callers.is_nonblocking(sock)

@@ -23,7 +23,7 @@ from moorage.core.net.own_networks import OwnNetworks
 from moorage.runtime.sandbox.network import callers
 from moorage.runtime.sandbox.network.alarm import Alarm
 from moorage.runtime.sandbox.network.host_sockets import HostPorts
-from moorage.runtime.sandbox.network.listeners import AppListener
+from moorage.runtime.sandbox.network.listeners import AppListeners
 from moorage.runtime.sandbox.network.notify import Notification, SeccompListener
 from moorage.runtime.sandbox.network.resolver import Resolver, Upstream
 from moorage.runtime.sandbox.network.setup import SandboxReceiver, SandboxSockets
@@ -63,7 +63,7 @@ class SandboxNetwork:
     """Serves the socket calls and DNS queries of one sandbox. Owns the descriptors."""
 
     def __init__(
-        self, sockets: SandboxSockets, shared: SharedResources, app_listener: AppListener | None = None
+        self, sockets: SandboxSockets, shared: SharedResources, app_listeners: AppListeners | None = None
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._alarm = shared.alarm
@@ -76,7 +76,7 @@ class SandboxNetwork:
             tcp = opened.enter_context(socket.socket(fileno=sockets.tcp_fd))
             namespace = callers.namespace_of(udp)
             self._calls = SocketCalls(
-                self._listener, namespace, policy, shared.own, shared.alarm, shared.ports, app_listener
+                self._listener, namespace, policy, shared.own, shared.alarm, shared.ports, app_listeners
             )
             opened.pop_all()
         self._resolver = Resolver(shared.upstream, udp, tcp, outside=policy.outside)
