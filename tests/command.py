@@ -71,7 +71,7 @@ def fill(tx: Tx) -> None:
 
 def secret_of(tx: Tx) -> str | None:
     user = operator.get_user(tx, "ada@example.com")
-    return vault.find(tx, members.belongings(tx, user.id)[0].org_id, "project:1", "TOKEN")
+    return vault.find(tx, members.memberships(tx, user.id)[0].org_id, "project:1", "TOKEN")
 
 
 def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:

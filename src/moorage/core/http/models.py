@@ -14,7 +14,7 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from moorage.core.http import strictjson
+from moorage.core.kit.texts import unusable
 from moorage.errors import BadRequest
 
 M = TypeVar("M", bound=BaseModel)
@@ -146,6 +146,6 @@ def query_values(text: str) -> dict[str, str]:
         raise BadRequest("The query is not valid") from None
     values = dict(pairs)
     for name, value in values.items():
-        if problem := strictjson.unusable(name + value):
+        if problem := unusable(name + value):
             raise BadRequest("The request is not valid", fields={name.replace("\x00", ""): problem})
     return values

@@ -89,7 +89,7 @@ class GithubApi:
         body = None
         if fields is not None:
             headers["Content-Type"], body = "application/json", json.dumps(fields).encode()
-        limits = {"timeout_s": REQUEST_TIMEOUT_S, "max_body_bytes": MAX_RESPONSE_BYTES}
+        limits: dict[str, Any] = {"timeout_s": REQUEST_TIMEOUT_S, "max_body_bytes": MAX_RESPONSE_BYTES}
         try:
             async with GuardedClient(OPERATOR_TARGETS, user_agent="Moorage") as client:
                 response = await client.request(method, url, headers=headers, body=body, follow=0, **limits)
