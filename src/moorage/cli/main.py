@@ -7,7 +7,7 @@ import sys
 import typer
 
 from moorage import __version__
-from moorage.cli import admin, databases, engines, keys, system, up
+from moorage.cli import admin, databases, detect, engines, keys, system, up
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.errors import CannotStart
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 up.register(app)
 system.register(app)
+detect.register(app)
 app.add_typer(admin.app, name="admin")
 app.add_typer(databases.app, name="databases")
 app.add_typer(engines.app, name="engines")

@@ -15,7 +15,7 @@ from moorage.core.env import Env
 from moorage.core.kit.clock import SystemClock
 from moorage.core.kit.crypto import KeyRing
 from moorage.core.telemetry import Telemetry
-from moorage.docs import api_page, cli_page, errors_page, settings_page, states_page, threat_page
+from moorage.docs import api_page, cli_page, detectors_page, errors_page, settings_page, states_page, threat_page
 from moorage.settings import Settings
 
 NOTE = "<!-- Written from the code by `make docs`. Edits to this file are lost. -->"
@@ -28,6 +28,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page.page(),
         "api.md": api_page.page(document),
         "cli.md": cli_page.page(),
+        "detectors.md": detectors_page.page(),
         "errors.md": errors_page.page(document),
         "states.md": states_page.page(),
         "threat-model.md": threat_page.page(),

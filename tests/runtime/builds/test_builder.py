@@ -82,7 +82,6 @@ async def test_a_plain_site_is_published_as_it_is_and_nothing_is_run(settings: S
         "detected: static site, plain files",
         "publish:  the folder itself",
         "there is no package.json: nothing is built",
-        "there is no folder dist either: the folder of the repository is published",
         "left out: .env",
         "collected 2 files",
     ]

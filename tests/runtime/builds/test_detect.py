@@ -12,7 +12,6 @@ from tests.runtime.builds.build_support import make_app_request, make_request, w
 
 from moorage.runtime.builds.detection import detect
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Plan
-from moorage.runtime.workers import toolchain
 
 BUILD = {"scripts": {"build": "make"}}
 
@@ -28,30 +27,6 @@ def package(*names: str, **more: Any) -> dict[str, Any]:
 # Static sites.
 
 
-@pytest.mark.parametrize(
-    ("names", "framework", "output"),
-    [
-        (["vite"], "Vite", "dist"),
-        (["astro"], "Astro", "dist"),
-        (["gatsby"], "Gatsby", "public"),
-        (["@11ty/eleventy"], "Eleventy", "_site"),
-        (["react-scripts"], "Create React App", "build"),
-        (["@sveltejs/kit", "@sveltejs/adapter-static", "vite"], "SvelteKit", "build"),
-        (["@docusaurus/core"], "Docusaurus", "build"),
-        (["vitepress", "vite"], "VitePress", ".vitepress/dist"),
-        (["@vue/cli-service"], "Vue CLI", "dist"),
-        (["something-else"], "", "dist"),
-    ],
-)
-def test_a_framework_says_where_it_puts_the_site(tmp_path: Path, names: list[str], framework: str, output: str) -> None:
-    write_files(tmp_path, {"package.json": package(*names)})
-
-    found = plan(make_request(tmp_path))
-
-    assert (found.framework, found.output_dir) == (framework, output)
-    assert (found.install, found.build) == ("npm install", "npm run build")
-
-
 def test_next_gives_a_site_where_it_is_told_to_export(tmp_path: Path) -> None:
     write_files(tmp_path, {"package.json": package("next", "react")})
     server = plan(make_request(tmp_path, wanted="auto", start_cmd="npm start"))
@@ -63,28 +38,6 @@ def test_next_gives_a_site_where_it_is_told_to_export(tmp_path: Path) -> None:
     assert (server.kind, server.framework) == ("container", "Next.js")
     assert without.notes == ("Next.js is not configured to build a static site",)
     assert (exported.kind, exported.output_dir, exported.notes) == ("static", "out", ())
-
-
-def test_nuxt_is_generated_into_a_site(tmp_path: Path) -> None:
-    scripts = {"build": "nuxt build", "generate": "nuxt generate"}
-    write_files(tmp_path, {"package.json": {"dependencies": {"nuxt": "^3.1.0"}, "scripts": scripts}})
-    newer = plan(make_request(tmp_path))
-    write_files(tmp_path, {"package.json": {"dependencies": {"nuxt": "^2.15.0"}, "scripts": scripts}})
-
-    older = plan(make_request(tmp_path))
-
-    assert (newer.build, newer.output_dir) == ("npm run generate", ".output/public")
-    assert older.output_dir == "dist"
-
-
-def test_angular_names_its_output_after_the_project(tmp_path: Path) -> None:
-    build = {"builder": "@angular-devkit/build-angular:application"}
-    projects = {"projects": {"harbor": {"architect": {"build": build}}}}
-    write_files(tmp_path, {"package.json": package("@angular/core"), "angular.json": projects})
-
-    found = plan(make_request(tmp_path))
-
-    assert found.output_dir == "dist/harbor/browser"
 
 
 @pytest.mark.parametrize(
@@ -122,14 +75,6 @@ def test_the_user_s_own_output_folder_counts_more_than_the_framework_s(tmp_path:
     write_files(tmp_path, {"package.json": package("gatsby")})
 
     assert plan(make_request(tmp_path, build_dir="site")).output_dir == "site"
-
-
-def test_a_hugo_site_without_hugo_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain, "SYSTEM_PATH", str(tmp_path))
-    write_files(tmp_path, {"hugo.toml": "", "content/post.md": "x"})
-
-    with pytest.raises(BuildFailed, match="hugo is not installed"):
-        plan(make_request(tmp_path))
 
 
 # Which kind it is.
@@ -204,30 +149,6 @@ def test_the_start_command_is_looked_for_in_order(tmp_path: Path) -> None:
     assert starts == ["node d.js", "node 'c d.js'", "node b.js", "npm start"]
 
 
-@pytest.mark.parametrize(
-    ("files", "framework", "start", "server"),
-    [
-        ({"requirements.txt": "FastAPI==1", "app/main.py": "api: FastAPI = FastAPI(title='x')"}, "FastAPI",
-         "uvicorn app.main:api --host", "uvicorn"),
-        ({"requirements.txt": "flask\ngunicorn", "wsgi.py": "import flask\napp = flask.Flask(__name__)"}, "Flask",
-         "gunicorn wsgi:app --bind", ""),
-        ({"pyproject.toml": "[project]\nname='x'\ndependencies=['Django>4']", "site_a/wsgi.py": "",
-          "manage.py": "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'site_a.settings')"}, "Django",
-         "gunicorn site_a.wsgi --bind", "gunicorn"),
-        ({"requirements.txt": "", "main.py": ""}, "", "python main.py", ""),
-    ],
-)  # fmt: skip
-def test_python_frameworks_are_served(
-    tmp_path: Path, files: dict[str, str], framework: str, start: str, server: str
-) -> None:
-    write_files(tmp_path, files)
-
-    found = plan(make_app_request(tmp_path))
-
-    assert (found.framework, found.server) == (framework, server)
-    assert found.start.startswith(start)
-
-
 def test_an_app_that_nothing_starts_is_refused_with_a_sentence(tmp_path: Path) -> None:
     write_files(tmp_path, {"package.json": {}})
 
@@ -251,14 +172,14 @@ def test_the_build_command_of_node_is_not_run_for_python(tmp_path: Path) -> None
 
 def test_go_without_a_toolchain_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detect, "GO_PATH", str(tmp_path))
-    write_files(tmp_path, {"go.mod": "module x", "main.go": ""})
+    write_files(tmp_path, {"go.mod": "module x", "main.go": "package main"})
 
     with pytest.raises(BuildFailed, match="no Go toolchain"):
         plan(make_app_request(tmp_path))
 
 
 def test_go_with_a_toolchain_is_built_into_one_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_files(tmp_path, {"tools/go": "#!/bin/sh\n", "source/go.mod": "module x", "source/main.go": ""})
+    write_files(tmp_path, {"tools/go": "#!/bin/sh\n", "source/go.mod": "module x", "source/main.go": "package main"})
     (tmp_path / "tools" / "go").chmod(0o755)
     monkeypatch.setattr(detect, "GO_PATH", str(tmp_path / "tools"))
 
@@ -358,3 +279,46 @@ def test_a_server_that_names_no_dependencies_is_an_app(tmp_path: Path, file: str
     found = plan(make_request(tmp_path, wanted="auto"))
 
     assert (found.kind, found.start, found.install) == ("container", start, "")
+
+
+def test_the_only_app_below_the_base_folder_is_found_there(tmp_path: Path) -> None:
+    files = {"README.md": "x", "backend/requirements.txt": "bottle", "backend/app.py": "import bottle"}
+    write_files(tmp_path, files)
+
+    found = plan(make_request(tmp_path, wanted="auto"))
+
+    assert (found.base, found.start) == ("backend", "python app.py")
+    assert found.notes == ("the only app is in backend, which is deployed; baseDir chooses another folder",)
+
+
+def test_several_apps_below_the_base_folder_are_named(tmp_path: Path) -> None:
+    write_files(tmp_path, {"README.md": "x", "api/requirements.txt": "", "web/package.json": {}})
+
+    with pytest.raises(BuildFailed, match="there are several apps, in api, web: set baseDir"):
+        plan(make_request(tmp_path, wanted="auto"))
+
+
+def test_a_program_of_no_known_language_is_started_by_its_command(tmp_path: Path) -> None:
+    write_files(tmp_path, {"server": "", "Cargo.toml": ""})
+
+    found = plan(make_request(tmp_path, wanted="auto", start_cmd="./server"))
+
+    assert (found.kind, found.language, found.start, found.install) == ("container", "", "./server", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("main.py", "def create_app(" * 20_000),
+        ("main.py", "\n" * 250_000),
+        ("next.config.js", "/*" * 500_000),
+        ("mkdocs.yml", "\n" * 1_000_000),
+        ("Procfile", "web: x" + " " * 1_000_000 + "x"),
+    ],
+    ids=["factories", "lines", "comments", "settings", "spaces"],
+)
+def test_hostile_texts_are_read_in_linear_time(tmp_path: Path, name: str, text: str) -> None:
+    package = {"scripts": {"start": ";A=" * 300_000}, "dependencies": {"next": "1"}}
+    write_files(tmp_path, {name: text, "requirements.txt": "flask\n-r requirements.txt\n", "package.json": package})
+
+    assert plan(make_request(tmp_path, wanted="auto")).kind

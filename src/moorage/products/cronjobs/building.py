@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets as random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,6 @@ from moorage.products.projects.deployments.service import UNCOUNTED_MS
 from moorage.products.projects.deployments.tables import Line
 from moorage.products.repositories.fetch import FetchFailed, Sources
 from moorage.runtime.builds.builder import Builder
-from moorage.runtime.builds.detection.reading import folder_inside
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built
 
 MAX_BUILD_ATTEMPTS = 3  # Attempts that end with the worker process within UNCOUNTED_MS do not count.
@@ -214,8 +213,7 @@ class Builds:
                 return
             built = await self.builder.build(_request(cronjob, source, env), log)
             await log.finish()
-            base = folder_inside(source, cronjob.base_dir or "./", "baseDir")
-            await self._store(write, build, replace(built, plan=replace(built.plan, base=base)), scratch)
+            await self._store(write, build, built, scratch)
         finally:
             await asyncio.to_thread(folders.remove, scratch)
 

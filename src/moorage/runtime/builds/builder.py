@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from moorage.core.kit import folders
-from moorage.runtime.builds import caches, collect, finish, install, tools
+from moorage.runtime.builds import caches, collect, finish, install, outputs, tools
 from moorage.runtime.builds.detection import detect, managers
-from moorage.runtime.builds.detection.frameworks import OUTPUTS
 from moorage.runtime.builds.detection.reading import Folder, is_outside
 from moorage.runtime.builds.environment import BuildEnvironment, BuildPaths, Step
-from moorage.runtime.builds.ports import DEFAULT_DIR, BuildFailed, BuildRequest, Built, Plan, Sink
+from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink
 from moorage.runtime.builds.slots import Slots
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.settings import Settings
@@ -46,7 +45,7 @@ class Builder:
         """Build a repository; raises BuildFailed. Cancellation kills its processes."""
         folder = detect.open_base(request)
         plan = await asyncio.to_thread(detect.make_plan, request, folder)
-        for line in detect.describe(plan):
+        for line in detect.describe(plan, request.health_path):
             _say(sink, line)
         _check_env(request)
         before = set(folder.names())
@@ -222,29 +221,17 @@ async def _run_to_end(work: Callable[..., T], *args: object) -> T:
 def _collect(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], say: Say) -> Built:
     """Find the output folder and reduce it to regular files."""
     if plan.kind == "static":
-        plan = replace(plan, output_dir=_output_dir(request, folder, plan, before, say))
+        plan = replace(plan, output_dir=outputs.find(request, folder, plan, before, say))
+    else:
+        outputs.check_start(request, folder, plan)
     output = Path(os.path.realpath(folder.path / plan.output_dir))
     if is_outside(request.source, output):
         raise BuildFailed(f"buildDir {plan.output_dir!r} is a link that leads out of the repository")
     is_whole_base = plan.kind == "static" and output == Path(os.path.realpath(folder.path))
-    if is_whole_base and (removed := collect.leave_out(output)):
+    if is_whole_base and (removed := collect.leave_out(output, has_sources=outputs.is_guess(request))):
         say(f"left out: {', '.join(removed)}")
     files = collect.collect(output, plan.kind, root=request.source, say=say)
     if files == 0:
         raise BuildFailed(f"there is no file in {plan.output_dir or folder.base or 'the repository'} to publish")
     say(f"collected {files:,} file{'' if files == 1 else 's'}")
     return Built(plan, request.source / output.relative_to(os.path.realpath(request.source)))
-
-
-def _output_dir(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], say: Say) -> str:
-    """Return the output folder; by default also another one that the build created."""
-    expected = plan.output_dir
-    if (folder.path / expected).is_dir():
-        return expected
-    is_default = request.is_default_build or request.build_dir.strip() in ("", DEFAULT_DIR)
-    created = [name for name in OUTPUTS if name not in before and folder.has_folder(name)]
-    if plan.build and is_default and len(created) == 1:
-        say(f"there is no folder {expected}; the build has made {created[0]}, which is published")
-        return created[0]
-    when = "after the build " if plan.build else ""
-    raise BuildFailed(f"{when}there is no folder {expected} (buildDir); {detect.listed(request, folder.base)}")

@@ -5,6 +5,7 @@ The output is untrusted. No process of the build runs any more, so it does not c
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import shlex
 import shutil
@@ -43,12 +44,27 @@ APP_CAPS = zips.Caps(
 )
 # Never published. Names that begin with `.env.` are left out too, because they may have secrets.
 LEFT_OUT = (".git", ".env", "node_modules", ".venv")
+# Files of a project beside its pages, which are not published where the platform chose the folder.
+SOURCES = (
+    *("package.json", "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock*", "*.py"),
+    *("requirements*.txt", "pyproject.toml", "uv.lock", "poetry.lock", "Pipfile*", "Gemfile*", "composer.*", "*.rb"),
+    *("Dockerfile*", "docker-compose*", "compose.y*ml", "Makefile", "tsconfig*.json", "gulpfile.*", "Gruntfile.*"),
+    *("webpack.config.*", "*.php", "Procfile", ".git*"),
+)
 OWN = ".moorage"  # reserved folder of the platform in a published site
 
 
-def leave_out(folder: Path) -> list[str]:
-    """Remove files of the repository that are not for publication; return their names."""
-    names = [name for name in sorted(os.listdir(folder)) if name in LEFT_OUT or name.startswith(".env.")]
+def is_source(name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, each) for each in SOURCES)
+
+
+def leave_out(folder: Path, *, has_sources: bool = False) -> list[str]:
+    """Remove files of the repository that are not for publication, also sources; return their names."""
+    names = [
+        name
+        for name in sorted(os.listdir(folder))
+        if name in LEFT_OUT or name.startswith(".env.") or (has_sources and is_source(name))
+    ]
     for name in names:
         folders.remove(folder / name)
     return names

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from moorage.runtime.builds.detection import python_apps
 from moorage.runtime.builds.detection.reading import Folder
-from moorage.runtime.builds.detection.starts import django_settings
 from moorage.runtime.builds.environment import Layout, Step
 from moorage.runtime.builds.install import VENV
 from moorage.runtime.builds.ports import Plan
@@ -28,8 +28,9 @@ def steps(plan: Plan, folder: Folder, layout: Layout, env: Mapping[str, str]) ->
     python = f"{VENV}/bin/python"
     collect = []
     if plan.framework == "Django" and env.get(NO_STATIC, "0") in ("", "0") and _has_static_root(folder):
-        argv = [python, "manage.py", "collectstatic", "--noinput"]
-        collect.append(Step("python manage.py collectstatic --noinput", argv, is_optional=True))
+        manage = f"{python_apps.django_folder(folder) or ''}/manage.py".lstrip("/")
+        argv = [python, manage, "collectstatic", "--noinput"]
+        collect.append(Step(f"python {manage} collectstatic --noinput", argv, is_optional=True))
     # Artifacts keep no modification times, by which Python validates its bytecode, so it would compile everything at
     # each start. Unchecked hashes avoid that; `-f` replaces the bytecode that earlier steps have written.
     argv = [python, "-m", "compileall", "-qq", "-f", "-j", "2", "--invalidation-mode", "unchecked-hash", layout.base]
@@ -45,16 +46,5 @@ def make_movable(folder: Path) -> None:
 
 
 def _has_static_root(folder: Folder) -> bool:
-    return any(re.search(r"^\s*STATIC_ROOT\s*[:=]", text, re.MULTILINE) for text in _settings_texts(folder))
-
-
-def _settings_texts(folder: Folder) -> Iterator[str]:
-    """Yield the text of a Django app's settings, which are a module or a package."""
-    path = django_settings(folder).replace(".", "/")
-    if not path:
-        return
-    yield folder.find_text(f"{path}.py") or ""
-    for package in (path, path.rpartition("/")[0]):
-        if package and folder.has_folder(package):
-            names = sorted(file.name for file in (folder.path / package).glob("*.py"))
-            yield from (folder.find_text(f"{package}/{name}") or "" for name in names)
+    texts = python_apps.django_settings_texts(folder, python_apps.django_folder(folder) or "")
+    return any(re.search(r"^[ \t]*STATIC_ROOT[ \t]*[:=]", text, re.MULTILINE) for text in texts)

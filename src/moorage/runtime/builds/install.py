@@ -35,7 +35,7 @@ def _python_steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
     install = [Step("python -m venv", create, without=("PYTHONPATH", "PYTHONHOME"))]
     pip_env = {"PYTHONPATH": layout.pip}
     pip = [python, "-m", "pip", "install", "--no-warn-script-location", "--progress-bar=off", "--no-compile"]
-    server = [plan.server] if plan.server else []
+    server = plan.server.split()
     if plan.install.startswith("uv "):
         target = f"{layout.tmp}/uv"
         install.append(Step("pip install uv", [*pip, "--target", target, UV], pip_env))

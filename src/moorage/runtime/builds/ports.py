@@ -40,6 +40,7 @@ class BuildRequest:
     is_default_build: bool  # the user changed neither the build command nor the build folder
     env: Mapping[str, str]  # variables and secrets
     use_caches: bool
+    health_path: str | None = None  # for the log; "" where the user set none, None for runs that serve nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Plan:
     build: str = ""  # shell command, run inside the sandbox
     output_dir: str = ""  # below the base folder; "" is the base folder itself
     start: str = ""  # command that starts a container app
-    server: str = ""  # package that `start` needs and the app does not list, such as "uvicorn"
+    server: str = ""  # packages that the commands need and the project does not list, such as "uvicorn"
     notes: tuple[str, ...] = ()  # sentences for the log
     base: str = ""  # base folder below the repository; "" is the repository itself
 

@@ -11,7 +11,7 @@ import asyncio
 import secrets as random
 import shutil
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from moorage.products.projects.route_sync import SyncRoutes
 from moorage.products.projects.tables import Preview, Project
 from moorage.products.repositories.fetch import Fetched, FetchFailed, Sources
 from moorage.runtime.builds.builder import Builder
-from moorage.runtime.builds.detection.reading import folder_inside
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Built, Plan
 
 STARTED_OVER = "The platform was restarted while this deployment ran; it starts over"
@@ -138,8 +137,7 @@ class Pipeline:
             await log.finish()
             if built.plan.kind == "static" and (problem := await self.sources.check_site(built.folder)):
                 raise CannotDeploy(problem)
-            base = folder_inside(scratch / "source", project.base_dir, "baseDir")
-            return await self._store(write, deployment, replace(built, plan=replace(built.plan, base=base)), scratch)
+            return await self._store(write, deployment, built, scratch)
         finally:
             await asyncio.to_thread(folders.remove, scratch)
 
@@ -281,6 +279,7 @@ def _request(
         is_default_build=project.build_cmd in (None, DEFAULT_CMD) and project.build_dir in (None, DEFAULT_DIR),
         env=env,
         use_caches=deployment.kind != "rebuild",
+        health_path="" if project.health_check_path in (None, "/") else project.health_check_path,
     )
 
 

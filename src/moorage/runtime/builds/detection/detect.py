@@ -1,34 +1,44 @@
-"""Detect the kind of a project from its files, and plan its build.
+"""Detect the kind of a project by the table of detectors, and plan its build.
 
 Settings of the user take precedence. Everything else is detected, and each decision is a sentence in the log.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from moorage.runtime.builds.detection import managers
-from moorage.runtime.builds.detection.frameworks import Framework, find_framework, is_node_server
+from moorage.runtime.builds.detection import managers, starts
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
-from moorage.runtime.builds.detection.starts import (
-    NODE_FILES,
-    PYTHON_MAINS,
-    find_python_app,
-    find_start,
-    procfile_web,
-)
-from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Plan
+from moorage.runtime.builds.detection.table import ROWS, node, other, python
+from moorage.runtime.builds.detection.table.row import Row
+from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
 from moorage.runtime.workers import toolchain
 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
-PYTHON_FILES = ("requirements.txt", "pyproject.toml", "uv.lock", "manage.py")
-HUGO_FILES = ("hugo.toml", "hugo.yaml", "hugo.json")
-NO_IMAGES = (
-    "this machine cannot build images, so a Dockerfile is of no use here: choose the language nodejs, python or go and "
-    "the app is built from its sources, or run the platform with a Docker engine"
-)
 GO_PATH = f"{toolchain.SYSTEM_PATH}:/usr/local/go/bin"
+MANIFESTS = ("package.json", *python.MANIFESTS, "go.mod", "manage.py", "mkdocs.yml", "mkdocs.yaml")
+MAX_NAMES = 12
+_ADD = {
+    "npm": "npm install --no-save --no-audit --no-fund",
+    "pnpm": "pnpm add --config.node-linker=hoisted",
+    "yarn": "yarn add",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    row: Row
+    why: str  # files and packages that the row recognised
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    plan: Plan
+    match: Match | None  # None where only settings of the user decide
+    before: tuple[Row, ...]  # rows that were considered and do not match
+    after: tuple[Match, ...]  # rows that match too, and come later in the table
 
 
 def open_base(request: BuildRequest) -> Folder:
@@ -37,29 +47,77 @@ def open_base(request: BuildRequest) -> Folder:
     folder = Folder(request.source, base)
     if not folder.path.is_dir():
         raise BuildFailed(f"baseDir {request.base_dir!r} is not a folder of the repository; {listed(request, '')}")
-    return folder
+    is_chosen = base or request.start_cmd.strip() or request.entry_point.strip() or not request.is_default_build
+    return folder if is_chosen else _only_app(folder)
+
+
+def _only_app(folder: Folder) -> Folder:
+    """Return the only sub-folder with an app, where the folder itself has none."""
+    apps = _apps_below(folder)
+    return Folder(folder.root, apps[0]) if len(apps) == 1 else folder
+
+
+def _apps_below(folder: Folder) -> list[str]:
+    """Return the sub-folders with an app; [] where the folder itself is one."""
+    rows = (row for row in ROWS if row.language != "python" and row not in other.DOCKER)
+    if folder.has(*MANIFESTS, "Procfile") or folder.glob("*.py") or any(row.sign.find(folder) for row in rows):
+        return []
+    return [name for name in folder.folders() if any(folder.has(f"{name}/{each}") for each in MANIFESTS)]
 
 
 def make_plan(request: BuildRequest, folder: Folder) -> Plan:
     """Return the build plan; raises BuildFailed where the kind cannot be detected."""
+    return decide(request, folder).plan
+
+
+def decide(request: BuildRequest, folder: Folder) -> Decision:
+    """Return the build plan and its reasons; raises BuildFailed where there is none."""
     folder_inside(folder.path, request.build_dir, "buildDir")
-    if _is_static(request, folder):
-        return _static_plan(request, folder)
-    return _container_plan(request, folder)
+    if request.language == "docker" and request.wanted != "static":
+        raise BuildFailed(other.NO_IMAGES)
+    start = starts.chosen(folder, request)
+    kind = _chosen_kind(request, start)
+    rows = [row for row in ROWS if _is_candidate(row, request, kind, has_start=bool(start))]
+    matches = [match for row in rows if (match := _find(row, folder, needs_start=not start)) is not None]
+    match = matches[0] if matches else None
+    if match is not None and match.row.refusal:
+        raise BuildFailed(match.row.text(match.row.refusal, folder))
+    if kind == "static" or (match is not None and kind is None and match.row.kind == "static"):
+        plan = _static_plan(request, folder, match)
+    else:
+        plan = _container_plan(request, folder, match, start)
+    before = tuple(rows[: rows.index(match.row)] if match else rows)
+    notes = (*plan.notes, *_notes(folder, match))
+    if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
+        notes = (f"the only app is in {folder.base}, which is deployed; baseDir chooses another folder", *notes)
+    return Decision(replace(plan, notes=notes), match, before, tuple(matches[1:]))
 
 
-def describe(plan: Plan) -> list[str]:
-    """Return the plan as lines for the log."""
+def describe(plan: Plan, health_path: str | None = None) -> list[str]:
+    """Return the plan as lines for the log; a health path, "" by default, for apps that serve."""
     kind = "static site" if plan.kind == "static" else "container app"
-    framework = plan.framework or LANGUAGES.get(plan.language, "plain files")
-    lines = [f"detected: {kind}, {framework}"]
+    other_name = "plain files" if plan.kind == "static" else "a program"
+    lines = [f"detected: {kind}, {plan.framework or LANGUAGES.get(plan.language, other_name)}"]
     lines += [f"install:  {plan.install}"] if plan.install else []
     lines += [f"build:    {plan.build}"] if plan.build else []
     if plan.kind == "static":
         lines.append(f"publish:  {plan.output_dir or 'the folder itself'}")
     elif plan.start:
         lines.append(f"start:    {plan.start}")
+        if health_path is not None:
+            lines.append("port:     the variable PORT")
+            lines.append(f"health:   GET {health_path}, 2xx or 3xx" if health_path else "health:   GET /, below 500")
     return [*lines, *plan.notes]
+
+
+def explain(decision: Decision) -> list[str]:
+    """Return the reasons of a plan: the row, what it recognised, and the other rows."""
+    if decision.match is None:
+        return ["row:      none; the settings decide"]
+    lines = [f"row:      {decision.match.row.name}", f"because:  {decision.match.why}"]
+    lines += [f"also:     {each.row.name} ({each.why}), later in the table" for each in decision.after]
+    names = dict.fromkeys(row.name for row in decision.before)
+    return [*lines, f"not:      {', '.join(names)}"] if names else lines
 
 
 def listed(request: BuildRequest, below: str) -> str:
@@ -72,153 +130,162 @@ def listed(request: BuildRequest, below: str) -> str:
     return f"there are: {shown}" + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def _is_static(request: BuildRequest, folder: Folder) -> bool:
+def _chosen_kind(request: BuildRequest, start: str) -> Kind | None:
+    """Return the kind that settings of the user decide, else None."""
     if request.wanted != "auto":
-        return request.wanted == "static"
+        return request.wanted
     if request.start_cmd.strip() or request.entry_point.strip() or request.language not in ("", "auto"):
-        return False
+        return "container"
     if not request.is_default_build and request.build_dir.strip() not in ("", DEFAULT_DIR):
-        return True
-    if procfile_web(folder):
-        return False
-    if folder.package is not None:
-        return _is_front_end(folder)
-    if folder.has(*PYTHON_FILES):
-        return find_python_app(folder) is None and folder.has("index.html")
-    if folder.has("go.mod"):
-        return False
-    if any(name.endswith((".html", ".htm")) for name in folder.names()) or folder.has(*HUGO_FILES):
-        return True
-    if folder.has("Dockerfile", *PYTHON_MAINS, *NODE_FILES):
-        return False
-    raise BuildFailed(
-        "cannot tell what this project is: there is no package.json, requirements.txt, pyproject.toml, go.mod, "
-        "Dockerfile, Procfile, HTML page, main.py or server.js in its base folder"
-    )
+        return "static"
+    return "container" if start else None
 
 
-def _is_front_end(folder: Folder) -> bool:
-    framework = find_framework(folder)
-    if is_node_server(folder):
+def _is_candidate(row: Row, request: BuildRequest, kind: Kind | None, *, has_start: bool) -> bool:
+    if kind is None:
+        return not row.is_asked
+    if kind == "static":
+        return row.kind == "static"
+    if request.language in LANGUAGES and row.language != request.language:
         return False
-    if framework is not None:
-        return framework.is_site
-    if "start" in folder.scripts:
-        return False
-    return "build" in folder.scripts or folder.has("index.html")
+    if has_start:  # The row says how to install and build; how to start is known.
+        return not row.refusal and not row.is_asked and (row.kind == "container" or row.language == "nodejs")
+    return row.kind == "container"
+
+
+def _find(row: Row, folder: Folder, *, needs_start: bool) -> Match | None:
+    why = row.sign.find(folder)
+    if why is None:
+        return None
+    if needs_start and row.kind == "container" and not row.refusal and not row.text(row.start, folder):
+        return None
+    return Match(row, why)
 
 
 # Static sites.
 
 
-def _static_plan(request: BuildRequest, folder: Folder) -> Plan:
-    framework = find_framework(folder) if folder.package is not None else None
-    command, notes = _static_command(request, folder, framework)
-    plan = Plan("static", "nodejs" if folder.package is not None else "", framework.name if framework else "")
+def _static_plan(request: BuildRequest, folder: Folder, match: Match | None) -> Plan:
+    command = request.build_cmd.strip()
+    is_own = bool(command) and not request.is_default_build and command != DEFAULT_CMD
+    row = match.row if match is not None else None
+    language = row.language if row else "nodejs" if folder.package is not None else _language(folder)
+    plan = Plan("static", language, row.name if row else "")
+    command = command if is_own else _build(row, folder) if row else ""
     if not command:
-        return _plan_without_build(request, folder, plan, notes)
+        return _plan_without_build(request, folder, row, plan)
+    needed = _missing(row, folder) if row and not is_own and language == "python" else ""
     install = ""
-    if folder.package is not None:
-        install = managers.node_manager(folder).label
-    elif folder.has(*PYTHON_FILES):
-        install, plan = managers.python_manager(folder), replace(plan, language="python")
-    if framework is not None and not framework.is_site:
-        notes.append(f"{framework.name} is not configured to build a static site")
+    if folder.package is not None and language in ("nodejs", ""):
+        install, plan = managers.node_manager(folder).label, replace(plan, language="nodejs")
+    elif language == "python":
+        install = managers.python_manager(folder) or (f"pip install {needed}" if needed else "")
+    is_chosen = not request.is_default_build and bool(request.build_dir.strip())
+    output = folder_inside(folder.path, request.build_dir, "buildDir") if is_chosen else ""
+    output = output or (row.text(row.output, folder) if row else "") or DEFAULT_DIR
     return replace(
-        plan, install=install, build=command, output_dir=_output(request, folder, framework), notes=tuple(notes)
+        plan, install=install, build=command, output_dir=output, server=needed, notes=_site_notes(folder, row)
     )
 
 
-def _static_command(request: BuildRequest, folder: Folder, framework: Framework | None) -> tuple[str, list[str]]:
-    """Return the build command, "" without a build, and notes for the log."""
-    command = request.build_cmd.strip()
-    is_custom = bool(command) and not request.is_default_build
-    if is_custom and command != DEFAULT_CMD:
-        return command, []
-    if framework and framework.script in folder.scripts:
-        return f"npm run {framework.script}", []
-    if "build" in folder.scripts:
-        return DEFAULT_CMD, []
-    if folder.package is None and folder.has(*HUGO_FILES):
-        return _hugo(folder), []
-    why = "there is no package.json" if folder.package is None else "package.json has no `build` script"
-    return "", [f"{why}: nothing is built"]
-
-
-def _hugo(folder: Folder) -> str:
-    if shutil.which("hugo", path=toolchain.SYSTEM_PATH):
-        return "hugo --minify"
-    if folder.has("index.html"):
-        return ""
-    raise BuildFailed("this is a Hugo site, and hugo is not installed on this machine; push the built site instead")
-
-
-def _output(request: BuildRequest, folder: Folder, framework: Framework | None) -> str:
-    if request.is_default_build or not request.build_dir.strip():
-        if folder.package is None and folder.has(*HUGO_FILES):
-            return "public"
-        return framework.output if framework else DEFAULT_DIR
-    return folder_inside(folder.path, request.build_dir, "buildDir")
-
-
-def _plan_without_build(request: BuildRequest, folder: Folder, plan: Plan, notes: list[str]) -> Plan:
-    """Publish the output folder if the repository has it, else the base folder."""
-    output = folder_inside(folder.path, request.build_dir or DEFAULT_DIR, "buildDir")
+def _plan_without_build(request: BuildRequest, folder: Folder, row: Row | None, plan: Plan) -> Plan:
+    """Publish the folder that the user chose, else the one with the index page, else the base folder."""
     is_default = request.is_default_build or not request.build_dir.strip()
-    if is_default and not folder.has_folder(output):
-        notes.append(
-            f"there is no folder {output} either: the folder {folder.base or 'of the repository'} is published"
-        )
+    why = "there is no package.json" if folder.package is None else "package.json has no `build` script"
+    output = folder_inside(folder.path, request.build_dir or DEFAULT_DIR, "buildDir")
+    if is_default and row is not None:
+        output = row.text(row.output, folder)
+    elif is_default and not folder.has_folder(output):
         output = ""
-    return replace(plan, language="", output_dir=output, notes=tuple(notes))
+    return replace(plan, language="", output_dir=output, notes=(f"{why}: nothing is built",))
+
+
+def _site_notes(folder: Folder, row: Row | None) -> tuple[str, ...]:
+    if row is None or row.name != node.SITE:
+        return ()
+    server = next((each for each in node.FULL_STACK if each.sign.find(folder) and not each.is_asked), None)
+    return (f"{server.name} is not configured to build a static site",) if server else ()
 
 
 # Container apps.
 
 
-def _container_plan(request: BuildRequest, folder: Folder) -> Plan:
-    language = request.language if request.language in LANGUAGES else _language(folder)
-    if language == "docker":
-        raise BuildFailed(NO_IMAGES)
-    start = find_start(folder, language, request.start_cmd, request.entry_point)
-    framework = start.framework
-    if language == "nodejs" and (detected := find_framework(folder)):
-        framework = detected.name
-    plan = Plan("container", language, framework, start=start.command, server=start.server, base=folder.base)
-    notes = [f"{start.server} is installed as well, for the app names no server"] if start.server else []
+def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, start: str) -> Plan:
+    row = match.row if match is not None else None
+    language = request.language if request.language in LANGUAGES else row.language if row else _language(folder)
+    if row is None and not start:
+        raise BuildFailed(_cannot_start(folder, language))
+    plan = Plan("container", language, row.name if row else "", base=folder.base)
+    plan = replace(plan, start=start or (row.text(row.start, folder) if row else ""))
     command = "" if request.is_default_build else request.build_cmd.strip()
+    command = command or (_build(row, folder) if row else "")
+    needed = _missing(row, folder) if row and not start else ""
     if language == "nodejs" and folder.package is not None:
-        manager = managers.node_manager(folder)
-        command = command or (f"{manager.name} run build" if "build" in folder.scripts else "")
-        plan = replace(plan, install=manager.label)
+        plan = replace(plan, install=managers.node_manager(folder).label)
     elif language == "python":
-        needed = f"pip install {start.server}" if start.server else ""
-        plan = replace(plan, install=managers.python_manager(folder) or needed)
-    elif language == "go":
-        command = command or _go_command()
-    return replace(plan, build=command, notes=tuple(notes))
-
-
-def _go_command() -> str:
-    if shutil.which("go", path=GO_PATH) is None:
+        needed = needed or starts.missing_servers(folder, start)
+        install = managers.python_manager(folder) or (f"pip install {needed}" if needed else "")
+        notes = (f"{needed} is installed as well: the app does not list it",) if needed else ()
+        plan = replace(plan, install=install, server=needed, notes=notes)
+    elif language == "go" and shutil.which("go", path=GO_PATH) is None:
         raise BuildFailed("this is a Go app, and no Go toolchain is installed on this machine")
-    return "go build -o app ."
+    return replace(plan, build=command)
+
+
+def _cannot_start(folder: Folder, language: str) -> str:
+    if not language:
+        return _unknown(folder)
+    more = " or a `start` script in package.json" if language == "nodejs" else ""
+    return f"nothing says how to start this app: set startCmd, or add a Procfile with a `web:` line{more}"
+
+
+def _unknown(folder: Folder) -> str:
+    names = [name for name in folder.names() if name != ".git"]
+    if not names:
+        return "the repository has no files: commit some and push again"
+    if apps := _apps_below(folder):
+        return f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one"
+    shown = ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
+    return (
+        f"cannot tell what this project is: its base folder has {shown}, and no package.json, requirements.txt, "
+        "pyproject.toml, go.mod, index.html, main.py, server.js, Procfile or Dockerfile; set baseDir to the folder of "
+        "the app, startCmd to its command, or buildDir to the folder with the pages"
+    )
+
+
+def _build(row: Row, folder: Folder) -> str:
+    """Return the build command of a row; a script of package.json comes before the tool itself."""
+    if row.language != "nodejs" or folder.package is None:
+        return row.text(row.build, folder)
+    manager = managers.node_manager(folder).name
+    script = next((name for name in row.scripts if folder.scripts.get(name, "").strip()), "")
+    command = f"{manager} run {script}" if script else row.text(row.build, folder)
+    if command and node.needs_old_openssl(folder):
+        command = f'NODE_OPTIONS="$NODE_OPTIONS --openssl-legacy-provider" {command}'
+    missing = _missing(row, folder)
+    return " && ".join(part for part in (f"{_ADD[manager]} {missing}" if missing else "", command) if part)
+
+
+def _missing(row: Row, folder: Folder) -> str:
+    """Return the packages that the commands of a row need and the project does not list."""
+    listed = set(folder.node_packages) if row.language == "nodejs" else folder.python_packages
+    words = row.text(row.server, folder).split()
+    names = [re.sub(r"[\[<>=~!].*", "", word) for word in words]
+    return " ".join(word for word, name in zip(words, names, strict=True) if name not in listed)
 
 
 def _language(folder: Folder) -> str:
-    if folder.package is not None:
-        return "nodejs"
-    if folder.has(*PYTHON_FILES):
-        return "python"
-    if folder.has("go.mod"):
-        return "go"
-    names = folder.names()
-    for language, endings in (("python", (".py",)), ("nodejs", (".js", ".mjs", ".cjs")), ("go", (".go",))):
-        if any(name.endswith(endings) for name in names):
-            return language
+    """Return the language by its manifest, else by files of the base folder; "" if unknown."""
+    manifests = (("nodejs", ("package.json",)), ("python", python.MANIFESTS), ("go", ("go.mod",)))
+    endings = (("python", ("*.py",)), ("nodejs", ("*.js", "*.mjs", "*.cjs")), ("go", ("*.go",)))
+    rules = (*manifests, *endings)
+    return next((language for language, names in rules if any(folder.glob(name) for name in names)), "")
+
+
+def _notes(folder: Folder, match: Match | None) -> tuple[str, ...]:
+    notes = [match.row.text(match.row.note, folder)] if match is not None and match.row.note else []
     if folder.has("Dockerfile"):
-        return "docker"
-    raise BuildFailed(
-        "cannot tell the language of this app: there is no package.json, requirements.txt, pyproject.toml, go.mod "
-        "or Dockerfile in its base folder"
-    )
+        notes.append("the Dockerfile is not used: the project is built from its sources")
+    if folder.package is not None and folder.has("bun.lock", "bun.lockb") and not folder.has(*managers.NPM_LOCKS):
+        notes.append("the lock file of Bun is not read: npm installs what package.json lists")
+    return tuple(notes)

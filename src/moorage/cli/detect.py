@@ -1,0 +1,55 @@
+"""`moorage detect`: the build plan of a folder, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from moorage.cli.client import fail
+
+Kind = Literal["auto", "static", "container"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("detect")(_detect)
+
+
+def _detect(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The checked-out repository.")],
+    base_dir: Annotated[str, typer.Option("--base-dir", help="`baseDir` of the project.")] = "./",
+    kind: Annotated[Kind, typer.Option("--kind", help="`slug` of the project.")] = "auto",
+    start_cmd: Annotated[str, typer.Option("--start-cmd", help="`startCmd` of the project.")] = "",
+) -> None:
+    """Print the build plan that a deployment of a folder would have, and the reasons for it.
+
+    Nothing is executed, and no running platform is needed. Exits with code 1 and the reason if the folder cannot be
+    deployed.
+    """
+    from moorage.runtime.builds.detection import detect
+    from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest
+
+    if not folder.is_dir():
+        fail(f"{folder} is not a folder")
+    request = BuildRequest(
+        cache="",
+        source=folder.resolve(),
+        wanted=kind,
+        language="auto",
+        base_dir=base_dir,
+        build_dir=DEFAULT_DIR,
+        build_cmd=DEFAULT_CMD,
+        start_cmd=start_cmd,
+        entry_point="",
+        is_default_build=True,
+        env={},
+        use_caches=False,
+        health_path="",
+    )
+    try:
+        decision = detect.decide(request, detect.open_base(request))
+    except BuildFailed as error:
+        fail(str(error))
+    for line in (*detect.describe(decision.plan, ""), "", *detect.explain(decision)):
+        typer.echo(line)

@@ -1,0 +1,264 @@
+"""Search the Python files of a repository for the object or the script that serves it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from moorage.runtime.builds.detection.reading import Folder
+
+# Expanded by the shell that starts the app.
+HOST, PORT = "${HOST:-0.0.0.0}", "${PORT:-8080}"
+# Longer than the gateway's keep-alive, so that the app never closes a connection that the gateway is about to reuse.
+KEEP_ALIVE_S = 150
+UVICORN = f"--host {HOST} --port {PORT} --timeout-keep-alive {KEEP_ALIVE_S}"
+# One process, as with uvicorn, because apps scale by replicas. `WEB_CONCURRENCY` makes both start several.
+GUNICORN = f"--bind {HOST}:{PORT} --threads 8 --keep-alive {KEEP_ALIVE_S}"
+# Names of modules in the order of preference; then come the others, those of upper folders first.
+MODULES = ("wsgi", "asgi", "main", "app", "server", "api", "application", "__init__", "index", "run", "web")
+SCRIPTS = (
+    "main.py",
+    "app.py",
+    "server.py",
+    "run.py",
+    "start.py",
+    "index.py",
+    "__main__.py",
+    "src/main.py",
+    "src/app.py",
+)
+FACTORIES = r"(?:create|make|build|get|init)_(?:app|application|api|server)|app_factory"
+_VARIABLE = r"^(\w+)\s*(?::\s*[\w.\[\]]+\s*)?=\s*(?:\w+\.)*"
+_FACTORY = re.compile(rf"^(?:async\s+)?def\s+({FACTORIES})\s*\(([^)]{{0,1000}})\)", re.MULTILINE)
+_MADE = re.compile(rf"{_VARIABLE}(?:{FACTORIES})\(", re.MULTILINE)
+_IMPORTED = re.compile(r"^from\s+([.\w]+)\s+import\s+\(?(?:\w+\s*,\s*)*(app|application)\b", re.MULTILINE)
+_IMPORTS = re.compile(r"^[ \t]*(?:from\s+(\w+)[\w.]*\s+import|import\s+(\w+))", re.MULTILINE)
+
+
+class AppObject(NamedTuple):
+    target: str  # `module:variable`
+    folder: str  # that has to be on the search path of modules; "" for the base folder
+    is_factory: bool = False
+    is_script_folder: bool = False  # the app imports its neighbours by name, so it runs in their folder
+
+
+def find_app(folder: Folder, *classes: str) -> AppObject | None:
+    """Return the app object or the factory of a framework."""
+    creates = re.compile(rf"{_VARIABLE}(?:{'|'.join(classes)})\(", re.MULTILINE)
+    uses = re.compile(rf"\b(?:{'|'.join(classes)})\(")
+    files = sorted(folder.python_files.items(), key=lambda each: _rank(each[0]))
+    if not any(uses.search(text) for _, text in files):
+        return None
+    for name, text in files:
+        if match := creates.search(text) or (_MADE.search(text) if _is_entry(name) else None):
+            return _at(folder, name, text, match[1])
+        if (match := _IMPORTED.search(text)) and _is_entry(name) and "/" not in name:
+            return _at(folder, name, text, match[2])
+    for name, text in files:
+        match = _FACTORY.search(text)
+        if match and uses.search(text, match.end()) and all("=" in each for each in _parameters(match[2])):
+            return _at(folder, name, text, match[1])._replace(is_factory=True)
+    return None
+
+
+def asgi(*classes: str) -> Callable[[Folder], str]:
+    """Return the uvicorn command of an app, "" without one."""
+
+    def start(folder: Folder) -> str:
+        found = find_app(folder, *classes)
+        if found is None:
+            return ""
+        factory = "--factory " if found.is_factory else ""
+        place = f"--app-dir {shlex.quote(found.folder)} " if found.folder and not found.is_script_folder else ""
+        return f"{_cd(found)}uvicorn {factory}{place}{found.target} {UVICORN}"
+
+    return start
+
+
+def wsgi(*classes: str) -> Callable[[Folder], str]:
+    """Return the gunicorn command of an app, "" without one."""
+
+    def start(folder: Folder) -> str:
+        found = find_app(folder, *classes)
+        if found is None:
+            return ""
+        target = f"'{found.target}()'" if found.is_factory else found.target
+        place = f"--pythonpath {shlex.quote(found.folder)} " if found.folder and not found.is_script_folder else ""
+        return f"{_cd(found)}gunicorn {place}{target} {GUNICORN}"
+
+    return start
+
+
+def flask(folder: Folder) -> str:
+    """Return the gunicorn command of a Flask app; FLASK_APP of its settings comes first."""
+    for name in (".flaskenv", ".env", ".env.example"):
+        match = re.search(
+            r"^[ \t]*(?:export\s+)?FLASK_APP\s*=\s*['\"]?([\w./:()]+)", folder.find_text(name) or "", re.M
+        )
+        module, _, variable = match[1].partition(":") if match else ("", "", "")
+        path = module.removesuffix(".py").strip("./").replace(".", "/")
+        text = next(
+            (folder.find_text(each) for each in (f"{path}.py", f"{path}/__init__.py") if folder.has(each)), None
+        )
+        if not path or text is None:
+            continue
+        made = re.search(rf"{_VARIABLE}Flask\(", text, re.M) or _MADE.search(text) or _IMPORTED.search(text)
+        variable = variable or (made[made.lastindex or 1] if made else "create_app()" if _FACTORY.search(text) else "")
+        if variable:
+            target = f"{path.replace('/', '.')}:{variable}"
+            return f"gunicorn {shlex.quote(target)} {GUNICORN}"
+    return wsgi("Flask", "APIFlask", "OpenAPI")(folder)
+
+
+def script(*imports: str, names: tuple[str, ...] = SCRIPTS) -> Callable[[Folder], str]:
+    """Return `python x.py` of the script that imports one of these modules, "" without one."""
+
+    def start(folder: Folder) -> str:
+        name = find_script(folder, *imports, names=names)
+        return f"python {shlex.quote(name)}" if name else ""
+
+    return start
+
+
+def find_script(folder: Folder, *imports: str, names: tuple[str, ...] = SCRIPTS) -> str:
+    pattern = re.compile(rf"^[ \t]*(?:import|from)\s+(?:{'|'.join(imports)})\b", re.MULTILINE)
+    files = {name: text for name, text in folder.python_files.items() if pattern.search(text)}
+    named = next((name for name in names if name in files), "")
+    runs = (name for name, text in files.items() if "__main__" in text or ".run(" in text or "launch(" in text)
+    return named or next(runs, "") or next(iter(files), "")
+
+
+def main_script(folder: Folder) -> str:
+    """Return the start of a Python app without a known framework."""
+    if name := next((name for name in SCRIPTS if folder.has(name)), ""):
+        return f"python {name}"
+    package = next(
+        (each for each in (*folder.folders(), *folder.folders("src")) if folder.has(f"{each}/__main__.py")), ""
+    )
+    if package and "/" not in package:
+        return f"python -m {package}"
+    project = folder.project.get("project")
+    commands = project.get("scripts") if isinstance(project, dict) else None
+    if isinstance(commands, dict) and len(commands) == 1 and "build-system" in folder.project:
+        return shlex.quote(str(next(iter(commands))))
+    scripts = [name for name in folder.glob("*.py") if name not in ("setup.py", "conftest.py", "conf.py")]
+    return f"python {shlex.quote(scripts[0])}" if len(scripts) == 1 and not folder.has("index.html") else ""
+
+
+def django_folder(folder: Folder) -> str | None:
+    """Return the folder of manage.py: "" for the base folder, or the only one below it; None without one."""
+    places = [each for each in ("", *folder.folders()) if _is_django(folder, each)]
+    return places[0] if places and (places[0] == "" or len(places) == 1) else None
+
+
+def django_settings(folder: Folder, place: str = "") -> str:
+    """Return the settings module that manage.py names, or ""."""
+    text = folder.find_text(f"{place}/manage.py".lstrip("/")) or ""
+    match = re.search(r"DJANGO_SETTINGS_MODULE['\"]\s*,\s*['\"]([\w.]+)", text)
+    return match[1] if match else ""
+
+
+def django_settings_texts(folder: Folder, place: str = "") -> list[str]:
+    """Return the texts of a Django app's settings, which are a module or a package."""
+    path = django_settings(folder, place).replace(".", "/")
+    if not path:
+        return []
+    at = f"{place}/{path}".lstrip("/")
+    names = [f"{at}.py", *folder.glob(f"{at}/*.py"), *folder.glob(f"{at.rpartition('/')[0]}/*.py")]
+    return [folder.find_text(name) or "" for name in dict.fromkeys(names)]
+
+
+def django(folder: Folder) -> str:
+    """Return the start of a Django app."""
+    place = django_folder(folder)
+    if place is None:
+        return ""
+    at = f"{place}/" if place else ""
+    cd = f"cd {shlex.quote(place)} && " if place else ""
+    package = _django_package(folder, at, django_settings(folder, place))
+    migrate = ""
+    if any("django.db.backends.sqlite3" in text for text in django_settings_texts(folder, place)):
+        migrate = "python manage.py migrate --noinput; "
+    is_asgi = not {"channels", "daphne"}.isdisjoint(folder.python_packages)
+    if is_asgi and package and folder.has(f"{at}{package.replace('.', '/')}/asgi.py"):
+        return f"{cd}{migrate}daphne -b {HOST} -p {PORT} {package}.asgi:application"
+    if package and folder.has(f"{at}{package.replace('.', '/')}/wsgi.py"):
+        return f"{cd}{migrate}gunicorn {package}.wsgi {GUNICORN}"
+    return f"{cd}{migrate}python manage.py runserver --noreload {HOST}:{PORT}"
+
+
+def django_server(folder: Folder) -> str:
+    return next((f"django {name}" for name in ("daphne", "gunicorn") if f"{name} " in django(folder)), "django")
+
+
+def _django_package(folder: Folder, at: str, settings: str) -> str:
+    """Return the package of the settings in manage.py, else one with a wsgi.py."""
+    match = re.match(r"([\w.]+)\.settings\b", settings)
+    if match and folder.has(f"{at}{match[1].replace('.', '/')}/wsgi.py", f"{at}{match[1].replace('.', '/')}/asgi.py"):
+        return match[1]
+    names = (each.rpartition("/")[2] for each in folder.folders(at.rstrip("/")))
+    return next((name for name in names if name.isidentifier() and folder.has(f"{at}{name}/wsgi.py")), "")
+
+
+def _is_django(folder: Folder, place: str) -> bool:
+    return "django" in (folder.find_text(f"{place}/manage.py".lstrip("/")) or "").lower()
+
+
+def _rank(name: str) -> tuple[int, int, str]:
+    path = PurePosixPath(name)
+    order = MODULES.index(path.stem) if path.stem in MODULES else len(MODULES)
+    return len(path.parts) - (path.stem == "__init__"), order, name
+
+
+def _is_entry(name: str) -> bool:
+    return PurePosixPath(name).stem in (
+        "wsgi",
+        "asgi",
+        "main",
+        "app",
+        "run",
+        "server",
+        "application",
+        "manage",
+        "index",
+    )
+
+
+def _parameters(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip() and each.strip()[0] not in "*/"]
+
+
+def _cd(found: AppObject) -> str:
+    return f"cd {shlex.quote(found.folder)} && " if found.is_script_folder else ""
+
+
+def _at(folder: Folder, name: str, text: str, variable: str) -> AppObject:
+    """Return the import path of a module, from the folder that its imports expect."""
+    path = PurePosixPath(name)
+    parts = list(path.parts[:-1]) + ([] if path.stem == "__init__" else [path.stem])
+    parents = path.parts[:-1]
+    if not parents:
+        return AppObject(f"{'.'.join(parts)}:{variable}", "")
+    imported = {match[0] or match[1] for match in _IMPORTS.findall(text)}
+    if (
+        parents[0] not in imported
+        and path.stem != "__init__"
+        and not re.search(r"^[ \t]*from[ \t]+\.", text, re.MULTILINE)
+    ):
+        here = "/".join(parents)
+        beside = [each for each in imported if folder.has(f"{here}/{each}.py", f"{here}/{each}/__init__.py")]
+        if any(not folder.has(f"{each}.py", f"{each}/__init__.py") for each in beside) or not _is_name(parents):
+            return AppObject(f"{path.stem}:{variable}", here, is_script_folder=True)
+    top = len(parents)
+    while top > 0 and folder.has("/".join((*parents[:top], "__init__.py"))):
+        top -= 1
+    is_plain = parents[0] in imported or top == 0 or (top == len(parents) and _is_name(parents))
+    root = "" if is_plain else "/".join(parents[:top])
+    return AppObject(f"{'.'.join(parts if is_plain else parts[top:])}:{variable}", root)
+
+
+def _is_name(parts: tuple[str, ...]) -> bool:
+    return all(part.isidentifier() for part in parts)

@@ -1,0 +1,29 @@
+"""The table of detectors, in order of precedence: the first row that matches decides.
+
+To add a framework, add a row to one of the modules, and a case for it to tests/runtime/builds/detection_cases.py.
+"""
+
+from __future__ import annotations
+
+from moorage.runtime.builds.detection.table import node, other, python, sites
+from moorage.runtime.builds.detection.table.row import Row
+
+ROWS: tuple[Row, ...] = (
+    *other.REFUSED_FIRST,
+    *python.DJANGO,
+    *node.FULL_STACK,
+    *node.GENERATORS,
+    *sites.ROWS[:2],  # Hugo sites have a package.json for their styles
+    *node.BUNDLERS,
+    *node.SERVERS,
+    *python.APPS,
+    *node.ANY,
+    *python.SITES,
+    *sites.ROWS[2:],
+    *other.GO,
+    *other.REFUSED,
+    *python.SCRIPTS,
+    *sites.PLAIN,
+    *node.LAST,
+    *other.DOCKER,
+)

@@ -1,0 +1,288 @@
+"""Rows for projects with a package.json: frameworks first, then servers, then any script."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.table.node_starts import (
+    NODE_FILES,
+    find_start,
+    has_server,
+    has_start_script,
+    listens,
+    missing_tools,
+    script_or,
+    server_build,
+)
+from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file, npm, script, subfolder
+
+BUILD = ("build",)
+CONFIG_ENDINGS = ("js", "mjs", "cjs", "ts", "mts")
+NITRO = "node .output/server/index.mjs"
+# Behind the gateway the app does not know its address: without it form posts are refused as cross-site.
+SVELTE = "PROTOCOL_HEADER=x-forwarded-proto HOST_HEADER=x-forwarded-host node build"
+
+
+def configs(*stems: str) -> tuple[str, ...]:
+    return tuple(f"{stem}.config.{ending}" for stem in stems for ending in CONFIG_ENDINGS)
+
+
+def site(name: str, sign: Sign, output: str | Callable[[Folder], str] = "dist", **more: Any) -> Row:
+    return Row(name, "static", "nodejs", sign, **{"scripts": BUILD, "output": output, **more})
+
+
+def app(name: str, sign: Sign, start: str | Callable[[Folder], str] = find_start, **more: Any) -> Row:
+    def tools(folder: Folder) -> str:
+        return missing_tools(folder, start if isinstance(start, str) else start(folder))
+
+    given = {"scripts": BUILD, "start": start, "build": server_build, "server": tools, **more}
+    return Row(name, "container", "nodejs", sign, **given)
+
+
+def _configured(default: str, pattern: str, *files: str) -> Callable[[Folder], str]:
+    """Return the output folder that a configuration names, else the default."""
+
+    def output(folder: Folder) -> str:
+        for name in files:
+            if match := re.search(pattern, folder.find_text(name) or ""):
+                return match[1].removeprefix("./").strip("/") or default
+        return default
+
+    return output
+
+
+def _docs_output(tool: str) -> Callable[[Folder], str]:
+    """Return the output folder of a documentation tool, which has its settings beside the pages."""
+
+    def output(folder: Folder) -> str:
+        places = ("", *folder.folders(), "docs")
+        place = next((each for each in places if folder.has_folder(f"{each}/.{tool}".lstrip("/"))), "docs")
+        return f"{place}/.{tool}/dist".lstrip("/")
+
+    return output
+
+
+def _docs_build(tool: str) -> Callable[[Folder], str]:
+    return lambda folder: f"{tool} build {shlex.quote(_docs_output(tool)(folder).removesuffix(f'.{tool}/dist') or '.')}"
+
+
+def _angular(folder: Folder) -> tuple[str, dict[str, Any]]:
+    """Return the name and the build target of the first project."""
+    try:
+        projects = json.loads(folder.find_text("angular.json") or "{}")["projects"]
+        name = next(iter(projects))
+        target = (projects[name].get("architect") or projects[name]["targets"])["build"]
+        return str(name), target if isinstance(target, dict) else {}
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
+        return "", {}
+
+
+def _angular_base(folder: Folder) -> str:
+    name, target = _angular(folder)
+    options = target.get("options")
+    path = options.get("outputPath") if isinstance(options, dict) else None
+    path = path.get("base") if isinstance(path, dict) else path
+    return (path.strip("/") if isinstance(path, str) else "") or f"dist/{name}".rstrip("/")
+
+
+def _angular_output(folder: Folder) -> str:
+    """Return Angular's output folder; the builder `application` appends `/browser`."""
+    builder = str(_angular(folder)[1].get("builder", ""))
+    return _angular_base(folder) + ("/browser" if builder.endswith(":application") else "")
+
+
+def _angular_start(folder: Folder) -> str:
+    name = next((name for name in folder.scripts if name.startswith("serve:ssr")), "")
+    return f"npm run {name}" if name else f"node {shlex.quote(_angular_base(folder))}/server/server.mjs"
+
+
+def _remix_start(folder: Folder) -> str:
+    is_classic = folder.has("remix.config.js", "remix.config.mjs", "remix.config.cjs")
+    fallback = "remix-serve build/index.js" if is_classic else "remix-serve build/server/index.js"
+    return script_or(fallback)(folder) if "@remix-run/serve" in folder.node_packages else find_start(folder)
+
+
+def _react_router_start(folder: Folder) -> str:
+    if "@react-router/serve" in folder.node_packages:
+        return script_or("react-router-serve build/server/index.js")(folder)
+    return find_start(folder)
+
+
+def _tanstack_start(folder: Folder) -> str:
+    return script_or(NITRO if _has_nitro(folder) else "srvx --prod -s ../client dist/server/server.js")(folder)
+
+
+def _has_nitro(folder: Folder) -> bool:
+    return not {"nitro", "nitropack", "vinxi", "@tanstack/nitro-v2-vite-plugin"}.isdisjoint(folder.node_packages)
+
+
+def _qwik_entry(folder: Folder) -> str:
+    for name in ("express", "fastify", "node-server", "bun"):
+        if folder.has(f"src/entry.{name}.tsx", f"src/entry.{name}.ts"):
+            return f"node server/entry.{name}.js"
+    return ""
+
+
+NEXT, NUXT, KIT, ASTRO = npm("next"), npm("nuxt", "nuxt3", "nuxt-edge"), npm("@sveltejs/kit"), npm("astro")
+SERVER = Sign("a server package that the `start` script runs", has_server)
+NUXT_2 = Sign("version 2", lambda folder: (_major(folder, "nuxt") == 2 and "Nuxt 2") or None)
+ASTRO_SERVER = contains(r"output\s*:\s*['\"`](?:server|hybrid)", *configs("astro"), words="`output: 'server'`")
+GENERATES = script(r"\bgenerate\b", "build", words="`nuxt generate` as the `build` script") | (
+    ~script(".", "build", words="`build` script") & script(".", "generate", words="`generate` script")
+)
+_NUXT_STATIC = contains(
+    r"preset\s*:\s*['\"`](?:static|github[-_]pages|gitlab[-_]pages)", *configs("nuxt"), words="a static preset"
+)
+_EXPORTS = contains(r"output\s*:\s*['\"`]export['\"`]", *configs("next"), words="`output: 'export'`") | script(
+    r"\bnext\s+export\b", "build", "export", words="`next export` in a script"
+)
+_SSR_OFF = contains(r"\bssr\s*:\s*false\b", *configs("react-router"), *configs("vite"), words="`ssr: false`")
+
+
+def _major(folder: Folder, package: str) -> int:
+    match = re.match(r"[^0-9]*(\d+)", folder.node_packages.get(package, ""))
+    return int(match[1][:6]) if match else 0
+
+
+# Full-stack frameworks, each as a static site where it is configured so, else as a server.
+FULL_STACK = (
+    site("Next.js export", NEXT & _EXPORTS, _configured("out", r"distDir\s*:\s*['\"`]([\w./-]+)", *configs("next")),
+         scripts=("export", "build"), build="next build"),
+    app("Next.js", NEXT, script_or("next start"), build="next build"),
+    site("Nuxt (static)", NUXT & (GENERATES | _NUXT_STATIC),
+         lambda folder: "dist" if _major(folder, "nuxt") == 2 else ".output/public", scripts=("generate", "build"),
+         build="nuxt generate"),
+    site("Nuxt (static)", NUXT, lambda folder: "dist" if _major(folder, "nuxt") == 2 else ".output/public",
+         scripts=("generate",), build="nuxt generate", is_asked=True),
+    app("Nuxt 2", NUXT & NUXT_2, script_or("nuxt start"), build="nuxt build"),
+    app("Nuxt", NUXT, script_or(NITRO), build="nuxt build"),
+    site("SvelteKit (static)", KIT & npm("@sveltejs/adapter-static"),
+         _configured("build", r"pages\s*:\s*['\"`]([\w./-]+)", *configs("svelte")), build="vite build"),
+    app("SvelteKit", KIT & (npm("@sveltejs/adapter-node") | npm("svelte-adapter-bun")), script_or(SVELTE),
+        build="vite build"),
+    Row("SvelteKit for another host", "container", "nodejs",
+        KIT & npm("@sveltejs/adapter-vercel", "@sveltejs/adapter-netlify", "@sveltejs/adapter-cloudflare",
+                  "@sveltejs/adapter-cloudflare-workers"),
+        refusal="svelte.config.js uses an adapter for another host: use @sveltejs/adapter-node for a server, or "
+                "@sveltejs/adapter-static for a static site"),
+    # adapter-auto chooses the Node adapter where this variable is set.
+    app("SvelteKit (adapter-auto)", KIT, SVELTE, scripts=(), build="GCP_BUILDPACKS=1 vite build",
+        server="@sveltejs/adapter-node",
+        note="svelte.config.js names no adapter for a server: @sveltejs/adapter-node is used"),
+    Row("Astro for another host", "container", "nodejs",
+        ASTRO & ASTRO_SERVER & npm("@astrojs/vercel", "@astrojs/netlify", "@astrojs/cloudflare", "@astrojs/deno")
+        & ~npm("@astrojs/node"),
+        refusal="astro.config builds a server for another host: use the adapter @astrojs/node with "
+                "`mode: 'standalone'`"),
+    app("Astro server", ASTRO & npm("@astrojs/node"), script_or("node dist/server/entry.mjs"), build="astro build"),
+    site("Astro", ASTRO, _configured("dist", r"outDir\s*:\s*['\"`]([\w./-]+)", *configs("astro")), build="astro build"),
+    site("Remix (single page)", npm("@remix-run/dev") & _SSR_OFF, "build/client", build="remix vite:build"),
+    app("Remix", npm("@remix-run/dev", "@remix-run/serve", "@remix-run/node"), _remix_start),
+    site("React Router (single page)", npm("@react-router/dev") & _SSR_OFF, "build/client", build="react-router build"),
+    app("React Router", npm("@react-router/dev"), _react_router_start, build="react-router build"),
+    app("SolidStart", npm("@solidjs/start", "solid-start"), script_or(NITRO), build="vinxi build"),
+    app("TanStack Start", npm("@tanstack/react-start", "@tanstack/solid-start", "@tanstack/start"), _tanstack_start,
+        build="vite build", server=lambda folder: "srvx" if "srvx" in _tanstack_start(folder) else ""),
+    site("Analog (static)", npm("@analogjs/platform") & contains(r"\bstatic\s*:\s*true", *configs("vite"),
+         words="`static: true`"), "dist/analog/public", build="vite build"),
+    app("Analog", npm("@analogjs/platform"), "node dist/analog/server/index.mjs", build="vite build"),
+    app("Qwik City", npm("@builder.io/qwik-city", "@qwik.dev/router") & file("src/entry.*.tsx"), _qwik_entry),
+    site("Qwik City (static)", npm("@builder.io/qwik-city", "@qwik.dev/router") & subfolder("adapters/static")),
+    Row("Qwik City without an adapter", "container", "nodejs", npm("@builder.io/qwik-city", "@qwik.dev/router"),
+        refusal="package.json has Qwik City without an adapter: add one with `npm run qwik add express` or "
+                "`npm run qwik add static`"),
+    app("Nitro", npm("nitropack", "nitro"), script_or(NITRO), build="nitro build"),
+    app("Angular server", npm("@angular/core") & npm("@angular/ssr", "@nguniversal/express-engine"), _angular_start,
+        scripts=("build:ssr", "build"), build="ng build"),
+)  # fmt: skip
+
+# Static sites. A server package whose start script runs it makes the project an app.
+GENERATORS = (
+    site("Gatsby", npm("gatsby"), "public", build="gatsby build"),
+    site("Eleventy", npm("@11ty/eleventy"), _configured("_site", r"\boutput\s*:\s*['\"`]([\w./-]+)", ".eleventy.js",
+         *configs("eleventy")), build="eleventy"),
+    site("Docusaurus", npm("@docusaurus/core", "docusaurus"), "build", build="docusaurus build"),
+    site("VitePress", npm("vitepress"), _docs_output("vitepress"), scripts=("docs:build", "build"),
+         build=_docs_build("vitepress")),
+    site("VuePress", npm("vuepress", "vuepress-vite", "vuepress-webpack"), _docs_output("vuepress"),
+         scripts=("docs:build", "build"), build=_docs_build("vuepress")),
+    site("Hexo", npm("hexo"), "public", build="hexo generate"),
+    site("Slidev", npm("@slidev/cli"), build="slidev build"),
+    site("Gridsome", npm("gridsome"), build="gridsome build"),
+)  # fmt: skip
+
+_BUNDLED = ~SERVER
+BUNDLERS = (
+    site("Create React App", npm("react-scripts") & _BUNDLED, "build", build="react-scripts build"),
+    site("Preact CLI", npm("preact-cli") & _BUNDLED, "build", build="preact build"),
+    site("Angular", npm("@angular/core") & _BUNDLED, _angular_output, build="ng build"),
+    site("Vue CLI", npm("@vue/cli-service") & _BUNDLED,
+         _configured("dist", r"outputDir\s*:\s*['\"`]([\w./-]+)", *configs("vue")), build="vue-cli-service build"),
+    site("Ember", npm("ember-cli") & _BUNDLED, build="ember build --environment=production"),
+    site("Expo", npm("expo") & npm("react-native-web") & _BUNDLED, build="expo export --platform web"),
+    site("Parcel", npm("parcel", "parcel-bundler") & _BUNDLED, build="parcel build index.html"),
+    site("Rsbuild", npm("@rsbuild/core") & _BUNDLED, build="rsbuild build"),
+    site("Vite", npm("vite") & _BUNDLED, _configured("dist", r"outDir\s*:\s*['\"`]([\w./-]+)", *configs("vite")),
+         build="vite build"),
+)  # fmt: skip
+
+_PRODUCTION = ("start:prod", "start:production", "start")
+SERVERS = (
+    app("NestJS", npm("@nestjs/core"), script_or("node dist/main.js", *_PRODUCTION), build="nest build"),
+    app("AdonisJS", npm("@adonisjs/core"),
+        lambda folder: "node build/bin/server.js" if folder.has("bin/server.ts") else "node build/server.js",
+        build="node ace build", note="AdonisJS needs the variable APP_KEY: set it as a secret"),
+    app("Strapi", npm("@strapi/strapi", "strapi"), script_or("strapi start"), build="strapi build"),
+    app("KeystoneJS", npm("@keystone-6/core"), script_or("keystone start"), build="keystone build"),
+    *(
+        app(name, npm(*packages) & SERVER)
+        for name, *packages in (
+            ("Fastify", "fastify"),
+            ("Koa", "koa"),
+            ("Hapi", "@hapi/hapi", "hapi"),
+            ("Hono", "@hono/node-server", "hono"),
+            ("Feathers", "@feathersjs/feathers"),
+            ("Apollo Server", "@apollo/server", "apollo-server"),
+            ("LoopBack", "@loopback/core"),
+            ("Sails", "sails"),
+            ("Express", "express"),
+            ("Restify", "restify"),
+            ("Polka", "polka"),
+            ("Socket.IO", "socket.io"),
+            ("ws", "ws"),
+            ("JSON Server", "json-server"),
+        )
+    ),
+)  # fmt: skip
+
+PACKAGE = file("package.json")
+SITE = "Node.js site"  # of any build script
+ANY = (
+    Row("Cloudflare Workers", "container", "nodejs",
+        npm("wrangler") & file("wrangler.toml", "wrangler.json", "wrangler.jsonc")
+        & ~script(r"\bnode\b", "start", words="`node` in the `start` script"),
+        refusal="the settings of wrangler build for another host: add a `start` script to package.json that starts a "
+                "Node.js server, for example with @hono/node-server"),
+    Row("Electron", "container", "nodejs", npm("electron"),
+        refusal="package.json has electron, a desktop app: set baseDir to the folder of its web site, or startCmd to "
+                "the command of a server"),
+    app("Node.js", PACKAGE & Sign("`start` script", has_start_script)),
+    app("Node.js server file", Sign("`server.js`, `index.js` or `main` that starts a server", listens)),
+    site(SITE, PACKAGE & script(".", "build", words="`build` script")),
+)  # fmt: skip
+# After plain files: scripts of a page have the same names.
+LAST = (app("Node.js file", PACKAGE | file(*NODE_FILES)),)
+
+
+def needs_old_openssl(folder: Folder) -> bool:
+    """Return whether the bundler hashes with MD4, which newer versions of Node.js refuse by default."""
+    first = {"react-scripts": 5, "@vue/cli-service": 5, "nuxt": 3, "webpack": 5, "gatsby": 3, "preact-cli": 4}
+    is_old = any(0 < _major(folder, name) < major for name, major in first.items())
+    engines = (folder.package or {}).get("engines")
+    is_pinned = folder.has(".nvmrc", ".node-version") or (isinstance(engines, dict) and "node" in engines)
+    return is_old and not is_pinned

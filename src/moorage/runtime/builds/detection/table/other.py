@@ -1,0 +1,102 @@
+"""Rows for Go, and for what cannot be built here."""
+
+from __future__ import annotations
+
+import re
+
+from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file
+
+MAX_PROGRAMS = 50  # folders, and files of each, that are searched for a main package
+SUPPORTED = "Node.js, Python, Go and static sites are"
+NO_IMAGES = (
+    "this machine cannot build images, so a Dockerfile is of no use here: choose the language nodejs, python or go and "
+    "the app is built from its sources, or run the platform with a Docker engine"
+)
+_COMPILED = " A program that is compiled for Linux can be pushed, and started with startCmd."
+
+
+def refused(name: str, language: str, sign: Sign, *, is_compiled: bool = False) -> Row:
+    def refusal(folder: Folder) -> str:
+        return (
+            f"this is a {name} app ({sign.find(folder)}), and {language} is not supported: {SUPPORTED}, and others "
+            f"need a Dockerfile and a platform with a Docker engine.{_COMPILED if is_compiled else ''}"
+        )
+
+    return Row(name, "container", "", sign, refusal=refusal)
+
+
+def go_packages(folder: Folder) -> list[str]:
+    """Return the main packages of a module: the base folder, else those below `cmd`, else in a folder of its own."""
+    if _is_main(folder, ""):
+        return ["."]
+    return [f"./{each}" for each in folder.folders("cmd")[:MAX_PROGRAMS] if _is_main(folder, each)] or [
+        f"./{each}" for each in folder.folders()[:MAX_PROGRAMS] if _is_main(folder, each)
+    ]
+
+
+def _is_main(folder: Folder, place: str) -> bool:
+    names = [name for name in folder.glob(f"{place}/*.go".lstrip("/")) if not name.endswith("_test.go")]
+    return any(
+        re.search(r"^package main\b", folder.find_text(name) or "", re.MULTILINE) for name in names[:MAX_PROGRAMS]
+    )
+
+
+def _go_package(folder: Folder) -> str:
+    """Return the package to build: the only one, or one whose name says that it serves."""
+    packages = go_packages(folder)
+    servers = [each for each in packages if re.search(r"/(?:server|web|api|app|http|main)$", each)]
+    chosen = packages if len(packages) == 1 else servers
+    return chosen[0] if len(chosen) >= 1 else ""
+
+
+def _go_refusal(folder: Folder) -> str:
+    packages = go_packages(folder)
+    if packages:
+        return (
+            f"go.mod has several programs ({', '.join(packages[:10])}): set buildCmd to `go build -o app "
+            f"{packages[0]}` with the one to start"
+        )
+    return "go.mod has no program: there is no file with `package main` in the base folder or below cmd"
+
+
+_GO = file("go.mod")
+GO = (
+    Row("Go", "container", "go", _GO & Sign("one main package", lambda folder: _go_package(folder) or None),
+        build=lambda folder: f"go build -o app {_go_package(folder)}", start="./app"),
+    Row("Go with several programs", "container", "go", _GO, refusal=_go_refusal),
+    Row("Go file", "container", "go", file("main.go"), build="go build -o app main.go", start="./app"),
+)  # fmt: skip
+
+# Frameworks that have a package.json for their assets come before Node.js.
+REFUSED_FIRST = (
+    refused("Ruby on Rails", "Ruby", file("config/application.rb", "bin/rails")),
+    refused("Laravel", "PHP", file("artisan")),
+    refused("WordPress", "PHP", file("wp-config.php", "wp-config-sample.php", "wp-load.php")),
+    refused("PHP", "PHP", file("index.php", "public/index.php", "web/index.php")),
+    refused("Phoenix", "Elixir", file("mix.exs")),
+    refused("Java", "Java", file("pom.xml", "build.gradle", "build.gradle.kts", "build.sbt")),
+    refused(".NET", ".NET", file("*.csproj", "*.fsproj", "*.sln", "*.vbproj"), is_compiled=True),
+    refused("Meteor", "Meteor", file(".meteor/release")),
+)
+_INDEX = file("index.html")
+REFUSED = (
+    refused("PHP", "PHP", file("composer.json") | (file("*.php") & ~_INDEX)),
+    refused("Ruby", "Ruby", file("config.ru") | (file("Gemfile", "*.rb") & ~_INDEX)),
+    refused("Rust", "Rust", file("Cargo.toml"), is_compiled=True),
+    refused("Elixir", "Elixir", file("rebar.config")),
+    refused("Swift", "Swift", file("Package.swift"), is_compiled=True),
+    refused("Dart", "Dart", file("pubspec.yaml"), is_compiled=True),
+    refused("Crystal", "Crystal", file("shard.yml"), is_compiled=True),
+    refused("C or C++", "a C build", file("CMakeLists.txt"), is_compiled=True),
+    Row("Deno", "container", "", file("deno.json", "deno.jsonc", "deno.lock") & ~file("package.json"),
+        refusal="deno.json is of a Deno app, and deno is not available here: add a package.json with a `start` script "
+                "that runs with Node.js"),
+    refused("R", "R", contains(r"\bshiny\b", "app.R", "server.R", words="shiny") | file("renv.lock")),
+)  # fmt: skip
+DOCKER = (
+    Row("Docker", "container", "docker", file("Dockerfile", "Containerfile"), refusal=NO_IMAGES),
+    Row("Compose or Terraform", "container", "",
+        file("docker-compose.yml", "docker-compose.yaml", "compose.yaml", "compose.yml", "main.tf"),
+        refusal="the base folder has settings for other platforms and no sources: set baseDir to the app's folder"),
+)  # fmt: skip

@@ -1,0 +1,79 @@
+"""Rows for sites without a package.json: Hugo, Jekyll, and plain pages."""
+
+from __future__ import annotations
+
+import re
+
+from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file, subfolder
+
+INDEX = "index.html"
+# Folders that repositories keep built or plain pages in.
+PAGES = (
+    "dist",
+    "public",
+    "build",
+    "out",
+    "_site",
+    "site",
+    "docs",
+    "www",
+    "html",
+    "htdocs",
+    "web",
+    "static",
+    "src",
+    "app",
+)
+HUGO_FILES = ("hugo.toml", "hugo.yaml", "hugo.yml", "hugo.json", "config/_default/hugo.*", "config/_default/config.*")
+_ZOLA = contains(r"^base_url\s*=", "config.toml", words="`base_url`")
+_OLD_CONFIG = file("config.toml", "config.yaml", "config.yml", "config.json") & ~_ZOLA & (
+    subfolder("archetypes", "layouts") | (subfolder("content") & subfolder("themes")) | contains(
+        r"(?i)^[ \t]*[\"']?baseurl[\"']?\s*[:=]", "config.toml", "config.yaml", "config.json", words="`baseURL`"
+    )
+)  # fmt: skip
+
+
+def pages(folder: Folder) -> str | None:
+    """Return the folder with the index page: the base folder, or a usual one below it."""
+    return next((each for each in ("dist", "", *PAGES) if folder.has(f"{each}/{INDEX}".lstrip("/"))), None)
+
+
+def submodule(folder: Folder) -> str:
+    """Return the folder of a theme that is a git submodule, which deployments do not fetch."""
+    paths = re.findall(r"^[ \t]*path[ \t]*=[ \t]*(themes/\S+)", folder.find_text(".gitmodules") or "", re.MULTILINE)
+    return next((path for path in paths if not folder.has_folder(path) or not any((folder.path / path).iterdir())), "")
+
+
+def _hugo_output(folder: Folder) -> str:
+    texts = (folder.find_text(name) or "" for name in (*HUGO_FILES[:4], "config.toml", "config.yaml"))
+    matches = (re.search(r"(?im)^[ \t]*publishDir[ \t]*[:=][ \t]*['\"]?([\w./-]+)", text) for text in texts)
+    return next((match[1].strip("./") for match in matches if match), "public")
+
+
+HUGO = file(*HUGO_FILES) | _OLD_CONFIG
+ROWS = (
+    Row("Hugo with a theme in a submodule", "static", "python",
+        HUGO & Sign("a theme that is an empty submodule", lambda folder: submodule(folder) or None),
+        refusal=lambda folder: f".gitmodules has the theme {submodule(folder)}, and submodules are not fetched: commit "
+                               "the files of the theme, or use it as a Hugo module with `hugo mod vendor`"),
+    # Links with the address of the configuration would lead to another host.
+    Row("Hugo", "static", "python", HUGO, build="hugo --gc --minify --baseURL /", output=_hugo_output, server="hugo"),
+    Row("Jekyll", "static", "", file("_config.yml") & (
+            contains(r"jekyll|github-pages", "Gemfile", words="jekyll") | subfolder("_posts", "_layouts", "_includes")
+            | contains(r"(?m)^(?:theme|remote_theme|plugins|markdown)\s*:", "_config.yml", words="a theme or plugins"))
+        & ~file("_site/index.html", ".nojekyll"),
+        refusal="_config.yml is of a Jekyll site, and Ruby is not available here: run `bundle exec jekyll build`, push "
+                "the folder _site, and set buildDir to _site"),
+    Row("Zola", "static", "", _ZOLA,
+        refusal="config.toml is of a Zola site, and zola is not available here: run `zola build`, push the folder "
+                "public, and set buildDir to public"),
+    Row("mdBook", "static", "", file("book.toml"),
+        refusal="book.toml is of an mdBook, and mdbook is not available here: run `mdbook build`, push the folder "
+                "book, and set buildDir to book"),
+)  # fmt: skip
+PLAIN = (
+    Row("plain files", "static", "", Sign(f"`{INDEX}` in the base folder or in a folder such as `public` or `docs`",
+        lambda folder: None if (at := pages(folder)) is None else f"{at}/{INDEX}".lstrip("/")),
+        output=lambda folder: pages(folder) or ""),
+)  # fmt: skip

@@ -1,0 +1,259 @@
+"""One small repository for each row of the table of detectors, and the plan that it should get.
+
+A row without a case fails `test_every_row_of_the_table_has_a_case`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+HOST_PORT = "--bind ${HOST:-0.0.0.0}:${PORT:-8080}"
+
+
+@dataclass(frozen=True)
+class Case:
+    row: str
+    files: dict[str, Any]
+    build: str = ""
+    output: str = ""
+    start: str = ""  # the beginning of the start command
+    server: str = ""
+    refusal: str = ""  # part of the sentence
+    wanted: str = "auto"
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def js(*names: str, **more: Any) -> dict[str, Any]:
+    """Return a repository with a package.json that has a build script."""
+    scripts = more.pop("scripts", {"build": "make"})
+    return {"package.json": {"dependencies": dict.fromkeys(names, "^9.0.0"), "scripts": scripts}, **more}
+
+
+def py(*names: str, **files: Any) -> dict[str, Any]:
+    return {"requirements.txt": "\n".join(names), **files}
+
+
+RUN = "npm run build"
+START = {"start": "node server.js"}
+SERVER = {"scripts": START, "server.js": "http.createServer().listen(process.env.PORT)"}
+MANAGE = "import django\nos.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')"
+ANGULAR = {"projects": {"shop": {"architect": {"build": {"builder": "@angular/build:application"}}}}}
+NITRO = "node .output/server/index.mjs"
+HUGO = {"content/a.md": "x", "layouts/index.html": "x"}
+
+CASES = (
+    # Refused before Node.js: these have a package.json for their assets.
+    Case("Ruby on Rails", {**js("vite"), "Gemfile": "gem 'rails'", "config/application.rb": "x"}, refusal="Rails"),
+    Case("Laravel", {**js("vite"), "composer.json": "{}", "artisan": "x"}, refusal="artisan"),
+    Case("WordPress", {"wp-config-sample.php": "x", "index.php": "x"}, refusal="WordPress"),
+    Case("PHP", {"index.php": "x", "style.css": "x"}, refusal="index.php"),
+    Case("Phoenix", {"mix.exs": "x"}, refusal="mix.exs"),
+    Case("Java", {"pom.xml": "x", "src/main/resources/index.html": "x"}, refusal="pom.xml"),
+    Case(".NET", {"shop.csproj": "x"}, refusal="shop.csproj"),
+    Case("Meteor", {**js("react"), ".meteor/release": "x"}, refusal="Meteor"),
+    # Django.
+    Case("Django", py("django", **{"manage.py": MANAGE, "shop/wsgi.py": "", "shop/settings.py": ""}),
+         start=f"gunicorn shop.wsgi {HOST_PORT}", server="gunicorn"),
+    Case("Django", py("django", **{"site/manage.py": MANAGE, "site/shop/wsgi.py": ""}),
+         start="cd site && gunicorn shop.wsgi", server="gunicorn"),
+    Case("Django", {"site/manage.py": MANAGE, "site/shop/wsgi.py": "", "README.md": ""},
+         start="gunicorn shop.wsgi", server="django gunicorn"),
+    Case("Django", py("django", "channels", **{"manage.py": MANAGE, "shop/asgi.py": "", "shop/settings.py":
+         "ENGINE = 'django.db.backends.sqlite3'", "package.json": {"scripts": {"build": "tailwindcss"}}}),
+         start="python manage.py migrate --noinput; daphne -b", server="daphne"),
+    # Full-stack frameworks.
+    Case("Next.js export", {**js("next"), "next.config.mjs": "export default { output: 'export' }"}, RUN, "out"),
+    Case("Next.js export", js("next", scripts={"build": "next build && next export"}), RUN, "out"),
+    Case("Next.js", js("next", scripts={"build": "next build", "start": "next start"}), RUN, start="npm start"),
+    Case("Next.js", js("next", scripts={"dev": "next dev", "start": "next dev"}), "next build", start="next start"),
+    Case("Nuxt (static)", js("nuxt", scripts={"build": "nuxt generate"}), RUN, ".output/public"),
+    Case("Nuxt (static)", js("nuxt", scripts={"build": "nuxt build", "generate": "nuxt generate"}),
+         "npm run generate", ".output/public", wanted="static"),
+    Case("Nuxt 2", {"package.json": {"dependencies": {"nuxt": "^2.15.0"}, "scripts": {"start": "nuxt start"}}},
+         'NODE_OPTIONS="$NODE_OPTIONS --openssl-legacy-provider" nuxt build', start="npm start"),
+    Case("Nuxt", js("nuxt", scripts={"build": "nuxt build", "generate": "nuxt generate", "preview": "nuxt preview"}),
+         RUN, start=NITRO),
+    Case("SvelteKit (static)", js("@sveltejs/kit", "@sveltejs/adapter-static", "vite"), RUN, "build"),
+    Case("SvelteKit", js("@sveltejs/kit", "@sveltejs/adapter-node", "vite"), RUN,
+         start="PROTOCOL_HEADER=x-forwarded-proto HOST_HEADER=x-forwarded-host node build"),
+    Case("SvelteKit for another host", js("@sveltejs/kit", "@sveltejs/adapter-vercel"), refusal="svelte.config.js"),
+    Case("SvelteKit (adapter-auto)", js("@sveltejs/kit", "@sveltejs/adapter-auto", "vite"),
+         "npm install --no-save --no-audit --no-fund @sveltejs/adapter-node && GCP_BUILDPACKS=1 vite build",
+         start="PROTOCOL_HEADER=x-forwarded-proto"),
+    Case("Astro for another host", {**js("astro", "@astrojs/vercel"), "astro.config.mjs": "({ output: 'server' })"},
+         refusal="@astrojs/node"),
+    Case("Astro server", {**js("astro", "@astrojs/node", scripts={"build": "astro build", "start": "astro dev"})},
+         RUN, start="node dist/server/entry.mjs"),
+    Case("Astro", js("astro", "vite"), RUN, "dist"),
+    Case("Remix (single page)", {**js("@remix-run/dev", "vite"), "vite.config.ts": "remix({ ssr: false })"}, RUN,
+         "build/client"),
+    Case("Remix", js("@remix-run/dev", "@remix-run/serve", "vite"), RUN, start="remix-serve build/server/index.js"),
+    Case("React Router (single page)", {**js("@react-router/dev", "vite"), "react-router.config.ts": "{ ssr: false }"},
+         RUN, "build/client"),
+    Case("React Router", js("@react-router/dev", "@react-router/serve", "vite",
+         scripts={"build": "x", "start": "react-router-serve ./build/server/index.js"}), RUN, start="npm start"),
+    Case("SolidStart", js("@solidjs/start", "vinxi", scripts={"build": "vinxi build", "start": "vinxi start"}), RUN,
+         start=NITRO),
+    Case("TanStack Start", js("@tanstack/react-start", "vite"),
+         "npm install --no-save --no-audit --no-fund srvx && npm run build", start="srvx --prod -s ../client"),
+    Case("Analog (static)", {**js("@analogjs/platform", "vite"), "vite.config.ts": "analog({ static: true })"}, RUN,
+         "dist/analog/public"),
+    Case("Analog", js("@analogjs/platform", "@angular/core", "vite"), RUN, start="node dist/analog/server/index.mjs"),
+    Case("Qwik City", {**js("@builder.io/qwik-city", "express"), "src/entry.express.tsx": "x"}, RUN,
+         start="node server/entry.express.js"),
+    Case("Qwik City (static)", {**js("@builder.io/qwik-city"), "adapters/static/vite.config.ts": "x"}, RUN, "dist"),
+    Case("Qwik City without an adapter", js("@builder.io/qwik-city", "vite"), refusal="qwik add express"),
+    Case("Nitro", js("nitropack", "h3"), RUN, start=NITRO),
+    Case("Angular server", {**js("@angular/core", "@angular/ssr", "express", scripts={"build": "ng build", "start":
+         "ng serve", "serve:ssr:shop": "node x"}), "angular.json": ANGULAR}, RUN, start="npm run serve:ssr:shop"),
+    # Generators of static sites.
+    Case("Gatsby", js("gatsby", scripts={"build": "gatsby build", "start": "gatsby develop"}), RUN, "public"),
+    Case("Eleventy", {**js("@11ty/eleventy", scripts={}), ".eleventy.js": "({ dir: { output: 'www' } })"}, "eleventy",
+         "www"),
+    Case("Docusaurus", js("@docusaurus/core", scripts={"build": "x", "start": "docusaurus start"}), RUN, "build"),
+    Case("VitePress", {**js("vitepress", "vite", scripts={"docs:build": "x"}), "docs/.vitepress/config.ts": "x"},
+         "npm run docs:build", "docs/.vitepress/dist"),
+    Case("VuePress", {**js("vuepress", scripts={}), "docs/.vuepress/config.js": "x"}, "vuepress build docs/",
+         "docs/.vuepress/dist"),
+    Case("Hexo", {**js("hexo", scripts={"build": "hexo generate"}), "_config.yml": "theme: x"}, RUN, "public"),
+    Case("Slidev", js("@slidev/cli", scripts={"dev": "slidev"}), "slidev build", "dist"),
+    Case("Gridsome", js("gridsome"), RUN, "dist"),
+    Case("Hugo with a theme in a submodule", {"hugo.toml": "theme = 'a'", **HUGO, ".gitmodules": "path = themes/a"},
+         refusal="themes/a"),
+    Case("Hugo", {"hugo.toml": "", **HUGO}, "hugo --gc --minify --baseURL /", "public", server="hugo"),
+    Case("Hugo", {"config.toml": "baseURL = 'https://x'", **HUGO}, "hugo --gc --minify --baseURL /", "public",
+         server="hugo"),
+    # Bundlers.
+    Case("Create React App", js("react-scripts", scripts={"start": "react-scripts start", "build": "x"}), RUN, "build"),
+    Case("Preact CLI", js("preact-cli"), RUN, "build"),
+    Case("Angular", {**js("@angular/core", scripts={"build": "x", "start": "ng serve"}), "angular.json": ANGULAR}, RUN,
+         "dist/shop/browser"),
+    Case("Vue CLI", js("@vue/cli-service"), RUN, "dist"),
+    Case("Ember", js("ember-cli"), RUN, "dist"),
+    Case("Expo", js("expo", "react-native-web", scripts={"start": "expo start"}), "expo export --platform web", "dist"),
+    Case("Parcel", js("parcel"), RUN, "dist"),
+    Case("Rsbuild", js("@rsbuild/core"), RUN, "dist"),
+    Case("Vite", {**js("vite", "express", scripts={"start": "vite", "build": "vite build"}), "index.html": "x",
+         "vite.config.js": "({ build: { outDir: './www' } })"}, RUN, "www"),
+    # Servers.
+    Case("NestJS", js("@nestjs/core", scripts={"build": "nest build", "start": "nest start",
+         "start:prod": "node dist/main"}), RUN, start="npm run start:prod"),
+    Case("NestJS", js("@nestjs/core", scripts={"build": "nest build", "start": "nest start"}), RUN,
+         start="node dist/main.js"),
+    Case("AdonisJS", {**js("@adonisjs/core"), "bin/server.ts": "x"}, RUN, start="node build/bin/server.js"),
+    Case("Strapi", js("@strapi/strapi", scripts={"build": "strapi build", "start": "strapi start"}), RUN,
+         start="npm start"),
+    Case("KeystoneJS", js("@keystone-6/core"), RUN, start="keystone start"),
+    Case("Fastify", js("fastify", **SERVER), start="npm start"),
+    Case("Koa", js("koa", **SERVER), start="npm start"),
+    Case("Hapi", js("@hapi/hapi", **SERVER), start="npm start"),
+    Case("Hono", js("hono", "@hono/node-server", "tsx", scripts={"dev": "tsx watch src/index.ts"},
+         **{"src/index.ts": "x"}), start="tsx src/index.ts"),
+    Case("Feathers", js("@feathersjs/feathers", **SERVER), start="npm start"),
+    Case("Apollo Server", js("@apollo/server", **SERVER), start="npm start"),
+    Case("LoopBack", js("@loopback/core", **SERVER), start="npm start"),
+    Case("Sails", js("sails", **SERVER), start="npm start"),
+    Case("Express", js("express", "typescript", scripts={"start": "node dist/index.js"}, **{"tsconfig.json": "{}"}),
+         "tsc", start="npm start"),
+    Case("Express", js("express", scripts={"start": "nodemon app.js"}, **{"app.js": "x"}), start="node app.js"),
+    Case("Express", js("express", "vite", scripts={"start": "node server.js", "build": "vite build"}), RUN,
+         start="npm start"),
+    Case("Express", {"package.json": {"main": "src/web.js", "dependencies": {"express": "4"}}, "src/web.js": "x"},
+         start="node src/web.js"),
+    Case("Express", js("express", scripts={"dev": "nodemon lib/run.js"}, **{"lib/run.js": "x"}),
+         start="node lib/run.js"),
+    Case("Restify", js("restify", **SERVER), start="npm start"),
+    Case("Polka", js("polka", **SERVER), start="npm start"),
+    Case("Socket.IO", js("socket.io", **SERVER), start="npm start"),
+    Case("ws", js("ws", **SERVER), start="npm start"),
+    Case("JSON Server", js("json-server", scripts={"start": "json-server db.json"}), start="npm start"),
+    # Python apps.
+    Case("Streamlit", py("streamlit", **{"Home.py": "import streamlit as st"}), start="streamlit run Home.py --server"),
+    Case("Chainlit", py("chainlit", **{"app.py": "import chainlit as cl"}), start="chainlit run app.py --host"),
+    Case("Gradio", py("gradio", **{"app.py": "import gradio as gr"}), start="GRADIO_SERVER_NAME=${HOST:-0.0.0.0} "),
+    Case("Marimo", py("marimo", **{"app.py": "import marimo"}), start="marimo run app.py --host"),
+    Case("Shiny", py("shiny", **{"app.py": "from shiny import App"}), start="shiny run --host"),
+    Case("Dash", py("dash", **{"app.py": "from dash import Dash\napp = Dash()\nserver = app.server"}),
+         start="gunicorn app:server", server="gunicorn"),
+    Case("Panel", py("panel", **{"app.py": "import panel as pn"}), start="panel serve app.py --address"),
+    Case("FastAPI", py("-r base.txt", **{"base.txt": "fastapi\nuvicorn", "app/main.py": "api: FastAPI = FastAPI()",
+         "app/__init__.py": ""}), start="uvicorn app.main:api --host"),
+    Case("FastAPI", {"pyproject.toml": "[tool.poetry.dependencies]\nfastapi='1'", "src/shop/__init__.py": "",
+         "src/shop/main.py": "from shop.db import x\napp = FastAPI()"},
+         start="uvicorn --app-dir src shop.main:app --host", server="uvicorn"),
+    Case("FastAPI", py("fastapi", "uvicorn", **{"api/main.py": "from db import x\napp = FastAPI()", "api/db.py": ""}),
+         start="cd api && uvicorn main:app --host"),
+    Case("FastAPI", py("fastapi", "uvicorn", **{"shop/web.py": "def create_app() -> FastAPI:\n    return FastAPI()"}),
+         start="uvicorn --factory shop.web:create_app --host"),
+    Case("FastHTML", py("python-fasthtml", **{"main.py": "from fasthtml.common import *"}), start="python main.py"),
+    Case("Litestar", py("litestar", **{"app.py": "app = Litestar([])"}), start="uvicorn app:app", server="uvicorn"),
+    Case("Starlette", py("starlette", **{"app.py": "app = Starlette()"}), start="uvicorn app:app", server="uvicorn"),
+    Case("Quart", py("quart", **{"app.py": "app = Quart('x')"}), start="uvicorn app:app", server="uvicorn"),
+    Case("Sanic", py("sanic", **{"server.py": "app = Sanic('x')"}), start="sanic server:app --host"),
+    Case("Flask", {"Pipfile": "[packages]\nflask = '*'", "hello.py": "app = Flask('x')"}, start="gunicorn hello:app",
+         server="gunicorn"),
+    Case("Flask", py("flask", "gunicorn", **{"wsgi.py": "from shop import create_app\napp = create_app()",
+         "shop/__init__.py": "def create_app(test=None):\n    return Flask('x')"}), start="gunicorn wsgi:app --bind"),
+    Case("Flask", py("flask", "gunicorn", **{"shop/__init__.py": "def create_app(test=None):\n    return Flask('x')"}),
+         start="gunicorn 'shop:create_app()' --bind"),
+    Case("Flask", py("flask", "gunicorn", **{".flaskenv": "FLASK_APP=blog.py", "blog.py": "web = Flask('x')",
+         "app.py": "app = Flask('y')"}), start="gunicorn blog:web --bind"),
+    Case("Flask", {"app.py": "from flask import Flask\napp = Flask('x')"}, start="gunicorn app:app",
+         server="flask gunicorn"),
+    Case("Falcon", py("falcon", **{"app.py": "app = falcon.App()"}), start="gunicorn app:app", server="gunicorn"),
+    Case("aiohttp", py("aiohttp", **{"main.py": "from aiohttp import web"}), start="python main.py"),
+    Case("Tornado", py("tornado", **{"server.py": "import tornado.web"}), start="python server.py"),
+    Case("Bottle", py("bottle", **{"app.py": "from bottle import run"}), start="python app.py"),
+    Case("CherryPy", py("cherrypy", **{"app.py": "import cherrypy"}), start="python app.py"),
+    Case("NiceGUI", py("nicegui", **{"main.py": "from nicegui import ui"}), start="python main.py"),
+    Case("Voilà", py("voila", **{"chart.ipynb": "{}"}), start="voila --no-browser"),
+    # Any package.json.
+    Case("Cloudflare Workers", js("wrangler", scripts={"deploy": "x"}, **{"wrangler.toml": ""}), refusal="start"),
+    Case("Electron", js("electron", scripts={"start": "electron ."}), refusal="desktop app"),
+    Case("Node.js", {"package.json": {"scripts": {"start": "node run.js"}}, "run.js": ""}, start="npm start"),
+    Case("Node.js", {"package.json": {"scripts": {"start": "bun run a.ts"}}, "bun.lock": "", "a.ts": ""},
+         "npm install --no-save --no-audit --no-fund bun", start="npm start"),
+    Case("Node.js server file", {"server.js": "require('http').createServer().listen(3000)", "index.html": "x"},
+         start="node server.js"),
+    Case("Node.js site", js("webpack"), RUN, "dist"),
+    # Sites of other tools.
+    Case("MkDocs", {"mkdocs.yml": "theme:\n  name: material\nplugins:\n  - search\n  - minify\n", "docs/index.md": ""},
+         "mkdocs build", "site", server="mkdocs mkdocs-material mkdocs-minify-plugin"),
+    Case("Jupyter Book", {"_toc.yml": "x", "_config.yml": "x"}, "jupyter-book build .", "_build/html",
+         server="jupyter-book<2"),
+    Case("Pelican", {"pelicanconf.py": "x", "content/a.md": "x"}, "pelican content -s pelicanconf.py -o output",
+         "output", server="pelican[markdown]"),
+    Case("Sphinx", {"docs/conf.py": "project = 'x'\nhtml_theme = 'furo'", "docs/index.rst": "", "docs/requirements.txt":
+         "sphinx"}, "sphinx-build -b html docs docs/_build/html", "docs/_build/html",
+         server="-r docs/requirements.txt sphinx furo"),
+    Case("Jekyll", {"_config.yml": "theme: minima", "index.html": "---\n---"}, refusal="_config.yml"),
+    Case("Zola", {"config.toml": "base_url = 'x'", "content/a.md": "x", "themes/a/b": ""}, refusal="zola"),
+    Case("mdBook", {"book.toml": "x"}, refusal="book.toml"),
+    # Go.
+    Case("Go", {"go.mod": "module x", "main.go": "package main"}, "go build -o app .", start="./app"),
+    Case("Go", {"go.mod": "module x", "cmd/api/main.go": "package main", "x.go": "package x"},
+         "go build -o app ./cmd/api", start="./app"),
+    Case("Go with several programs", {"go.mod": "", "cmd/a/a.go": "package main", "cmd/b/b.go": "package main"},
+         refusal="./cmd/a, ./cmd/b"),
+    Case("Go file", {"main.go": "package main"}, "go build -o app main.go", start="./app"),
+    # What else cannot be built.
+    Case("PHP", {"composer.json": "{}"}, refusal="composer.json"),
+    Case("Ruby", {"Gemfile": "gem 'sinatra'", "app.rb": "x"}, refusal="Gemfile"),
+    Case("Rust", {"Cargo.toml": "x", "index.html": "x"}, refusal="Cargo.toml"),
+    Case("Elixir", {"rebar.config": "x"}, refusal="rebar.config"),
+    Case("Swift", {"Package.swift": "x"}, refusal="Package.swift"),
+    Case("Dart", {"pubspec.yaml": "x"}, refusal="pubspec.yaml"),
+    Case("Crystal", {"shard.yml": "x"}, refusal="shard.yml"),
+    Case("C or C++", {"CMakeLists.txt": "x"}, refusal="CMakeLists.txt"),
+    Case("Deno", {"deno.json": "{}", "main.ts": "x"}, refusal="package.json with a `start` script"),
+    Case("R", {"app.R": "library(shiny)"}, refusal="app.R"),
+    # Scripts and plain files.
+    Case("Python", py(**{"main.py": ""}), start="python main.py"),
+    Case("Python", {"bot/__main__.py": "", "pyproject.toml": ""}, start="python -m bot"),
+    Case("plain files", {"index.html": "x", "contact.php": "x"}, output=""),
+    Case("plain files", {"public/index.html": "x", "README.md": "x"}, output="public"),
+    Case("Node.js file", {"package.json": {"main": "index.js"}, "index.js": "x"}, start="node index.js"),
+    Case("Docker", {"Dockerfile": "FROM x"}, refusal="cannot build images"),
+    Case("Compose or Terraform", {"docker-compose.yml": "x", "k8s/app.yaml": "x"}, refusal="baseDir"),
+)  # fmt: skip
