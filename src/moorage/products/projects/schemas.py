@@ -42,6 +42,10 @@ Branch = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_bra
 Command = Annotated[str, Field(max_length=2000)]
 Folder = Annotated[str, Field(max_length=500), AfterValidator(_inside)]
 Line = Annotated[str, Field(max_length=500)]
+HealthPath = Annotated[
+    Line,
+    Field(description="At `/`, the default, any status below 500 is healthy; another path has to answer 2xx or 3xx."),
+]
 Language = Literal["auto", "nodejs", "python", "go", "docker"]
 
 
@@ -104,7 +108,7 @@ class ContainerInput(CommonInput):
     build_cmd: Command = ""
     start_cmd: Command = ""
     entry_point: Line = ""
-    health_check_path: Line = "/"
+    health_check_path: HealthPath = "/"
     docker_file_path: Folder = "./Dockerfile"
     docker_build_context_dir: Folder = "./"
     tier: TierInput = optional()
@@ -152,7 +156,7 @@ class UpdateProjectInput(Input):
     start_cmd: Command = optional()
     base_dir: Folder = optional()
     build_dir: Folder = optional()
-    health_check_path: Line = optional()
+    health_check_path: HealthPath = optional()
     docker_file_path: Folder = optional()
     disk: Annotated[int, Field(ge=0, le=1000, description="GB.")] = optional()
     tier: TierInput = optional()
