@@ -141,7 +141,7 @@ class Launcher:
             allow=list(settings.sandbox_allow),
             block=list(settings.sandbox_block),
             is_boxed=self.is_sandboxed,
-            inside_port=_port_of(release.env) or self.found_ports.get(row.deployment_id, 0),
+            inside_port=own_port(release.env) or self.found_ports.get(row.deployment_id, 0),
         )
 
     async def prepare_command(self, org_id: int, name: str, command: str) -> Prepared:
@@ -215,7 +215,7 @@ def _as_job(spec: AppSpec, command: str, reserve_mb: int) -> Job:
     )
 
 
-def _port_of(env: Mapping[str, str]) -> int:
+def own_port(env: Mapping[str, str]) -> int:
     """Return the user's own value of PORT; 0 without one that an app can listen on."""
     value = env.get("PORT", "").strip()
     is_port = value.isascii() and value.isdigit() and len(value) <= 5 and int(value) in USABLE_PORTS
