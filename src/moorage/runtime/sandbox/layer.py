@@ -6,7 +6,6 @@ Changed files are kept in the tmpfs of /tmp, which both share: the kernel bounds
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import signal
@@ -74,19 +73,12 @@ def _mount_lower(folder: str, uid: int) -> None:
 
 @contextlib.contextmanager
 def _user_namespace(uid: int) -> Iterator[int]:
-    """Yield a user namespace that maps root to `uid`; a child holds it while it is set up."""
-    ready, waiting = os.pipe()
-    child = os.fork()
+    """Yield a user namespace that maps root to `uid`; a child holds it until its maps are set."""
+    child = sys_.fork_into(sys_.CLONE_NEWUSER)
     if child == 0:
-        with contextlib.suppress(OSError):
-            sys_.unshare(sys_.CLONE_NEWUSER)
-            os.write(waiting, b"!")
-            signal.pause()
-        os._exit(1)
+        signal.pause()  # All signals are blocked but SIGKILL.
+        os._exit(0)
     try:
-        os.close(waiting)
-        if not os.read(ready, 1):
-            raise OSError(errno.EPERM, "no user namespace")
         for name in ("uid_map", "gid_map"):
             Path(f"/proc/{child}/{name}").write_text(f"0 {uid} 1")
         users = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -95,7 +87,6 @@ def _user_namespace(uid: int) -> Iterator[int]:
         finally:
             os.close(users)
     finally:
-        os.close(ready)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
