@@ -30,7 +30,7 @@ test-again: ## run the tests that failed in the last run once more, one after an
 	@$(BIN)/python -m tests.failed_again $(ARGS)
 
 test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also the slow and similar ones
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench" $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench" --hypothesis-profile=all $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
 	@$(BIN)/ruff check .

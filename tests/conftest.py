@@ -43,9 +43,12 @@ from moorage.settings import Settings
 gc.disable()
 
 # A busy machine takes any time for an example; no test may depend on it.
-hypothesis.settings.register_profile("moorage", deadline=None)
-hypothesis.settings.load_profile("moorage")
+hypothesis.settings.register_profile("everyday", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("all", deadline=None, max_examples=100)  # of `make test-all`
+hypothesis.settings.load_profile("everyday")
 
+# One process runs the tests that use PostgreSQL, so that one server is started.
+POSTGRES = pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.xdist_group("postgres")])
 MEMORY = Path("/dev/shm")
 NOBODY = "http://127.0.0.1:9"  # a code host that is not there: no test may ask the real one
 
@@ -212,7 +215,7 @@ def stores() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=["sqlite", POSTGRES])
 async def db(request: pytest.FixtureRequest, env: Env, stores: Path) -> AsyncIterator[Database]:
     """A clean store. `make test-all` runs each test on SQLite and on PostgreSQL.
 

@@ -68,6 +68,7 @@ def test_rotating_a_stored_key_replaces_it_and_keeps_every_secret(tmp_path: Path
         in_store(tmp_path, secret_of)
 
 
+@pytest.mark.deep
 def test_a_key_in_the_data_folder_is_not_rotated_under_a_running_platform(served: Path) -> None:
     before = (served / "keys/master_key").read_text()
 
@@ -97,6 +98,7 @@ def test_a_given_key_is_rotated_to_the_first_of_the_list(tmp_path: Path, is_up: 
         in_store(tmp_path, secret_of, master_key=old)
 
 
+@pytest.mark.deep
 def test_an_activity_feed_that_nobody_touched_holds(tmp_path: Path) -> None:
     in_store(tmp_path, fill)
 
@@ -169,6 +171,7 @@ def test_an_operator_command_without_a_platform_says_how_to_start_one(tmp_path: 
     assert refused.stderr == f"moorage: no Moorage runs on {tmp_path}; start it with: moorage up --data {tmp_path}\n"
 
 
+@pytest.mark.deep
 def test_a_socket_that_a_killed_platform_left_counts_as_no_platform(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         process.kill()

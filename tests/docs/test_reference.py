@@ -33,6 +33,7 @@ def test_the_committed_reference_is_what_the_code_says_now(pages: dict[str, str]
     assert not stale, f"docs/reference is stale ({', '.join(stale)}): run make docs"
 
 
+@pytest.mark.deep
 def test_the_command_writes_every_page_whatever_the_environment_says(tmp_path: Path, pages: dict[str, str]) -> None:
     environment = {"MOORAGE_API_PORT": "9999", "MOORAGE_MODE": "production", "PYTHONHASHSEED": "7"}
 
@@ -131,6 +132,7 @@ def test_a_cell_cannot_break_its_table(cells: list[str], line: str) -> None:
     assert markdown.table(["x", "y"], [cells]).splitlines()[2] == line
 
 
+@pytest.mark.deep
 def test_a_wrong_call_says_how_to_call_it() -> None:
     result = subprocess.run([sys.executable, "-m", "moorage.docs"], capture_output=True, text=True, timeout=60)
 

@@ -6,6 +6,7 @@ import re
 import textwrap
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from tests.e2e.functions_support import MB, Answer, Platform, at_once, new_name, wait_until
@@ -135,7 +136,31 @@ FAILURES = {
         memory=512,
     ),
 }
-TWINS = {"node uses too much memory of its heap", "a child of node floods"}  # They take long; those of Python stay.
+# `make test` runs each kind of failure once; test_parity_failures.py has both languages, without a platform.
+EVERYDAY = {
+    "python raises",
+    "node exits",
+    "python exits hard",
+    "node aborts",
+    "python uses too much memory",
+    "node never resolves",
+    "python closes its output",
+    "node prints too much",
+    "node drops a rejected promise",
+    "python returns NaN",
+    "node returns 20 MB",
+    "python has no main",
+    "node cannot be parsed",
+    "python loads too long",
+    "node throws at import",
+}
+
+
+def cases(failures: dict[str, Failing]) -> list[Any]:
+    return [
+        pytest.param(failing, id=name.replace(" ", "_"), marks=[] if name in EVERYDAY else [pytest.mark.twin])
+        for name, failing in failures.items()
+    ]
 
 
 def assert_failed(answer: Answer, message: str) -> None:
@@ -147,13 +172,7 @@ def assert_failed(answer: Answer, message: str) -> None:
     assert answer.header("access-control-allow-origin") == "*"
 
 
-@pytest.mark.parametrize(
-    "failing",
-    [
-        pytest.param(failing, id=name.replace(" ", "_"), marks=[pytest.mark.twin] if name in TWINS else [])
-        for name, failing in FAILURES.items()
-    ],
-)
+@pytest.mark.parametrize("failing", cases(FAILURES))
 def test_a_failure_is_explained_recorded_and_over_with_the_next_call(platform: Platform, failing: Failing) -> None:
     name = platform.create(
         new_name("fails"), failing.language, failing.whole(), timeout=failing.timeout, memory=failing.memory
@@ -197,7 +216,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=[key.replace(" ", "_") for key in BROKEN])
+@pytest.mark.parametrize("broken", cases(BROKEN))
 def test_code_that_cannot_be_loaded_says_why_until_another_version_is_deployed(
     platform: Platform, broken: Failing
 ) -> None:

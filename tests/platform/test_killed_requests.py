@@ -80,6 +80,7 @@ UPLOADS = {
 }
 
 
+@pytest.mark.deep
 def test_a_key_is_free_after_a_kill_before_the_commit_and_the_repeat_takes_effect_once(
     control: ControlProcess, scanner: HoldingScanner
 ) -> None:

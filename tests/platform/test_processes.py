@@ -59,6 +59,7 @@ def call(port: int, path: str, *, body: Any = None, token: str = "") -> Any:
         return json.loads(answer.read())["data"]
 
 
+@pytest.mark.deep
 def test_what_the_api_asks_for_a_worker_elsewhere_does_and_another_takes_over_when_it_dies(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:

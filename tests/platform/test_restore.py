@@ -28,6 +28,7 @@ from moorage.platform.doctor.findings import in_package
 Members = list[tuple[tarfile.TarInfo, bytes]]
 
 
+@pytest.mark.deep
 def test_a_restore_that_is_killed_leaves_the_old_data_and_the_next_one_succeeds(data: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "b.tar.gz", tmp_path / "other"
     in_store(other, fill)

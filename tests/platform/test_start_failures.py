@@ -121,7 +121,11 @@ def test_a_database_of_another_program_gets_no_tables_of_ours(data: Path) -> Non
         open_and_close(data)
 
 
-@pytest.mark.parametrize("words", [["serve"], ["audit", "verify"], ["keys", "rotate"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [["serve"], *(pytest.param(words, marks=pytest.mark.twin) for words in (["audit", "verify"], ["keys", "rotate"]))],
+    ids=" ".join,
+)
 def test_commands_on_a_damaged_store_end_with_one_message(data: Path, words: list[str]) -> None:
     overwrite_header(store_of(data))
 
@@ -206,6 +210,7 @@ def test_a_key_file_that_does_not_fit_the_store_is_blamed_and_not_the_setting(da
     check_one_message(ended, f"{data / 'keys' / 'master_key'}: does not fit this store")
 
 
+@pytest.mark.deep
 def test_postgresql_that_is_away_is_named_without_its_password(tmp_path: Path) -> None:
     url = f"postgresql://ada:hunter2@127.0.0.1:{free_port()}/harbor"
 

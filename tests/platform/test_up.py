@@ -229,6 +229,7 @@ def data(stopped: Stopped, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.deep
 def test_a_key_that_does_not_fit_the_store_is_named(data: Path) -> None:
     ended = start(data, env={"MOORAGE_MASTER_KEY": os.urandom(32).hex()})
 
@@ -263,6 +264,7 @@ def test_production_refuses_to_start_without_strong_keys(tmp_path: Path, env: di
     assert "moorage keys generate" in ended.stderr
 
 
+@pytest.mark.deep
 def test_the_first_start_in_production_prints_a_link_that_makes_one_owner_once(tmp_path: Path) -> None:
     env = {"MOORAGE_MODE": "production"}
     env |= {name: os.urandom(32).hex() for name in ("MOORAGE_MASTER_KEY", "MOORAGE_SESSION_SECRET")}

@@ -8,12 +8,14 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import pytest
 from tests.architecture.source import ROOT
 from tests.platform.running import running
 
 PIP = ["-m", "pip", "--disable-pip-version-check", "--quiet", "--no-input"]
 
 
+@pytest.mark.deep
 def test_the_wheel_installs_into_a_clean_environment_and_serves(tmp_path: Path) -> None:
     build = [sys.executable, *PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
     subprocess.run([*build, str(ROOT)], check=True, cwd=tmp_path)

@@ -363,6 +363,7 @@ async def test_who_acts_in_their_own_organization_finds_nothing_of_anothers(
     assert await of_victim(db, victim) == before
 
 
+@pytest.mark.deep
 async def test_the_victims_values_are_real(app: App, api: Client, db: Database) -> None:
     """A 404 for the stranger proves nothing if the owner gets a 404 too."""
     client, unchanged = Client(HangsUp(app.asgi)), await make_victim(api, db)

@@ -248,6 +248,7 @@ async def test_owners_that_let_go_at_the_same_time_leave_nothing_behind(
     assert stored_keys(objects) == []
 
 
+@pytest.mark.deep
 @S3_IS_TWIN
 async def test_a_store_that_is_killed_again_and_again_keeps_what_is_referred_to_and_nothing_else(
     settings: Settings, env: Env, clock: ManualClock, sqlite_template: Path, tmp_path: Path

@@ -133,6 +133,12 @@ print(peak_mb() - before)
 """
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "settings",
+    ["folder", pytest.param("s3", marks=[pytest.mark.xdist_group("s3"), pytest.mark.twin])],
+    indirect=True,
+)
 def test_memory_does_not_grow_with_the_file(settings: Settings, tmp_path: Path) -> None:
     large = tmp_path / "large"
     large.touch()

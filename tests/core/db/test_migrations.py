@@ -31,7 +31,7 @@ def revisions() -> list[str]:
     return [found.revision for found in script.walk_revisions()][::-1]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "sqlite":
         engine = migrate._sqlite_engine(tmp_path / "store.db")
@@ -57,7 +57,13 @@ def test_the_newest_revision_is_the_one_that_the_start_looks_for() -> None:
     assert revisions()[-1] == HEAD
 
 
-@pytest.mark.parametrize("start", revisions())
+@pytest.mark.parametrize(
+    "start",
+    [
+        start if start in (revisions()[0], revisions()[-2]) else pytest.param(start, marks=pytest.mark.twin)
+        for start in revisions()
+    ],
+)
 def test_migrations_from_every_revision_make_the_schema_that_the_code_declares(engine: Any, start: str) -> None:
     upgrade(engine, start)
     upgrade(engine, "head")

@@ -403,6 +403,7 @@ def traced() -> Iterator[None]:
     tracemalloc.stop()
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("traced")
 def test_a_directory_of_a_hundred_thousand_entries_is_not_read_into_memory(source: Path) -> None:
     directory = b"".join(Piece(b"%d" % number, b"").central(0) for number in range(100_000))

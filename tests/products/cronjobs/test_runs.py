@@ -446,6 +446,7 @@ async def test_an_image_is_pulled_and_run_with_its_own_command(
     assert any("Pulled" in line for line in lines)
 
 
+@pytest.mark.deep
 async def test_a_command_takes_the_place_of_the_images_own(
     team: Team, machine: Machine, registry: RegistryServer
 ) -> None:

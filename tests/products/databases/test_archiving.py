@@ -104,6 +104,7 @@ async def test_what_waits_is_taken_again_and_again(
     assert name not in waiting(yard, found)
 
 
+@pytest.mark.deep
 @ON_SQLITE
 async def test_a_server_that_no_longer_archives_leaves_nothing_waiting(yard: Yard) -> None:
     found = await archived(yard)

@@ -79,6 +79,7 @@ async def test_a_completed_backup_can_be_read_back_and_is_whole(yard: Yard, kind
     assert os.listdir(yard.servers.root(found.id) / "backups-tmp") == []
 
 
+@pytest.mark.deep
 @ON_SQLITE
 async def test_a_physical_backup_knows_where_in_the_log_it_begins(yard: Yard) -> None:
     await yard.make()

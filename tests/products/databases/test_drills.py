@@ -62,6 +62,7 @@ async def test_a_backup_that_was_restored_is_verified(yard: Yard, app: App, db: 
     assert await yard.ask("SELECT n FROM ships") == [(1,)]
 
 
+@pytest.mark.deep
 @ON_SQLITE
 async def test_a_physical_backup_is_verified_as_well(yard: Yard, app: App, db: Store) -> None:
     await yard.make()

@@ -152,6 +152,7 @@ async def test_a_platform_that_died_before_it_limited_a_server_does_so_when_it_i
 # The platform is killed before each write of a job.
 
 
+@pytest.mark.deep
 async def test_a_database_whose_making_was_cut_short_is_made_once(yard: Yard) -> None:
     for number in itertools.count(1):
         await yard.team.create()
@@ -167,6 +168,7 @@ async def test_a_database_whose_making_was_cut_short_is_made_once(yard: Yard) ->
     assert number > 4
 
 
+@pytest.mark.deep
 async def test_a_change_of_tier_that_was_cut_short_is_made(yard: Yard) -> None:
     await yard.make()
     await yard.ask(*TABLES)

@@ -277,6 +277,7 @@ async def test_a_restore_goes_on_where_the_platform_died_between_the_row_and_the
     assert await yard.ask(SHIPS) == [(1,), (2,), (3,)]
 
 
+@pytest.mark.deep
 async def test_a_restore_goes_on_where_the_platform_died_during_the_first_backup(yard: Yard) -> None:
     found = await yard.make()
     await yard.ask(*TABLES)
@@ -325,6 +326,7 @@ async def test_a_restore_that_was_tried_too_often_leaves_a_running_database(team
 # Point-in-time recovery.
 
 
+@pytest.mark.deep
 async def test_any_moment_after_a_physical_backup_can_be_brought_back(yard: Yard) -> None:
     yard.clock.now_ms = time.time_ns() // 1_000_000
     await yard.make()
@@ -352,6 +354,7 @@ async def test_any_moment_after_a_physical_backup_can_be_brought_back(yard: Yard
     await yard.ask("INSERT INTO ships VALUES (5)")
 
 
+@pytest.mark.deep
 async def test_a_physical_backup_brings_the_state_of_its_end_back(yard: Yard) -> None:
     await yard.make()
     await yard.ask(*TABLES)

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from tests.products.apps.memory_engine import MemoryReplicas
 from tests.products.databases.metric_support import (
-    KINDS,
     PASSWORD,
     SQLITE,
+    TWIN_KINDS,
     Fleet,
     ask,
     clients,
@@ -134,7 +134,7 @@ async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
         await SingleCallThread().run(fail, 10)
 
 
-@KINDS
+@TWIN_KINDS
 @SQLITE
 async def test_what_a_server_uses_and_who_is_connected_is_noted(
     fleet: Fleet, sampler: Sampler, db: Store, type_: str, clock: ManualClock
@@ -157,7 +157,7 @@ async def test_what_a_server_uses_and_who_is_connected_is_noted(
     assert whole.figures.qps is None
 
 
-@KINDS
+@TWIN_KINDS
 @SQLITE
 async def test_statements_between_two_looks_are_counted_and_the_looks_themselves_are_not(
     fleet: Fleet, sampler: Sampler, db: Store, type_: str
@@ -210,7 +210,7 @@ async def test_qps_is_what_pgbench_counts_itself(fleet: Fleet, sampler: Sampler,
     assert (whole.cache_hits or 0) > (whole.cache_reads or 0) >= 0
 
 
-@KINDS
+@TWIN_KINDS
 @SQLITE
 async def test_a_server_that_crashed_is_asked_again_and_nothing_is_made_up_for_the_time_between(
     fleet: Fleet, sampler: Sampler, db: Store, type_: str, clock: ManualClock

@@ -78,6 +78,7 @@ def is_deleted(shown: Texts) -> bool:
     return shown.is_dropped and shown.stderr.startswith(DELETED)
 
 
+@pytest.mark.deep
 @pytest.mark.boundary(
     "code-to-host", "What functions print stays within a quota of bytes and out of the platform's store."
 )

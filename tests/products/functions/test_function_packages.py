@@ -124,6 +124,7 @@ async def test_ten_megabytes_are_taken_and_a_byte_more_is_refused(team: Team) ->
     assert over.error["fields"] == {"code": "is larger than 10 MB"}
 
 
+@pytest.mark.deep
 @one_store
 async def test_a_hundred_unpacked_megabytes_are_taken(team: Team) -> None:
     files = {"main.py": b"", **{f"{n}": b"x" * MB for n in range(100)}}

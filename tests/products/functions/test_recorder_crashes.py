@@ -129,7 +129,7 @@ def kill(process: subprocess.Popen[str]) -> str:
     return printed
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.twin) for seed in (2, 3))])
 async def test_what_a_killed_writer_wrote_is_recorded_whole(db: Database, tmp_path: Path, seed: int) -> None:
     folder, function_id = tmp_path / "spool", await make_function(db)
     process = await asyncio.to_thread(start, "spool_writer.py", str(folder), str(function_id))

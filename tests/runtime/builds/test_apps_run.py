@@ -80,6 +80,7 @@ def express(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return asyncio.run(release(tmp_path_factory.mktemp("express"), files))
 
 
+@pytest.mark.deep
 async def test_an_express_app_with_a_native_module_starts_by_its_scripts(express: Release) -> None:
     answer, said = await express.answer(NAME="moorage")
 
@@ -105,6 +106,7 @@ async def test_programs_of_packages_and_package_managers_can_be_called_by_name(e
     assert lines[4].startswith("Python 3.")
 
 
+@pytest.mark.deep
 async def test_a_uv_project_gets_an_environment_that_runs(tmp_path: Path) -> None:
     digest = write_wheel(tmp_path / "source")
     files = {"pyproject.toml": PROJECT, "uv.lock": LOCK % digest, "main.py": "import made\n"}

@@ -158,6 +158,7 @@ async def test_pip_fills_an_environment_that_holds_no_links(settings: Settings, 
     assert next(source.glob(".venv/lib/python*/site-packages/made.py")).is_file()
 
 
+@pytest.mark.deep
 async def test_static_files_that_cannot_be_collected_are_a_line_in_the_log(settings: Settings, tmp_path: Path) -> None:
     never = "; python_version < '3'"
     files = {

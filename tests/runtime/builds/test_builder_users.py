@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.runtime.builds.build_support import write_files
-from tests.runtime.workers.invoker_support import MODES, give, path_of, pids, python_of, until, user_of
+from tests.runtime.workers.invoker_support import MODE_PARAMS, give, path_of, pids, python_of, until, user_of
 
 # Builds as the control process does, and prints the log as it comes.
 DRIVER = """
@@ -60,7 +60,7 @@ class Builds:
         )
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=MODE_PARAMS)
 def builds(request: pytest.FixtureRequest) -> Iterator[Builds]:
     with tempfile.TemporaryDirectory(prefix="builds-") as folder:
         Path(folder).chmod(0o755)

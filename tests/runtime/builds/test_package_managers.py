@@ -70,6 +70,7 @@ def registry() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.deep
 @pytest.mark.settings(sandbox_allow=(outside_address(),))
 async def test_pnpm_is_fetched_for_its_lock_file_and_the_build_command_finds_it(
     settings: Settings, tmp_path: Path, registry: str

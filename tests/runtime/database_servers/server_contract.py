@@ -161,7 +161,9 @@ class ServerContract:
         assert "TLSv1" in other.ask_over_tls()
         other.stop()
 
-    @pytest.mark.parametrize("is_boxed", [True, False], ids=["sandboxed", "outside"])
+    @pytest.mark.parametrize(
+        "is_boxed", [pytest.param(True, id="sandboxed"), pytest.param(False, id="outside", marks=pytest.mark.twin)]
+    )
     def test_it_works_for_an_ordinary_user_in_a_long_path(self, server: Server, tmp_path: Path, is_boxed: bool) -> None:
         told = story_of_an_ordinary_user(server.software, is_boxed=is_boxed)
 

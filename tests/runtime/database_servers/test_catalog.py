@@ -46,6 +46,7 @@ def catalog_with(folder: Path, *found: SystemSoftware) -> SoftwareCatalog:
 # Installing.
 
 
+@pytest.mark.deep
 async def test_of_several_who_need_software_at_once_one_fetches_it_and_all_get_it(tmp_path: Path) -> None:
     said: list[str] = []
     catalogs = [SoftwareCatalog([], tmp_path / "engines", say=said.append, detect=list) for _ in range(3)]

@@ -38,7 +38,7 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
-@pytest.fixture(scope="module", params=[POSTGRESQL, POSTGRESQL_14, MARIADB])
+@pytest.fixture(scope="module", params=[POSTGRESQL, pytest.param(POSTGRESQL_14, marks=pytest.mark.twin), MARIADB])
 def server(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Server]:
     made = lab.start(find_software(request.param))
     made.ask(

@@ -154,6 +154,7 @@ def test_a_primary_that_is_told_to_go_alone_lets_the_commits_through_that_wait(p
     assert not pair.replication.is_awaited(pair.primary.access, pair.number)
 
 
+@pytest.mark.deep
 def test_whether_a_primary_waits_survives_its_death(pair: Pair) -> None:
     pair.make()
     pair.join()
@@ -164,6 +165,7 @@ def test_whether_a_primary_waits_survives_its_death(pair: Pair) -> None:
     assert pair.replication.is_awaited(pair.primary.access, pair.number)
 
 
+@pytest.mark.deep
 def test_a_replica_that_does_not_follow_is_not_waited_for(pair: Pair) -> None:
     pair.make()
     pair.replica.stop()
@@ -184,6 +186,7 @@ def test_a_promoted_replica_takes_changes(pair: Pair) -> None:
     assert pair.numbers(pair.replica) == [1, 3]
 
 
+@pytest.mark.deep
 def test_what_a_replica_received_and_had_not_applied_when_both_died_is_there_after_its_promotion(pair: Pair) -> None:
     pair.make()
     pair.join()

@@ -89,6 +89,7 @@ def running(netd: Netd, code: str, *arguments: object, policy: NetworkPolicy) ->
             process.kill()
 
 
+@pytest.mark.deep
 def test_an_address_that_changes_during_the_call_never_leads_to_the_host(
     netd: Netd, site: Site, internet: NetworkPolicy
 ) -> None:
@@ -190,6 +191,7 @@ def test_a_socket_of_the_host_cannot_be_turned_to_anything_else(
     assert again == "EACCES"
 
 
+@pytest.mark.deep
 def test_no_thread_of_a_sandbox_can_hold_up_the_connections_of_another(
     netd: Netd, site: Site, internet: NetworkPolicy
 ) -> None:

@@ -76,6 +76,7 @@ def test_nothing_of_the_host_answers_a_function(host: Host, lab: Lab) -> None:
     assert visits == []
 
 
+@pytest.mark.deep
 def test_without_a_network_a_function_reaches_nothing_that_others_reach() -> None:
     address = outside_address()
     code = "answer = attempt(socket.create_connection, (args['address'], args['port']), 5)"

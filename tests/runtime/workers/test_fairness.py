@@ -196,6 +196,7 @@ def idle_states(host: Host) -> set[str]:
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", MODE_PARAMS)
 def test_a_function_makes_way_while_it_computes_and_no_longer(mode: str) -> None:
     with running(mode) as host:

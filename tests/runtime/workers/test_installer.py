@@ -14,6 +14,7 @@ pytestmark = pytest.mark.xdist_group("cells-installer")
 # Python.
 
 
+@pytest.mark.deep
 def test_a_wheel_is_installed_and_can_be_imported(deployment: Deployment) -> None:
     folder, failure = deployment.install({"requirements.txt": "harbor==1.0\n"}, "python")
 
@@ -118,6 +119,7 @@ def test_npm_without_a_lock_file_takes_what_fits(own_deployment: Deployment, ind
     assert (folder / "node_modules" / "harbor" / "index.js").is_file()
 
 
+@pytest.mark.deep
 def test_a_failed_npm_says_why(own_deployment: Deployment) -> None:
     _, failure = own_deployment.install({"package.json": {"dependencies": {"not-there": "1.0.0"}}}, "nodejs")
 

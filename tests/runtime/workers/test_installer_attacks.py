@@ -84,6 +84,7 @@ def test_an_install_script_changes_no_other_organization_s_modules(deployment: D
     assert [entry for entry in cached(deployment) if entry.startswith(f"{VICTIM}-")] != []
 
 
+@pytest.mark.deep
 def test_the_same_dependencies_of_two_organizations_are_two_entries(own_deployment: Deployment) -> None:
     for org_id in (ATTACKER, VICTIM):
         own_deployment.install({"requirements.txt": REQUIREMENTS}, "python", org_id=org_id)
@@ -91,6 +92,7 @@ def test_the_same_dependencies_of_two_organizations_are_two_entries(own_deployme
     assert [entry.partition("-")[0] for entry in cached(own_deployment)] == [str(ATTACKER), str(VICTIM)]
 
 
+@pytest.mark.deep
 def test_an_install_that_may_run_scripts_is_never_cached(own_deployment: Deployment, index: Index) -> None:
     files = node_files(index)
     lock = files["package-lock.json"]

@@ -86,6 +86,7 @@ def is_alive(pid: int) -> bool:
 # Supply.
 
 
+@pytest.mark.deep
 def test_a_sandbox_that_was_taken_is_replaced(own_host: Host) -> None:
     numbers = [own_host.put(LAB) for _ in range(3)]
     until(lambda: len(own_host.sandboxes()) == WAITING, "waiting sandboxes")
@@ -249,6 +250,7 @@ def test_a_zygote_that_is_killed_is_replaced(own_host: Host) -> None:
     assert not set(zygotes(own_host)) & set(old)
 
 
+@pytest.mark.deep
 def test_a_zygote_that_dies_at_work_keeps_nobody_waiting_for_long(own_host: Host) -> None:
     lab_on(own_host).run("answer = 1")
     zygote = zygotes(own_host)[0]
@@ -264,6 +266,7 @@ def test_a_zygote_that_dies_at_work_keeps_nobody_waiting_for_long(own_host: Host
     assert [each["status"] for each in told] == ["success"] * len(labs)
 
 
+@pytest.mark.deep
 def test_a_busy_function_finishes_after_the_edge_s_death_and_the_next_edge_knows_its_routes() -> None:
     address = outside_address()
     # It runs until its call is read, which does not happen while the edge runs.
@@ -299,6 +302,7 @@ def test_a_busy_function_finishes_after_the_edge_s_death_and_the_next_edge_knows
         assert answer == 2
 
 
+@pytest.mark.deep
 def test_idle_sandboxes_end_with_the_edge_that_had_them(own_host: Host) -> None:
     lab_on(own_host).run("answer = 1")
     until(lambda: len(own_host.sandboxes()) == WAITING + 1, "a full pool")
@@ -332,6 +336,7 @@ def test_a_stop_leaves_no_process_no_group_and_no_mount(mode: str) -> None:
     assert "Traceback" not in "".join(path.read_text() for path in host.data.glob("*.log"))
 
 
+@pytest.mark.deep
 def test_many_sandboxes_later_no_descriptor_is_left_over(own_host: Host) -> None:
     lab = lab_on(own_host)
     for _ in range(5):
