@@ -23,13 +23,13 @@ setup: $(VENV)/.runtime $(VENV)/.engines ## create the environment in .venv, wit
 up: $(VENV)/.runtime $(VENV)/.engines ## start the whole platform on this machine (Ctrl-C stops it)
 	@exec $(BIN)/moorage up
 
-test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run the tests, on SQLite and on PostgreSQL
+test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run the everyday tests (10 minutes on 2 cores)
 	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "$(EVERYDAY)" $(ARGS)
 
 test-again: ## run the tests that failed in the last run once more, one after another
 	@$(BIN)/python -m tests.failed_again $(ARGS)
 
-test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also the slow and similar ones
+test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also deep ones, twins and all on PostgreSQL
 	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench" --hypothesis-profile=all $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
