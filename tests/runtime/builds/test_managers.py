@@ -12,7 +12,7 @@ from moorage.runtime.builds import install
 from moorage.runtime.builds.detection import detect
 from moorage.runtime.builds.detection.managers import node_manager
 from moorage.runtime.builds.detection.reading import Folder
-from moorage.runtime.builds.environment import Layout, Step
+from moorage.runtime.builds.environment import Layout
 
 LAYOUT = Layout("/work", "/cache", "/tmp", "/bin", "/node", "/python3", "/pip")
 
@@ -39,49 +39,6 @@ def test_lock_files_choose_the_manager(tmp_path: Path, files: dict[str, Any], pa
     found = node_manager(Folder(tmp_path, ""))
 
     assert (found.package, found.label) == (package, label)
-
-
-def python_steps(source: Path, files: dict[str, Any]) -> list[Step]:
-    request = make_app_request(write_files(source, {"main.py": "", **files}))
-    folder = detect.open_base(request)
-    return install.steps(detect.make_plan(request, folder), folder, LAYOUT)
-
-
-@pytest.mark.parametrize(
-    ("files", "asked"),
-    [
-        ({"requirements.txt": "a"}, ["-r", "requirements.txt"]),
-        ({"requirements.txt": "fastapi", "main.py": "app = FastAPI()"}, ["-r", "requirements.txt", "uvicorn"]),
-        ({"pyproject.toml": "[build-system]\nrequires=[]"}, ["."]),
-        ({"pyproject.toml": "[project]\ndependencies=['a>1', '--index-url=http://x']"}, ["a>1"]),
-    ],
-)
-def test_pip_fills_an_environment_of_the_app_s_own(tmp_path: Path, files: dict[str, Any], asked: list[str]) -> None:
-    make, fill = python_steps(tmp_path, files)
-
-    assert make.argv[:3] == ["/python3", "-m", "venv"]
-    assert fill.argv[:4] == [".venv/bin/python", "-m", "pip", "install"]
-    assert fill.argv[-len(asked) :] == asked
-    assert [word for word in fill.argv[4 : -len(asked)] if not word.startswith("--")] == []
-
-
-def test_uv_is_fetched_for_its_lock_file(tmp_path: Path) -> None:
-    lock = '[[package]]\nname = "fastapi"\n'
-    files = {"pyproject.toml": "[project]\nname='x'", "uv.lock": lock, "main.py": "app = FastAPI()"}
-
-    steps = python_steps(tmp_path, files)
-
-    assert [step.what for step in steps] == [
-        "python -m venv",
-        "pip install uv",
-        "uv sync --frozen",
-        "pip install uvicorn",
-    ]
-    assert steps[2].argv[:3] == ["/tmp/uv/bin/uv", "sync", "--frozen"]
-
-
-def test_an_app_that_names_nothing_installs_nothing(tmp_path: Path) -> None:
-    assert python_steps(tmp_path, {}) == []
 
 
 def test_dependencies_for_development_are_installed_whatever_the_environment_says(tmp_path: Path) -> None:

@@ -13,13 +13,6 @@ from moorage.runtime.builds.detection.table import ROWS
 from moorage.runtime.builds.ports import BuildFailed
 
 
-@pytest.fixture(autouse=True)
-def go(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write_files(tmp_path_factory.mktemp("tools"), {"go": "#!/bin/sh\n"})
-    (folder / "go").chmod(0o755)
-    monkeypatch.setattr(detect, "GO_PATH", str(folder))
-
-
 def test_every_row_of_the_table_has_a_case() -> None:
     assert {row.name for row in ROWS} == {case.row for case in CASES}
 

@@ -14,16 +14,18 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from moorage.core.kit import folders
-from moorage.runtime.builds import caches, collect, finish, install, outputs, tools
+from moorage.runtime.builds import caches, collect, finish, hints, install, outputs, python_install, toolchains, tools
 from moorage.runtime.builds.detection import detect, managers
 from moorage.runtime.builds.detection.reading import Folder, is_outside
 from moorage.runtime.builds.environment import BuildEnvironment, BuildPaths, Step
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink
 from moorage.runtime.builds.slots import Slots
+from moorage.runtime.builds.toolchains import Toolchains
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.settings import Settings
 
@@ -32,6 +34,7 @@ Say = Callable[[str], None]
 
 FIRST_UID = 191_000  # where the platform runs as root, a build runs as FIRST_UID + number of its slot
 MB = 2**20
+TAIL_CHARS = 64 * 1024
 
 
 class Builder:
@@ -52,7 +55,10 @@ class Builder:
         if plan.install or plan.build:
             self._check_room(request)
             async with self._slots.one(lambda line: _say(sink, line)) as slot:
-                await _Build(self._settings, request, folder, plan, sink, self._is_sandboxed).run(slot, self._caches)
+                say = partial(asyncio.get_running_loop().call_soon_threadsafe, _say, sink)
+                found = await _run_to_end(toolchains.find, self._settings, folder, plan, say)
+                build = _Build(self._settings, request, folder, plan, sink, self._is_sandboxed, found)
+                await build.run(slot, self._caches)
         lines: list[str] = []
         try:
             built = await _run_to_end(_collect, request, folder, plan, before, lines.append)
@@ -84,13 +90,16 @@ class _Build:
         plan: Plan,
         sink: Sink,
         is_sandboxed: bool,
+        found: Toolchains,
     ) -> None:
         self._settings = settings
         self._request = request
         self._folder = folder
         self._plan = plan
         self._sink = sink
-        self._environment = BuildEnvironment(settings, is_sandboxed=is_sandboxed)
+        self._environment = BuildEnvironment(
+            settings, is_sandboxed=is_sandboxed, python=found.python, uv=found.uv, go=found.go
+        )
         self._has_own_user = is_sandboxed and os.getuid() == 0
         manager = managers.node_manager(folder) if plan.language == "nodejs" else None
         self._env = {**tools.choice(manager), **request.env}
@@ -106,7 +115,7 @@ class _Build:
             cache_path = cache.files if cache else scratch / "cache"
             paths = BuildPaths(self._request.source, self._folder.base, cache_path, scratch)
             async with self._prepared(paths, cache, uid):
-                await self._install(paths, uid)
+                await self._install(paths, cache, uid)
                 if self._plan.build:
                     await self._build(paths, cache, uid)
                 for step in finish.steps(self._plan, self._folder, self._environment.layout(paths), self._request.env):
@@ -129,6 +138,8 @@ class _Build:
         else:
             paths.cache.mkdir(mode=0o755)
         self._environment.write_tools(paths)
+        if self._plan.language == "python":
+            python_install.write_requirements(self._folder, paths.bin, self._environment.layout(paths).base)
         if uid:
             for path in (paths.source, paths.tmp):
                 folders.change_owner(path, uid)
@@ -145,10 +156,23 @@ class _Build:
             caches.trim(paths.scratch.parent)
         folders.remove(paths.scratch)
 
-    async def _install(self, paths: BuildPaths, uid: int) -> None:
-        layout = self._environment.layout(paths)
-        for step in install.steps(self._plan, self._folder, layout):
+    async def _install(self, paths: BuildPaths, cache: caches.Cache | None, uid: int) -> None:
+        commands = install.steps(self._plan, self._folder, self._environment.layout(paths))
+        if not commands:
+            return
+        name = install.cached_folder(self._plan)
+        key = install.cache_key(self._plan, self._folder, commands, self._environment.identity(self._env))
+        dependencies = [step for step in commands if step.is_cached]
+        if cache and key and await _run_to_end(cache.restore, key, self._folder.path / name, uid):
+            _say(self._sink, "dependencies: unchanged, taken from the cache")
+            dependencies = []
+        for step in dependencies:
             await self._run(paths, step, uid)
+        if cache and key and dependencies:
+            await _run_to_end(cache.keep, key, self._folder, name)
+        for step in commands:
+            if not step.is_cached:
+                await self._run(paths, step, uid)
 
     async def _build(self, paths: BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         if cache is not None:
@@ -168,7 +192,8 @@ class _Build:
         if done.code == 0:
             return
         why = self._timeout_reason() if done.code == sandbox.TIMED_OUT and done.why else done.why
-        failure = f"{step.what} failed: {why or f'exit code {done.code}'}"
+        hint = hints.explain(output.tail) if why is None else None
+        failure = f"{step.what} failed: {why or hint or f'exit code {done.code}'}"
         if not step.is_optional:
             raise BuildFailed(failure)
         if not step.is_quiet:
@@ -184,11 +209,13 @@ class _Output:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self.tail = ""  # for hints
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
 
     def take(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
         if text := self._decoders[stream].decode(data):
             self._sink.write(stream, text)
+            self.tail = (self.tail + text)[-TAIL_CHARS:]
 
     def finish(self) -> None:
         for stream in ("stdout", "stderr"):

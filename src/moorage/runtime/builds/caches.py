@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +26,11 @@ TOOL_CACHES = {
     ".next/cache": "next-cache",
 }
 FILES = "files"  # the cache folder that a build sees
+INSTALLED = "installed"  # copy of the last installed dependencies, which no build sees
+INSTALLED_KEY = "installed-key"
+MAX_INSTALLED_BYTES = MAX_TOTAL_BYTES // 4
 SIZE = "size"
+_CONTENT = (FILES, INSTALLED, INSTALLED_KEY, *TOOL_CACHES.values())
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -39,9 +44,28 @@ class Cache:
     def open(self, *, is_clean: bool) -> None:
         """Prepare the cache for a build; `is_clean` empties it first."""
         if is_clean:
-            for name in (FILES, *TOOL_CACHES.values()):
+            for name in _CONTENT:
                 folders.remove(self._folder / name)
         self.files.mkdir(exist_ok=True, mode=0o755)
+
+    def restore(self, key: str, target: Path, uid: int) -> bool:
+        """Copy the dependencies that were installed for a key to `target`; return whether there are any."""
+        stored, known = self._folder / INSTALLED, self._folder / INSTALLED_KEY
+        if not known.is_file() or known.read_text() != key or os.path.lexists(target) or not _copy(stored, target):
+            return False
+        if uid:
+            folders.change_owner(target, uid)
+        return True
+
+    def keep(self, key: str, folder: Folder, name: str) -> None:
+        """Store a copy of the installed dependencies, unless it is large. No process of the build may run."""
+        source = folder.path / name
+        (self._folder / INSTALLED_KEY).unlink(missing_ok=True)
+        folders.remove(self._folder / INSTALLED)
+        if not is_real(folder.path, source) or folders.used_bytes(source) > MAX_INSTALLED_BYTES:
+            return
+        if _copy(source, self._folder / INSTALLED):
+            (self._folder / INSTALLED_KEY).write_text(key)
 
     def put_back(self, folder: Folder, uid: int) -> None:
         """Move the tools' caches into the project, unless it has such a folder itself."""
@@ -104,7 +128,7 @@ def _remove_unused(path: Path) -> bool:
         try:
             if not _lock(handle):
                 return False
-            for name in (FILES, SIZE, *TOOL_CACHES.values()):
+            for name in (SIZE, *_CONTENT):
                 folders.remove(path / name)
             path.rmdir()
         except OSError as error:
@@ -135,6 +159,15 @@ def _lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _copy(source: Path, target: Path) -> bool:
+    """Copy a folder with its links as they are; leaves nothing after a failure."""
+    argv = ["cp", "--archive", "--reflink=auto", "--no-target-directory", "--", str(source), str(target)]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode != 0:
+        folders.remove(target)
+    return done.returncode == 0
 
 
 def _move(source: Path, target: Path, root: Path) -> None:

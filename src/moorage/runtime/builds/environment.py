@@ -5,18 +5,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from moorage.runtime.builds import tools
-from moorage.runtime.builds.detection.detect import GO_PATH
 from moorage.runtime.builds.ports import BuildFailed
 from moorage.runtime.sandbox.runs.job import WORK, Job
 from moorage.runtime.workers import toolchain
+from moorage.runtime.workers.runtimes import Runtime
 from moorage.settings import Settings
 
 CACHE = "/cache"
+UV = "/opt/moorage/uv"
+GO = "/opt/moorage/go"
+# Headers and pkg-config files of the machine, for native modules.
+DEVELOPMENT = ("/usr/include", "/usr/share/pkgconfig")
 TMP = "/tmp"  # noqa: S108
 MAX_PIDS = 1024
 MAX_FILE_MB = 1024
@@ -35,6 +40,13 @@ NON_INTERACTIVE = {
     "PIP_NO_INPUT": "1",
     "PYTHONUNBUFFERED": "1",
 }
+# Variables of uv that have the values of pip's, unless the user sets them.
+_UV_FROM_PIP = {
+    "UV_DEFAULT_INDEX": "PIP_INDEX_URL",
+    "UV_EXTRA_INDEX_URL": "PIP_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS": "PIP_FIND_LINKS",
+    "UV_INSECURE_HOST": "PIP_TRUSTED_HOST",
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,7 @@ class Layout:
     node: str
     python: str
     pip: str  # for PYTHONPATH
+    uv: str = ""  # "": it cannot be fetched
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,7 @@ class Step:
     without: tuple[str, ...] = ()  # variables of the user that the command must not get
     is_optional: bool = False  # a failure is logged and does not fail the build
     is_quiet: bool = False  # not shown in the log
+    is_cached: bool = False  # installs dependencies; skipped if a cache has the result
 
 
 @dataclass(frozen=True)
@@ -90,10 +104,24 @@ class BuildPaths:
 
 
 class BuildEnvironment:
-    def __init__(self, settings: Settings, *, is_sandboxed: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        is_sandboxed: bool,
+        python: Runtime | None = None,  # None: the default of this machine
+        uv: Path | None = None,  # folders of downloaded toolchains
+        go: Path | None = None,
+    ) -> None:
         self._settings = settings
         self._is_sandboxed = is_sandboxed
-        self._tools = tools.find_tools(is_sandboxed=is_sandboxed)
+        self._tools = tools.find_tools(is_sandboxed=is_sandboxed, python=python)
+        self._uv = uv
+        self._go = go
+
+    @property
+    def _go_root(self) -> str:
+        return GO if self._is_sandboxed else str(self._go)
 
     def layout(self, paths: BuildPaths) -> Layout:
         pip = toolchain.find_pip()
@@ -108,6 +136,7 @@ class BuildEnvironment:
                 node=self._tools.node,
                 python=self._tools.python,
                 pip=str(paths.pip if pip[0] else paths.pip / "pip.whl"),
+                uv=str(self._uv / "uv") if self._uv else "",
             )
         return Layout(
             base=str(Path(WORK, paths.base)),
@@ -117,11 +146,20 @@ class BuildEnvironment:
             node=self._tools.node,
             python=self._tools.python,
             pip=toolchain.PIP,
+            uv=f"{UV}/uv" if self._uv else "",
         )
+
+    def identity(self, user_env: Mapping[str, str]) -> list[object]:
+        """Return what installations depend on besides their commands and files."""
+        runtimes = (self._tools.python_runtime.executable, self._tools.node_runtime.executable)
+        stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in runtimes]
+        return [stats, str(self._uv), sorted(toolchain.environment().items()), sorted(user_env.items())]
 
     def write_tools(self, paths: BuildPaths) -> None:
         """Write the wrapper scripts of npm, python and other tools."""
         self._tools.write(paths.bin)
+        if self._go is not None:
+            tools.write_wrapper(paths.bin / "go", f"{self._go_root}/bin/go")
         if not self._is_sandboxed and (pip := toolchain.find_pip()) is not None:
             # In a folder of its own, because pip's folder also has the platform's packages.
             (paths.pip / (pip[0] or "pip.whl")).symlink_to(pip[1])
@@ -134,6 +172,7 @@ class BuildEnvironment:
         own = {name: value for name, value in user_env.items() if name not in step.without}
         env = self._environment(layout) | (toolchain.trusting(trusted) if authorities and trusted else {})
         env |= {**own, "PATH": path_of(layout.base, layout.bin, layout.node, own.get("PATH")), **step.env}
+        env |= {name: env[other] for name, other in _UV_FROM_PIP.items() if other in env and name not in env}
         return Job(
             argv=step.argv,
             work=str(paths.source),
@@ -158,12 +197,13 @@ class BuildEnvironment:
         binds = self._tools.binds(paths.bin)
         if (pip := toolchain.find_pip()) is not None:
             binds[str(Path(toolchain.PIP, pip[0]))] = str(pip[1])
+        binds |= {path: path for path in DEVELOPMENT if os.path.isdir(path)}
+        binds |= {inside: str(path) for inside, path in ((UV, self._uv), (GO, self._go)) if path is not None}
         return binds | ({toolchain.AUTHORITIES: authorities} if authorities else {})
 
     def _environment(self, layout: Layout) -> dict[str, str]:
         env = toolchain.environment() | NON_INTERACTIVE
         registry = env.get("npm_config_registry") or env.get("NPM_CONFIG_REGISTRY")
-        index = env.get("PIP_INDEX_URL")
         return env | {
             "HOME": layout.tmp,
             "TMPDIR": layout.tmp,
@@ -176,14 +216,22 @@ class BuildEnvironment:
             "PIP_CACHE_DIR": f"{layout.cache}/pip",
             "UV_CACHE_DIR": f"{layout.cache}/uv",
             "UV_LINK_MODE": "copy",
+            "UV_NO_MANAGED_PYTHON": "1",  # The platform alone chooses and fetches versions of Python.
+            "UV_NO_PROGRESS": "1",
+            "UV_SYSTEM_CERTS": "1",
+            "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip does
+            **self._tools.node_headers,
             "GOCACHE": f"{layout.cache}/go-build",
-            "GOMODCACHE": f"{layout.cache}/go-mod",
+            "GOPATH": f"{layout.cache}/go",
+            "GOTOOLCHAIN": "local",
+            "GOFLAGS": "-buildvcs=false",  # The repository belongs to another user, which git refuses.
+            "CGO_ENABLED": "0",
+            **({"GOROOT": self._go_root} if self._go is not None else {}),
             **({"YARN_NPM_REGISTRY_SERVER": registry} if registry else {}),
-            **({"UV_DEFAULT_INDEX": index} if index else {}),
         }
 
 
 def path_of(base: str, programs: str, node: str, user_path: str | None) -> str:
     """Return the PATH of commands; the app's own programs come first."""
     own = [f"{base}/node_modules/.bin", f"{base}/.venv/bin", programs, str(Path(node).parent)]
-    return ":".join([*own, *([user_path] if user_path else []), GO_PATH])
+    return ":".join([*own, *([user_path] if user_path else []), toolchain.SYSTEM_PATH])

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from moorage.runtime.builds import python_install
 from moorage.runtime.builds.detection import python_apps
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Step
-from moorage.runtime.builds.install import VENV
 from moorage.runtime.builds.ports import Plan
+from moorage.runtime.builds.python_install import VENV
 
 NO_STATIC = "DISABLE_COLLECTSTATIC"  # the variable that other platforms use too
 # Shebang that installers write: with the path of Python, or for a long path a shell line that executes it.
@@ -31,10 +32,8 @@ def steps(plan: Plan, folder: Folder, layout: Layout, env: Mapping[str, str]) ->
         manage = f"{python_apps.django_folder(folder) or ''}/manage.py".lstrip("/")
         argv = [python, manage, "collectstatic", "--noinput"]
         collect.append(Step(f"python {manage} collectstatic --noinput", argv, is_optional=True))
-    # Artifacts keep no modification times, by which Python validates its bytecode, so it would compile everything at
-    # each start. Unchecked hashes avoid that; `-f` replaces the bytecode that earlier steps have written.
-    argv = [python, "-m", "compileall", "-qq", "-f", "-j", "2", "--invalidation-mode", "unchecked-hash", layout.base]
-    return [*collect, Step("python -m compileall", argv, is_optional=True, is_quiet=True)]
+    # Those of the virtual environment were compiled with the dependencies.
+    return [*collect, python_install.compiling(layout.base, "-x", rf"/{re.escape(VENV)}/")]
 
 
 def make_movable(folder: Path) -> None:

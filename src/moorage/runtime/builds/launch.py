@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from moorage.runtime.builds import tools
+from moorage.runtime.builds import fetched, tools
 from moorage.runtime.builds.detection import managers, scripts
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import TMP, path_of
@@ -50,7 +50,7 @@ def launch(
     folder = Folder(release, "")
     app_path = str(Path(WORK, base)) if is_sandboxed else str(release)
     version, home = _venv(folder)
-    installed = _tools(version, is_sandboxed)
+    installed = _tools(settings, version, is_sandboxed)
     programs = installed.ensure(settings.folder(ENGINES))
     programs_path = tools.BIN if is_sandboxed else str(programs)
     authorities = toolchain.authorities(settings.extra_ca)
@@ -97,15 +97,19 @@ def _manager(folder: Folder) -> managers.NodeManager | None:
         return None
 
 
-def _tools(version: str, is_sandboxed: bool) -> tools.Tools:
+def _tools(settings: Settings, version: str, is_sandboxed: bool) -> tools.Tools:
     if not version:
         return tools.find_tools(is_sandboxed=is_sandboxed)
+    python = fetched.pythons(settings).get(version)
     try:
-        return tools.find_tools(is_sandboxed=is_sandboxed, python=f"python:{version}")
-    except BuildFailed:
+        # Another host may have built it.
+        python = python or fetched.fetch_python(settings, version, lambda _: None)
+    except BuildFailed as error:
         raise BuildFailed(
-            f"this release was built with Python {version}, which is not installed here any more: deploy it again"
+            f"this release was built with Python {version}, which is not installed here any more and cannot be fetched "
+            f"({error}): deploy it again"
         ) from None
+    return tools.find_tools(is_sandboxed=is_sandboxed, python=python)
 
 
 def _venv(folder: Folder) -> tuple[str, str]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import shlex
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.core.kit import folders
-from moorage.runtime.builds.detection.detect import GO_PATH
 from moorage.runtime.builds.detection.managers import PNPM_PACKAGE, YARN_PACKAGE, NodeManager
 from moorage.runtime.builds.ports import BuildFailed
 from moorage.runtime.workers import toolchain, zygotes
@@ -44,24 +41,30 @@ class Tools:
     def python(self) -> str:
         return str(self.python_runtime.executable)
 
+    @property
+    def node_headers(self) -> dict[str, str]:
+        """The variable that makes node-gyp use the headers beside Node instead of downloading them."""
+        if not (self.node_runtime.executable.parents[1] / "include/node/node.h").is_file():
+            return {}
+        program = toolchain.npm_folder(self.node_runtime) / "node_modules/node-gyp/lib/node-gyp.js"
+        # Newer versions of npm warn about the old name.
+        is_new = program.is_file() and "npm_package_config_node_gyp_" in program.read_text()
+        name = "npm_package_config_node_gyp_nodedir" if is_new else "npm_config_nodedir"
+        return {name: str(Path(self.node).parents[1])}
+
     def binds(self, folder: Path) -> dict[str, str]:
         """Return the mounts for runtimes and programs: path inside -> path outside."""
         binds = zygotes.binds({each.name: each for each in (self.node_runtime, self.python_runtime)})
-        binds |= {toolchain.NPM: str(toolchain.npm_folder(self.node_runtime)), BIN: str(folder)}
-        if (go := shutil.which("go", path=GO_PATH)) is not None:
-            root = Path(os.path.realpath(go)).parents[1]
-            binds |= {str(root): str(root)} if not str(root).startswith("/usr/lib") else {}
-        return binds
+        return binds | {toolchain.NPM: str(toolchain.npm_folder(self.node_runtime)), BIN: str(folder)}
 
     def write(self, folder: Path) -> None:
         """Write wrapper scripts: npm's own scripts depend on their location."""
-        for name, text in self._texts().items():
-            (folder / name).write_text(text)
-            (folder / name).chmod(0o755)
+        for name, line in self._lines().items():
+            write_wrapper(folder / name, line)
 
     def ensure(self, parent: Path) -> Path:
         """Return the shared, immutable folder of these programs. Safe to run concurrently."""
-        digest = hashlib.sha256("".join(self._texts().values()).encode()).hexdigest()[:16]
+        digest = hashlib.sha256("\n".join(self._lines().values()).encode()).hexdigest()[:16]
         target = parent / f"tools-{digest}"
         if target.is_dir():
             return target
@@ -78,19 +81,25 @@ class Tools:
                 raise
         return target
 
-    def _texts(self) -> dict[str, str]:
+    def _lines(self) -> dict[str, str]:
         node, npm, npx = map(shlex.quote, (self.node, f"{self.npm}/bin/npm-cli.js", f"{self.npm}/bin/npx-cli.js"))
-        lines = {"npm": f'{node} {npm} "$@"', "npx": f'{node} {npx} "$@"'}
-        lines |= dict.fromkeys(_PYTHONS, f'{shlex.quote(self.python)} "$@"')
+        lines = {"npm": f"{node} {npm}", "npx": f"{node} {npx}"}
+        lines |= dict.fromkeys(_PYTHONS, shlex.quote(self.python))
         for name, package in _PACKAGES.items():
             option = f'--package="${{{_variable(name)}:-{package}}}"'
-            lines[name] = f'{node} {npm} exec --yes --loglevel=error {option} -- {name} "$@"'
-        return {name: f"#!/bin/sh\nexec {line}\n" for name, line in sorted(lines.items())}
+            lines[name] = f"{node} {npm} exec --yes --loglevel=error {option} -- {name}"
+        return dict(sorted(lines.items()))
 
 
-def find_tools(*, is_sandboxed: bool, python: str = "python") -> Tools:
-    """Return the installed runtimes; raises BuildFailed if one is missing."""
-    return Tools(_runtime("nodejs"), _runtime(python), is_sandboxed)
+def write_wrapper(path: Path, command: str) -> None:
+    """Write a script that executes a shell command with its own arguments."""
+    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    path.chmod(0o755)
+
+
+def find_tools(*, is_sandboxed: bool, python: Runtime | None = None) -> Tools:
+    """Return the runtimes, by default the machine's; raises BuildFailed if one is missing."""
+    return Tools(_runtime("nodejs"), python or _runtime("python"), is_sandboxed)
 
 
 def choice(manager: NodeManager | None) -> Mapping[str, str]:

@@ -20,6 +20,7 @@ PIP = "/opt/pip"
 _PASSED_ON = (
     "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT", "npm_config_registry",
     "NPM_CONFIG_REGISTRY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "GOPROXY", "GOSUMDB",
 )  # fmt: skip
 
 

@@ -6,18 +6,16 @@ Settings of the user take precedence. Everything else is detected, and each deci
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import dataclass, replace
 
 from moorage.runtime.builds.detection import managers, starts
+from moorage.runtime.builds.detection.python_managers import python_manager
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, node, other, python
 from moorage.runtime.builds.detection.table.row import Row
 from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest, Kind, Plan
-from moorage.runtime.workers import toolchain
 
 LANGUAGES = {"nodejs": "Node.js", "python": "Python", "go": "Go", "docker": "Docker"}
-GO_PATH = f"{toolchain.SYSTEM_PATH}:/usr/local/go/bin"
 MANIFESTS = ("package.json", *python.MANIFESTS, "go.mod", "manage.py", "mkdocs.yml", "mkdocs.yaml")
 MAX_NAMES = 12
 _ADD = {
@@ -179,7 +177,7 @@ def _static_plan(request: BuildRequest, folder: Folder, match: Match | None) -> 
     if folder.package is not None and language in ("nodejs", ""):
         install, plan = managers.node_manager(folder).label, replace(plan, language="nodejs")
     elif language == "python":
-        install = managers.python_manager(folder) or (f"pip install {needed}" if needed else "")
+        install = python_manager(folder)
     is_chosen = not request.is_default_build and bool(request.build_dir.strip())
     output = folder_inside(folder.path, request.build_dir, "buildDir") if is_chosen else ""
     output = output or (row.text(row.output, folder) if row else "") or DEFAULT_DIR
@@ -224,11 +222,9 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
         plan = replace(plan, install=managers.node_manager(folder).label)
     elif language == "python":
         needed = needed or starts.missing_servers(folder, start)
-        install = managers.python_manager(folder) or (f"pip install {needed}" if needed else "")
+        install = python_manager(folder)
         notes = (f"{needed} is installed as well: the app does not list it",) if needed else ()
         plan = replace(plan, install=install, server=needed, notes=notes)
-    elif language == "go" and shutil.which("go", path=GO_PATH) is None:
-        raise BuildFailed("this is a Go app, and no Go toolchain is installed on this machine")
     return replace(plan, build=command)
 
 

@@ -15,6 +15,19 @@ YARN_CLASSIC = "1"
 YARN = "4"
 PNPM_PACKAGE = f"pnpm@{PNPM}"
 YARN_PACKAGE = f"yarn@{YARN_CLASSIC}"
+_INPUTS = (
+    *NPM_LOCKS,
+    "package.json",
+    "pnpm-lock.yaml",
+    "yarn.lock",
+    ".npmrc",
+    ".yarnrc",
+    ".yarnrc.yml",
+    ".pnpmfile.cjs",
+)
+_LOCAL = ("file:", "link:", "portal:", "workspace:", "patch:", ".", "/", "git", "github:")
+_INSTALL_SCRIPTS = {"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare"}
+_GENERATING = {"@prisma/client", "prisma"}  # Their installation reads other files of the project.
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +85,11 @@ def _yarn(folder: Folder, version: str) -> NodeManager:
     return NodeManager("yarn", f"@yarnpkg/cli-dist@{version or YARN}", install)
 
 
-def python_manager(folder: Folder) -> str:
-    """Return the install command of a Python app, or "" without dependencies."""
-    if folder.has("uv.lock") and folder.project:
-        return "uv sync --frozen"
-    if folder.has("requirements.txt"):
-        return "pip install -r requirements.txt"
-    if "build-system" in folder.project:
-        return "pip install ."
-    return "pip install (dependencies of pyproject.toml)" if _declared(folder) else ""
-
-
-def _declared(folder: Folder) -> list[str]:
-    project = folder.project.get("project")
-    dependencies = project.get("dependencies") if isinstance(project, dict) else None
-    return [each for each in dependencies if isinstance(each, str)] if isinstance(dependencies, list) else []
-
-
-def named_dependencies(folder: Folder) -> list[str]:
-    """Return the dependencies of a pyproject.toml without a build system."""
-    return [each for each in _declared(folder) if not each.lstrip().startswith("-")]
+def inputs(folder: Folder) -> dict[str, str] | None:
+    """Return the files on which `node_modules` depends; None if scripts or other folders matter too."""
+    package = folder.package or {}
+    is_local = any(version.startswith(_LOCAL) for version in folder.node_packages.values())
+    has_more = "workspaces" in package or "pnpm" in package or folder.has("binding.gyp", "pnpm-workspace.yaml")
+    if is_local or has_more or _INSTALL_SCRIPTS & folder.scripts.keys() or _GENERATING & folder.node_packages.keys():
+        return None
+    return {name: text for name in _INPUTS if (text := folder.find_text(name)) is not None}

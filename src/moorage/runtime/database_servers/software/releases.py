@@ -30,6 +30,7 @@ class Package:
     inside: str = ""  # folder in the package that is used
     holds: str = ""  # name pattern of an archive in that folder, whose content is used instead
     only: tuple[str, ...] = ("",)  # path prefixes that are kept
+    without: tuple[str, ...] = ("include", "pgxs", "pkgconfig", "doc", "*.a")  # names that are not kept
 
 
 @dataclass(frozen=True, slots=True)

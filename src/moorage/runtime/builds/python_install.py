@@ -1,0 +1,99 @@
+"""Commands that create an app's virtual environment and install its dependencies.
+
+uv installs them, because it is several times faster than pip, which is the fallback. Other managers are not run: uv
+installs the versions and hashes of their locks.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from moorage.runtime.builds.detection import python_managers
+from moorage.runtime.builds.detection.python_managers import CONSTRAINTS, GENERATED, PythonManager
+from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.environment import Layout, Step
+from moorage.runtime.builds.ports import BuildFailed, Plan
+
+VENV = ".venv"
+PYTHON = f"{VENV}/bin/python"
+_OTHER_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+_RELATIVE = re.compile(r"^(-[rc] )(?!/)|^((?:-e )?)(?=\.\.?/)", re.MULTILINE)
+_SYNC = ("sync", "--frozen", "--no-dev", "--no-editable", "--inexact")
+
+
+def steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
+    """Return the commands; those of the dependencies come first and can be cached."""
+    manager = python_managers.find_manager(folder)
+    # Without access to packages of the machine or the platform.
+    create = [layout.python, "-m", "venv", "--clear", "--copies", "--without-pip", VENV]
+    commands = [Step("python -m venv", create, without=_OTHER_PYTHON, is_cached=True, is_quiet=True)]
+    commands += _with_uv(manager, plan, layout) if layout.uv else _with_pip(manager, plan, folder, layout)
+    compile_all = compiling(f"{layout.base}/{VENV}/lib")
+    number = sum(step.is_cached for step in commands)
+    return [*commands[:number], compile_all, *commands[number:]]
+
+
+def write_requirements(folder: Folder, target: Path, base: str) -> None:
+    """Write the requirements and constraints that the project has in another format.
+
+    Paths in them are below the base folder, which commands see at `base`.
+    """
+    manager = python_managers.find_manager(folder)
+    for name, text in ((GENERATED, manager.generated), (CONSTRAINTS, manager.constraints)):
+        if text:
+            (target / name).write_text(_RELATIVE.sub(lambda match: f"{match[1] or match[2] or ''}{base}/", text))
+
+
+def compiling(path: str, *options: str) -> Step:
+    """Return the command that compiles Python files.
+
+    Artifacts keep no modification times, by which Python validates its bytecode, so it would compile everything at each
+    start. Unchecked hashes avoid that; `-f` replaces the bytecode that earlier steps have written.
+    """
+    argv = [PYTHON, "-m", "compileall", "-qq", "-f", "-j", "2", "--invalidation-mode", "unchecked-hash", *options, path]
+    return Step("python -m compileall", argv, without=_OTHER_PYTHON, is_optional=True, is_quiet=True, is_cached=True)
+
+
+def _with_uv(manager: PythonManager, plan: Plan, layout: Layout) -> list[Step]:
+    venv = f"{layout.base}/{VENV}"
+    env = {"VIRTUAL_ENV": venv, "UV_PROJECT_ENVIRONMENT": venv, "UV_PYTHON": f"{layout.base}/{PYTHON}"}
+    pip = [layout.uv, "pip", "install"]
+    server = plan.server.split()
+    project = [*pip, "--no-deps", "."]
+    if manager.kind == "uv":
+        dependencies, project = [layout.uv, *_SYNC, "--no-install-project"], [layout.uv, *_SYNC]
+    elif files := _files(manager, layout):
+        dependencies, server = [*pip, *files, *server], []
+    else:
+        dependencies = []
+        project = [*pip, "."]  # setup.py: only its build knows the dependencies
+    found = [Step(manager.label, dependencies, env, _OTHER_PYTHON, is_cached=True)] if dependencies else []
+    if server:
+        found.append(Step(f"pip install {plan.server}", [*pip, *server], env, _OTHER_PYTHON, is_cached=True))
+    if manager.is_package:
+        # The folder of an application need not be a package, though its pyproject.toml says so.
+        label = "pip install ." if dependencies else manager.label
+        found.append(Step(label, project, env, _OTHER_PYTHON, is_optional=bool(dependencies)))
+    return found
+
+
+def _with_pip(manager: PythonManager, plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
+    if manager.kind == "uv" or manager.constraints or "pylock.toml" in manager.files:
+        raise BuildFailed(f"{manager.label} needs uv, which cannot be fetched: add a requirements.txt")
+    words = _files(manager, layout)
+    if "pyproject.toml" in manager.files:
+        words = python_managers.named_dependencies(folder)
+    words = ["."] if manager.is_package else words
+    words += plan.server.split()
+    if not words:
+        return []
+    pip = [PYTHON, "-m", "pip", "install", "--no-warn-script-location", "--progress-bar=off", "--no-compile"]
+    return [Step(manager.label, [*pip, *words], {"PYTHONPATH": layout.pip}, is_cached=not manager.is_package)]
+
+
+def _files(manager: PythonManager, layout: Layout) -> list[str]:
+    """Return the options that name requirements and constraints."""
+    files = [*manager.files, *([f"{layout.bin}/{GENERATED}"] if manager.generated else [])]
+    constraints = [f"--constraint={layout.bin}/{CONSTRAINTS}"] if manager.constraints else []
+    return [*(f"--requirement={name}" for name in files), *constraints] if files else []

@@ -1,0 +1,86 @@
+"""Toolchains of one build: the version of Python that the project asks for, uv, Go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.runtime.builds import fetched
+from moorage.runtime.builds.detection import go, python_versions
+from moorage.runtime.builds.detection.python_versions import Wanted
+from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.fetched import Say
+from moorage.runtime.builds.ports import BuildFailed, Plan
+from moorage.runtime.workers.runtimes import Runtime
+from moorage.settings import Settings
+
+# Versions that are fetched for a range, in this order: the newest may still lack wheels.
+FETCHED = ("3.13", "3.12", "3.11", "3.10", "3.9", "3.14", "3.15")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchains:
+    """None: the machine's default, or not needed."""
+
+    python: Runtime | None = None
+    uv: Path | None = None
+    go: Path | None = None
+
+
+def find(settings: Settings, folder: Folder, plan: Plan, say: Say) -> Toolchains:
+    """Return the toolchains of a plan, downloaded if needed; raises BuildFailed."""
+    if plan.language == "go":
+        return Toolchains(go=_go(settings, folder, say))
+    if plan.language != "python":
+        return Toolchains()
+    python = find_python(settings, folder, say)
+    try:
+        return Toolchains(python, fetched.ensure(settings, fetched.UV, say))
+    except BuildFailed as error:
+        say(f"{error}; pip installs the dependencies instead")
+        return Toolchains(python)
+
+
+def find_python(settings: Settings, folder: Folder, say: Say) -> Runtime:
+    """Return the interpreter that the project asks for; raises BuildFailed."""
+    wanted = python_versions.find_wanted(folder)
+    known = fetched.pythons(settings)
+    version = python_versions.choose(wanted, known)
+    if version is not None:
+        _note(wanted, version, say)
+        return known[version]
+    needed = wanted.pin or python_versions.choose(wanted, FETCHED) or ""
+    try:
+        if not needed:
+            raise BuildFailed("there is no such version")
+        return fetched.fetch_python(settings, needed, say)
+    except BuildFailed as error:
+        return _instead(wanted, known, needed, str(error), say)
+
+
+def _instead(wanted: Wanted, known: dict[str, Runtime], needed: str, why: str, say: Say) -> Runtime:
+    """Return an interpreter that the project also allows; raises BuildFailed if there is none."""
+    allowed = [version for version in known if wanted.ranges and wanted.allows(version)]
+    if allowed:
+        ranges = " and ".join(f"{spec} ({file})" for spec, file in wanted.ranges)
+        say(f"Python {needed} ({wanted.pin_file}) cannot be had here: {allowed[0]} is used, which {ranges} allows")
+        return known[allowed[0]]
+    machine = ", ".join(sorted(known, key=lambda version: int(version[2:])))
+    install = f"; install python{needed} on this machine (as /usr/local/bin/python{needed})" if needed else ""
+    raise BuildFailed(
+        f"this project needs Python {wanted.describe()}, this machine has {machine}"
+        + (f" and {needed} cannot be fetched ({why})" if needed else "")
+        + f"{install}, or change the version in {wanted.pin_file or wanted.ranges[0][1]}"
+    )
+
+
+def _note(wanted: Wanted, version: str, say: Say) -> None:
+    if wanted.pin and wanted.exact != wanted.pin:
+        say(f"python:   {version}, the installed release of it ({wanted.pin_file} asks for {wanted.exact})")
+    elif wanted.pin or wanted.ranges:
+        say(f"python:   {version}")
+
+
+def _go(settings: Settings, folder: Folder, say: Say) -> Path:
+    go.check_version(folder, fetched.GO.version)
+    return fetched.ensure(settings, fetched.GO, say)

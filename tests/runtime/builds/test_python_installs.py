@@ -1,0 +1,124 @@
+"""Real installations from locks, in virtual environments of their own, and from the cache of a project."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.builds.app_support import Release, release
+from tests.runtime.builds.build_support import Log, make_app_request, write_files
+
+from moorage.runtime.builds.builder import Builder
+from moorage.runtime.builds.ports import BuildFailed
+from moorage.settings import Settings
+
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("apps-run")]
+
+WHEEL = "six-1.16.0-py2.py3-none-any.whl"
+HASH = "sha256:8abb2f1d86890a2dfb989f9a77cfcfd3e47c2a354b01111771326f8aa26e0254"
+LOCK = f"""
+[[package]]
+name = "six"
+version = "1.16.0"
+files = [{{file = "{WHEEL}", hash = "{HASH}"}}]
+"""
+PIPFILE_LOCK = {"_meta": {"sources": []}, "default": {"six": {"version": "==1.16.0", "hashes": [HASH]}}}
+SHOW = "import six; print(six.__version__, six.__file__)"
+
+
+async def said(app: Release, code: str) -> tuple[str, str]:
+    (app.folder / "shown.py").write_text(code)
+    return await app.run([".venv/bin/python", "shown.py"], app.launch("python shown.py"))
+
+
+async def test_an_app_without_dependencies_imports_no_package_of_the_machine(tmp_path: Path) -> None:
+    host = sorted(name for name in _host_packages() if name.isidentifier())
+
+    app = await release(tmp_path, {"Pipfile": "[packages]\n", "main.py": ""})
+    found = await said(app, f"import importlib.util as u\nprint([n for n in {host!r} if u.find_spec(n)])")
+
+    assert found == ("[]\n", "")
+
+
+def _host_packages() -> set[str]:
+    """Names of packages that the interpreter of this machine has installed for itself."""
+    folders = [sysconfig.get_path("purelib"), "/usr/lib/python3/dist-packages"]
+    names = {name.removesuffix(".py") for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)}
+    return names - {"__pycache__", "README", "site", "sitecustomize", "usercustomize"}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"Pipfile": "[packages]\nsix = '*'", "Pipfile.lock": PIPFILE_LOCK},
+        {"pyproject.toml": "[project]\nname='x'\nversion='1'\ndependencies=['six']\n", "pdm.lock": LOCK},
+        {"pyproject.toml": "[tool.poetry]\npackage-mode=false\n[tool.poetry.dependencies]\npython='^3.9'\nsix='^1'\n",
+         "poetry.lock": LOCK},
+        {"environment.yml": "dependencies:\n  - six=1.16.0\n"},
+        {"requirements.txt": "-r requirements/base.txt\n", "requirements/base.txt": f"six==1.16.0 --hash={HASH}\n"},
+    ],
+    ids=["pipenv", "pdm", "poetry", "conda", "requirements"],
+)  # fmt: skip
+async def test_the_locked_version_is_installed(tmp_path: Path, files: dict[str, Any]) -> None:
+    app = await release(tmp_path, {"main.py": "", **files})
+
+    assert await said(app, SHOW) == (
+        f"1.16.0 /work/.venv/lib/{_folder(app)}/site-packages/six.py\n",
+        "",
+    )
+
+
+def _folder(app: Release) -> str:
+    return next(iter((app.folder / ".venv" / "lib").iterdir())).name
+
+
+@pytest.mark.deep
+async def test_a_project_that_is_no_package_after_all_is_deployed_with_its_dependencies(tmp_path: Path) -> None:
+    project = (
+        "[build-system]\nrequires = ['hatchling']\nbuild-backend = 'hatchling.build'\n"
+        "[project]\nname = 'shop'\nversion = '1'\ndependencies = ['six==1.16.0']\n"
+    )
+
+    app = await release(tmp_path, {"main.py": "", "pyproject.toml": project})
+
+    assert (await said(app, SHOW))[0].startswith("1.16.0 ")
+    assert "pip install . failed: exit code 1; the app is deployed without" in app.log.text("system")
+
+
+@pytest.mark.deep
+async def test_a_lock_with_another_hash_is_refused(settings: Settings, tmp_path: Path) -> None:
+    lock = {"default": {"six": {"version": "==1.16.0", "hashes": ["sha256:" + "0" * 64]}}}
+    source = write_files(tmp_path, {"main.py": "", "Pipfile.lock": lock})
+
+    with pytest.raises(BuildFailed, match=r"pip install \(Pipfile\.lock\) failed"):
+        await Builder(settings, is_sandboxed=True).build(make_app_request(source), Log())
+
+
+async def test_unchanged_dependencies_come_from_the_cache_of_the_project(settings: Settings, tmp_path: Path) -> None:
+    builder = Builder(settings, is_sandboxed=True)
+    logs = []
+    requirements = ["# one\n", "# one\n", "# two\n"]
+    for number, text in enumerate(requirements):
+        source = write_files(tmp_path / str(number), {"main.py": f"print({number})", "requirements.txt": text})
+        logs.append(Log())
+        built = await builder.build(make_app_request(source), logs[-1])
+        assert (built.folder / ".venv" / "bin" / "python").is_file()
+
+    cached = ["dependencies: unchanged, taken from the cache" in log.system for log in logs]
+
+    assert cached == [False, True, False]
+
+
+async def test_another_project_does_not_get_cached_dependencies(settings: Settings, tmp_path: Path) -> None:
+    builder = Builder(settings, is_sandboxed=True)
+    files = {"main.py": "", "requirements.txt": "# none\n"}
+    await builder.build(make_app_request(write_files(tmp_path / "one", files)), Log())
+    log = Log()
+
+    await builder.build(make_app_request(write_files(tmp_path / "two", files), cache="project-2"), log)
+
+    assert "$ pip install -r requirements.txt" in log.system

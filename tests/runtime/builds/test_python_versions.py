@@ -1,0 +1,173 @@
+"""The version of Python that a project asks for."""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import tarfile
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.builds.build_support import write_files
+
+from moorage.runtime.builds import fetched, toolchains
+from moorage.runtime.builds.detection.python_versions import choose, find_wanted, is_allowed
+from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.ports import BuildFailed
+from moorage.runtime.workers.runtimes import Runtime
+from moorage.settings import Settings
+
+SYSCONFIG = "_sysconfigdata__linux_test.py"
+CONFIG = "# system configuration generated and used by the sysconfig module\nbuild_time_vars = {}\n"
+
+
+@pytest.mark.parametrize(
+    ("specifier", "allowed"),
+    [
+        (">=3.11", "11 12 13"),
+        (">=3.11.4", "11 12 13"),
+        (">3.11", "11 12 13"),
+        (">=3.9,<3.12", "9 10 11"),
+        ("<3.12.5", "9 10 11 12"),
+        ("<=3.10", "9 10"),
+        ("==3.11.*", "11"),
+        ("==3.11.4", "11"),
+        ("~=3.11", "11 12 13"),
+        ("~=3.11.2", "11"),
+        ("!=3.10.*,>=3.9", "9 11 12 13"),
+        ("^3.10", "10 11 12 13"),
+        ("~3.10", "10"),
+        ("3.12", "12"),
+        (">=3.9,<3.10 || >=3.12", "9 12 13"),
+        ("*", "9 10 11 12 13"),
+        (">=2.7,<4", "9 10 11 12 13"),
+    ],
+)
+def test_a_range_allows_minor_versions(specifier: str, allowed: str) -> None:
+    assert " ".join(str(minor) for minor in range(9, 14) if is_allowed(specifier, f"3.{minor}")) == allowed
+
+
+@pytest.mark.parametrize(
+    ("files", "pin", "file"),
+    [
+        ({".python-version": "# mine\n3.12.1\n"}, "3.12", ".python-version"),
+        ({".python-version": "cpython-3.13"}, "3.13", ".python-version"),
+        ({".python-version": "my-virtualenv"}, "", ""),
+        ({"runtime.txt": "python-3.12.7\n"}, "3.12", "runtime.txt"),
+        ({"Pipfile": "[requires]\npython_version = '3.10'"}, "3.10", "Pipfile"),
+        ({".tool-versions": "nodejs 20.1.0\npython 3.12.4\n"}, "3.12", ".tool-versions"),
+        ({"mise.toml": "[tools]\npython = '3.12'"}, "3.12", "mise.toml"),
+        ({"environment.yml": "dependencies:\n  - python=3.12.1\n"}, "3.12", "environment.yml"),
+        ({"environment.yml": "dependencies:\n  - python>=3.10\n"}, "", ""),
+        ({".python-version": "3.11", "runtime.txt": "python-3.12.7"}, "3.11", ".python-version"),
+    ],
+)
+def test_a_version_is_pinned_by_the_usual_files(tmp_path: Path, files: dict[str, Any], pin: str, file: str) -> None:
+    wanted = find_wanted(Folder(write_files(tmp_path, files), ""))
+
+    assert (wanted.pin, wanted.pin_file) == (pin, file)
+
+
+@pytest.mark.parametrize(
+    ("files", "chosen"),
+    [
+        ({}, "3.11"),
+        ({"pyproject.toml": "[project]\nrequires-python='>=3.9'"}, "3.11"),
+        ({"pyproject.toml": "[project]\nrequires-python='>=3.12'"}, "3.13"),
+        ({"pyproject.toml": "[tool.poetry.dependencies]\npython='~3.9'"}, None),
+        ({"setup.py": "setup(python_requires='>=3.12')"}, "3.13"),
+        ({".python-version": "3.11.9"}, "3.11"),
+        ({".python-version": "3.12"}, None),
+    ],
+)
+def test_the_default_is_taken_if_it_is_allowed(tmp_path: Path, files: dict[str, Any], chosen: str | None) -> None:
+    wanted = find_wanted(Folder(write_files(tmp_path, files), ""))
+
+    assert choose(wanted, ["3.11", "3.10", "3.13"]) == chosen
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand-in for the source of interpreters: a script in an archive that uv downloads and checks."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for name, text in {
+            "python/bin/python3.12": "#!/bin/sh\n",
+            f"python/lib/python3.12/{SYSCONFIG}": CONFIG,
+        }.items():
+            entry = tarfile.TarInfo(name)
+            entry.mode, entry.size = 0o755, len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    path = tmp_path / "cpython.tar.gz"
+    path.write_bytes(archive.getvalue())
+    machine = platform.machine()
+    listed = {
+        "name": "cpython",
+        "arch": {"family": machine, "variant": None},
+        "os": "linux",
+        "libc": "gnu",
+        "major": 3,
+        "minor": 12,
+        "patch": 4,
+        "prerelease": "",
+        "url": path.as_uri(),
+        "sha256": sha256(path.read_bytes()).hexdigest(),
+        "variant": None,
+        "build": None,
+    }
+    index = tmp_path / "downloads.json"
+    index.write_text(json.dumps({f"cpython-3.12.4-linux-{machine}-gnu": listed}))
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", str(index))
+    return path
+
+
+def find(settings: Settings, folder: Path, files: dict[str, Any]) -> tuple[Runtime, list[str]]:
+    said: list[str] = []
+    return toolchains.find_python(settings, Folder(write_files(folder, files), ""), said.append), said
+
+
+def test_a_missing_version_is_fetched_once_into_a_folder_of_the_platform(
+    settings: Settings, tmp_path: Path, mirror: Path
+) -> None:
+    python, said = find(settings, tmp_path / "app", {"runtime.txt": "python-3.12.9"})
+    mirror.unlink()
+    again, _ = find(settings, tmp_path / "app", {})
+
+    assert python == again == fetched.pythons(settings)["3.12"]
+    assert python.executable.is_relative_to(settings.folder("toolchains") / "python")
+    assert (python.name, python.executable.stat().st_mode & 0o777) == ("python:3.12", 0o755)
+    assert "fetching Python 3.12, once for this machine" in said
+    assert list(settings.folder("toolchains").glob(".new-*")) == []
+
+
+def test_an_interpreter_with_another_digest_is_refused(settings: Settings, tmp_path: Path, mirror: Path) -> None:
+    mirror.write_bytes(mirror.read_bytes() + b"x")
+
+    with pytest.raises(BuildFailed, match=r"needs Python 3\.12 \(\.python-version\), this machine has 3\.\d+"):
+        find(settings, tmp_path / "app", {".python-version": "3.12\n"})
+
+    assert "3.12" not in fetched.pythons(settings)
+
+
+def test_the_machine_s_version_is_used_if_the_project_allows_it_and_its_own_cannot_be_had(
+    settings: Settings, tmp_path: Path, mirror: Path
+) -> None:
+    mirror.unlink()
+    files = {".python-version": "3.12", "pyproject.toml": "[project]\nrequires-python='>=3.9'"}
+
+    python, said = find(settings, tmp_path / "app", files)
+
+    assert python == next(iter(fetched.pythons(settings).values()))
+    assert "Python 3.12 (.python-version) cannot be had here" in said[-1]
+
+
+def test_another_patch_version_is_no_reason_to_fail(settings: Settings, tmp_path: Path) -> None:
+    version, installed = next(iter(fetched.pythons(settings).items()))
+
+    python, said = find(settings, tmp_path, {"runtime.txt": f"python-{version}.99"})
+
+    assert python == installed
+    assert said == [f"python:   {version}, the installed release of it (runtime.txt asks for {version}.99)"]
