@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,22 @@ def test_a_user_cannot_leave_their_database(server: Server, statement: str) -> N
 
 def test_a_user_reads_no_file(server: Server) -> None:
     assert server.ask("SELECT load_file('/etc/passwd')") == [(None,)]
+
+
+def test_the_stock_client_gets_utf8mb4_in_any_locale(server: Server) -> None:
+    names = ["-h", "127.0.0.1", "-P", str(server.options.port), "-u", server.names.username, server.names.database]
+    query = "SELECT @@character_set_client, @@character_set_results, @@collation_connection, char_length('⚓'), '⚓'"
+    client = Path(server.software.tools) / "mariadb"
+
+    done = subprocess.run(
+        [client, "--no-defaults", "--skip-column-names", *names, "-e", query],
+        env={"LC_ALL": "C", "MYSQL_PWD": server.names.password},
+        capture_output=True,
+        check=True,
+    )
+
+    assert done.stdout.decode().split() == ["utf8mb4", "utf8mb4", "utf8mb4_unicode_ci", "1", "⚓"]
+    assert server.ask("SET NAMES latin1", "SELECT @@character_set_client") == [("latin1",)]
 
 
 def test_text_is_stored_whole(server: Server) -> None:

@@ -129,8 +129,14 @@ def _temporary(options: ServerOptions) -> Settings:
     }
 
 
-# Errors go to stderr, without statements.
-_CHARACTERS_AND_LOGS: Settings = {"character_set_server": "utf8mb4", "general_log": 0, "slow_query_log": 0}
+# Errors go to stderr, without statements. The stock client sends latin1 in a locale without UTF-8: the server ignores
+# the character set of the handshake, and a client can still change it with SET NAMES.
+_CHARACTERS_AND_LOGS: Settings = {
+    "character_set_server": "utf8mb4",
+    "loose_character_set_client_handshake": 0,
+    "general_log": 0,
+    "slow_query_log": 0,
+}
 
 
 def _log_bytes(folder: Path) -> int:
