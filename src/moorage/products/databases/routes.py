@@ -18,19 +18,23 @@ from moorage.products.databases.schemas import (
     DatabaseConnectionStrings,
     DatabaseCredentials,
     DatabaseDetail,
+    DatabaseExtension,
+    DatabaseExtensions,
     DatabaseListItem,
     Deleted,
     Done,
 )
+from moorage.products.databases.servers import Servers
 from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers import tls
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
 
 
-def make_router(db: Store, catalog: SoftwareCatalog) -> Router:
+def make_router(db: Store, servers: Servers) -> Router:
     router = Router("Databases")
     _add_reads(router, db)
-    _add_writes(router, catalog)
+    _add_extensions(router, db, servers)
+    _add_writes(router, servers.catalog)
     _add_tiers(router)
     return router
 
@@ -72,6 +76,18 @@ def _add_reads(router: Router, db: Store) -> None:
         database, password = await db.write(reveal)
         address = urls.urls_of(db.env.settings, database, password)
         return DatabaseCredentials(password, address.public, address.private)
+
+
+def _add_extensions(router: Router, db: Store, servers: Servers) -> None:
+    @router.get("/databases/{name}/extensions")
+    async def list_extensions(caller: Caller, request: Request, name: str) -> DatabaseExtensions:
+        """List the extensions of a running PostgreSQL database, by name.
+
+        `CREATE EXTENSION` works for those with `available`; `reason` says why not for the others. `installedVersion` is
+        null until it is created. MySQL has no extensions: `items` is empty.
+        """
+        database = await db.read(partial(service.get, org_id=caller.org_id, name=name))
+        return DatabaseExtensions([DatabaseExtension.of(each) for each in await servers.extensions(database)])
 
 
 def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:

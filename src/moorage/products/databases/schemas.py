@@ -13,11 +13,11 @@ from moorage.core.kit.clock import to_wire
 from moorage.products.databases import urls
 from moorage.products.databases.service import NewDatabase
 from moorage.products.databases.tables import Database
-from moorage.runtime.database_servers.ports import ADMIN, REPLICATOR
+from moorage.runtime.database_servers.ports import ADMIN, REPLICATOR, Extension
+from moorage.runtime.database_servers.software.releases import VERSIONS
 from moorage.settings import Settings
 
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-VERSIONS = {"postgresql": ("16.4.0", "14.8.0"), "mysql": ("8.4.2", "5.7.44")}
 # Names that the servers use themselves.
 RESERVED_USERS = frozenset((ADMIN, REPLICATOR, "postgres", "root", "mysql", "mariadb.sys", "public", "none"))
 RESERVED_DATABASES = frozenset(
@@ -212,6 +212,30 @@ class DatabaseCredentials(Output, frozen=True):
     password: str | None
     public_url: str | None
     private_url: str | None
+
+
+class DatabaseExtension(Output, frozen=True):
+    name: str
+    description: str
+    default_version: str | None
+    installed_version: str | None
+    available: bool
+    reason: str | None
+
+    @classmethod
+    def of(cls, extension: Extension) -> DatabaseExtension:
+        return cls(
+            name=extension.name,
+            description=extension.description,
+            default_version=extension.default_version,
+            installed_version=extension.installed_version,
+            available=extension.reason is None,
+            reason=extension.reason,
+        )
+
+
+class DatabaseExtensions(Output, frozen=True):
+    items: list[DatabaseExtension]
 
 
 class Deleted(Output, frozen=True, rename={"is_async": "async"}):

@@ -13,6 +13,7 @@ import secrets as random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,20 @@ from moorage.core.db.store import Database as Store
 from moorage.core.db.tx import Tx
 from moorage.core.kit import folders
 from moorage.core.vault import service as vault
-from moorage.errors import NotFound
+from moorage.errors import Conflict, NotFound
 from moorage.products.databases import tables, urls
+from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server
+from moorage.products.databases.threads import SingleCallThread
 from moorage.runtime.database_servers import tls
 from moorage.runtime.database_servers.kinds import kind_of
 from moorage.runtime.database_servers.ports import (
     IDENTITY_FILE,
     Access,
     Credentials,
+    Extension,
     Primary,
+    ServerFailed,
     ServerKind,
     ServerOptions,
     Software,
@@ -44,6 +49,7 @@ MB = 2**20
 START_TIMEOUT_S = 60.0  # includes crash recovery
 REPLAY_TIMEOUT_S = 3600.0  # for a scratch server that replays the WAL of a whole day
 READY_POLL_INTERVALS_S = (0.01, 0.01, 0.02, 0.03, 0.05)
+ANSWER_TIMEOUT_S = 15.0  # of a server to a request of a user
 STOP_GRACE_S = 60.0  # to flush memory to disk
 PASSWORD, ADMIN_PASSWORD, REPLICA_PASSWORD = "password", "admin", "replica"
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - for public databases
@@ -72,6 +78,7 @@ class Servers:
         self.catalog = catalog
         self.substitution = db.env.settings.substitution
         self._limited: dict[str, tuple[int, int, float]] = {}  # by server: pid and start time of the shim, CPU limit
+        self._extension_threads: dict[int, SingleCallThread] = {}  # by database
 
     def kind(self, database: Database) -> ServerKind:
         return kind_of(database.engine)
@@ -107,6 +114,22 @@ class Servers:
     async def access(self, database: Database, server: Server) -> Access:
         admin = (await self.secrets(database)).admin
         return Access(str(self.folder(database.id, server.folder)), server.port, admin)
+
+    async def extensions(self, database: Database) -> list[Extension]:
+        """List the extensions of a running database; raises Conflict if it is not reachable."""
+        primary = await self._db.read(lambda tx: primary_of(tx, database.org_id, database.id))
+        if primary is None or database.status != DatabaseStatus.RUNNING:
+            raise Conflict(f"The database is {database.status}; this needs one that is running")
+        access = await self.access(database, primary)
+        credentials = (await self.secrets(database)).credentials
+        thread = self._extension_threads.setdefault(database.id, SingleCallThread())
+        try:
+            return await thread.run(partial(self.kind(database).extensions, access, credentials), ANSWER_TIMEOUT_S)
+        except (ServerFailed, TimeoutError):
+            raise Conflict("The database does not answer now; try again in a moment") from None
+        finally:
+            if not thread.is_busy:
+                self._extension_threads.pop(database.id, None)
 
     async def options(self, database: Database, server: Server) -> ServerOptions:
         primary = None

@@ -108,7 +108,7 @@ class Databases(Product):
 
     def routers(self) -> Sequence[Router]:
         return [
-            routes.make_router(self.db, self.servers.catalog),
+            routes.make_router(self.db, self.servers),
             backup_routes.make_router(),
             metric_routes.make_router(),
         ]

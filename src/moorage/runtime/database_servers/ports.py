@@ -119,6 +119,17 @@ class Counters:
     cache_reads: int | None  # cache misses
 
 
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """An extension, as the user of a database sees it."""
+
+    name: str
+    description: str
+    default_version: str | None
+    installed_version: str | None
+    reason: str | None = None  # why the user cannot create it
+
+
 class StatisticsSession(Protocol):
     """Persistent connection for reading counters."""
 
@@ -188,6 +199,10 @@ class ServerKind(Protocol):
         ...
 
     def session(self, access: Access) -> StatisticsSession: ...
+
+    def extensions(self, access: Access, credentials: Credentials) -> list[Extension]:
+        """Return the extensions of a database by name, also those that it cannot have."""
+        ...
 
     # Dumps. The tools run as the server's user if the platform is root.
 

@@ -22,6 +22,7 @@ from moorage.runtime.database_servers.ports import (
     Access,
     Counters,
     Credentials,
+    Extension,
     ServerFailed,
     ServerOptions,
     Software,
@@ -150,6 +151,9 @@ class MariaDB(MariaDBDumps):
     def version(self, access: Access) -> str:
         with connected(access, OWN_DATABASE) as server, server.cursor() as cursor:
             return str(_row(cursor, "SELECT version()")[0])
+
+    def extensions(self, access: Access, credentials: Credentials) -> list[Extension]:
+        return []
 
     def session(self, access: Access) -> StatisticsSession:
         return _Session(access)

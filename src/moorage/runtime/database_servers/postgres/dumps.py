@@ -26,6 +26,9 @@ LOCK_TIMEOUT = "120s"  # for the read lock on a table
 RELOAD_TIMEOUT_S = 10.0
 LOGIN_POLL_INTERVAL_S = 0.02
 COMPRESSION_LEVEL = "3"  # Higher levels take much longer and save little.
+# Overrides the setting of the database, which its owner can change: the superuser must not call a function of the
+# tenant that has the name of one of the system.
+_SEARCH_PATH = "-c search_path=pg_catalog"
 _ALLOW_ALL_LOCAL = "local all all scram-sha-256\n"
 _TABLE = re.compile(r"\d+; 1259 \d+ TABLE ")
 _EXTENSION = re.compile(r"\d+; (?:3079 \d+ EXTENSION|0 0 COMMENT) - (?:EXTENSION )?(?P<name>.*?) *$")
@@ -74,6 +77,7 @@ def connected(
                 dbname=database,
                 connect_timeout=20,
                 autocommit=True,
+                options=_SEARCH_PATH if user == ADMIN else "",
             ) as connection,
         ):
             yield connection
@@ -117,7 +121,8 @@ class PostgreSQLDumps:
             connection.execute("SET row_security = off")
             for schema, table in connection.execute(_TABLES).fetchall():
                 raise_if_cancelled()
-                count = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, table))
+                # With ONLY, the superuser reads no foreign table that is a child or a partition.
+                count = sql.SQL("SELECT count(*) FROM ONLY {}").format(sql.Identifier(schema, table))
                 row = connection.execute(count).fetchone()
                 row_counts[f"{schema}.{table}"] = int(row[0]) if row else 0
         return row_counts

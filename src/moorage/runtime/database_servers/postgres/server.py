@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import struct
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from moorage.runtime.database_servers.ports import (
     Access,
     Counters,
     Credentials,
+    Extension,
     ServerFailed,
     ServerOptions,
     Software,
@@ -76,10 +78,30 @@ FROM pg_stat_database WHERE datname NOT IN ('postgres', 'template0', 'template1'
 """
 # Without the statements of the platform.
 _STATEMENTS = f"""
-(SELECT coalesce(sum(calls), 0) FROM pg_stat_statements(false)
+(SELECT coalesce(sum(calls), 0) FROM public.pg_stat_statements(false)
  WHERE userid <> (SELECT oid FROM pg_roles WHERE rolname = '{ADMIN}'))
 """  # noqa: S608 - a constant
 _TRANSACTIONS = "sum(xact_commit + xact_rollback)"
+# The extension of the template. One that the user created is theirs.
+_HAS_OWN_EXTENSION = """
+SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_stat_statements' AND pg_get_userbyid(extowner) = %s)
+"""
+_EXTENSIONS = """
+SELECT e.name, coalesce(e.comment, ''), e.default_version, e.installed_version, v.trusted OR NOT v.superuser
+FROM pg_available_extensions e JOIN pg_available_extension_versions v
+  ON v.name = e.name AND v.version = e.default_version ORDER BY e.name
+"""
+_NEEDS_SUPERUSER = "It needs superuser rights, which users do not have"
+# Extensions that users ask for and that may be missing.
+_MISSING: Mapping[str, tuple[str, str]] = {
+    "pg_cron": ("job scheduler", "There is no package of it for this server; use a cronjob of the platform"),
+    "postgis": ("geometry and geography types", "There is no package of it for this server"),
+    "vector": (
+        "vector data type and access methods",
+        "It is not installed: the operator can add it to PostgreSQL 16 with `moorage engines install`, on x86-64 only "
+        "to a CPU with AVX2; there is no package of it for PostgreSQL 14",
+    ),
+}
 
 
 class PostgreSQL(PostgreSQLDumps):
@@ -148,7 +170,8 @@ class PostgreSQL(PostgreSQLDumps):
             server.execute(_sql("ALTER DATABASE {0} OWNER TO {1}; REVOKE ALL ON DATABASE {0} FROM PUBLIC", credentials))
             server.execute("REVOKE ALL ON DATABASE postgres FROM PUBLIC")
         with connected(access, credentials.database) as server:
-            server.execute("DROP EXTENSION IF EXISTS pg_stat_statements")
+            if _row(server, _HAS_OWN_EXTENSION, (ADMIN,))[0]:
+                server.execute("DROP EXTENSION pg_stat_statements")
             if _row(server, _OWNS_PUBLIC, (ADMIN,))[0]:  # Since 15 the database's owner owns it.
                 server.execute(_sql("ALTER SCHEMA public OWNER TO {1}", credentials))
 
@@ -177,6 +200,20 @@ class PostgreSQL(PostgreSQLDumps):
         with connected(access, OWN_DATABASE) as server:
             return str(_row(server, "SELECT version()")[0])
 
+    def extensions(self, access: Access, credentials: Credentials) -> list[Extension]:
+        names = {"user": credentials.username, "password": credentials.password}
+        with connected(access, credentials.database, **names) as server:
+            server.execute(f"SET statement_timeout = {COUNTERS_TIMEOUT_MS}")
+            rows = server.execute(_EXTENSIONS).fetchall()
+        extensions = [
+            Extension(name, text, default, installed, None if installed or is_allowed else _NEEDS_SUPERUSER)
+            for name, text, default, installed, is_allowed in rows
+        ]
+        present = {extension.name for extension in extensions}
+        missing = [Extension(name, text, None, None, why) for name, (text, why) in _MISSING.items()]
+        extensions += [each for each in missing if each.name not in present]
+        return sorted(extensions, key=lambda each: each.name)
+
     def session(self, access: Access) -> StatisticsSession:
         return _Session(access)
 
@@ -186,7 +223,7 @@ class _Session:
         self._exit_stack = ExitStack()
         self._server = self._exit_stack.enter_context(connected(access, OWN_DATABASE))
         self._server.execute(f"SET statement_timeout = {COUNTERS_TIMEOUT_MS}")
-        has_statements = _row(self._server, "SELECT to_regproc('pg_stat_statements') IS NOT NULL")[0]
+        has_statements = _row(self._server, "SELECT to_regproc('public.pg_stat_statements') IS NOT NULL")[0]
         self._query = _COUNTERS.format(queries=_STATEMENTS if has_statements else _TRANSACTIONS)
 
     def counters(self) -> Counters:

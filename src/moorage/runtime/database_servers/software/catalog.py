@@ -29,7 +29,7 @@ from typing import Any
 
 from moorage.core.kit import folders
 from moorage.runtime.database_servers.ports import IDENTITY_FILE, NotInstalled, ServerFailed, Software
-from moorage.runtime.database_servers.software import fetching, system, templates
+from moorage.runtime.database_servers.software import extensions, fetching, system, templates
 from moorage.runtime.database_servers.software.fetching import Say
 from moorage.runtime.database_servers.software.releases import (
     FETCHABLE,
@@ -176,11 +176,15 @@ class SoftwareCatalog:
         return await asyncio.to_thread(self.install, choice.release)
 
     def install(self, release: Release) -> Software:
-        """Download a release or prepare system software. Blocks; safe to repeat."""
+        """Download a release or prepare system software. Blocks; safe to repeat.
+
+        Software that an older version of the platform installed gets the extensions that it lacks.
+        """
         try:
             with self._locked():
                 present = self._find_exact(release.name)
                 if present is not None and templates.is_complete(Path(present.template)):
+                    self._add_extensions(release, Path(present.home))
                     return present
                 self._make(release, present)
         except OSError as error:
@@ -195,10 +199,7 @@ class SoftwareCatalog:
 
     def _make(self, release: Release, present: Software | None) -> None:
         """Build a release's folder under a temporary name, and rename it when complete."""
-        new = self.installs_into / f"{NEW}{secrets.token_hex(8)}"
-        new.mkdir()
-        new.chmod(0o755)  # regardless of the umask: servers and their tools run as other users
-        try:
+        with self._new_folder() as new:
             software = present or self._fetch(release, new)
             self._say(f"preparing {release.product} {release.version}")
             templates.make(software, new / TEMPLATE)
@@ -209,6 +210,25 @@ class SoftwareCatalog:
             folders.remove(target)  # An existing folder is incomplete here, else `install` had returned it.
             new.rename(target)
             templates.sync_file_system(self.installs_into)
+
+    def _add_extensions(self, release: Release, server: Path) -> None:
+        """Add extensions to software in `installs_into`; its running servers see them."""
+        if server != self.installs_into / release.name / SERVER:
+            return
+        if extensions.lacks_files(release, server):
+            only = replace(release, packages=tuple(each for each in release.packages if each.extension))
+            with self._new_folder() as new:
+                fetching.fetch(only, new, say=self._say, extra_ca=self._extra_ca)
+                extensions.add(only, new, server)
+        extensions.allow(server)
+
+    @contextlib.contextmanager
+    def _new_folder(self) -> Iterator[Path]:
+        new = self.installs_into / f"{NEW}{secrets.token_hex(8)}"
+        new.mkdir()
+        new.chmod(0o755)  # regardless of the umask: servers and their tools run as other users
+        try:
+            yield new
         finally:
             folders.remove(new)
 
@@ -216,6 +236,7 @@ class SoftwareCatalog:
         if not release.can_be_fetched():
             raise ServerFailed(f"{release.product} {release.version} cannot be fetched: {HINTS[release.type]}")
         fetching.fetch(release, new, say=self._say, extra_ca=self._extra_ca)
+        extensions.add(release, new, new / SERVER)
         software = _software(new, _identity(release))
         fetching.check_programs(software)
         return software

