@@ -28,7 +28,7 @@ from moorage.core.kit.clock import DAY_MS, MINUTE_MS, ManualClock
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.pool import Worker
 from moorage.errors import NotFound
-from moorage.products.databases import service
+from moorage.products.databases import servers, service
 from moorage.products.databases.backups import jobs as backup_jobs
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups.service import MakeBackup, StoredBackup
@@ -376,6 +376,13 @@ def test_a_note_in_the_folder_of_a_server_is_read_with_suspicion(tmp_path: Path)
     (tmp_path / "half.json").write_text('{"at": ')
     os.mkfifo(tmp_path / "pipe.json")
 
-    read = [backup_jobs.read_marker(tmp_path, f"{name}.json") for name in ("secret", "link", "half", "pipe", "none")]
+    read = [servers.read_marker(tmp_path, f"{name}.json") for name in ("secret", "link", "half", "pipe", "none")]
 
     assert read == [{"at": 1}, None, None, None, None]
+
+
+def test_a_folder_keeps_the_time_since_when_no_server_uses_it(tmp_path: Path) -> None:
+    for now in (1, 2):
+        servers.mark_superseded(tmp_path, now)
+
+    assert servers.read_marker(tmp_path, servers.SUPERSEDED) == {"at": 1}

@@ -26,8 +26,8 @@ from moorage.core.db.tx import Tx, move
 from moorage.core.telemetry import Telemetry
 from moorage.products.databases import service
 from moorage.products.databases.replication.tables import FENCED, Pair, read_pair
-from moorage.products.databases.replication.watcher import SUPERSEDED, Replicator
-from moorage.products.databases.servers import Servers, add_server, servers_of, set_server
+from moorage.products.databases.replication.watcher import Replicator
+from moorage.products.databases.servers import SUPERSEDED, Servers, add_server, servers_of, set_server
 from moorage.products.databases.service import NewDatabase
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server

@@ -47,6 +47,11 @@ def columns(table: Table, *names: str) -> list[ColumnElement[Any]]:
     return [table.c[name] for name in names] if names else list(table.c)
 
 
+def sets_of(table: Table) -> tuple[str, ...]:
+    """Return the columns that an insert sets: all but `id`."""
+    return tuple(column.name for column in table.c if column.name != "id")
+
+
 # Parameters for the driver: positional for SQLite, named for PostgreSQL.
 Bound = dict[str, Any] | list[Any] | tuple[Any, ...]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Column, Index, Integer, delete, insert, select, update
 
-from moorage.core.db.query import Command, Query, arg, columns, scalar
+from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.projects.deployments.tables import deployment
 from moorage.products.projects.tables import preview, project
@@ -93,10 +93,7 @@ OF_PROJECT = Query(
     .order_by(_r.id),
     Replica,
 )
-ADD: Query[int] = Query(
-    insert(replica).returning(_r.id), scalar, sets=tuple(column.name for column in replica.c if column.name != "id")
-)
-SET_PORT = Command(update(replica).where(_this).values(port=arg("port", Integer), updated_at=arg("now")))
+ADD: Query[int] = Query(insert(replica).returning(_r.id), scalar, sets=sets_of(replica))
 SET_REASON = Command(update(replica).where(_this).values(reason=arg("reason"), updated_at=arg("now")))
 DELETE = Command(delete(replica).where(_this))
 

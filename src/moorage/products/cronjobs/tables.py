@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Boolean, Column, Index, Integer, UniqueConstraint, delete, func, insert, select, update
 
 from moorage.accounts.plans import tiers
 from moorage.accounts.plans.tiers import Tier
-from moorage.core.db.query import Command, Query, arg, columns, scalar
+from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.projects.deployments.tables import Line
 
@@ -194,10 +193,6 @@ class Execution:
         return f"c{self.id}"
 
 
-def _sets(of: Any) -> tuple[str, ...]:
-    return tuple(column.name for column in of.c if column.name != "id")
-
-
 _c, _b, _l, _e = cronjob.c, build.c, line.c, execution.c
 _this = (_c.org_id == arg("org_id")) & (_c.id == arg("id"))
 _named = (_c.org_id == arg("org_id")) & (_c.name == arg("name"))
@@ -220,7 +215,7 @@ DELETING = Query(select(*columns(cronjob)).where(_c.status == "deleting").order_
 OF_REPOSITORY = Query(
     select(*columns(cronjob)).where((_c.repository_key == arg("repository")) & (_c.status != "deleting")), Cronjob
 )
-ADD: Query[int] = Query(insert(cronjob).returning(_c.id), scalar, sets=_sets(cronjob))
+ADD: Query[int] = Query(insert(cronjob).returning(_c.id), scalar, sets=sets_of(cronjob))
 DELETE = Command(delete(cronjob).where(_this))
 SET = {
     name: Command(update(cronjob).where(_this).values(**{name: arg("new", _c[name].type), "updated_at": arg("now")}))
@@ -252,7 +247,7 @@ BUILDS_OF = Query(
     .order_by(_b.id.desc()),
     Build,
 )
-ADD_BUILD: Query[int] = Query(insert(build).returning(_b.id), scalar, sets=_sets(build))
+ADD_BUILD: Query[int] = Query(insert(build).returning(_b.id), scalar, sets=sets_of(build))
 SET_BUILD_SOURCE = Command(
     update(build).where(_of_build).values(commit_sha=arg("sha"), branch=arg("of_branch"), updated_at=arg("now"))
 )
@@ -272,7 +267,7 @@ LINES_AFTER = Query(
     .limit(arg("most", Integer)),
     Line,
 )
-ADD_LINE = Command(insert(line), sets=_sets(line))
+ADD_LINE = Command(insert(line), sets=sets_of(line))
 DELETE_LINES = Command(delete(line).where((_l.org_id == arg("org_id")) & (_l.build_id == arg("build_id"))))
 
 _of_execution = (_e.org_id == arg("org_id")) & (_e.id == arg("id"))
@@ -304,7 +299,7 @@ IMAGES_QUEUED: Query[int] = Query(
     ),
     scalar,
 )
-ADD_EXECUTION: Query[int] = Query(insert(execution).returning(_e.id), scalar, sets=_sets(execution))
+ADD_EXECUTION: Query[int] = Query(insert(execution).returning(_e.id), scalar, sets=sets_of(execution))
 SET_ARTIFACT = Command(
     update(execution)
     .where(_of_execution)

@@ -26,7 +26,7 @@ from moorage.products.databases import tables, urls
 from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server
 from moorage.products.databases.threads import SingleCallThread
-from moorage.runtime.database_servers import tls
+from moorage.runtime.database_servers import copying, tls
 from moorage.runtime.database_servers.kinds import kind_of
 from moorage.runtime.database_servers.ports import (
     IDENTITY_FILE,
@@ -51,6 +51,8 @@ REPLAY_TIMEOUT_S = 3600.0  # for a scratch server that replays the WAL of a whol
 READY_POLL_INTERVALS_S = (0.01, 0.01, 0.02, 0.03, 0.05)
 ANSWER_TIMEOUT_S = 15.0  # of a server to a request of a user
 STOP_GRACE_S = 60.0  # to flush memory to disk
+SUPERSEDED = "superseded.json"  # marks a folder that no server uses any more
+MAX_MARKER_BYTES = 4096
 PASSWORD, ADMIN_PASSWORD, REPLICA_PASSWORD = "password", "admin", "replica"
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - for public databases
 
@@ -316,6 +318,23 @@ def _last_line(folder: Path) -> str:
         lines = [line.split(" ", 3) for line in newest.read_text(errors="replace").splitlines()[-20:]]
         return [parts[3] for parts in lines if len(parts) == 4 and parts[1] != "s"][-1][:300]
     return ""
+
+
+def mark_superseded(folder: Path, now: int) -> None:
+    """Write the marker with the time since when no server uses the folder."""
+    if folder.is_dir() and read_marker(folder, SUPERSEDED) is None:
+        copying.put(folder, SUPERSEDED, json.dumps({"at": now}), is_kept=True)
+
+
+def read_marker(folder: Path, name: str) -> dict[str, Any] | None:
+    """Return a marker file; untrusted, because the server's user can change it."""
+    try:
+        handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            marker = json.loads(file.read(MAX_MARKER_BYTES))
+    except (OSError, ValueError):
+        return None
+    return marker if isinstance(marker, dict) else None
 
 
 def servers_of(tx: Tx, org_id: int, database_id: int) -> list[Server]:

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from moorage.accounts.identity.tables import organization
 from moorage.accounts.plans import tiers
 from moorage.accounts.plans.tiers import Tier
-from moorage.core.db.query import Command, Query, arg, columns, scalar
+from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 
 database = table(
@@ -288,9 +288,7 @@ WITH_PLANS: Query[tuple[Database, str, bool]] = Query(
 )
 IN_TRASH = Query(select(*columns(database)).where(_d.deleted_at.is_not(None)).order_by(_d.id), Database)
 PORTS: Query[int] = Query(select(_d.port).union(select(_s.port)), scalar)
-ADD: Query[int] = Query(
-    insert(database).returning(_d.id), scalar, sets=tuple(column.name for column in database.c if column.name != "id")
-)
+ADD: Query[int] = Query(insert(database).returning(_d.id), scalar, sets=sets_of(database))
 DELETE = Command(delete(database).where(_this))
 # Columns that change, besides the status.
 _CHANGING = (
@@ -307,9 +305,7 @@ SERVERS_OF = Query(select(*columns(server)).where(_of_database).order_by(_s.id),
 _this_server = (_s.org_id == arg("org_id")) & (_s.id == arg("id"))
 FIND_SERVER = Query(select(*columns(server)).where(_this_server), Server)
 EVERY_SERVER = Query(select(*columns(server)).order_by(_s.id), Server)
-ADD_SERVER: Query[int] = Query(
-    insert(server).returning(_s.id), scalar, sets=tuple(column.name for column in server.c if column.name != "id")
-)
+ADD_SERVER: Query[int] = Query(insert(server).returning(_s.id), scalar, sets=sets_of(server))
 DELETE_SERVER = Command(delete(server).where(_this_server))
 SET_SERVER = {
     name: Command(

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 
 from moorage.core.artifacts.tables import artifact_ref
-from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, pair, scalar
+from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, pair, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 
 function = table(
@@ -108,7 +108,7 @@ COUNT: Query[int] = Query(select(func.count()).where(_mine), scalar)
 ADD: Query[int] = Query(
     insert_or_ignore(function),
     scalar,
-    sets=tuple(column.name for column in function.c if column.name != "id"),
+    sets=sets_of(function),
 )
 SETTINGS = ("timeout_ms", "memory_mb", "description", "network", "raw_http", "own_options")
 UPDATE = Command(

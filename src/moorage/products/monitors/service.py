@@ -13,7 +13,7 @@ from moorage.accounts.plans import service as plans
 from moorage.accounts.plans.service import Standing
 from moorage.core.audit import service as audit
 from moorage.core.audit.service import Actor, AuditTarget
-from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
+from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
 from moorage.core.db.tx import Tx, move
 from moorage.core.kit.masking import MASK
 from moorage.core.vault import service as vault
@@ -35,7 +35,7 @@ LAST_BEATS = Query(
     select(*columns(heartbeat)).where((_m.org_id == arg("org_id")) & (_h.monitor_id == _m.id) & (_h.slot == _newest)),
     Heartbeat,
 )
-ADD_BEAT: Query[int] = Query(insert_or_ignore(heartbeat), scalar, sets=tables.sets_of(heartbeat))
+ADD_BEAT: Query[int] = Query(insert_or_ignore(heartbeat), scalar, sets=sets_of(heartbeat))
 # The stored certificate belongs to the previous URL.
 CLEAR_CERTIFICATE = Command(
     state.update()

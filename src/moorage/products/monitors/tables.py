@@ -11,7 +11,6 @@ from sqlalchemy import (
     Column,
     Index,
     Integer,
-    Table,
     UniqueConstraint,
     delete,
     func,
@@ -20,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from moorage.core.db.query import Command, Query, arg, columns, scalar
+from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.monitors.states import MonitorStatus
 
@@ -215,11 +214,6 @@ class Pause:
     monitor_id: int
     began_at: int
     ended_at: int | None
-
-
-def sets_of(of: Table) -> tuple[str, ...]:
-    """Return the columns that an insert sets."""
-    return tuple(column.name for column in of.c if column.name != "id")
 
 
 _m, _s, _h, _p = monitor.c, state.c, heartbeat.c, pause.c

@@ -139,6 +139,6 @@ def _deploy(tx: Tx, org_id: int, project: Project, preview: Preview, user_id: in
 
 
 def _get(tx: Tx, org_id: int, preview_id: int) -> Preview:
-    preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=preview_id)
+    preview = service.find_preview(tx, org_id, preview_id)
     assert preview is not None
     return preview

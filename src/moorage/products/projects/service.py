@@ -24,7 +24,7 @@ from moorage.errors import Conflict, Forbidden, NotFound
 from moorage.products.projects import compute, tables
 from moorage.products.projects.deployments import tables as deployment_tables
 from moorage.products.projects.names import is_available, preview_name
-from moorage.products.projects.tables import FormerName, Project
+from moorage.products.projects.tables import FormerName, Preview, Project
 from moorage.settings import Settings
 
 MOVED_MS = DAY_MS  # how long the former address of a renamed project redirects to the new one
@@ -98,6 +98,11 @@ def get(tx: Tx, org_id: int, name: str) -> Project:
 
 def find_by_id(tx: Tx, org_id: int, project_id: int) -> Project | None:
     return tx.find(tables.FIND_BY_ID, org_id=org_id, id=project_id)
+
+
+def find_preview(tx: Tx, org_id: int, preview_id: int | None) -> Preview | None:
+    """Return the preview of a deployment; None where the deployment is not of a preview."""
+    return tx.find(tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=preview_id) if preview_id is not None else None
 
 
 def get_by_id(tx: Tx, org_id: int, project_id: int) -> Project:

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from moorage.accounts.identity.tables import organization
-from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
+from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 
 project = table(
@@ -220,7 +220,7 @@ OF_REPOSITORY = Query(
 ADD: Query[int] = Query(
     insert_or_ignore(project),
     scalar,
-    sets=tuple(column.name for column in project.c if column.name != "id"),
+    sets=sets_of(project),
 )
 SETTINGS = (
     "slug", "language", "runtime", "base_dir", "build_dir", "build_cmd", "start_cmd", "health_check_path",
@@ -286,9 +286,7 @@ FIND_PREVIEW = Query(select(*columns(preview)).where(_its & (_v.number == arg("n
 FIND_PREVIEW_BY_ID = Query(
     select(*columns(preview)).where((_v.org_id == arg("org_id")) & (_v.id == arg("id"))), Preview
 )
-ADD_PREVIEW: Query[int] = Query(
-    insert_or_ignore(preview), scalar, sets=tuple(column.name for column in preview.c if column.name != "id")
-)
+ADD_PREVIEW: Query[int] = Query(insert_or_ignore(preview), scalar, sets=sets_of(preview))
 SET_PREVIEW = Command(
     update(preview)
     .where((_v.org_id == arg("org_id")) & (_v.id == arg("id")))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, UniqueConstraint, delete, select, update
 
-from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
+from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.repositories.names import Name
 
@@ -118,9 +118,7 @@ FIND_BY_ID = Query(select(*columns(repository)).where(_this), Repository)
 FIRST_USER: Query[int] = Query(
     select(_r.org_id).where(_r.owner_key == arg("owner_key")).order_by(_r.id).limit(1), scalar
 )
-ADD: Query[int] = Query(
-    insert_or_ignore(repository), scalar, sets=tuple(column.name for column in repository.c if column.name != "id")
-)
+ADD: Query[int] = Query(insert_or_ignore(repository), scalar, sets=sets_of(repository))
 TOUCH = Command(update(repository).where(_this).values(updated_at=arg("now")))
 FINISH = Command(
     update(repository).where(_this).values(size_bytes=arg("size"), default_branch=arg("branch"), updated_at=arg("now"))
@@ -133,11 +131,10 @@ IS_THERE: Query[int] = Query(select(_r.id).where(_r.id == arg("id")), scalar)
 # Checks the time again, because a push may have begun since the row was read.
 DELETE_UNUSED = Command(delete(repository).where((_r.id == arg("id")) & (_r.updated_at <= arg("before"))))
 
-FIND_INSTALLATION = Query(select(*columns(github_installation)).where(_account), Installation)
 ADD_INSTALLATION: Query[int] = Query(
     insert_or_ignore(github_installation),
     scalar,
-    sets=tuple(column.name for column in github_installation.c if column.name != "id"),
+    sets=sets_of(github_installation),
 )
 SET_INSTALLATION = Command(
     update(github_installation)
@@ -159,7 +156,7 @@ _bound = (_b.org_id == arg("org_id")) & (_b.installation_id == arg("number"))
 ADD_BINDING: Query[int] = Query(
     insert_or_ignore(github_binding),
     scalar,
-    sets=tuple(column.name for column in github_binding.c if column.name != "id"),
+    sets=sets_of(github_binding),
 )
 SET_BINDING = Command(
     update(github_binding)

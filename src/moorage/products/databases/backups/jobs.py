@@ -7,13 +7,10 @@ of that attempt has the same owner, so nothing is stored twice.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -34,10 +31,10 @@ from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups import tables as backup_tables
 from moorage.products.databases.backups.archiving import WORK, Archiver
 from moorage.products.databases.backups.service import FollowPolicy, MakeBackup, RestoreDatabase, StoredBackup
-from moorage.products.databases.servers import Servers, primary_of, servers_of
+from moorage.products.databases.servers import SUPERSEDED, Servers, primary_of, read_marker, servers_of
 from moorage.products.databases.states import BackupStatus, DatabaseStatus
 from moorage.products.databases.tables import Backup, Database, Server
-from moorage.runtime.database_servers import copying, tools
+from moorage.runtime.database_servers import tools
 from moorage.runtime.database_servers.ports import DATA, ServerFailed
 from moorage.runtime.database_servers.postgres import physical_backups as postgres_physical
 from moorage.runtime.engines.ports import CannotStart
@@ -47,8 +44,6 @@ UPDATING_RETRY_S = 20.0  # retry interval while the database is `updating`
 STORE_RETRY_S = 60.0  # retry interval while the artifact store is unavailable
 LEFTOVER_MS = 2 * DAY_MS  # age at which temporary folders no longer belong to a running job
 SUPERSEDED_MS = DAY_MS  # retention of the folder that a restore has replaced
-SUPERSEDED = "superseded.json"
-MAX_MARKER_BYTES = 4096
 # Errors that fail a backup, restore test or restore with a message; any other exception is a bug of the platform.
 FAILURES = (ServerFailed, CannotStart, QuotaExceeded, ArtifactDamaged, ArtifactsUnavailable, OSError)
 
@@ -212,23 +207,6 @@ def plan_restore_tests(tx: Tx, _: PlanRestoreTests) -> None:
         if database.status == DatabaseStatus.RUNNING and completed and completed[0].verified_at is None:
             job = RunRestoreTest(database.org_id, database.id, completed[0].id)
             jobs.add(tx, job, key=backups.job_key(database), lane=Lane.BACKUPS)
-
-
-def mark_superseded(folder: Path, now: int) -> None:
-    """Write the marker with the time since when no server uses the folder."""
-    if folder.is_dir() and read_marker(folder, SUPERSEDED) is None:
-        copying.put(folder, SUPERSEDED, json.dumps({"at": now}), is_kept=True)
-
-
-def read_marker(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return a marker file; untrusted, because the server's user can change it."""
-    try:
-        handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
-            marker = json.loads(file.read(MAX_MARKER_BYTES))
-    except (OSError, ValueError):
-        return None
-    return marker if isinstance(marker, dict) else None
 
 
 async def remove_superseded(run: Run, servers: Servers) -> None:

@@ -33,11 +33,17 @@ from moorage.products.databases.backups.jobs import (
     BackupMaker,
     WorkFolder,
     error_message,
-    mark_superseded,
-    read_marker,
 )
 from moorage.products.databases.backups.service import RestoreDatabase
-from moorage.products.databases.servers import MB_OF_GB, Servers, next_folder, primary_of, set_server
+from moorage.products.databases.servers import (
+    MB_OF_GB,
+    Servers,
+    mark_superseded,
+    next_folder,
+    primary_of,
+    read_marker,
+    set_server,
+)
 from moorage.products.databases.states import DATABASE, BackupStatus, DatabaseStatus
 from moorage.products.databases.tables import Backup, Database, Server
 from moorage.runtime.database_servers import copying, tools

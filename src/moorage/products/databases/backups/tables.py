@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import delete, select, update
 
-from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
+from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
 from moorage.products.databases.tables import Backup, Database, backup, database, wal
 
 _b, _d, _w = backup.c, database.c, wal.c
@@ -18,9 +18,7 @@ _this = (_b.org_id == arg("org_id")) & (_b.id == arg("id"))
 OF_DATABASE = Query(_all.where(_of_database).order_by(_b.started_at.desc(), _b.id.desc()), Backup)
 FIND = Query(_all.where(_this), Backup)
 FIND_BY_NAME = Query(_all.where(_of_database & (_b.name == arg("name"))), Backup)
-ADD: Query[int] = Query(
-    insert_or_ignore(backup), scalar, sets=tuple(column.name for column in backup.c if column.name != "id")
-)
+ADD: Query[int] = Query(insert_or_ignore(backup), scalar, sets=sets_of(backup))
 SET_VERIFIED = Command(update(backup).where(_this).values(verified_at=arg("now"), updated_at=arg("now")))
 DELETE = Command(delete(backup).where(_this))
 WITH_BACKUPS = Query(

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -32,10 +31,16 @@ from moorage.core.telemetry import Telemetry
 from moorage.errors import IllegalMove
 from moorage.products.databases.replication import tables as rows
 from moorage.products.databases.replication.tables import Pair
-from moorage.products.databases.servers import FolderGone, Servers, forget_server, servers_of
+from moorage.products.databases.servers import (
+    SUPERSEDED,
+    FolderGone,
+    Servers,
+    forget_server,
+    mark_superseded,
+    servers_of,
+)
 from moorage.products.databases.states import DATABASE, DatabaseStatus
 from moorage.products.databases.tables import Database, Server
-from moorage.runtime.database_servers import copying
 from moorage.runtime.database_servers.ports import SCRATCH_PORT, Access, Primary, ServerFailed
 from moorage.runtime.database_servers.replication import Replication, replication_of
 from moorage.runtime.database_servers.tools import in_thread
@@ -56,7 +61,6 @@ STOP_GRACE_S = 30.0
 FIRST_SYNC_TIMEOUT_S = 60.0  # for a new replica to start replicating
 CANCEL_POLL_INTERVAL_S = 0.1
 STARTS, MAKES = "starts", "makes"  # names of background tasks
-SUPERSEDED = "superseded.json"
 LAGS = "its primary does not run, and its replica lacks some of the last changes and is not put in its place"
 Listener = Callable[[Tx, int, Database], None]
 Failures = (CannotStart, ServerFailed, OSError)
@@ -183,7 +187,8 @@ class Replicator:
         await self._servers.start(database, replica)
         access = await self._servers.access(database, replica)
         await in_thread(self._replication(database).promote, access)
-        await asyncio.to_thread(self._mark_superseded, self._servers.folder(database.id, old.folder))
+        folder = self._servers.folder(database.id, old.folder)
+        await asyncio.to_thread(mark_superseded, folder, self._db.env.clock.now())
         await self._write(self._promote_replica, database, pair)
         self._telemetry.log.warning("database promoted", database=database.id, server=replica.id, instead_of=old.id)
         now = await self._read(database)
@@ -201,10 +206,6 @@ class Replicator:
         state = self._servers.engine.states().get(server.key)
         if state is not None and state.port != server.port:
             await self._servers.stop(server, STOP_GRACE_S)
-
-    def _mark_superseded(self, folder: Path) -> None:
-        if folder.is_dir():
-            copying.put(folder, SUPERSEDED, json.dumps({"at": self._db.env.clock.now()}), is_kept=True)
 
     async def _fail_database(self, pair: Pair, primary: Server) -> None:
         why = "the data folder of its primary is gone, and its replica lacks some of the last changes"

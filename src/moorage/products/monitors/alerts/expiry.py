@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import insert, select
 
-from moorage.core.db.query import Command, Query, arg
+from moorage.core.db.query import Command, Query, arg, sets_of
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS
 from moorage.products.monitors.alerts import notices
 from moorage.products.monitors.alerts.notices import Observed
 from moorage.products.monitors.probing.beats import Beat
 from moorage.products.monitors.probing.certificates import days_left
-from moorage.products.monitors.tables import Monitor, certificate_notice, sets_of
+from moorage.products.monitors.tables import Monitor, certificate_notice
 
 THRESHOLDS = (21, 14, 7, 1)  # days
 # Servers behind one name may alternate between certificates; only one of them causes a notice in this time.

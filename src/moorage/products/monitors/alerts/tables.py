@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Boolean, Column, Float, Index, Integer, UniqueConstraint, delete, insert, select, update
 
-from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar
+from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.monitors.states import AlertStatus
-from moorage.products.monitors.tables import sets_of
 
 alert = table(
     "alert",

@@ -10,9 +10,9 @@ from sqlalchemy import BigInteger, ColumnElement, Select, cast, func, insert, se
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ClauseElement
 
-from moorage.core.db.query import Command, Query, arg, columns, pair
+from moorage.core.db.query import Command, Query, arg, columns, pair, sets_of
 from moorage.products.monitors.states import MonitorStatus
-from moorage.products.monitors.tables import Monitor, heartbeat, monitor, rollup, sets_of, state
+from moorage.products.monitors.tables import Monitor, heartbeat, monitor, rollup, state
 
 _m, _s, _h, _r = monitor.c, state.c, heartbeat.c, rollup.c
 

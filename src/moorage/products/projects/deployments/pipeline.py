@@ -26,7 +26,7 @@ from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
 from moorage.core.worker.run import Run
 from moorage.errors import NotFound, QuotaExceeded
-from moorage.products.projects import service, tables
+from moorage.products.projects import service
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.logs import LogWriter
@@ -146,11 +146,7 @@ class Pipeline:
 
         def read(tx: Tx) -> tuple[Project, Preview | None, dict[str, str], dict[str, str]]:
             project = service.get_by_id(tx, deployment.org_id, deployment.project_id)
-            preview = (
-                tx.find(tables.FIND_PREVIEW_BY_ID, org_id=deployment.org_id, id=deployment.preview_id)
-                if deployment.preview_id is not None
-                else None
-            )
+            preview = service.find_preview(tx, deployment.org_id, deployment.preview_id)
             hidden = vault.values(tx, deployment.org_id, service.resource_of(project.id))
             secrets = {} if preview is not None and preview.is_fork else hidden
             return project, preview, {each.name: each.value for each in read_env(project.env)} | secrets, hidden
@@ -298,10 +294,7 @@ def _fenced(run: Run, deployment: Deployment) -> Write:
 
 def _succeed(tx: Tx, org_id: int, deployment: Deployment) -> list[str]:
     project = service.get_by_id(tx, org_id, deployment.project_id)
-    name = project.name
-    if deployment.preview_id is not None:
-        preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=deployment.preview_id)
-        name = preview.name if preview is not None else name
+    name = (service.find_preview(tx, org_id, deployment.preview_id) or project).name
     settings = tx.env.settings
     deployments.succeed(tx, org_id, deployment, f"Live at {service.url_of(settings, service.host_of(settings, name))}")
     return deployments.trim(tx, org_id, project)

@@ -85,7 +85,7 @@ def _add_reads(router: Router, db: Database, followers: Followers) -> None:
         """Return the status of a deployment; `queuePosition` counts from 1."""
         deployment = deployments.get_by_uuid(tx, caller.org_id, uuid)
         project = service.get_by_id(tx, caller.org_id, deployment.project_id)
-        preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=caller.org_id, id=deployment.preview_id or 0)
+        preview = service.find_preview(tx, caller.org_id, deployment.preview_id)
         return DeploymentStatusInfo.of(
             deployment, project, preview, deployments.position(tx, deployment), tx.env.settings
         )

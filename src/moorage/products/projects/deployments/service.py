@@ -245,7 +245,7 @@ def go_live(tx: Tx, org_id: int, deployment: Deployment) -> bool:
     if project is None:
         raise service.no_project()
     if deployment.preview_id is not None:
-        preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=deployment.preview_id)
+        preview = service.find_preview(tx, org_id, deployment.preview_id)
         if preview is None or (preview.current_deployment_id or 0) > deployment.id:
             return False
         tx.run(tables.PREVIEW_LIVE, org_id=org_id, id=preview.id, deployment_id=deployment.id, now=tx.now)
@@ -292,7 +292,7 @@ def fail_if_open(tx: Tx, org_id: int, deployment_id: int, reason: str) -> None:
 
 def is_live(tx: Tx, org_id: int, deployment: Deployment) -> bool:
     if deployment.preview_id is not None:
-        preview = tx.find(tables.FIND_PREVIEW_BY_ID, org_id=org_id, id=deployment.preview_id)
+        preview = service.find_preview(tx, org_id, deployment.preview_id)
         return preview is not None and preview.current_deployment_id == deployment.id
     project = service.find_by_id(tx, org_id, deployment.project_id)
     return project is not None and project.current_deployment_id == deployment.id

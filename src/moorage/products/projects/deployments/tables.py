@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from moorage.accounts.identity.tables import account
-from moorage.core.db.query import Command, Query, arg, columns, scalar
+from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.projects.tables import preview, project
 
@@ -137,7 +137,7 @@ _with_actor = select(*columns(deployment), _u.first_name, _u.last_name, _u.email
 ADD: Query[int] = Query(
     insert(deployment).returning(_d.id),
     scalar,
-    sets=tuple(column.name for column in deployment.c if column.name != "id"),
+    sets=sets_of(deployment),
 )
 FIND = Query(_all.where(_this), Deployment)
 FIND_BY_UUID = Query(_all.where((_d.org_id == arg("org_id")) & (_d.uuid == arg("uuid"))), Deployment)

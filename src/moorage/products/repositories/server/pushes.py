@@ -11,7 +11,6 @@ from moorage.products.repositories.server.pktline import ANSWER, FLUSH, PROGRESS
 
 MAX_COMMANDS = 10_000
 HEADS = "refs/heads/"
-NOTHING = "0" * 40  # id of a reference that does not exist; git accepts any number of zeros
 
 
 @dataclass(frozen=True, slots=True)
