@@ -1,0 +1,228 @@
+"""Other servers in Python: asynchronous frameworks, dashboards, and scripts that start themselves."""
+
+from __future__ import annotations
+
+from tests.e2e.starters.shapes import Starter
+
+STARTERS = (
+    Starter(
+        "streamlit",
+        {
+            "requirements.txt": "streamlit==1.41.1\n",
+            "streamlit_app.py": 'import streamlit as st\n\nst.title("Harbor dashboard")\nst.write("berths", 3)\n',
+        },
+        {"/": "<title>Streamlit</title>", "/_stcore/health": "ok"},
+    ),
+    Starter(
+        "gradio",
+        {
+            "requirements.txt": "gradio==5.12.0\nhuggingface_hub==0.27.1\npydantic==2.10.6\n",
+            "app.py": """
+                import gradio as gr
+
+
+                def greet(name):
+                    return f"Hello {name}!"
+
+
+                demo = gr.Interface(fn=greet, inputs="text", outputs="text")
+
+                if __name__ == "__main__":
+                    demo.launch()
+            """,
+        },
+        {"/": "gradio"},
+    ),
+    Starter(
+        "dash",
+        {
+            "requirements.txt": "dash==2.18.2\nsetuptools==75.8.0\n",
+            "app.py": """
+                from dash import Dash, html
+
+                app = Dash(__name__, title="Berths")
+                server = app.server
+                app.layout = html.Div("Free berths")
+
+                if __name__ == "__main__":
+                    app.run(debug=True)
+            """,
+        },
+        {"/": "<title>Berths</title>", "/_dash-layout": "Free berths"},
+    ),
+    Starter(
+        "starlette",
+        {
+            "requirements.txt": "starlette==0.45.2\nuvicorn==0.34.0\n",
+            "app.py": """
+                from starlette.applications import Starlette
+                from starlette.responses import JSONResponse
+                from starlette.routing import Route
+
+
+                async def homepage(request):
+                    return JSONResponse({"hello": "starlette"})
+
+
+                app = Starlette(debug=True, routes=[Route("/", homepage)])
+            """,
+        },
+        {"/": '{"hello":"starlette"}'},
+    ),
+    Starter(
+        "litestar",
+        {
+            "requirements.txt": "litestar[standard]==2.13.0\n",
+            "app.py": """
+                from litestar import Litestar, get
+
+
+                @get("/")
+                async def index() -> str:
+                    return "Hello, Litestar!"
+
+
+                app = Litestar([index])
+            """,
+        },
+        {"/": "Hello, Litestar!"},
+    ),
+    Starter(
+        "sanic",
+        {
+            "requirements.txt": "sanic==24.12.0\nsetuptools==75.8.0\n",
+            "server.py": """
+                from sanic import Sanic
+                from sanic.response import text
+
+                app = Sanic("HarborApp")
+
+
+                @app.get("/")
+                async def hello_world(request):
+                    return text("Hello, Sanic.")
+            """,
+        },
+        {"/": "Hello, Sanic."},
+    ),
+    Starter(
+        "quart",
+        {
+            "requirements.txt": "quart==0.20.0\n",
+            "app.py": """
+                from quart import Quart
+
+                app = Quart(__name__)
+
+
+                @app.route("/")
+                async def hello():
+                    return "Hello, Quart"
+
+
+                if __name__ == "__main__":
+                    app.run()
+            """,
+        },
+        {"/": "Hello, Quart"},
+    ),
+    Starter(
+        "tornado",
+        {
+            "requirements.txt": "tornado==6.4.2\n",
+            "main.py": """
+                import asyncio
+
+                import tornado.web
+
+
+                class MainHandler(tornado.web.RequestHandler):
+                    def get(self):
+                        self.write("Hello, Tornado")
+
+
+                async def main():
+                    app = tornado.web.Application([(r"/", MainHandler)])
+                    app.listen(8888)
+                    await asyncio.Event().wait()
+
+
+                if __name__ == "__main__":
+                    asyncio.run(main())
+            """,
+        },
+        {"/": "Hello, Tornado"},
+    ),
+    Starter(
+        "aiohttp",
+        {
+            "requirements.txt": "aiohttp==3.11.11\n",
+            "main.py": """
+                from aiohttp import web
+
+
+                async def handle(request):
+                    return web.Response(text="Hello, " + request.match_info.get("name", "Anonymous"))
+
+
+                app = web.Application()
+                app.add_routes([web.get("/", handle), web.get("/{name}", handle)])
+
+                if __name__ == "__main__":
+                    web.run_app(app)
+            """,
+        },
+        {"/": "Hello, Anonymous", "/ada": "Hello, ada"},
+    ),
+    Starter(
+        "bottle",
+        {
+            "requirements.txt": "bottle==0.13.2\n",
+            "app.py": """
+                from bottle import route, run, template
+
+
+                @route("/hello/<name>")
+                def index(name):
+                    return template("<b>Hello {{name}}</b>!", name=name)
+
+
+                run(host="localhost", port=8080)
+            """,
+        },
+        {"/hello/ada": "<b>Hello ada</b>!", "/": 404},
+    ),
+    Starter(
+        "http-server-of-the-standard-library",
+        {
+            "main.py": """
+                import os
+                from http.server import BaseHTTPRequestHandler, HTTPServer
+
+
+                class Handler(BaseHTTPRequestHandler):
+                    def do_GET(self):
+                        self.send_response(200)
+                        self.end_headers()
+                        self.wfile.write(b"nothing but Python")
+
+
+                HTTPServer(("", int(os.environ.get("PORT", 8000))), Handler).serve_forever()
+            """,
+        },
+        {"/": "nothing but Python"},
+    ),
+    Starter(
+        "procfile",
+        {
+            "Procfile": "web: gunicorn service:application --bind 0.0.0.0:$PORT\n",
+            "requirements.txt": "gunicorn==23.0.0\n",
+            "service.py": """
+                def application(environ, start_response):
+                    start_response("200 OK", [("Content-Type", "text/plain")])
+                    return [b"by a Procfile"]
+            """,
+        },
+        {"/": "by a Procfile"},
+    ),
+)
