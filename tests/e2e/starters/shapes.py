@@ -6,10 +6,7 @@ import json
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-from tests.products.repositories.support import Checkout
 
 # A status, or a text of a response of status 200.
 Expected = int | str
@@ -60,15 +57,3 @@ def page(title: str, *, body: str = "", head: str = "") -> str:
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
         f"<title>{title}</title>{head}</head>\n<body>{body or f'<h1>{title}</h1>'}</body>\n</html>\n"
     )
-
-
-def written(files: Mapping[str, str], folder: Path) -> Checkout:
-    """Return a working copy with these files, which are not committed yet."""
-    work = Checkout.init(folder)
-    for path, text in files.items():
-        target = work.folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
-        if text.startswith("#!"):
-            target.chmod(0o755)
-    return work

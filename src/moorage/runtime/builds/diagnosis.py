@@ -1,0 +1,147 @@
+"""Explain why a build or an app failed, in one sentence from its output: the file, and the fix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+MAX_CHARS = 240  # of a line that is quoted
+_ROOT = r"(?:/work/|file:///work/)"  # where sandboxes see the sources
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Rule(NamedTuple):
+    """Output of a program, and the sentence that it means."""
+
+    pattern: re.Pattern[str]
+    sentence: Callable[[re.Match[str]], str]
+
+
+def explain(output: str) -> str | None:
+    """Return one sentence for the output of a failed program, or None."""
+    text = _COLOURS.sub("", output)
+    for rule in RULES:
+        if matches := list(rule.pattern.finditer(text)):
+            return rule.sentence(matches[-1])
+    return error_line(text)
+
+
+def error_line(output: str) -> str | None:
+    """Return the last line that names an error, as the program wrote it."""
+    lines = [line.strip()[: MAX_CHARS + 1] for line in output.splitlines()]
+    found = [line for line in lines if _ERROR.match(line) and not _NOISE.match(line)]
+    return (f"{found[-1][:MAX_CHARS]}…" if len(found[-1]) > MAX_CHARS else found[-1]) if found else None
+
+
+def rule(pattern: str, sentence: str | Callable[[re.Match[str]], str]) -> Rule:
+    """Return a rule; `{0}` in its sentence stands for the first group that matched."""
+    if callable(sentence):
+        return Rule(re.compile(pattern, re.MULTILINE), sentence)
+
+    def fill(match: re.Match[str]) -> str:
+        return sentence.format(*(group for group in match.groups() if group))
+
+    return Rule(re.compile(pattern, re.MULTILINE), fill)
+
+
+def _missing_module(match: re.Match[str]) -> str:
+    name = match[1]
+    if name.startswith(("/", ".")):
+        path = re.sub(f"^{_ROOT}", "", name)
+        return (
+            f"there is no file {path}: correct the `start` script in package.json, or the build that should create "
+            "the file"
+        )
+    package = "/".join(name.split("/")[: 2 if name.startswith("@") else 1])
+    return f"the package {package} is not installed: run `npm install {package}`, and commit package.json"
+
+
+def _missing_import(match: re.Match[str]) -> str:
+    name = match[1].partition(".")[0]
+    return f"the module {name} is not installed: add its package to requirements.txt or pyproject.toml"
+
+
+def _python_syntax(match: re.Match[str]) -> str:
+    return f"{match[1]}, line {match[2]}: {match[3].strip()[:MAX_CHARS]}"
+
+
+def _missing_program(match: re.Match[str]) -> str:
+    name = match[1]
+    return (
+        f"the program {name} is not installed: add its package to devDependencies in package.json, or to "
+        "requirements.txt"
+    )
+
+
+def _peer_conflict(match: re.Match[str]) -> str:
+    return (
+        f"package.json: {match[1].strip()[:MAX_CHARS]} conflicts with another dependency; correct the versions, or add "
+        "an .npmrc with legacy-peer-deps=true"
+    )
+
+
+_STALE_LOCK = "{} does not match package.json: run `{}`, and commit the lock file"
+_NODE_MEMORY = (
+    "Node.js ran out of memory: reduce what it loads at once, or give it more (MOORAGE_BUILD_MEMORY_MB for builds, a "
+    "larger tier for apps)"
+)
+_OLD_HASHES = (
+    "webpack 4 needs a hash that this Node.js refuses: update webpack, or ask for Node.js 16 in .nvmrc or in `engines` "
+    "of package.json"
+)
+# The first rule that matches counts; of several places in the output, the last.
+RULES = (
+    rule(r"Cannot find (?:module|package) '([^'\n]+)'", _missing_module),
+    rule(r"Can't resolve '((?:@[\w.-]+/)?\w[\w.-]*)' in", _missing_module),
+    rule(r"failed to resolve import \"((?:@[\w.-]+/)?\w[\w.-]*)\"", _missing_module),
+    rule(r"ModuleNotFoundError: No module named '([\w.]+)'", _missing_import),
+    rule(
+        rf"File \"{_ROOT}?([^\"\n]+)\", line (\d+)\n(?:[^\n]*\n){{1,3}}?\s*((?:Syntax|Indentation|Tab)Error: [^\n]+)",
+        _python_syntax,
+    ),
+    rule(
+        r"npm ci` can only install packages when your package\.json",
+        _STALE_LOCK.format("package-lock.json", "npm install"),
+    ),
+    rule(
+        r"ERR_PNPM_(?:OUTDATED_LOCKFILE|LOCKFILE_CONFIG_MISMATCH)",
+        _STALE_LOCK.format("pnpm-lock.yaml", "pnpm install"),
+    ),
+    rule(
+        r"Your lockfile needs to be updated|The lockfile would have been modified",
+        _STALE_LOCK.format("yarn.lock", "yarn install"),
+    ),
+    rule(
+        r"(?:npm error|npm ERR!) 404 +'([^'\n]+)' is not in",
+        "package.json names {0}, which is not in the package registry: correct its name and version",
+    ),
+    rule(
+        r"No matching version found for ([^\s\n]+?)\.?$",
+        "package.json names {0}, and the package registry has no such version: correct the version",
+    ),
+    rule(r"Could not resolve dependency:\n[^\n]*?(peer [^\n]+)", _peer_conflict),
+    rule(
+        r"No matching distribution found for ([^\n]+)",
+        "requirements.txt names {0}, and the package index has no such version for this Python: correct it",
+    ),
+    rule(
+        r"Invalid requirement: ['\"]?([^'\"\n]+?)['\"]?(?::|$|\n)",
+        "requirements.txt has the invalid line `{0}`: write it as name==version",
+    ),
+    rule(r"JavaScript heap out of memory", _NODE_MEMORY),
+    rule(r"ERR_OSSL_EVP_UNSUPPORTED", _OLD_HASHES),
+    rule(r"^(?:/bin/)?sh: (?:line )?\d+: ([\w@./-]+): (?:command )?not found", _missing_program),
+    rule(
+        r"EADDRINUSE[^\n]*?:(\d+)",
+        "the app starts two servers on port {0}: start one, on the port of the variable PORT",
+    ),
+)  # fmt: skip
+_ERROR = re.compile(
+    r"(?:\w*\.)*\w*(?:Error|Exception|Exit)(?: \[\w+\])?: .+|(?:error|fatal|panic|ERROR)\b[: ].+|✘ .+|\[ERROR\] .+"
+)
+# Lines that only repeat that something failed.
+_NOISE = re.compile(
+    r"npm (?:error|ERR!)|error Command failed|error: subprocess-exited|ERROR: (?:Failed building|Could not build)"
+    r"|ELIFECYCLE|.*\bexit(?:ed with)? (?:code|status)"
+)

@@ -1,0 +1,29 @@
+"""All starters."""
+
+from __future__ import annotations
+
+from tests.e2e.starters import (
+    node_frameworks,
+    node_others,
+    node_servers,
+    node_sites,
+    python_apps,
+    python_managers,
+    python_servers,
+    sites,
+    workspaces,
+)
+from tests.e2e.starters.shapes import Starter
+
+GROUPS = (
+    node_servers,
+    node_frameworks,
+    node_sites,
+    node_others,
+    python_apps,
+    python_servers,
+    python_managers,
+    sites,
+    workspaces,
+)
+STARTERS: tuple[Starter, ...] = tuple(starter for group in GROUPS for starter in group.STARTERS)

@@ -1,0 +1,81 @@
+"""Outputs of failed builds and apps, and the sentences that explain them."""
+
+from __future__ import annotations
+
+import pytest
+
+from moorage.runtime.builds.diagnosis import MAX_CHARS, explain
+
+NODE_STACK = """
+node:internal/modules/cjs/loader:1404
+  throw err;
+  ^
+
+Error: Cannot find module {!r}
+Require stack:
+- /work/index.js
+    at Function._resolveFilename (node:internal/modules/cjs/loader:1401:15) {{
+  code: 'MODULE_NOT_FOUND'
+}}
+
+Node.js v24.0.0
+"""
+CASES = {
+    "a package of Node.js": (NODE_STACK.format("express"), ("package express", "npm install express", "package.json")),
+    "a package with a scope": (NODE_STACK.format("@hono/node-server/x"), ("npm install @hono/node-server`",)),
+    "a file": (NODE_STACK.format("/work/dist/server.js"), ("no file dist/server.js", "`start` script")),
+    "an import": (
+        'Traceback (most recent call last):\n  File "/work/app.py", line 1, in <module>\n    import requests\n'
+        "ModuleNotFoundError: No module named 'requests'\n",
+        ("module requests", "requirements.txt"),
+    ),
+    "syntax": (
+        '  File "/work/app.py", line 2\n    def index(:\n              ^\nSyntaxError: invalid syntax\n',
+        ("app.py, line 2: SyntaxError: invalid syntax",),
+    ),
+    "an old lock file": (
+        "npm error code EUSAGE\nnpm error `npm ci` can only install packages when your package.json and "
+        "package-lock.json or npm-shrinkwrap.json are in sync.\n",
+        ("package-lock.json does not match package.json", "npm install"),
+    ),
+    "an old lock file of pnpm": ("ERR_PNPM_OUTDATED_LOCKFILE  Cannot install\n", ("pnpm-lock.yaml", "pnpm install")),
+    "a package that does not exist": (
+        "npm error code E404\nnpm error 404  'no-such-harbor@1.0.0' is not in this registry.\n",
+        ("package.json names no-such-harbor@1.0.0",),
+    ),
+    "a version that does not exist": (
+        "npm error code ETARGET\nnpm error notarget No matching version found for express@99.0.0.\n",
+        ("package.json names express@99.0.0",),
+    ),
+    "a requirement that does not exist": (
+        "ERROR: No matching distribution found for no-such-harbor==1.0\n",
+        ("requirements.txt names no-such-harbor==1.0",),
+    ),
+    "an invalid requirement": (
+        "ERROR: Invalid requirement: 'flask=>3': Expected end or semicolon\n",
+        ("requirements.txt has the invalid line `flask=>3`",),
+    ),
+    "a program": ("> vite build\n\nsh: 1: vite: not found\n", ("program vite", "devDependencies", "package.json")),
+    "memory": ("FATAL ERROR: Reached heap limit - JavaScript heap out of memory\n", ("MOORAGE_BUILD_MEMORY_MB",)),
+    "its own words": (
+        "\x1b[31mError: the template is missing\x1b[0m\n    at build (/work/build.js:1:7)\nNode.js v24.0.0\n",
+        ("Error: the template is missing",),
+    ),
+}
+
+
+@pytest.mark.parametrize(("output", "parts"), CASES.values(), ids=CASES)
+def test_output_of_a_failed_program_is_explained_in_one_sentence(output: str, parts: tuple[str, ...]) -> None:
+    sentence = explain(output)
+
+    assert sentence is not None
+    assert [part for part in parts if part not in sentence] == []
+    assert "\n" not in sentence
+
+
+def test_output_without_an_error_is_not_explained() -> None:
+    assert explain("listening\nerror Command failed with exit code 1.\nnpm error code ELIFECYCLE\n") is None
+
+
+def test_a_long_error_is_cut() -> None:
+    assert len(explain(f"Error: {'x' * 5000}") or "") == MAX_CHARS + 1
