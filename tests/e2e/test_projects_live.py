@@ -105,11 +105,12 @@ def test_a_build_that_fails_says_why_and_leaves_the_old_site_alone(sites: Sites,
     said = sites.push(work, f"acme/{name}")
 
     assert "the mast is missing" in said
-    assert said[-1] == "Deployment failed: the build command failed: exit code 3"
+    reason = "the build command `mkdir -p dist && cp index.html dist/ && sh check.sh` failed: exit code 3"
+    assert said[-1] == f"Deployment failed: {reason}"
     assert sites.text(name) == page("one")
     newest, live, *_ = sites.deployments(name)
     assert (newest["status"], newest["enable"], live["enable"]) == ("failed", False, True)
-    assert newest["reason"] == "the build command failed: exit code 3"
+    assert newest["reason"] == reason
 
 
 def test_an_unknown_branch_and_an_unknown_commit_fail_with_a_reason(sites: Sites, work: Checkout) -> None:

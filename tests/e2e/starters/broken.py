@@ -20,10 +20,10 @@ BROKEN = (
         {
             "Gemfile": "source 'https://rubygems.test'\ngem 'rails', '~> 8.0'\n",
             "config.ru": "run Rails.application\n",
-            "config/routes.rb": "Rails.application.routes.draw {}\n",
+            "config/application.rb": "module Harbor; class Application < Rails::Application; end; end\n",
             "public/404.html": page("Not found"),
         },
-        ("Gemfile", "Ruby on Rails", "Dockerfile"),
+        ("config/application.rb", "Ruby on Rails", "Dockerfile"),
     ),
     Broken(
         "laravel",
@@ -33,7 +33,7 @@ BROKEN = (
             "public/index.php": "<?php echo 'hello';\n",
             "package.json": package(scripts=BUILD, devDependencies={"vite": "6.0.11"}),
         },
-        ("composer.json", "Laravel", "Dockerfile"),
+        ("artisan", "Laravel", "Dockerfile"),
     ),
     Broken("plain-php", {"index.php": "<?php phpinfo();\n"}, ("index.php", "PHP", "Dockerfile")),
     Broken(

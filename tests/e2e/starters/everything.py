@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.starters import (
     node_frameworks,
+    node_more,
     node_others,
     node_servers,
     node_sites,
@@ -20,6 +21,7 @@ GROUPS = (
     node_frameworks,
     node_sites,
     node_others,
+    node_more,
     python_apps,
     python_servers,
     python_managers,

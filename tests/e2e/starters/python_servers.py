@@ -225,4 +225,115 @@ STARTERS = (
         },
         {"/": "by a Procfile"},
     ),
+    Starter(
+        "falcon",
+        {
+            "requirements.txt": "falcon==4.0.2\n",
+            "app.py": """
+                import falcon
+
+
+                class Quote:
+                    def on_get(self, req, resp):
+                        resp.media = {"quote": "I shall be released"}
+
+
+                app = falcon.App()
+                app.add_route("/quote", Quote())
+            """,
+        },
+        {"/quote": "I shall be released", "/": 404},
+        row="Falcon",
+    ),
+    Starter(
+        "cherrypy",
+        {
+            "requirements.txt": "cherrypy==18.10.0\n",
+            "main.py": """
+                import cherrypy
+
+
+                class HelloWorld:
+                    @cherrypy.expose
+                    def index(self):
+                        return "Hello CherryPy"
+
+
+                cherrypy.quickstart(HelloWorld())
+            """,
+        },
+        {"/": "Hello CherryPy"},
+        row="CherryPy",
+    ),
+    Starter(
+        "nicegui",
+        {
+            "requirements.txt": "nicegui==2.9.1\n",
+            "main.py": 'from nicegui import ui\n\nui.label("Hello NiceGUI!")\n\nui.run(show=False)\n',
+        },
+        {"/": "Hello NiceGUI!"},
+        row="NiceGUI",
+    ),
+    Starter(
+        "fasthtml",
+        {
+            "requirements.txt": "python-fasthtml==0.12.0\nstarlette==0.41.3\n",
+            "main.py": """
+                from fasthtml.common import *
+
+                app, rt = fast_app()
+
+
+                @rt("/")
+                def get():
+                    return Titled("FastHTML", P("Let's do this!"))
+
+
+                serve()
+            """,
+        },
+        {"/": "Let&#x27;s do this!"},
+        row="FastHTML",
+    ),
+    Starter(
+        "shiny",
+        {
+            "requirements.txt": "shiny==1.2.1\n",
+            "app.py": """
+                from shiny import App, ui
+
+                app_ui = ui.page_fluid(ui.panel_title("Hello Shiny!"))
+
+
+                def server(input, output, session):
+                    pass
+
+
+                app = App(app_ui, server)
+            """,
+        },
+        {"/": "Hello Shiny!"},
+        row="Shiny",
+    ),
+    Starter(
+        # The app is in a folder that its guide starts with `cd`.
+        "app-in-a-folder",
+        {
+            "README.md": "# Notes\n\ncd backend && uvicorn main:app\n",
+            "docker-compose.yml": "services:\n  api:\n    build: ./backend\n",
+            "backend/requirements.txt": "fastapi==0.115.6\nuvicorn==0.34.0\n",
+            "backend/main.py": """
+                from fastapi import FastAPI
+
+                app = FastAPI()
+
+
+                @app.get("/")
+                def home():
+                    return {"folder": "backend"}
+            """,
+        },
+        {"/": '{"folder":"backend"}'},
+        row="FastAPI",
+    ),
 )

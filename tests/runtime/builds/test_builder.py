@@ -181,7 +181,7 @@ async def test_static_files_that_cannot_be_collected_are_a_line_in_the_log(setti
 
 
 async def test_a_command_that_fails_is_told_by_its_code(site: Site) -> None:
-    assert await site.failure("echo no; exit 7") == "the build command failed: exit code 7"
+    assert await site.failure("echo no; exit 7") == "the build command `echo no; exit 7` failed: exit code 7"
     assert site.printed == "no\n"
 
 
@@ -232,7 +232,7 @@ async def test_a_build_has_its_time_in_all(site: Site, settings: Settings) -> No
 
     told = await site.failure("sleep 3579.5 & sleep 3579.5")
 
-    assert told.startswith("the build command failed: the build took longer than")
+    assert "` failed: the build took longer than" in told
     assert running("3579.5") == []
 
 
@@ -244,7 +244,7 @@ async def test_a_build_that_runs_out_of_memory_is_told_so(site: Site) -> None:
 
     told = await site.failure(f'node -e "{hog}"')
 
-    assert told == "the build command failed: it ran out of memory (160 MB)"
+    assert told.endswith("it ran out of memory (160 MB): let it do less at once, or raise MOORAGE_BUILD_MEMORY_MB")
 
 
 async def test_a_build_that_prints_without_end_is_ended(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +252,7 @@ async def test_a_build_that_prints_without_end_is_ended(site: Site, monkeypatch:
 
     told = await site.failure("while :; do echo 0123456789012345678901234567890; done")
 
-    assert told == "the build command failed: it printed too much"
+    assert told.endswith("` failed: it printed too much")
     assert 30_000 < len(site.printed) <= 100_000
 
 

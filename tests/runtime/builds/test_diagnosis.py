@@ -57,6 +57,10 @@ CASES = {
     ),
     "a program": ("> vite build\n\nsh: 1: vite: not found\n", ("program vite", "devDependencies", "package.json")),
     "memory": ("FATAL ERROR: Reached heap limit - JavaScript heap out of memory\n", ("MOORAGE_BUILD_MEMORY_MB",)),
+    "words after those of a process manager": (
+        "10:17:02 0|app    | Error: Config validation error: URL is required\n10:17:02 0|app    |     at x.js\n",
+        ("Error: Config validation error: URL is required",),
+    ),
     "its own words": (
         "\x1b[31mError: the template is missing\x1b[0m\n    at build (/work/build.js:1:7)\nNode.js v24.0.0\n",
         ("Error: the template is missing",),

@@ -19,7 +19,18 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from moorage.core.kit import folders
-from moorage.runtime.builds import caches, collect, finish, hints, install, outputs, python_install, toolchains, tools
+from moorage.runtime.builds import (
+    caches,
+    collect,
+    diagnosis,
+    finish,
+    hints,
+    install,
+    outputs,
+    python_install,
+    toolchains,
+    tools,
+)
 from moorage.runtime.builds.detection import detect, managers
 from moorage.runtime.builds.detection.reading import Folder, is_outside
 from moorage.runtime.builds.environment import BuildEnvironment, BuildPaths, Step
@@ -35,6 +46,8 @@ Say = Callable[[str], None]
 FIRST_UID = 191_000  # where the platform runs as root, a build runs as FIRST_UID + number of its slot
 MB = 2**20
 TAIL_CHARS = 64 * 1024
+MEMORY_FIX = ": let it do less at once, or raise MOORAGE_BUILD_MEMORY_MB"
+COMMAND_CHARS = 80  # of a command in a message
 
 
 class Builder:
@@ -177,7 +190,9 @@ class _Build:
     async def _build(self, paths: BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         if cache is not None:
             await _run_to_end(cache.put_back, self._folder, uid)
-        await self._run(paths, Step("the build command", ["/bin/sh", "-c", self._plan.build]), uid)
+        await self._run(
+            paths, Step(f"the build command {_shortened(self._plan.build)}", ["/bin/sh", "-c", self._plan.build]), uid
+        )
 
     async def _run(self, paths: BuildPaths, step: Step, uid: int) -> None:
         left_s = self._deadline - time.monotonic()
@@ -191,13 +206,23 @@ class _Build:
         output.finish()
         if done.code == 0:
             return
-        why = self._timeout_reason() if done.code == sandbox.TIMED_OUT and done.why else done.why
-        hint = hints.explain(output.tail) if why is None else None
-        failure = f"{step.what} failed: {why or hint or f'exit code {done.code}'}"
+        failure = f"{step.what} failed: {self._reason(done, output.tail)}"
         if not step.is_optional:
             raise BuildFailed(failure)
         if not step.is_quiet:
             _say(self._sink, f"{failure}; the app is deployed without")
+
+    def _reason(self, done: sandbox.Finished, output: str) -> str:
+        """Return why a step failed: a limit of the build, else what its output says."""
+        if done.why is None:
+            hint = hints.explain(output) or diagnosis.explain(output)
+            return f"exit code {done.code}{f': {hint}' if hint else ''}"
+        if done.code == sandbox.TIMED_OUT:
+            return self._timeout_reason()
+        more = (
+            ": let it do less at once, or raise MOORAGE_BUILD_MEMORY_MB" if done.code == sandbox.OUT_OF_MEMORY else ""
+        )
+        return f"{done.why}{more}"
 
     def _timeout_reason(self) -> str:
         minutes = self._settings.build_minutes
@@ -209,7 +234,7 @@ class _Output:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self.tail = ""  # for hints
+        self.tail = ""  # for the diagnosis of a failure
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
 
     def take(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
@@ -221,6 +246,11 @@ class _Output:
         for stream in ("stdout", "stderr"):
             if text := self._decoders[stream].decode(b"", final=True):
                 self._sink.write(stream, text)
+
+
+def _shortened(command: str) -> str:
+    first, *more = command.splitlines() or [""]
+    return f"`{first[:COMMAND_CHARS]}{'…' if more or len(first) > COMMAND_CHARS else ''}`"
 
 
 def _say(sink: Sink, line: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 MAX_CHARS = 240  # of a line that is quoted
+MAX_LINE_CHARS = 1000  # of a line that is searched
 _ROOT = r"(?:/work/|file:///work/)"  # where sandboxes see the sources
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -28,10 +29,13 @@ def explain(output: str) -> str | None:
 
 
 def error_line(output: str) -> str | None:
-    """Return the last line that names an error, as the program wrote it."""
-    lines = [line.strip()[: MAX_CHARS + 1] for line in output.splitlines()]
-    found = [line for line in lines if _ERROR.match(line) and not _NOISE.match(line)]
-    return (f"{found[-1][:MAX_CHARS]}…" if len(found[-1]) > MAX_CHARS else found[-1]) if found else None
+    """Return the last line that names an error, without what a process manager wrote before it."""
+    found = None
+    for line in output.splitlines():
+        match = _ERROR.search(line.strip()[:MAX_LINE_CHARS])
+        if match and not _NOISE.search(line[:MAX_LINE_CHARS]):
+            found = match[0]
+    return found if found is None or len(found) <= MAX_CHARS else f"{found[:MAX_CHARS]}…"
 
 
 def rule(pattern: str, sentence: str | Callable[[re.Match[str]], str]) -> Rule:
@@ -138,10 +142,11 @@ RULES = (
     ),
 )  # fmt: skip
 _ERROR = re.compile(
-    r"(?:\w*\.)*\w*(?:Error|Exception|Exit)(?: \[\w+\])?: .+|(?:error|fatal|panic|ERROR)\b[: ].+|✘ .+|\[ERROR\] .+"
+    r"(?:^|(?<=[\s|]))(?:(?:\w+\.)*\w*(?:Error|Exception|Exit)(?: \[\w+\])?: .+|(?:fatal|panic): .+)"
+    r"|^(?:error|ERROR|✘|\[ERROR\])[: ].+"
 )
 # Lines that only repeat that something failed.
 _NOISE = re.compile(
-    r"npm (?:error|ERR!)|error Command failed|error: subprocess-exited|ERROR: (?:Failed building|Could not build)"
-    r"|ELIFECYCLE|.*\bexit(?:ed with)? (?:code|status)"
+    r"npm (?:error|ERR!)|error Command failed|subprocess-exited|ERROR: (?:Failed building|Could not build)|ELIFECYCLE"
+    r"|\bexit(?:ed with)? (?:code|status)|Worker failed to boot"
 )
