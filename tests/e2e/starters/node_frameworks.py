@@ -34,6 +34,7 @@ def svelte_config(adapter: str) -> str:
 STARTERS = (
     Starter(
         "next-app-router",
+        "Next.js",
         {
             "package.json": package(
                 scripts={"dev": "next dev", "build": "next build", "start": "next start"}, dependencies=NEXT
@@ -62,6 +63,7 @@ STARTERS = (
     ),
     Starter(
         "next-pages-typescript",
+        "Next.js",
         {
             "package.json": package(
                 scripts={"dev": "next dev", "build": "next build", "start": "next start"},
@@ -98,6 +100,7 @@ STARTERS = (
     ),
     Starter(
         "nuxt-with-server-routes",
+        "Nuxt",
         {
             "package.json": package(
                 type="module",
@@ -124,6 +127,7 @@ STARTERS = (
     ),
     Starter(
         "sveltekit-adapter-node",
+        "SvelteKit",
         {
             "package.json": package(
                 type="module",
@@ -144,6 +148,7 @@ STARTERS = (
     Starter(
         # What `sv create` writes: an adapter that knows only other hosts.
         "sveltekit-adapter-auto",
+        "SvelteKit (adapter-auto)",
         {
             "package.json": package(
                 type="module",
@@ -159,6 +164,7 @@ STARTERS = (
     ),
     Starter(
         "astro-node",
+        "Astro server",
         {
             "package.json": package(
                 type="module",
@@ -181,6 +187,7 @@ STARTERS = (
     ),
     Starter(
         "react-router-7",
+        "React Router",
         {
             "package.json": package(
                 type="module",
@@ -229,6 +236,7 @@ STARTERS = (
     ),
     Starter(
         "remix",
+        "Remix",
         {
             "package.json": package(
                 type="module",
@@ -271,6 +279,7 @@ STARTERS = (
     ),
     Starter(
         "nitro",
+        "Nitro",
         {
             "package.json": package(
                 scripts={"build": "nitro build", "dev": "nitro dev", "prepare": "nitro prepare"},
@@ -284,6 +293,7 @@ STARTERS = (
     Starter(
         # `nest new`: `start` compiles again and writes dist/, `start:prod` does not.
         "nestjs",
+        "NestJS",
         {
             "package.json": package(
                 scripts={

@@ -10,6 +10,7 @@ ANGULAR = "19.2.25"
 STARTERS = (
     Starter(
         "angular",
+        "Angular",
         {
             "package.json": package(
                 scripts={"ng": "ng", "start": "ng serve", "build": "ng build"},
@@ -50,10 +51,10 @@ STARTERS = (
         },
         {"/": "<title>Angular starter</title>", "/boats/1": "<title>Angular starter</title>"},
         kind="static",
-        row="Angular",
     ),
     Starter(
         "docusaurus",
+        "Docusaurus",
         {
             "package.json": package(
                 scripts={"start": "docusaurus start", "build": "docusaurus build", "serve": "docusaurus serve"},
@@ -76,10 +77,10 @@ STARTERS = (
         },
         {"/": "Welcome to Docusaurus"},
         kind="static",
-        row="Docusaurus",
     ),
     Starter(
         "gatsby",
+        "Gatsby",
         {
             "package.json": package(
                 scripts={"develop": "gatsby develop", "start": "gatsby develop", "build": "gatsby build"},
@@ -90,10 +91,10 @@ STARTERS = (
         },
         {"/": "Hello Gatsby"},
         kind="static",
-        row="Gatsby",
     ),
     Starter(
         "vue-cli",
+        "Vue CLI",
         {
             "package.json": package(
                 scripts={"serve": "vue-cli-service serve", "build": "vue-cli-service build"},
@@ -110,10 +111,10 @@ STARTERS = (
         },
         {"/": "<title>Vue CLI</title>"},
         kind="static",
-        row="Vue CLI",
     ),
     Starter(
         "rsbuild",
+        "Rsbuild",
         {
             "package.json": package(
                 type="module",
@@ -128,10 +129,10 @@ STARTERS = (
         },
         {"/": "<title>Rsbuild</title>"},
         kind="static",
-        row="Rsbuild",
     ),
     Starter(
         "react-router-single-page",
+        "React Router (single page)",
         {
             "package.json": package(
                 type="module",
@@ -165,10 +166,10 @@ STARTERS = (
         },
         {"/": "<title>Single page</title>", "/somewhere": "<title>Single page</title>"},
         kind="static",
-        row="React Router, single page",
     ),
     Starter(
         "solid-start",
+        "SolidStart",
         {
             "package.json": package(
                 type="module",
@@ -201,10 +202,10 @@ STARTERS = (
             """,
         },
         {"/": "Hello SolidStart"},
-        row="SolidStart",
     ),
     Starter(
         "polka",
+        "Polka",
         {
             "package.json": package(scripts={"start": "node index.js"}, dependencies={"polka": "0.5.2"}),
             "index.js": """
@@ -213,10 +214,10 @@ STARTERS = (
             """,
         },
         {"/": "Hello Polka"},
-        row="Polka",
     ),
     Starter(
         "restify",
+        "Restify",
         {
             # Its newest release does not start on the newest Node.js, so its guide asks for another.
             ".node-version": "20\n",
@@ -229,9 +230,9 @@ STARTERS = (
             """,
         },
         {"/": 404, "/hello/ada": '"hello ada"'},
-        row="Restify",
     ),
     Starter(
+        "ws",
         "ws",
         {
             "package.json": package(scripts={"start": "node server.js"}, dependencies={"ws": "8.18.0"}),
@@ -244,10 +245,10 @@ STARTERS = (
             """,
         },
         {"/": "open a socket"},
-        row="ws",
     ),
     Starter(
         "feathers",
+        "Feathers",
         {
             "package.json": package(
                 type="module",
@@ -266,6 +267,35 @@ STARTERS = (
             """,
         },
         {"/messages": '"text":"ahoy"', "/": 404},
-        row="Feathers",
+    ),
+    Starter(
+        "socket-io-alone",
+        "Socket.IO",
+        {
+            "package.json": package(scripts={"start": "node server.js"}, dependencies={"socket.io": "4.8.1"}),
+            "server.js": """
+                const { Server } = require('socket.io');
+                const io = new Server(3000, { cors: { origin: '*' } });
+                io.on('connection', (socket) => socket.emit('ahoy'));
+            """,
+        },
+        {"/socket.io/?EIO=4&transport=polling": '"sid"', "/": 404},
+    ),
+    Starter(
+        # A build of its own, without a framework.
+        "node-build-script",
+        "Node.js site",
+        {
+            "package.json": package(scripts={"build": "node build.mjs"}, devDependencies={"marked": "15.0.6"}),
+            "build.mjs": """
+                import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+                import { marked } from 'marked';
+                mkdirSync('dist', { recursive: true });
+                writeFileSync('dist/index.html', marked.parse(readFileSync('page.md', 'utf8')));
+            """,
+            "page.md": "# Made by a script\n",
+        },
+        {"/": "Made by a script"},
+        kind="static",
     ),
 )

@@ -7,6 +7,7 @@ from tests.e2e.starters.shapes import Starter, package, page
 STARTERS = (
     Starter(
         "socket-io-chat",
+        "Express",
         {
             "package.json": package(
                 scripts={"start": "node index.js"}, dependencies={"express": "4.21.2", "socket.io": "4.8.1"}
@@ -27,6 +28,7 @@ STARTERS = (
     ),
     Starter(
         "apollo-graphql",
+        "Apollo Server",
         {
             "package.json": package(
                 type="module",
@@ -50,6 +52,7 @@ STARTERS = (
     ),
     Starter(
         "json-server",
+        "JSON Server",
         {
             "package.json": package(
                 scripts={"start": "json-server --watch db.json --port 3000"}, dependencies={"json-server": "0.17.4"}
@@ -60,6 +63,7 @@ STARTERS = (
     ),
     Starter(
         "file-beside-the-code",
+        "Node.js",
         {
             "package.json": package(main="server.js", scripts={"start": "node server.js"}),
             "server.js": """
@@ -80,6 +84,7 @@ STARTERS = (
     Starter(
         # A native module that is compiled or fetched by its install script, and a database beside the code.
         "sqlite-beside-the-code",
+        "Express",
         {
             "package.json": package(
                 scripts={"start": "node index.js"}, dependencies={"express": "4.21.2", "better-sqlite3": "12.4.1"}
@@ -98,6 +103,7 @@ STARTERS = (
     ),
     Starter(
         "nvmrc-18",
+        "Node.js",
         {
             ".nvmrc": "18\n",
             "package.json": package(scripts={"start": "node index.js"}),
@@ -110,6 +116,7 @@ STARTERS = (
     ),
     Starter(
         "engines-20",
+        "Node.js",
         {
             "package.json": package(scripts={"start": "node index.js"}, engines={"node": "20.x"}),
             "index.js": """
@@ -121,6 +128,7 @@ STARTERS = (
     ),
     Starter(
         "pnpm",
+        "Fastify",
         {
             "package.json": package(
                 packageManager="pnpm@9.15.4",
@@ -139,6 +147,7 @@ STARTERS = (
     ),
     Starter(
         "yarn-classic",
+        "Express",
         {
             "package.json": package(scripts={"start": "node index.js"}, dependencies={"express": "4.21.2"}),
             "index.js": """
@@ -152,6 +161,7 @@ STARTERS = (
     ),
     Starter(
         "http-without-package-json",
+        "Node.js server file",
         {
             "server.js": """
                 const http = require('http');
@@ -170,6 +180,7 @@ STARTERS = (
     Starter(
         # A client in a folder of its own that the server's build makes, and that the server hands out.
         "express-and-client-folder",
+        "Express",
         {
             "package.json": package(
                 scripts={

@@ -9,6 +9,7 @@ EXPRESS = {"express": "4.21.2"}
 STARTERS = (
     Starter(
         "express-start-script",
+        "Express",
         {
             "package.json": package(scripts={"start": "node index.js"}, dependencies=EXPRESS),
             "index.js": """
@@ -27,6 +28,7 @@ STARTERS = (
     Starter(
         # No script and a fixed port, as the first page of Express' documentation has it.
         "express-fixed-port",
+        "Express",
         {
             "package.json": package(main="app.js", dependencies=EXPRESS),
             "app.js": """
@@ -47,6 +49,7 @@ STARTERS = (
     ),
     Starter(
         "express-localhost-only",
+        "Express",
         {
             "package.json": package(scripts={"start": "node server.js"}, dependencies=EXPRESS),
             "server.js": """
@@ -60,6 +63,7 @@ STARTERS = (
     Starter(
         # Express' generator: bin/www, views, public/.
         "express-generator",
+        "Express",
         {
             "package.json": package(
                 scripts={"start": "node ./bin/www"},
@@ -101,6 +105,7 @@ STARTERS = (
     ),
     Starter(
         "express-typescript",
+        "Express",
         {
             "package.json": package(
                 main="dist/index.js",
@@ -132,6 +137,7 @@ STARTERS = (
     Starter(
         # Only a `dev` script with a watcher, and TypeScript that nothing compiles.
         "express-typescript-without-build",
+        "Express",
         {
             "package.json": package(
                 scripts={"start": "ts-node src/server.ts", "dev": "nodemon src/server.ts"},
@@ -150,6 +156,7 @@ STARTERS = (
     ),
     Starter(
         "express-api-without-root",
+        "Express",
         {
             "package.json": package(scripts={"start": "node server.js"}, dependencies={**EXPRESS, "cors": "2.8.5"}),
             "server.js": """
@@ -167,6 +174,7 @@ STARTERS = (
     ),
     Starter(
         "api-with-basic-authentication",
+        "Node.js",
         {
             "package.json": package(scripts={"start": "node index.mjs"}),
             "index.mjs": """
@@ -184,6 +192,7 @@ STARTERS = (
     ),
     Starter(
         "fastify",
+        "Fastify",
         {
             "package.json": package(
                 type="module", scripts={"start": "node server.js"}, dependencies={"fastify": "5.2.1"}
@@ -206,6 +215,7 @@ STARTERS = (
     ),
     Starter(
         "fastify-cli",
+        "Fastify",
         {
             "package.json": package(
                 scripts={"start": "fastify start -l info app.js", "dev": "fastify start -w -l info -P app.js"},
@@ -229,6 +239,7 @@ STARTERS = (
     ),
     Starter(
         "koa",
+        "Koa",
         {
             "package.json": package(main="index.js", dependencies={"koa": "2.15.3", "@koa/router": "13.1.0"}),
             "index.js": """
@@ -246,6 +257,7 @@ STARTERS = (
     ),
     Starter(
         "hapi",
+        "Hapi",
         {
             "package.json": package(scripts={"start": "node server.js"}, dependencies={"@hapi/hapi": "21.3.12"}),
             "server.js": """
@@ -266,6 +278,7 @@ STARTERS = (
     ),
     Starter(
         "hono",
+        "Hono",
         {
             "package.json": package(
                 type="module",

@@ -16,6 +16,7 @@ def vite_page(title: str, script: str, mount: str = "root") -> str:
 STARTERS = (
     Starter(
         "vite-react",
+        "Vite",
         {
             "package.json": package(
                 type="module",
@@ -43,6 +44,7 @@ STARTERS = (
     ),
     Starter(
         "vite-vue-router",
+        "Vite",
         {
             "package.json": package(
                 type="module",
@@ -72,6 +74,7 @@ STARTERS = (
     ),
     Starter(
         "vite-svelte",
+        "Vite",
         {
             "package.json": package(
                 type="module",
@@ -96,6 +99,7 @@ STARTERS = (
     ),
     Starter(
         "vite-vanilla-typescript",
+        "Vite",
         {
             "package.json": package(
                 type="module",
@@ -114,6 +118,7 @@ STARTERS = (
     ),
     Starter(
         "create-react-app",
+        "Create React App",
         {
             "package.json": package(
                 dependencies={**REACT, "react-scripts": "5.0.1"},
@@ -134,6 +139,7 @@ STARTERS = (
     ),
     Starter(
         "next-export",
+        "Next.js export",
         {
             "package.json": package(
                 scripts={"dev": "next dev", "build": "next build", "start": "next start"}, dependencies=NEXT
@@ -147,6 +153,7 @@ STARTERS = (
     ),
     Starter(
         "sveltekit-static",
+        "SvelteKit (static)",
         {
             "package.json": package(
                 type="module", scripts=SVELTE_SCRIPTS, devDependencies={**SVELTE, "@sveltejs/adapter-static": "3.0.8"}
@@ -165,6 +172,7 @@ STARTERS = (
     ),
     Starter(
         "astro",
+        "Astro",
         {
             "package.json": package(
                 type="module",
@@ -185,6 +193,7 @@ STARTERS = (
     ),
     Starter(
         "nuxt-generate",
+        "Nuxt (static)",
         {
             "package.json": package(
                 type="module",
@@ -199,6 +208,7 @@ STARTERS = (
     ),
     Starter(
         "eleventy",
+        "Eleventy",
         {
             "package.json": package(
                 scripts={"build": "npx @11ty/eleventy", "start": "npx @11ty/eleventy --serve"},
@@ -214,6 +224,7 @@ STARTERS = (
     ),
     Starter(
         "vitepress",
+        "VitePress",
         {
             "package.json": package(
                 scripts={
@@ -235,6 +246,7 @@ STARTERS = (
     ),
     Starter(
         "parcel",
+        "Parcel",
         {
             "package.json": package(
                 source="src/index.html",
@@ -249,6 +261,7 @@ STARTERS = (
     ),
     Starter(
         "hexo",
+        "Hexo",
         {
             "package.json": package(
                 scripts={"build": "hexo generate", "clean": "hexo clean", "server": "hexo server"},

@@ -63,6 +63,7 @@ def django(folder: str = "") -> dict[str, str]:
 STARTERS = (
     Starter(
         "fastapi-main",
+        "FastAPI",
         {
             "requirements.txt": FASTAPI,
             "main.py": """
@@ -80,6 +81,7 @@ STARTERS = (
     ),
     Starter(
         "fastapi-app-package",
+        "FastAPI",
         {
             "requirements.txt": "fastapi[standard]==0.115.6\n",
             "app/__init__.py": "",
@@ -107,6 +109,7 @@ STARTERS = (
     ),
     Starter(
         "fastapi-src-layout",
+        "FastAPI",
         {
             "pyproject.toml": """
                 [project]
@@ -141,6 +144,7 @@ STARTERS = (
     ),
     Starter(
         "fastapi-factory",
+        "FastAPI",
         {
             "requirements.txt": FASTAPI,
             "app/__init__.py": "",
@@ -162,6 +166,7 @@ STARTERS = (
     ),
     Starter(
         "flask-app",
+        "Flask",
         {
             "requirements.txt": FLASK,
             "app.py": """
@@ -185,6 +190,7 @@ STARTERS = (
     Starter(
         # The layout of Flask's tutorial: a factory, and a database in the instance folder.
         "flask-factory",
+        "Flask",
         {
             "pyproject.toml": """
                 [project]
@@ -226,6 +232,7 @@ STARTERS = (
     ),
     Starter(
         "flask-wsgi",
+        "Flask",
         {
             "requirements.txt": "flask==3.1.0\ngunicorn==23.0.0\n",
             "wsgi.py": """
@@ -264,6 +271,7 @@ STARTERS = (
     Starter(
         # Nothing but a script that listens on a port of its own, on loopback.
         "flask-run-in-a-function",
+        "Python",
         {
             "requirements.txt": "flask\n",
             "run.py": """
@@ -284,6 +292,7 @@ STARTERS = (
     ),
     Starter(
         "flask-nested-requirements",
+        "Flask",
         {
             "requirements.txt": "-r requirements/base.txt\n",
             "requirements/base.txt": "# of all environments\nFlask==3.1.0\n",
@@ -299,12 +308,14 @@ STARTERS = (
     ),
     Starter(
         "django",
+        "Django",
         {"requirements.txt": "Django==5.1.5\n", **django()},
         {"/": "Hello from Django", "/missing": 404},
     ),
-    Starter("django-without-requirements", django(), {"/": "Hello from Django"}),
+    Starter("django-without-requirements", "Django", django(), {"/": "Hello from Django"}),
     Starter(
         "django-nested",
+        "Django",
         {"requirements.txt": "django==5.1.5\n", "README.md": "# Tutorial\n", **django("mysite/")},
         {"/": "Hello from Django"},
     ),

@@ -26,6 +26,7 @@ ANSWER = {"/": "bottle on Python 3."}
 STARTERS = (
     Starter(
         "poetry",
+        "Bottle",
         {
             "pyproject.toml": """
                 [tool.poetry]
@@ -51,6 +52,7 @@ STARTERS = (
     Starter(
         # Poetry 1, no lock file, and no package of the project's name: an application, not a library.
         "poetry-without-lock",
+        "Bottle",
         {
             "pyproject.toml": """
                 [tool.poetry]
@@ -73,6 +75,7 @@ STARTERS = (
     ),
     Starter(
         "pipenv",
+        "Bottle",
         {
             "Pipfile": """
                 [packages]
@@ -88,14 +91,16 @@ STARTERS = (
     ),
     Starter(
         "pdm",
+        "Bottle",
         {"pyproject.toml": PROJECT + "\n[tool.pdm]\ndistribution = false\n", "main.py": BOTTLE},
         ANSWER,
         lock="pdm.lock",
     ),
-    Starter("uv", {"pyproject.toml": PROJECT, "main.py": BOTTLE}, ANSWER, lock="uv.lock"),
-    Starter("pyproject-without-lock", {"pyproject.toml": PROJECT, "main.py": BOTTLE}, ANSWER),
+    Starter("uv", "Bottle", {"pyproject.toml": PROJECT, "main.py": BOTTLE}, ANSWER, lock="uv.lock"),
+    Starter("pyproject-without-lock", "Bottle", {"pyproject.toml": PROJECT, "main.py": BOTTLE}, ANSWER),
     Starter(
         "pip-tools",
+        "Bottle",
         {
             "requirements.in": "bottle\n",
             "requirements.txt": """
@@ -114,6 +119,7 @@ STARTERS = (
     ),
     Starter(
         "conda-environment",
+        "Bottle",
         {
             "environment.yml": """
                 name: harbor
@@ -132,6 +138,7 @@ STARTERS = (
     ),
     Starter(
         "setup-py",
+        "Python",
         {
             "setup.py": """
                 from setuptools import find_packages, setup
@@ -145,16 +152,19 @@ STARTERS = (
     ),
     Starter(
         "python-version-file",
+        "Bottle",
         {".python-version": "3.12\n", "requirements.txt": "bottle==0.13.2\n", "app.py": BOTTLE},
         {"/": "bottle on Python 3.12"},
     ),
     Starter(
         "runtime-txt",
+        "Bottle",
         {"runtime.txt": "python-3.13.1\n", "requirements.txt": "bottle==0.13.2\n", "app.py": BOTTLE},
         {"/": "bottle on Python 3.13"},
     ),
     Starter(
         "requires-python",
+        "Bottle",
         {
             "pyproject.toml": PROJECT.replace(">=3.9", ">=3.13"),
             "main.py": BOTTLE,
@@ -164,6 +174,7 @@ STARTERS = (
     Starter(
         # An extension in C that has to be compiled: the headers of Python and of the C library are needed.
         "c-extension",
+        "Bottle",
         {
             "requirements.txt": "setuptools\nbottle==0.13.2\n./tide\n",
             "tide/setup.py": """

@@ -7,6 +7,7 @@ from tests.e2e.starters.shapes import Starter
 STARTERS = (
     Starter(
         "streamlit",
+        "Streamlit",
         {
             "requirements.txt": "streamlit==1.41.1\n",
             "streamlit_app.py": 'import streamlit as st\n\nst.title("Harbor dashboard")\nst.write("berths", 3)\n',
@@ -15,6 +16,7 @@ STARTERS = (
     ),
     Starter(
         "gradio",
+        "Gradio",
         {
             "requirements.txt": "gradio==5.12.0\nhuggingface_hub==0.27.1\npydantic==2.10.6\n",
             "app.py": """
@@ -35,6 +37,7 @@ STARTERS = (
     ),
     Starter(
         "dash",
+        "Dash",
         {
             "requirements.txt": "dash==2.18.2\nsetuptools==75.8.0\n",
             "app.py": """
@@ -52,6 +55,7 @@ STARTERS = (
     ),
     Starter(
         "starlette",
+        "Starlette",
         {
             "requirements.txt": "starlette==0.45.2\nuvicorn==0.34.0\n",
             "app.py": """
@@ -71,6 +75,7 @@ STARTERS = (
     ),
     Starter(
         "litestar",
+        "Litestar",
         {
             "requirements.txt": "litestar[standard]==2.13.0\n",
             "app.py": """
@@ -89,6 +94,7 @@ STARTERS = (
     ),
     Starter(
         "sanic",
+        "Sanic",
         {
             "requirements.txt": "sanic==24.12.0\nsetuptools==75.8.0\n",
             "server.py": """
@@ -107,6 +113,7 @@ STARTERS = (
     ),
     Starter(
         "quart",
+        "Quart",
         {
             "requirements.txt": "quart==0.20.0\n",
             "app.py": """
@@ -128,6 +135,7 @@ STARTERS = (
     ),
     Starter(
         "tornado",
+        "Tornado",
         {
             "requirements.txt": "tornado==6.4.2\n",
             "main.py": """
@@ -155,6 +163,7 @@ STARTERS = (
     ),
     Starter(
         "aiohttp",
+        "aiohttp",
         {
             "requirements.txt": "aiohttp==3.11.11\n",
             "main.py": """
@@ -176,6 +185,7 @@ STARTERS = (
     ),
     Starter(
         "bottle",
+        "Bottle",
         {
             "requirements.txt": "bottle==0.13.2\n",
             "app.py": """
@@ -194,6 +204,7 @@ STARTERS = (
     ),
     Starter(
         "http-server-of-the-standard-library",
+        "Python",
         {
             "main.py": """
                 import os
@@ -214,6 +225,7 @@ STARTERS = (
     ),
     Starter(
         "procfile",
+        "Python",
         {
             "Procfile": "web: gunicorn service:application --bind 0.0.0.0:$PORT\n",
             "requirements.txt": "gunicorn==23.0.0\n",
@@ -227,6 +239,7 @@ STARTERS = (
     ),
     Starter(
         "falcon",
+        "Falcon",
         {
             "requirements.txt": "falcon==4.0.2\n",
             "app.py": """
@@ -243,10 +256,10 @@ STARTERS = (
             """,
         },
         {"/quote": "I shall be released", "/": 404},
-        row="Falcon",
     ),
     Starter(
         "cherrypy",
+        "CherryPy",
         {
             "requirements.txt": "cherrypy==18.10.0\n",
             "main.py": """
@@ -263,19 +276,19 @@ STARTERS = (
             """,
         },
         {"/": "Hello CherryPy"},
-        row="CherryPy",
     ),
     Starter(
         "nicegui",
+        "NiceGUI",
         {
             "requirements.txt": "nicegui==2.9.1\n",
             "main.py": 'from nicegui import ui\n\nui.label("Hello NiceGUI!")\n\nui.run(show=False)\n',
         },
         {"/": "Hello NiceGUI!"},
-        row="NiceGUI",
     ),
     Starter(
         "fasthtml",
+        "FastHTML",
         {
             "requirements.txt": "python-fasthtml==0.12.0\nstarlette==0.41.3\n",
             "main.py": """
@@ -293,10 +306,10 @@ STARTERS = (
             """,
         },
         {"/": "Let&#x27;s do this!"},
-        row="FastHTML",
     ),
     Starter(
         "shiny",
+        "Shiny",
         {
             "requirements.txt": "shiny==1.2.1\n",
             "app.py": """
@@ -313,11 +326,11 @@ STARTERS = (
             """,
         },
         {"/": "Hello Shiny!"},
-        row="Shiny",
     ),
     Starter(
         # The app is in a folder that its guide starts with `cd`.
         "app-in-a-folder",
+        "FastAPI",
         {
             "README.md": "# Notes\n\ncd backend && uvicorn main:app\n",
             "docker-compose.yml": "services:\n  api:\n    build: ./backend\n",
@@ -334,6 +347,5 @@ STARTERS = (
             """,
         },
         {"/": '{"folder":"backend"}'},
-        row="FastAPI",
     ),
 )

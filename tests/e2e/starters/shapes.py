@@ -17,9 +17,9 @@ class Starter:
     """A repository that has to be live after its first push, with no settings."""
 
     name: str
+    row: str  # name of the detector in the table that recognises it
     files: Mapping[str, str]
     visits: Mapping[str, Expected]
-    row: str = ""  # name of the detector in the table that recognises it
     kind: str = "container"
     lock: str = ""  # lock file that its package manager writes before the push
     settings: Mapping[str, Any] = field(default_factory=dict)  # `baseDir` of a workspace; nothing else is allowed

@@ -7,6 +7,7 @@ from tests.e2e.starters.shapes import Starter, page
 STARTERS = (
     Starter(
         "html",
+        "plain files",
         {
             "index.html": page("Plain", head='<link rel="stylesheet" href="css/style.css">'),
             "about.html": page("About"),
@@ -18,18 +19,21 @@ STARTERS = (
     ),
     Starter(
         "html-in-public",
+        "plain files",
         {"public/index.html": page("In public"), "public/app.js": "console.log(1)\n", "README.md": "# Site\n"},
         {"/": "<title>In public</title>", "/README.md": 404},
         kind="static",
     ),
     Starter(
         "html-in-docs",
+        "plain files",
         {"docs/index.html": page("In docs"), "docs/guide/index.html": page("Guide"), "README.md": "# Project\n"},
         {"/": "<title>In docs</title>", "/guide/": "<title>Guide</title>", "/guide": 308},
         kind="static",
     ),
     Starter(
         "mkdocs",
+        "MkDocs",
         {
             "requirements.txt": "mkdocs==1.6.1\n",
             "mkdocs.yml": "site_name: Handbook\ntheme: readthedocs\nnav:\n  - Home: index.md\n  - Berths: berths.md\n",
@@ -42,6 +46,7 @@ STARTERS = (
     Starter(
         # No requirements.txt: the tool follows from mkdocs.yml, its theme as well.
         "mkdocs-material",
+        "MkDocs",
         {
             "mkdocs.yml": "site_name: Material\ntheme:\n  name: material\n",
             "docs/index.md": "# Made of Material\n",
@@ -51,6 +56,7 @@ STARTERS = (
     ),
     Starter(
         "sphinx",
+        "Sphinx",
         {
             "docs/requirements.txt": "sphinx==8.1.3\n",
             "docs/conf.py": 'project = "Harbor"\nextensions = []\nhtml_theme = "alabaster"\n',
@@ -62,6 +68,7 @@ STARTERS = (
     ),
     Starter(
         "pelican",
+        "Pelican",
         {
             "requirements.txt": "pelican[markdown]==4.11.0\n",
             "pelicanconf.py": 'SITENAME = "Pelican"\nPATH = "content"\nTIMEZONE = "UTC"\nDEFAULT_LANG = "en"\n',
@@ -72,6 +79,7 @@ STARTERS = (
     ),
     Starter(
         "hugo",
+        "Hugo",
         {
             "hugo.toml": 'baseURL = "/"\ntitle = "Hugo"\nlanguageCode = "en-us"\n',
             "content/_index.md": "---\ntitle: Home\n---\nHello from Hugo.\n",
@@ -82,6 +90,7 @@ STARTERS = (
     ),
     Starter(
         "hugo-with-old-config",
+        "Hugo",
         {
             "config.toml": 'baseURL = "https://example.org/"\ntitle = "Old Hugo"\n',
             "archetypes/default.md": "---\ntitle: x\n---\n",

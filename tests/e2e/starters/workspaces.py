@@ -29,6 +29,7 @@ def api(shared: str) -> dict[str, str]:
 STARTERS = (
     Starter(
         "npm-workspace",
+        "Express",
         {"package.json": package("root", workspaces=["apps/*", "packages/*"]), **api("*")},
         {"/": "shared by the workspace"},
         lock="package-lock.json",
@@ -36,6 +37,7 @@ STARTERS = (
     ),
     Starter(
         "pnpm-workspace",
+        "Express",
         {
             "package.json": package("root", packageManager="pnpm@9.15.4"),
             "pnpm-workspace.yaml": 'packages:\n  - "apps/*"\n  - "packages/*"\n',
@@ -47,6 +49,7 @@ STARTERS = (
     ),
     Starter(
         "yarn-workspace",
+        "Express",
         {"package.json": package("root", workspaces=["apps/*", "packages/*"]), **api("1.0.0")},
         {"/": "shared by the workspace"},
         lock="yarn.lock",
@@ -55,6 +58,7 @@ STARTERS = (
     Starter(
         # The package's `start` runs code that only the workspace's build makes.
         "turbo",
+        "Node.js",
         {
             "package.json": package(
                 "root",
@@ -84,6 +88,7 @@ STARTERS = (
     ),
     Starter(
         "site-of-a-workspace",
+        "Vite",
         {
             "package.json": package("root", workspaces=["apps/*", "packages/*"]),
             "apps/site/package.json": package(
@@ -104,6 +109,7 @@ STARTERS = (
     ),
     Starter(
         "go",
+        "Go",
         {
             "go.mod": "module example.test/harbor\n\ngo 1.22\n",
             "main.go": """
@@ -133,6 +139,7 @@ STARTERS = (
     Starter(
         # The usual layout of larger programs, and a port of its own.
         "go-cmd-folder",
+        "Go",
         {
             "go.mod": "module example.test/server\n\ngo 1.21\n",
             "cmd/server/main.go": """
@@ -154,5 +161,23 @@ STARTERS = (
             "internal/greeting/greeting.go": 'package greeting\n\nconst Text = "Hello from cmd"\n',
         },
         {"/": "Hello from cmd"},
+    ),
+    Starter(
+        "go-file",
+        "Go file",
+        {
+            "main.go": """
+                package main
+
+                import "net/http"
+
+                func main() {
+                    http.Handle("/", http.FileServer(http.Dir("static")))
+                    http.ListenAndServe(":3000", nil)
+                }
+            """,
+            "static/index.html": page("One file of Go"),
+        },
+        {"/": "<title>One file of Go</title>"},
     ),
 )

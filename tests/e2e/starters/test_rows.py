@@ -1,0 +1,50 @@
+"""The table of detectors and the starters agree: a row recognises each starter, and nearly each row has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.e2e.starters.everything import STARTERS
+from tests.e2e.starters.shapes import Starter
+from tests.runtime.builds.build_support import make_request, write_files
+
+from moorage.runtime.builds.detection import detect
+from moorage.runtime.builds.detection.table import ROWS
+
+# Rows that are tested by their files alone: these need minutes to install, a database, or a release of Node.js or of
+# Python that is no longer supported.
+NOT_DEPLOYED = {
+    *("AdonisJS", "Analog", "Analog (static)", "Angular server", "Ember", "Expo", "Gridsome", "KeystoneJS", "LoopBack"),
+    *("Nuxt 2", "Preact CLI", "Qwik City", "Qwik City (static)", "Remix (single page)", "Sails", "Slidev", "Strapi"),
+    *("TanStack Start", "VuePress", "Chainlit", "Jupyter Book", "Marimo", "Panel", "Voilà"),
+    "Node.js file",  # The last resort for a package.json: its start is checked when it is built.
+}
+# A plan for Go needs its toolchain on this machine.
+DETECTED = [starter for starter in STARTERS if starter.row not in ("Go", "Go file")]
+LOCK_FILES = {"package-lock.json": "{}", "Pipfile.lock": "{}"}
+
+
+@pytest.mark.parametrize("starter", DETECTED, ids=lambda starter: starter.name)
+def test_a_starter_is_recognised_by_its_row(tmp_path: Path, starter: Starter) -> None:
+    locks = {starter.lock: LOCK_FILES.get(starter.lock, "")} if starter.lock else {}
+    source = write_files(tmp_path / "source", {**starter.text, **locks})
+    request = make_request(source, wanted="auto", base_dir=starter.settings.get("baseDir", "./"))
+
+    decision = detect.decide(request, detect.open_base(request))
+
+    assert decision.match is not None
+    assert (decision.match.row.name, decision.plan.kind) == (starter.row, starter.kind)
+
+
+def test_each_row_that_builds_something_has_a_starter() -> None:
+    names = {row.name for row in ROWS if not row.refusal}
+    deployed = {starter.row for starter in STARTERS}
+
+    assert names - deployed == NOT_DEPLOYED
+    assert deployed <= names
+
+
+def test_no_starter_needs_a_setting_but_the_folder_of_a_workspace() -> None:
+    assert {name for starter in STARTERS for name in starter.settings} == {"baseDir"}
+    assert len({starter.name for starter in STARTERS}) == len(STARTERS) >= 60
