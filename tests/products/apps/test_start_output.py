@@ -66,3 +66,14 @@ async def test_a_long_start_is_cut_and_its_end_is_shown_if_it_failed(tmp_path: P
     assert log.lines[MAX_LINES - 1] == f"stdout {MAX_LINES - 1}"
     assert log.lines[MAX_LINES] == "system 5 lines of the app's output are not shown here"
     assert log.lines[MAX_LINES + 1 :] == [f"stdout {MAX_LINES + 5 + number}" for number in range(LAST_LINES)]
+
+
+async def test_the_last_lines_of_the_app_are_kept_without_those_of_the_platform(tmp_path: Path) -> None:
+    apps, log = Apps(tmp_path), MemoryLog()
+    output = await begin(apps, log)
+
+    async with output.copied():
+        apps.print("Error: no database", "r2", "stderr")
+        apps.print("ended: exit code 1", "r2", "system")
+
+    assert list(output.recent) == ["Error: no database"]

@@ -20,6 +20,7 @@ from moorage.products.projects.deployments.logs import LogWriter
 from moorage.products.projects.deployments.runner import CannotDeploy, Swap, Write
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.route_sync import SyncRoutes
+from moorage.runtime.builds import diagnosis
 from moorage.settings import Settings
 
 READY_POLL_INTERVAL_S = 1.0
@@ -46,8 +47,12 @@ class AppDeployer:
         many = f"{len(rows)} replicas" if len(rows) != 1 else "the app"
         log.say(f"Starting {many}, waiting until {(await self._health_check(deployment)).path} answers")
         output.keys = {row.key for row in rows}
-        async with output.copied():
-            await log.guard(self._wait_until_ready(deployment, write))
+        try:
+            async with output.copied():
+                await log.guard(self._wait_until_ready(deployment, write))
+        except CannotDeploy as failure:
+            hint = diagnosis.explain("\n".join(output.recent))
+            raise CannotDeploy(f"{failure}: {hint}" if hint else str(failure)) from None
         await self._probe(deployment)
 
     @contextlib.asynccontextmanager

@@ -24,6 +24,7 @@ class StartOutput:
         self._project_id = project_id
         self._cursor = cursor
         self._log = log
+        self.recent: deque[str] = deque(maxlen=MAX_LINES)  # output of the app, without lines of the platform
         self._is_over = asyncio.Event()
         self._copied = 0
         self._last: deque[LogLine] = deque(maxlen=LAST_LINES)  # of those that were not copied
@@ -59,6 +60,8 @@ class StartOutput:
         for line in lines:
             if line.replica not in self.keys:
                 continue
+            if line.stream != "system":
+                self.recent.append(line.message)
             if self._copied < MAX_LINES:
                 self._write(line)
             else:
