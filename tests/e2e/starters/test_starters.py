@@ -16,7 +16,6 @@ from tests.e2e.starters.shapes import Expected, Starter
 pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("starters")]
 
 LIVE_S = 600.0
-SETTINGS = {"builds": "2", "build_memory_mb": "3072"}
 
 
 @dataclass
@@ -31,7 +30,7 @@ class Harbor:
 @pytest.fixture(scope="module")
 def harbor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbor]:
     folder = tmp_path_factory.mktemp("starters")
-    with started_apps(folder / "data", **SETTINGS) as apps:
+    with started_apps(folder / "data", builds="2", build_memory_mb="3072") as apps:
         yield Harbor(apps, Locks(folder / "tools"), folder)
 
 
