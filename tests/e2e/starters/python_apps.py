@@ -196,6 +196,7 @@ STARTERS = (
                 [project]
                 name = "flaskr"
                 version = "1.0.0"
+                description = "A blog"
                 dependencies = ["flask==3.1.0"]
 
                 [build-system]

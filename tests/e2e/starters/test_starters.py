@@ -7,15 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from tests.e2e.apps_support import Apps, started_apps
 from tests.e2e.functions_support import wait_until
 from tests.e2e.starters.everything import STARTERS
 from tests.e2e.starters.repositories import Locks, written
 from tests.e2e.starters.shapes import Expected, Starter
 
-pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("starters")]
+pytestmark = pytest.mark.deep
 
 LIVE_S = 600.0
+
+
+def in_two_groups() -> list[ParameterSet]:
+    """Return the starters as parameters, halves of which may run at the same time, each half on its own platform."""
+    groups = [pytest.mark.xdist_group(f"starters-{number}") for number in range(2)]
+    return [pytest.param(starter, id=starter.name, marks=groups[number % 2]) for number, starter in enumerate(STARTERS)]
 
 
 @dataclass
@@ -34,7 +41,7 @@ def harbor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbor]:
         yield Harbor(apps, Locks(folder / "tools"), folder)
 
 
-@pytest.mark.parametrize("starter", STARTERS, ids=lambda starter: starter.name)
+@pytest.mark.parametrize("starter", in_two_groups())
 def test_a_starter_is_live_at_the_first_push(harbor: Harbor, starter: Starter) -> None:
     apps, work = harbor.apps, written(starter.text, harbor.folder / starter.name)
     if starter.lock:

@@ -52,8 +52,21 @@ CASES = {
         ("requirements.txt names no-such-harbor==1.0",),
     ),
     "an invalid requirement": (
-        "ERROR: Invalid requirement: 'flask=>3': Expected end or semicolon\n",
+        "ERROR: Invalid requirement: 'flask=>3' (from line 2 of requirements.txt)\n",
         ("requirements.txt has the invalid line `flask=>3`",),
+    ),
+    "an invalid requirement of uv": (
+        "error: Couldn't parse requirement in `requirements.txt` at position 15\n  cause: no such comparison operator\n"
+        "         flask=>3\n              ^^^\n",
+        ("requirements.txt has the invalid line `flask=>3`",),
+    ),
+    "a package that is not in the index": (
+        "error: No solution found\n  cause: Because no-such-harbor was not found in the package registry and you\n",
+        ("has no no-such-harbor", "requirements.txt"),
+    ),
+    "a version that is not in the index": (
+        "  cause: Because there is no version of django==99.0 and\n",
+        ("django==99.0",),
     ),
     "a program": ("> vite build\n\nsh: 1: vite: not found\n", ("program vite", "devDependencies", "package.json")),
     "memory": ("FATAL ERROR: Reached heap limit - JavaScript heap out of memory\n", ("MOORAGE_BUILD_MEMORY_MB",)),

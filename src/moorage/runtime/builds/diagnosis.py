@@ -130,7 +130,19 @@ RULES = (
         "requirements.txt names {0}, and the package index has no such version for this Python: correct it",
     ),
     rule(
-        r"Invalid requirement: ['\"]?([^'\"\n]+?)['\"]?(?::|$|\n)",
+        r"Because there is no version of (\S+)",
+        "the package index has no {0} for this Python: correct it in requirements.txt or pyproject.toml",
+    ),
+    rule(
+        r"Because (\S+) was not found in the package registry",
+        "the package index has no {0}: correct its name in requirements.txt or pyproject.toml",
+    ),
+    rule(
+        r"Couldn't parse requirement in `([^`\n]+)`[^\n]*\n[^\n]*\n\s*([^\n]+?)\n\s*\^",
+        "{0} has the invalid line `{1}`: write it as name==version",
+    ),
+    rule(
+        r"Invalid requirement: ['\"]?([^'\"\n]+)",
         "requirements.txt has the invalid line `{0}`: write it as name==version",
     ),
     rule(r"JavaScript heap out of memory", _NODE_MEMORY),
