@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert
 from tests.products.monitors.support import Team, make_beat, make_monitor
 
-from moorage.core.db.query import Command
+from moorage.core.db.query import Command, sets_of
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ManualClock, to_wire
 from moorage.products.monitors import aggregates, tables
@@ -18,7 +18,7 @@ from moorage.products.monitors.tables import DAY_S, HOUR_S, MINUTE_S, Monitor
 
 pytestmark = pytest.mark.anyio
 
-ADD_ROLLUP = Command(insert(tables.rollup), sets=tables.sets_of(tables.rollup))
+ADD_ROLLUP = Command(insert(tables.rollup), sets=sets_of(tables.rollup))
 HOLD = Command(tables.monitor.update().values(prober="p"))
 
 

@@ -68,7 +68,8 @@ class Builder:
         if plan.install or plan.build:
             self._check_room(request)
             async with self._slots.one(lambda line: _say(sink, line)) as slot:
-                say = partial(asyncio.get_running_loop().call_soon_threadsafe, _say, sink)
+                loop = asyncio.get_running_loop()
+                say = partial(loop.call_soon_threadsafe, partial(_say, sink))
                 found = await _run_to_end(toolchains.find, self._settings, folder, plan, say)
                 build = _Build(self._settings, request, folder, plan, sink, self._is_sandboxed, found)
                 await build.run(slot, self._caches)
@@ -176,7 +177,10 @@ class _Build:
         name = install.cached_folder(self._plan)
         key = install.cache_key(self._plan, self._folder, commands, self._environment.identity(self._env))
         dependencies = [step for step in commands if step.is_cached]
-        if cache and key and await _run_to_end(cache.restore, key, self._folder.path / name, uid):
+        is_restored = False
+        if cache and key:
+            is_restored = await _run_to_end(cache.restore, key, self._folder.path / name, uid)
+        if is_restored:
             _say(self._sink, "dependencies: unchanged, taken from the cache")
             dependencies = []
         for step in dependencies:
