@@ -48,8 +48,9 @@ def _detect(
         health_path="",
     )
     try:
-        decision = detect.decide(request, detect.open_base(request))
+        base = detect.open_base(request)
+        decision = detect.decide(request, base)
     except BuildFailed as error:
         fail(str(error))
-    for line in (*detect.describe(decision.plan, ""), "", *detect.explain(decision)):
+    for line in (*detect.describe(decision.plan, ""), "", *detect.explain(decision, base)):
         typer.echo(line)

@@ -301,7 +301,7 @@ def test_a_program_of_no_known_language_is_started_by_its_command(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("main.py", "def create_app(" * 20_000),
+        ("main.py", "Flask(" + "\ndef create_app(" * 16_000),
         ("main.py", "\n" * 250_000),
         ("next.config.js", "/*" * 500_000),
         ("mkdocs.yml", "\n" * 1_000_000),
@@ -312,5 +312,14 @@ def test_a_program_of_no_known_language_is_started_by_its_command(tmp_path: Path
 def test_hostile_texts_are_read_in_linear_time(tmp_path: Path, name: str, text: str) -> None:
     package = {"scripts": {"start": ";A=" * 300_000}, "dependencies": {"next": "1"}}
     write_files(tmp_path, {name: text, "requirements.txt": "flask\n-r requirements.txt\n", "package.json": package})
+    request = make_request(tmp_path, wanted="auto")
 
-    assert plan(make_request(tmp_path, wanted="auto")).kind
+    decision = detect.decide(request, detect.open_base(request))
+
+    assert detect.explain(decision, detect.open_base(request))
+
+
+def test_a_broken_manifest_of_another_language_does_not_fail_a_project(tmp_path: Path) -> None:
+    write_files(tmp_path, {"package.json": package("next"), "pyproject.toml": "[project"})
+
+    assert plan(make_request(tmp_path, wanted="auto")).framework == "Next.js"

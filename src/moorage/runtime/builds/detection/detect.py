@@ -5,6 +5,7 @@ Settings of the user take precedence. Everything else is detected, and each deci
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, replace
 
@@ -36,7 +37,7 @@ class Decision:
     plan: Plan
     match: Match | None  # None where only settings of the user decide
     before: tuple[Row, ...]  # rows that were considered and do not match
-    after: tuple[Match, ...]  # rows that match too, and come later in the table
+    after: tuple[Row, ...]  # rows that come later in the table
 
 
 def open_base(request: BuildRequest) -> Folder:
@@ -76,19 +77,19 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
     start = starts.chosen(folder, request)
     kind = _chosen_kind(request, start)
     rows = [row for row in ROWS if _is_candidate(row, request, kind, has_start=bool(start))]
-    matches = [match for row in rows if (match := _find(row, folder, needs_start=not start)) is not None]
-    match = matches[0] if matches else None
+    # One at a time: a broken manifest counts only for the rows that read it.
+    match = next((match for row in rows if (match := _find(row, folder, needs_start=not start)) is not None), None)
     if match is not None and match.row.refusal:
         raise BuildFailed(match.row.text(match.row.refusal, folder))
     if kind == "static" or (match is not None and kind is None and match.row.kind == "static"):
         plan = _static_plan(request, folder, match)
     else:
         plan = _container_plan(request, folder, match, start)
-    before = tuple(rows[: rows.index(match.row)] if match else rows)
+    at = rows.index(match.row) if match else len(rows)
     notes = (*plan.notes, *_notes(folder, match))
     if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
         notes = (f"the only app is in {folder.base}, which is deployed; baseDir chooses another folder", *notes)
-    return Decision(replace(plan, notes=notes), match, before, tuple(matches[1:]))
+    return Decision(replace(plan, notes=notes), match, tuple(rows[:at]), tuple(rows[at + 1 :]))
 
 
 def describe(plan: Plan, health_path: str | None = None) -> list[str]:
@@ -108,12 +109,15 @@ def describe(plan: Plan, health_path: str | None = None) -> list[str]:
     return [*lines, *plan.notes]
 
 
-def explain(decision: Decision) -> list[str]:
+def explain(decision: Decision, folder: Folder) -> list[str]:
     """Return the reasons of a plan: the row, what it recognised, and the other rows."""
     if decision.match is None:
         return ["row:      none; the settings decide"]
     lines = [f"row:      {decision.match.row.name}", f"because:  {decision.match.why}"]
-    lines += [f"also:     {each.row.name} ({each.why}), later in the table" for each in decision.after]
+    with contextlib.suppress(BuildFailed):
+        for row in decision.after:
+            if also := _find(row, folder, needs_start=True):
+                lines.append(f"also:     {row.name} ({also.why}), later in the table")
     names = dict.fromkeys(row.name for row in decision.before)
     return [*lines, f"not:      {', '.join(names)}"] if names else lines
 
