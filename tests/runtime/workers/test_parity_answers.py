@@ -105,13 +105,17 @@ ANSWERS: list[tuple[str, Any, int, int, list[list[str]], bytes]] = [
     ("no headers", {"statusCode": 200, "headers": None, "body": ""}, 200, HTML, [], b""),
 ]
 
+WITHOUT_STATUS = (
+    "the function returned an object without statusCode, which a response needs: "
+    'return {"statusCode": 200, "body": ...}'
+)
 REFUSED: list[tuple[Any, str]] = [
     ([1], "the function returned a list, not an object with statusCode and body"),
     ("text", "the function returned a string, not an object with statusCode and body"),
     (None, "the function returned nothing, not an object with statusCode and body"),
     (7, "the function returned a number, not an object with statusCode and body"),
-    ({}, "the function returned an object without statusCode"),
-    ({"body": "x"}, "the function returned an object without statusCode"),
+    ({}, WITHOUT_STATUS),
+    ({"body": "x"}, WITHOUT_STATUS),
     ({"error": "no luck"}, "the function returned an error: no luck"),
     ({"error": {"code": 5}}, 'the function returned an error: {"code":5}'),
     ({"statusCode": True}, "statusCode is true, not a whole number from 100 to 599"),

@@ -436,7 +436,9 @@ function respondError(result) {
     const text = typeof error === 'string' ? error : error instanceof Error ? errorText(error) : stringify(error, 'result.error');
     throw new Refused(`the function returned an error: ${text.slice(0, MESSAGE_CHARACTERS)}`);
   }
-  throw new Refused('the function returned an object without statusCode');
+  throw new Refused(
+    'the function returned an object without statusCode, which a response needs: return {"statusCode": 200, "body": ...}'
+  );
 }
 
 function readStatus(code) {

@@ -149,7 +149,10 @@ class Responses:
         if error is not None:
             text = error if isinstance(error, str) else json_bytes(error, "result.error").decode()
             raise Refused(f"the function returned an error: {text[:MESSAGE_CHARACTERS]}")
-        raise Refused("the function returned an object without statusCode")
+        raise Refused(
+            "the function returned an object without statusCode, which a response needs: "
+            'return {"statusCode": 200, "body": ...}'
+        )
 
     @staticmethod
     def _status(status: Json) -> int:
