@@ -56,6 +56,7 @@ LEFTOVERS = (
     Leftover("sites/.*", name=r"\.[0-9a-f]{16}"),  # links that were not put in place
     Leftover("run/.*", name=r"\..+\.[0-9a-f]{16}\.\w+"),  # configurations of the gateway
     Leftover("engines/.new-*", DAY_S),  # installs of database software
+    Leftover("engines/nodes/.fetch-*"),
 )
 
 

@@ -49,13 +49,14 @@ class Release:
 
     def launch(self, start: str = "", **env: str) -> Launch:
         plan = replace(self.plan, start=start or self.plan.start)
-        return launch(self.settings, plan, plan.base, env, is_sandboxed=True, release=self.folder, memory_mb=512)
+        return launch(self.settings, plan, env, is_sandboxed=True, release=self.folder, memory_mb=512)
 
     async def run(self, argv: list[str], made: Launch) -> tuple[str, str]:
         """Run a program in the app's environment; return the output of both streams."""
         said: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         env = {**made.env, "PORT": str(PORT), "HOST": "127.0.0.1"}
-        job = Job(argv, str(self.work), self.plan.base, env, made.binds, timeout_s=90, is_apart=True)
+        folder = str(Path(self.plan.base, self.plan.workdir))
+        job = Job(argv, str(self.work), folder, env, made.binds, timeout_s=90, is_apart=True)
         await sandbox.run(job, lambda stream, data: said[stream].extend(data))
         return said["stdout"].decode(), said["stderr"].decode()
 

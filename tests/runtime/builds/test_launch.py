@@ -25,8 +25,8 @@ PYTHON = installed()[resolve("python") or ""]
 def launched(
     settings: Settings, release: Path, start: str = "node x.js", *, base: str = "", is_boxed: bool = True, **env: str
 ) -> Launch:
-    plan = Plan("container", "nodejs", start=start)
-    return launch(settings, plan, base, env, is_sandboxed=is_boxed, release=release, memory_mb=512)
+    plan = Plan("container", "nodejs", start=start, base=base)
+    return launch(settings, plan, env, is_sandboxed=is_boxed, release=release, memory_mb=512)
 
 
 def test_an_app_is_told_what_it_needs_and_nothing_of_the_platform(
@@ -159,7 +159,7 @@ async def test_without_a_sandbox_an_app_runs_where_it_was_moved_to(settings: Set
 
     release = tmp_path / ("moved-" + "x" * 120)
     shutil.move(built.folder, release)
-    made = launch(settings, built.plan, "", {"NAME": "here"}, is_sandboxed=False, release=release, memory_mb=512)
+    made = launch(settings, built.plan, {"NAME": "here"}, is_sandboxed=False, release=release, memory_mb=512)
     done = subprocess.run(made.argv, env=made.env, cwd="/", capture_output=True, text=True, check=True)
     assert built.plan.install == "pip install ."
     assert done.stdout == f"{release}/.venv it is here\n"

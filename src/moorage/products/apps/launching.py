@@ -32,7 +32,7 @@ from moorage.products.projects import tables as project_tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Preview, Project
-from moorage.runtime.builds.launch import Launch, launch
+from moorage.runtime.builds.launch import Launch, fetch_runtimes, launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.engines.ports import AppSpec, CannotStart
 from moorage.runtime.sandbox.network.setup import RESOLVER_PORT
@@ -125,6 +125,7 @@ class Launcher:
             token=row.token,
             release=str(folder),
             base=release.plan.base,
+            workdir=release.plan.workdir,
             argv=command.argv,
             env=command.env,
             binds=command.binds,
@@ -170,11 +171,11 @@ class Launcher:
         folder = await self.releases.ensure(self.artifacts, release.deployment.org_id, release.deployment.digest)
         settings = self.db.env.settings
         try:
+            await fetch_runtimes(settings, release.plan, is_sandboxed=self.is_sandboxed)
             command = await asyncio.to_thread(
                 launch,
                 settings,
                 release.plan,
-                release.plan.base,
                 release.env,
                 is_sandboxed=self.is_sandboxed,
                 release=folder,
@@ -197,7 +198,7 @@ def _as_job(spec: AppSpec, command: str, reserve_mb: int) -> Job:
     return Job(
         argv=["/bin/sh", "-c", command],
         work="" if spec.is_boxed else spec.release,
-        cwd=spec.base if spec.is_boxed else "",
+        cwd=f"{spec.base}/{spec.workdir}".strip("/") if spec.is_boxed else spec.workdir,
         env=dict(spec.env),
         binds={**spec.binds, release_path: spec.release} if spec.is_boxed else {},
         writable={DATA_PATH: spec.volume} if spec.volume and spec.is_boxed else {},

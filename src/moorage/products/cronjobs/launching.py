@@ -26,7 +26,7 @@ from moorage.core.vault import service as vault
 from moorage.errors import NotFound
 from moorage.products.cronjobs import service, tables
 from moorage.products.cronjobs.tables import Build, Cronjob, Execution
-from moorage.runtime.builds.launch import launch
+from moorage.runtime.builds.launch import fetch_runtimes, launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.engines.ports import CannotStart, RunSpec
 from moorage.runtime.images import references
@@ -97,11 +97,11 @@ class Launcher:
             raise CannotStart("it has no command: set `command` or `startCmd`")
         release = await self.releases.ensure(self.artifacts, build.org_id, build.digest)
         try:
+            await fetch_runtimes(self.db.env.settings, plan, is_sandboxed=self.is_sandboxed)
             command_line = await asyncio.to_thread(
                 launch,
                 self.db.env.settings,
                 replace(plan, start=command),
-                plan.base,
                 inputs.env,
                 is_sandboxed=self.is_sandboxed,
                 release=release,
@@ -110,7 +110,7 @@ class Launcher:
         except BuildFailed as error:
             raise CannotStart(str(error)) from None
         base = self._spec(execution, inputs, command_line.argv, command_line.env)
-        spec = replace(base, release=str(release), base=plan.base, binds=command_line.binds)
+        spec = replace(base, release=str(release), base=plan.base, workdir=plan.workdir, binds=command_line.binds)
         return Prepared(spec, build.id, None)
 
     async def _from_image(self, execution: Execution, inputs: RunInputs) -> Prepared:

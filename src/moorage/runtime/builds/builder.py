@@ -34,6 +34,7 @@ from moorage.runtime.builds import (
 from moorage.runtime.builds.detection import detect, managers
 from moorage.runtime.builds.detection.reading import Folder, is_outside
 from moorage.runtime.builds.environment import BuildEnvironment, BuildPaths, Step
+from moorage.runtime.builds.node import prune, versions
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink
 from moorage.runtime.builds.slots import Slots
 from moorage.runtime.builds.toolchains import Toolchains
@@ -64,6 +65,11 @@ class Builder:
         for line in detect.describe(plan, request.health_path):
             _say(sink, line)
         _check_env(request)
+        if plan.language == "nodejs":
+            say = partial(_say, sink)
+            plan = replace(
+                plan, node=await versions.choose(self._settings, folder, say, is_sandboxed=self._is_sandboxed)
+            )
         before = set(folder.names())
         if plan.install or plan.build:
             self._check_room(request)
@@ -112,22 +118,28 @@ class _Build:
         self._plan = plan
         self._sink = sink
         self._environment = BuildEnvironment(
-            settings, is_sandboxed=is_sandboxed, python=found.python, uv=found.uv, go=found.go
+            settings,
+            is_sandboxed=is_sandboxed,
+            python=found.python,
+            uv=found.uv,
+            go=found.go,
+            node=versions.find(settings, plan.node),
         )
         self._has_own_user = is_sandboxed and os.getuid() == 0
         manager = managers.node_manager(folder) if plan.language == "nodejs" else None
         self._env = {**tools.choice(manager), **request.env}
         self._deadline = time.monotonic() + settings.build_minutes * 60
 
-    async def run(self, slot: int, root: Path) -> None:
+    async def run(self, slot: int, cache_root: Path) -> None:
         uid = FIRST_UID + slot if self._has_own_user else 0
-        scratch = root / f".build-{slot}"
+        scratch = cache_root / f".build-{slot}"
         with contextlib.ExitStack() as stack:
-            cache = stack.enter_context(caches.held(root, self._request.cache))
+            cache = stack.enter_context(caches.held(cache_root, self._request.cache))
             if cache is None:
                 _say(self._sink, "another build uses this project's cache: this one builds without it")
             cache_path = cache.files if cache else scratch / "cache"
-            paths = BuildPaths(self._request.source, self._folder.base, cache_path, scratch)
+            root = self._plan.base if self._plan.workdir else None
+            paths = BuildPaths(self._request.source, self._folder.base, cache_path, scratch, root)
             async with self._prepared(paths, cache, uid):
                 await self._install(paths, cache, uid)
                 if self._plan.build:
@@ -285,9 +297,12 @@ def _collect(request: BuildRequest, folder: Folder, plan: Plan, before: set[str]
         plan = replace(plan, output_dir=outputs.find(request, folder, plan, before, say))
     else:
         outputs.check_start(request, folder, plan)
-    output = Path(os.path.realpath(folder.path / plan.output_dir))
+    is_package = plan.kind == "container" and bool(plan.workdir)
+    output = Path(os.path.realpath(request.source / plan.base if is_package else folder.path / plan.output_dir))
     if is_outside(request.source, output):
         raise BuildFailed(f"buildDir {plan.output_dir!r} is a link that leads out of the repository")
+    if is_package:
+        prune.prune(Folder(output, ""), plan.workdir)
     is_whole_base = plan.kind == "static" and output == Path(os.path.realpath(folder.path))
     if is_whole_base and (removed := collect.leave_out(output, has_sources=outputs.is_guess(request))):
         say(f"left out: {', '.join(removed)}")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +36,11 @@ NON_INTERACTIVE = {
     "NUXT_TELEMETRY_DISABLED": "1",
     "YARN_ENABLE_TELEMETRY": "0",
     "NG_CLI_ANALYTICS": "false",
+    "TURBO_TELEMETRY_DISABLED": "1",
+    "TURBO_ENV_MODE": "loose",  # Otherwise tasks get only the variables that turbo.json names.
+    "TURBO_DANGEROUSLY_DISABLE_PACKAGE_MANAGER_CHECK": "true",  # Otherwise `packageManager` has to be set.
+    "NX_DAEMON": "false",
+    "NX_NO_CLOUD": "true",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PIP_NO_INPUT": "1",
     "PYTHONUNBUFFERED": "1",
@@ -61,6 +66,7 @@ class Layout:
     python: str
     pip: str  # for PYTHONPATH
     uv: str = ""  # "": it cannot be fetched
+    root: str = ""  # of the workspace; "" without one
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Step:
     is_optional: bool = False  # a failure is logged and does not fail the build
     is_quiet: bool = False  # not shown in the log
     is_cached: bool = False  # installs dependencies; skipped if a cache has the result
+    folder: str | None = None  # where it runs, below the repository; None for the base folder
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,7 @@ class BuildPaths:
     base: str
     cache: Path
     scratch: Path
+    root: str | None = None  # of the workspace, below the source
 
     @property
     def tmp(self) -> Path:
@@ -110,12 +118,13 @@ class BuildEnvironment:
         *,
         is_sandboxed: bool,
         python: Runtime | None = None,  # None: the default of this machine
+        node: Runtime | None = None,
         uv: Path | None = None,  # folders of downloaded toolchains
         go: Path | None = None,
     ) -> None:
         self._settings = settings
         self._is_sandboxed = is_sandboxed
-        self._tools = tools.find_tools(is_sandboxed=is_sandboxed, python=python)
+        self._tools = tools.find_tools(is_sandboxed=is_sandboxed, python=python, node=node)
         self._uv = uv
         self._go = go
 
@@ -137,6 +146,7 @@ class BuildEnvironment:
                 python=self._tools.python,
                 pip=str(paths.pip if pip[0] else paths.pip / "pip.whl"),
                 uv=str(self._uv / "uv") if self._uv else "",
+                root="" if paths.root is None else str(paths.source / paths.root),
             )
         return Layout(
             base=str(Path(WORK, paths.base)),
@@ -147,6 +157,7 @@ class BuildEnvironment:
             python=self._tools.python,
             pip=toolchain.PIP,
             uv=f"{UV}/uv" if self._uv else "",
+            root="" if paths.root is None else str(Path(WORK, paths.root)),
         )
 
     def identity(self, user_env: Mapping[str, str]) -> list[object]:
@@ -171,12 +182,13 @@ class BuildEnvironment:
         trusted = toolchain.AUTHORITIES if self._is_sandboxed else authorities
         own = {name: value for name, value in user_env.items() if name not in step.without}
         env = self._environment(layout) | (toolchain.trusting(trusted) if authorities and trusted else {})
-        env |= {**own, "PATH": path_of(layout.base, layout.bin, layout.node, own.get("PATH")), **step.env}
+        path = path_of((layout.base, layout.root), layout.bin, layout.node, own.get("PATH"))
+        env |= {**own, "PATH": path, **step.env}
         env |= {name: env[other] for name, other in _UV_FROM_PIP.items() if other in env and name not in env}
         return Job(
             argv=step.argv,
             work=str(paths.source),
-            cwd=paths.base,
+            cwd=paths.base if step.folder is None else step.folder,
             env=env,
             binds=self._binds(paths, authorities) if self._is_sandboxed else {},
             writable={CACHE: str(paths.cache), TMP: str(paths.tmp)},
@@ -231,7 +243,13 @@ class BuildEnvironment:
         }
 
 
-def path_of(base: str, programs: str, node: str, user_path: str | None) -> str:
-    """Return the PATH of commands; the app's own programs come first."""
-    own = [f"{base}/node_modules/.bin", f"{base}/.venv/bin", programs, str(Path(node).parent)]
-    return ":".join([*own, *([user_path] if user_path else []), toolchain.SYSTEM_PATH])
+def path_of(bases: Sequence[str], programs: str, node: str, user_path: str | None) -> str:
+    """Return the PATH of commands; the programs of the app and its workspace come first."""
+    own = [
+        f"{base}/{folder}"
+        for base in dict.fromkeys(filter(None, bases))
+        for folder in ("node_modules/.bin", ".venv/bin")
+    ]
+    return ":".join(
+        [*own, programs, str(Path(node).parent), *([user_path] if user_path else []), toolchain.SYSTEM_PATH]
+    )

@@ -8,6 +8,7 @@ import json
 from moorage.runtime.builds import python_install
 from moorage.runtime.builds.detection import managers, python_managers
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.workspaces import install_folder
 from moorage.runtime.builds.environment import Layout, Step
 from moorage.runtime.builds.ports import Plan
 
@@ -21,15 +22,22 @@ def steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
         return []
     if plan.language == "python":
         return python_install.steps(plan, folder, layout)
-    return [_node_step(managers.node_manager(folder), layout)]
+    manager = managers.node_manager(folder)
+    return [_node_step(manager, layout, install_folder(folder).base), *_package_steps(plan, manager, layout)]
 
 
-def _node_step(manager: managers.NodeManager, layout: Layout) -> Step:
+def _package_steps(plan: Plan, manager: managers.NodeManager, layout: Layout) -> list[Step]:
+    """Build the workspace packages that the app depends on."""
+    argv = [f"{layout.bin}/{manager.name}", "run", "build"]
+    return [Step(f"{manager.name} run build in {each}", argv, folder=each) for each in plan.packages]
+
+
+def _node_step(manager: managers.NodeManager, layout: Layout, where: str) -> Step:
     argv = [f"{layout.bin}/{manager.name}", *manager.install, *manager.flags]
     if manager.name == "pnpm":
         argv.append(f"--store-dir={layout.cache}/pnpm")
     # NODE_ENV=production would skip devDependencies, which most front ends need for their build.
-    return Step(manager.label, argv, without=("NODE_ENV",), is_cached=True)
+    return Step(manager.label, argv, without=("NODE_ENV",), is_cached=True, folder=where)
 
 
 def cached_folder(plan: Plan) -> str:
@@ -42,6 +50,8 @@ def cache_key(plan: Plan, folder: Folder, commands: list[Step], context: object)
 
     `context` stands for the interpreter and the environment variables.
     """
+    if plan.workdir:  # The dependencies of a workspace are in several folders.
+        return None
     inputs = python_managers.inputs(folder) if plan.language == "python" else managers.inputs(folder)
     if inputs is None:
         return None

@@ -15,15 +15,25 @@ from moorage.runtime.builds import fetched, tools
 from moorage.runtime.builds.detection import managers, scripts
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import TMP, path_of
+from moorage.runtime.builds.node import versions
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.sandbox.runs.job import WORK
 from moorage.runtime.workers import toolchain
+from moorage.runtime.workers.runtimes import Runtime
 from moorage.settings import Settings
 
 ENGINES = "engines"  # folder in the data folder with files that all apps share
 ENGINE_VARIABLES = ("PORT", "HOST")  # set by the engine: in a sandbox, PORT may be the user's value
 _REGISTRY = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
 _SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/dev", "/proc", "/tmp", "/opt", WORK)  # noqa: S108
+
+
+async def fetch_runtimes(settings: Settings, plan: Plan, *, is_sandboxed: bool) -> None:
+    """Fetch the version of Node.js that a release was built with; another machine may have built it."""
+    try:
+        await versions.ensure(settings, plan.node, is_sandboxed=is_sandboxed)
+    except versions.CannotFetch as error:
+        raise BuildFailed(f"this release needs Node.js {plan.node}, which cannot be fetched: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +46,6 @@ class Launch:
 def launch(
     settings: Settings,
     plan: Plan,
-    base: str,
     env: Mapping[str, str],
     *,
     is_sandboxed: bool,
@@ -45,12 +54,13 @@ def launch(
 ) -> Launch:
     """Return how to start a release; raises BuildFailed where a runtime is missing.
 
-    A sandbox has the release at `base` below the work folder, as during the build.
+    A sandbox has the release at `plan.base` below the work folder, as during the build.
     """
-    folder = Folder(release, "")
-    app_path = str(Path(WORK, base)) if is_sandboxed else str(release)
+    folder = Folder(release, plan.workdir)
+    root_path = Path(WORK, plan.base) if is_sandboxed else release
+    app_path = str(root_path / plan.workdir)
     version, home = _venv(folder)
-    installed = _tools(settings, version, is_sandboxed)
+    installed = _tools(settings, version, versions.find(settings, plan.node), is_sandboxed)
     programs = installed.ensure(settings.folder(ENGINES))
     programs_path = tools.BIN if is_sandboxed else str(programs)
     authorities = toolchain.authorities(settings.extra_ca)
@@ -61,7 +71,7 @@ def launch(
     own = {name: value for name, value in env.items() if name not in ENGINE_VARIABLES}
     binds = installed.binds(programs) | _python_bind(installed, home)
     binds |= {toolchain.AUTHORITIES: authorities} if authorities else {}
-    path = path_of(app_path, programs_path, installed.node, own.get("PATH"))
+    path = path_of((app_path, str(root_path)), programs_path, installed.node, own.get("PATH"))
     return Launch(
         argv=["/bin/sh", "-c", script.command],
         env={**defaults, **script.env, **own, "PATH": path},
@@ -97,9 +107,9 @@ def _manager(folder: Folder) -> managers.NodeManager | None:
         return None
 
 
-def _tools(settings: Settings, version: str, is_sandboxed: bool) -> tools.Tools:
+def _tools(settings: Settings, version: str, node: Runtime | None, is_sandboxed: bool) -> tools.Tools:
     if not version:
-        return tools.find_tools(is_sandboxed=is_sandboxed)
+        return tools.find_tools(is_sandboxed=is_sandboxed, node=node)
     python = fetched.pythons(settings).get(version)
     try:
         # Another host may have built it.
@@ -109,7 +119,7 @@ def _tools(settings: Settings, version: str, is_sandboxed: bool) -> tools.Tools:
             f"this release was built with Python {version}, which is not installed here any more and cannot be fetched "
             f"({error}): deploy it again"
         ) from None
-    return tools.find_tools(is_sandboxed=is_sandboxed, python=python)
+    return tools.find_tools(is_sandboxed=is_sandboxed, python=python, node=node)
 
 
 def _venv(folder: Folder) -> tuple[str, str]:

@@ -56,7 +56,10 @@ class Plan:
     start: str = ""  # command that starts a container app
     server: str = ""  # packages that the commands need and the project does not list, such as "uvicorn"
     notes: tuple[str, ...] = ()  # sentences for the log
-    base: str = ""  # base folder below the repository; "" is the repository itself
+    base: str = ""  # folder of the release below the repository; "" is the repository itself
+    workdir: str = ""  # folder of the app below `base`: a package of the workspace at `base`
+    node: str = ""  # version of Node.js, such as "20.19.6"; "" for the machine's
+    packages: tuple[str, ...] = ()  # workspace packages that are built before the app, below the repository
 
 
 @dataclass(frozen=True, slots=True)

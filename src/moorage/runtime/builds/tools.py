@@ -97,9 +97,9 @@ def write_wrapper(path: Path, command: str) -> None:
     path.chmod(0o755)
 
 
-def find_tools(*, is_sandboxed: bool, python: Runtime | None = None) -> Tools:
+def find_tools(*, is_sandboxed: bool, python: Runtime | None = None, node: Runtime | None = None) -> Tools:
     """Return the runtimes, by default the machine's; raises BuildFailed if one is missing."""
-    return Tools(_runtime("nodejs"), python or _runtime("python"), is_sandboxed)
+    return Tools(node or _runtime("nodejs"), python or _runtime("python"), is_sandboxed)
 
 
 def choice(manager: NodeManager | None) -> Mapping[str, str]:

@@ -25,6 +25,7 @@ class ReplicaSpec:
     token: str  # secret that authenticates the control process to the shim
     release: str = ""  # folder of the program's files, mounted read-only
     base: str = ""  # mount point of `release` below the work folder, "" for the work folder itself
+    workdir: str = ""  # working directory in the release or in the image, "" for its root
     argv: list[str]
     env: Mapping[str, str]  # complete except for PORT and HOST
     binds: Mapping[str, str] = field(default_factory=dict)  # read-only bind mounts: path inside -> path outside
@@ -69,7 +70,6 @@ class RunSpec(ReplicaSpec):
     timeout_s: int = 0  # 0 for none
     result: str = ""  # result file, written before the shim exits
     image: str = ""  # root folder of an unpacked image, which replaces the system's files and the release
-    workdir: str = ""  # working directory in the image, "" for its root
     log_bytes: int = 0  # size limit of the log, which keeps the newest lines; 0 for the limit of apps
 
 

@@ -125,8 +125,12 @@ def _hide_cgroups() -> None:
 _SENT_PATHS = (inside.TMP, "/proc/self/ns/mnt", "/proc/self/ns/user")
 
 
+def release_path(spec: ReplicaSpec) -> str:
+    return f"{WORK}/{spec.base}".rstrip("/")
+
+
 def working_directory(spec: ReplicaSpec) -> str:
-    return spec.workdir or "/" if has_image(spec) else f"{WORK}/{spec.base}".rstrip("/")
+    return spec.workdir or "/" if has_image(spec) else f"{release_path(spec)}/{spec.workdir}".rstrip("/")
 
 
 def has_image(spec: ReplicaSpec) -> TypeGuard[RunSpec]:
@@ -169,7 +173,7 @@ def _mount(spec: ReplicaSpec, context: LaunchContext) -> int | None:
         _mount_image(spec, context)
         return None
     volumes = {DATA: spec.volume} if spec.volume else {}
-    binds = {working_directory(spec): spec.release, **spec.binds, **volumes}
+    binds = {release_path(spec): spec.release, **spec.binds, **volumes}
     root.build(context.tree, binds=binds, files=_files(spec))
     clones = {path: inside.clone_mount(folder) for path, folder in volumes.items()}
     root.enter(str(context.tree))
@@ -217,7 +221,7 @@ def _prepare_without_sandbox(spec: ReplicaSpec, context: LaunchContext, pipes: C
     inside.take_streams(pipes.out, pipes.error)
     inside.set_limits(_limits(spec, context))
     os.umask(0o022)
-    os.chdir(spec.release)
+    os.chdir(Path(spec.release, spec.workdir))
     if isinstance(spec, ServerSpec) and not context.user:
         inside.give_up_rights(spec.uid)
 

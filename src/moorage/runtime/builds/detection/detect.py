@@ -9,7 +9,7 @@ import contextlib
 import re
 from dataclasses import dataclass, replace
 
-from moorage.runtime.builds.detection import managers, starts
+from moorage.runtime.builds.detection import managers, starts, workspaces
 from moorage.runtime.builds.detection.python_managers import python_manager
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, node, other, python
@@ -47,7 +47,10 @@ def open_base(request: BuildRequest) -> Folder:
     if not folder.path.is_dir():
         raise BuildFailed(f"baseDir {request.base_dir!r} is not a folder of the repository; {listed(request, '')}")
     is_chosen = base or request.start_cmd.strip() or request.entry_point.strip() or not request.is_default_build
-    return folder if is_chosen else _only_app(folder)
+    if is_chosen:
+        return folder
+    app = workspaces.choose_app(folder)
+    return app if app.base else _only_app(folder)
 
 
 def _only_app(folder: Folder) -> Folder:
@@ -85,6 +88,7 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
         plan = _static_plan(request, folder, match)
     else:
         plan = _container_plan(request, folder, match, start)
+    plan = workspaces.complete(plan, folder)
     at = rows.index(match.row) if match else len(rows)
     notes = (*plan.notes, *_notes(folder, match))
     if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
@@ -98,6 +102,7 @@ def describe(plan: Plan, health_path: str | None = None) -> list[str]:
     other_name = "plain files" if plan.kind == "static" else "a program"
     lines = [f"detected: {kind}, {plan.framework or LANGUAGES.get(plan.language, other_name)}"]
     lines += [f"install:  {plan.install}"] if plan.install else []
+    lines += [f"build:    {', '.join(plan.packages)} first"] if plan.packages else []
     lines += [f"build:    {plan.build}"] if plan.build else []
     if plan.kind == "static":
         lines.append(f"publish:  {plan.output_dir or 'the folder itself'}")

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.workspaces import install_folder
 
 NPM_LOCKS = ("package-lock.json", "npm-shrinkwrap.json")
 # Pinned major versions keep builds reproducible. Newer ones cannot read the oldest lock files.
@@ -43,7 +44,8 @@ class NodeManager:
 
 
 def node_manager(folder: Folder) -> NodeManager:
-    """Return the manager by `packageManager` of package.json, else by lock file."""
+    """Return the manager by `packageManager` of package.json, else by lock file; a workspace's root decides."""
+    folder = install_folder(folder)
     declared = (folder.package or {}).get("packageManager")
     match = re.match(r"(npm|pnpm|yarn)@(\d+\.\d+\.\d+)\b", declared if isinstance(declared, str) else "")
     name, version = (match[1], match[2]) if match else (_by_lock(folder), "")
@@ -69,7 +71,9 @@ def _pnpm(folder: Folder, version: str) -> NodeManager:
     major = re.search(r"^lockfileVersion:\s*['\"]?(\d+)", lock or "", re.MULTILINE)
     version = version or PNPM_BY_LOCK.get(major[1] if major else "", PNPM)
     # Hoisted, because pnpm's default layout consists of links, which artifacts do not support.
-    flags = ("--prod=false", "--config.node-linker=hoisted", "--reporter=append-only")
+    # pnpm 10 runs install scripts of no package by default; here they run in a sandbox, like those of npm.
+    scripts = "--config.dangerously-allow-all-builds=true"
+    flags = ("--prod=false", "--config.node-linker=hoisted", scripts, "--reporter=append-only")
     frozen = "--no-frozen-lockfile" if lock is None else "--frozen-lockfile"
     return NodeManager("pnpm", f"pnpm@{version}", ("install", frozen), flags)
 

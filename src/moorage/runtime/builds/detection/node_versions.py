@@ -1,0 +1,160 @@
+"""Node.js version that a repository asks for, and ranges of versions as npm writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from moorage.runtime.builds.detection.reading import Folder
+from moorage.runtime.builds.detection.workspaces import install_folder
+
+Version = tuple[int, int, int]
+FILES = (".nvmrc", ".node-version")
+CODENAMES = {
+    name: 4 + 2 * number
+    for number, name in enumerate(
+        ["argon", "boron", "carbon", "dubnium", "erbium", "fermium", "gallium", "hydrogen", "iron", "jod", "krypton"]
+    )
+}
+_ANY = frozenset({"", "*", "x", "node", "stable", "latest", "current", "system", "lts", "lts/*"})
+_END: Version = (10**9, 0, 0)
+_PART = r"(?:\d{1,6}|[xX*])"
+_COMPARATOR = re.compile(rf"(\^|~>?|>=|<=|>|<|=)?v?({_PART})(?:\.({_PART}))?(?:\.({_PART}))?(?:[-+][\w.+-]*)?")
+_MAX_CHARS = 200
+_LAST_MINOR = 99
+# Package, newest major version of it, and the newest Node.js that it runs with. OpenSSL 3, which Node.js has since
+# version 17, lacks the digest that webpack 4 uses; versions of node-sass have binaries for few versions of Node.js.
+_OLD_TOOLS = (
+    ("node-sass", 4, "14"), ("node-sass", 6, "16"), ("node-sass", 8, "18"),
+    ("webpack", 4, "16"), ("react-scripts", 4, "16"), ("@vue/cli-service", 4, "16"), ("gatsby", 2, "16"),
+    ("nuxt", 2, "16"), ("next", 11, "16"), ("@angular/cli", 12, "14"),
+)  # fmt: skip
+
+
+class Wanted(NamedTuple):
+    source: str  # name of the file, with the field of package.json
+    text: str  # as the file has it
+    range: str
+
+
+def find_wanted(folder: Folder) -> Wanted | None:
+    """Return the version that an app or its workspace asks for, or None.
+
+    Old build tools ask for one too, which counts if the declared range has it.
+    """
+    declared, old = _first_declared(folder), _of_old_tool(folder)
+    if old is None or (declared is not None and not matches((int(old.range), _LAST_MINOR, 0), declared.range)):
+        return declared
+    return old
+
+
+def _first_declared(folder: Folder) -> Wanted | None:
+    root = install_folder(folder)
+    for each in (folder, *([root] if root.base != folder.base else [])):
+        for source, text in _declared(each):
+            if text := text.strip()[:_MAX_CHARS]:
+                return Wanted(source, text, _as_range(text, is_engines="engines" in source))
+    return None
+
+
+def _of_old_tool(folder: Folder) -> Wanted | None:
+    """Return the newest version that an old build tool of package.json runs with, or None."""
+    for name, newest_major, version in _OLD_TOOLS:
+        match = re.match(r"[\^~>=v\s]*(\d{1,4})\b", folder.node_packages.get(name, ""))
+        if match and int(match[1]) <= newest_major:
+            return Wanted(f"{name} {match[1]} of package.json", version, version)
+    return None
+
+
+def matches(version: Version, wanted: str) -> bool:
+    """Return whether a version is in a range such as `^18 || >=20.5 <23`; False for an invalid range."""
+    return any(low <= version < high for low, high in filter(None, map(_interval, wanted.split("||"))))
+
+
+def newest(versions: Iterable[str], wanted: str) -> str | None:
+    """Return the newest release in a range."""
+    parsed = [each for each in map(parse, versions) if each is not None and matches(each, wanted)]
+    return ".".join(map(str, max(parsed))) if parsed else None
+
+
+def parse(text: str) -> Version | None:
+    match = re.fullmatch(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})", text.strip())
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def _declared(folder: Folder) -> list[tuple[str, str]]:
+    """Return the versions that the files name; the first counts."""
+    found = [(name, next(iter(_lines(folder, name)), "")) for name in FILES]
+    for line in _lines(folder, ".tool-versions"):
+        if match := re.match(r"(?:nodejs|node)\s+(\S+)", line):
+            found.append((".tool-versions", match[1]))
+    for field in ("volta", "engines"):
+        value = (folder.package or {}).get(field)
+        version = value.get("node") if isinstance(value, dict) else None
+        found.append((f"{field} of package.json", version if isinstance(version, str) else ""))
+    return found
+
+
+def _lines(folder: Folder, name: str) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in (folder.find_text(name) or "").splitlines())
+    return [line for line in lines if line]
+
+
+def _as_range(text: str, *, is_engines: bool) -> str:
+    """Return the range of a version. A pinned one means its major: newer releases of it have security fixes."""
+    name = text.lower()
+    if name in _ANY:
+        return "*"
+    codename = name.removeprefix("lts/")
+    if codename in CODENAMES:
+        return f"^{CODENAMES[codename]}"
+    return f"^{text.removeprefix('v')}" if parse(text) and not is_engines else text
+
+
+def _interval(text: str) -> tuple[Version, Version] | None:
+    """Return the versions of a set of comparators as a half-open interval; None for an invalid one."""
+    text = text.strip()
+    if hyphen := re.fullmatch(r"(\S+)\s+-\s+(\S+)", text):
+        text = f">={hyphen[1]} <={hyphen[2]}"
+    low, high = (0, 0, 0), _END
+    for word in re.sub(r"([<>=^~])\s+", r"\1", text).replace(",", " ").split():
+        match = _COMPARATOR.fullmatch(word)
+        if match is None:
+            return None
+        start, end = _bounds(match[1] or "=", [int(each) for each in match.groups()[1:] if each and each.isdigit()])
+        low, high = max(low, start), min(high, end)
+    return low, high
+
+
+def _bounds(operator: str, parts: list[int]) -> tuple[Version, Version]:
+    """Return the interval of one comparator; `parts` are the numbers that it names."""
+    start = _filled(parts)
+    end = _after(parts)
+    match operator:
+        case ">=":
+            return start, _END
+        case ">":
+            return end, _END
+        case "<":
+            return (0, 0, 0), start if parts else (0, 0, 0)
+        case "<=":
+            return (0, 0, 0), end
+        case "^":
+            # Up to the next change of the first number that is not 0.
+            fixed = next((at for at, number in enumerate(parts) if number), len(parts) - 1)
+            return start, _after(parts[: fixed + 1])
+        case "~" | "~>":
+            return start, _after(parts[:2])
+        case _:
+            return start, end
+
+
+def _filled(parts: list[int]) -> Version:
+    first, second, third = [*parts, 0, 0, 0][:3]
+    return first, second, third
+
+
+def _after(parts: list[int]) -> Version:
+    """Return the first version after all those that begin with some numbers."""
+    return _filled([*parts[:-1], parts[-1] + 1]) if parts else _END

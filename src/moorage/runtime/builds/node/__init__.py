@@ -1,0 +1,1 @@
+"""Workspaces and versions of Node.js in builds."""
