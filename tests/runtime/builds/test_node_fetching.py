@@ -140,6 +140,7 @@ async def test_a_version_that_cannot_be_had_is_a_note_and_the_build_goes_on(
     assert said.splitlines()[-1] == f"{expected}Node.js {own} is used instead"
 
 
+@pytest.mark.deep
 async def test_a_package_with_another_digest_is_refused_and_a_release_says_so(
     settings: Settings, registry: Registry
 ) -> None:

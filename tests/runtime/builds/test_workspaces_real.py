@@ -33,7 +33,9 @@ PNPM_PACKAGES = "packages:\n  - apps/*\n  - packages/*\ncatalog:\n  ms: 2.1.3\no
 TASKS = {"build": {"dependsOn": ["^build"], "outputs": ["dist/**", "out.js"]}}
 
 
-def workspace(root: dict[str, Any], local: str = "*", *, ms: str = "2.1.3", **files: Any) -> dict[str, Any]:
+def workspace(
+    root: dict[str, Any], local: str = "*", *, ms: str = "2.1.3", files: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return a workspace whose app needs packages that have to be built, and that need each other."""
     text = {"main": "dist/text.js", "scripts": {"build": "node build.js"}, "dependencies": {"@acme/base": local}}
     base = {"main": "out.js", "scripts": {"build": "node build.js"}, "devDependencies": {"@acme/text": local}}
@@ -41,7 +43,12 @@ def workspace(root: dict[str, Any], local: str = "*", *, ms: str = "2.1.3", **fi
         del base["devDependencies"]
     web = {"scripts": {"start": "node ."}, "main": "index.js", "dependencies": {"@acme/text": local, "ms": ms}}
     site = {"scripts": {"build": "node build.js"}, "dependencies": {"@acme/text": local, "ms": "2.0.0"}}
-    packages = {"apps/web": web, "apps/site": site, "packages/text": text, "packages/base": base}
+    packages: dict[str, dict[str, Any]] = {
+        "apps/web": web,
+        "apps/site": site,
+        "packages/text": text,
+        "packages/base": base,
+    }
     names = {"apps/web": "web", "apps/site": "site", "packages/text": "@acme/text", "packages/base": "@acme/base"}
     manifests = {f"{path}/package.json": {"name": names[path], "version": "1.0.0", **packages[path]} for path in names}
     return {
@@ -52,7 +59,7 @@ def workspace(root: dict[str, Any], local: str = "*", *, ms: str = "2.1.3", **fi
         "packages/text/build.js": BUILD_TEXT,
         "packages/base/build.js": BUILD_BASE,
         **manifests,
-        **files,
+        **(files or {}),
     }
 
 
@@ -61,15 +68,15 @@ WORKSPACES = {
     "yarn": workspace({**NPM, "packageManager": "yarn@1.22.22"}),
     "yarn-berry": workspace({**NPM, "packageManager": "yarn@4.9.2"}, "workspace:*"),
     "pnpm": workspace(
-        {"packageManager": "pnpm@10.12.1"}, "workspace:*", ms="catalog:", **{"pnpm-workspace.yaml": PNPM_PACKAGES}
+        {"packageManager": "pnpm@10.12.1"}, "workspace:*", ms="catalog:", files={"pnpm-workspace.yaml": PNPM_PACKAGES}
     ),
-    "turbo": workspace({**NPM, "devDependencies": {"turbo": "2.5.4"}}, **{"turbo.json": {"tasks": TASKS}}),
+    "turbo": workspace({**NPM, "devDependencies": {"turbo": "2.5.4"}}, files={"turbo.json": {"tasks": TASKS}}),
     "turbo-pnpm": workspace(
         {"packageManager": "pnpm@9.15.0", "devDependencies": {"turbo": "2.5.4"}},
         "workspace:*",
-        **{"pnpm-workspace.yaml": "packages: ['apps/*', 'packages/*']\n", "turbo.json": {"tasks": TASKS}},
+        files={"pnpm-workspace.yaml": "packages: ['apps/*', 'packages/*']\n", "turbo.json": {"tasks": TASKS}},
     ),
-    "nx": workspace({**NPM, "devDependencies": {"nx": "21.2.0"}}, **{"nx.json": {"targetDefaults": TASKS}}),
+    "nx": workspace({**NPM, "devDependencies": {"nx": "21.2.0"}}, files={"nx.json": {"targetDefaults": TASKS}}),
 }
 
 

@@ -75,8 +75,8 @@ class Builder:
             self._check_room(request)
             async with self._slots.one(lambda line: _say(sink, line)) as slot:
                 loop = asyncio.get_running_loop()
-                say = partial(loop.call_soon_threadsafe, partial(_say, sink))
-                found = await _run_to_end(toolchains.find, self._settings, folder, plan, say)
+                later = partial(loop.call_soon_threadsafe, partial(_say, sink))
+                found = await _run_to_end(toolchains.find, self._settings, folder, plan, later)
                 build = _Build(self._settings, request, folder, plan, sink, self._is_sandboxed, found)
                 await build.run(slot, self._caches)
         lines: list[str] = []
