@@ -92,7 +92,7 @@ def test_a_node_project_is_recognized_installed_built_and_live(sites: Sites, tmp
     assert said[-1].startswith(f"http://{name}.localhost:")
     assert (before, sites.call("GET", f"/v1/projects/{name}")["slug"]) == (None, "static")
     assert sites.text(name) == "<h1>ahoy harbor</h1>"
-    assert "scripts" not in sites.text(name, "/package.json")
+    assert sites.visit(name, "/package.json").status == 404
 
 
 def test_a_build_that_fails_says_why_and_leaves_the_old_site_alone(sites: Sites, work: Checkout) -> None:

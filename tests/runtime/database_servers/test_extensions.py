@@ -33,7 +33,7 @@ def names_in(server: Server) -> dict[str, str | None]:
 
 def test_users_create_the_extensions_that_are_said_to_be_available(server: Server) -> None:
     has_vector = server.software.name.startswith(POSTGRESQL) and extensions.runs_here()
-    wanted = ["moddatetime", "pg_stat_statements", "pgcrypto", "pg_trgm", "postgres_fdw", "uuid-ossp"]
+    wanted = ["moddatetime", "pg_stat_statements", "pgcrypto", "pg_trgm", "postgres_fdw"]
     wanted += ["vector"] if has_vector else []
     reasons = names_in(server)
 
