@@ -232,7 +232,7 @@ def _moments(app: App, row: tables.Execution) -> tuple[int, int]:
 async def test_a_run_survives_the_platform_and_is_finished_by_the_next_one(
     team: Team, machine: Machine, built: Repo, app: App
 ) -> None:
-    await team.patch(command="echo up; while [ ! -e go ]; do sleep 0.05; done; exit 6")
+    await team.patch(command="trap 'exit 6' USR1; echo up; while :; do sleep 0.05; done")
     uuid = await team.trigger()
     await begun(team, uuid, "up")
     await watched(machine)
@@ -241,8 +241,9 @@ async def test_a_run_survives_the_platform_and_is_finished_by_the_next_one(
     following = await Machine.start(app)
 
     status = (await team.execution(uuid))["status"]
-    [release] = (path for path in app.products.cronjobs.releases.root.iterdir() if len(path.name) == 64)
-    (release / "go").touch()
+    [state] = following.engine.states().values()
+    assert state.app_pid is not None
+    os.kill(state.app_pid, signal.SIGUSR1)
     done = await ended(team, uuid)
     await following.end()
     assert status == "running"

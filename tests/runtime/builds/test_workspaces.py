@@ -122,7 +122,7 @@ def test_without_a_base_folder_the_only_app_is_deployed(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, {"package.json": root, "apps/web/package.json": WEB, **packages})
 
     assert (plan.start, plan.workdir) == ("npm start", "apps/web")
-    assert "the workspace has one app, apps/web, which is deployed; baseDir chooses another folder" in plan.notes
+    assert "the only app is in apps/web, which is deployed; baseDir chooses another folder" in plan.notes
 
 
 def test_without_a_base_folder_several_apps_are_listed(tmp_path: Path) -> None:

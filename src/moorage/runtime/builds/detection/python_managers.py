@@ -72,7 +72,8 @@ def find_manager(folder: Folder) -> PythonManager:
 def _without_lock(folder: Folder, is_package: bool) -> PythonManager:
     project = folder.project
     if is_package or _declared(folder) or "poetry" in _table(project, "tool"):
-        return _of_project(folder, "pip install (dependencies of pyproject.toml)", is_package)
+        label = "pip install ." if is_package else "pip install (dependencies of pyproject.toml)"
+        return _of_project(folder, label, is_package)
     if folder.has("requirements.in"):
         return PythonManager("pip", "pip install -r requirements.in", ("requirements.in",))
     if name := next((name for name in conda.FILES if folder.has(name)), None):
