@@ -60,10 +60,10 @@ async def test_a_python_package_with_c_code_is_compiled(tmp_path: Path) -> None:
 
 
 async def test_a_missing_library_is_named_with_its_debian_package(settings: Settings, tmp_path: Path) -> None:
-    write_sdist(tmp_path / "source", libraries="magic")
+    write_sdist(tmp_path / "source", libraries="portaudio")
     source = write_files(tmp_path / "source", {"requirements.txt": "./native-1.0.tar.gz\n", "main.py": ""})
 
-    with pytest.raises(BuildFailed, match=r"the library magic is missing.*apt install libmagic-dev"):
+    with pytest.raises(BuildFailed, match=r"the library portaudio is missing.*apt install portaudio19-dev"):
         await Builder(settings, is_sandboxed=True).build(make_app_request(source), Log())
 
 

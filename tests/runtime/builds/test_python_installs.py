@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ async def test_a_project_that_is_no_package_after_all_is_deployed_with_its_depen
     app = await release(tmp_path, {"main.py": "", "pyproject.toml": project})
 
     assert (await said(app, SHOW))[0].startswith("1.16.0 ")
-    assert "pip install . failed: exit code 1; the app is deployed without" in app.log.text("system")
+    assert re.search(r"pip install \. failed: .*; the app is deployed without", app.log.text("system"))
 
 
 @pytest.mark.deep

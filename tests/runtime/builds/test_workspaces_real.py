@@ -30,6 +30,7 @@ require('fs').writeFileSync('out.js', `exports.upper = text => text.toUpperCase(
 """
 NPM = {"workspaces": ["apps/*", "packages/*"]}
 PNPM_PACKAGES = "packages:\n  - apps/*\n  - packages/*\ncatalog:\n  ms: 2.1.3\nonlyBuiltDependencies:\n  - esbuild\n"
+NX_TASKS = {"build": {"dependsOn": ["^build"]}}
 TASKS = {"build": {"dependsOn": ["^build"], "outputs": ["dist/**", "out.js"]}}
 
 
@@ -76,7 +77,10 @@ WORKSPACES = {
         "workspace:*",
         files={"pnpm-workspace.yaml": "packages: ['apps/*', 'packages/*']\n", "turbo.json": {"tasks": TASKS}},
     ),
-    "nx": workspace({**NPM, "devDependencies": {"nx": "21.2.0"}}, files={"nx.json": {"targetDefaults": TASKS}}),
+    "nx": workspace(
+        {**NPM, "devDependencies": {"nx": "21.2.0"}},
+        files={"nx.json": {"targetDefaults": NX_TASKS}},
+    ),
 }
 
 

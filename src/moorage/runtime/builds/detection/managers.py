@@ -72,8 +72,10 @@ def _pnpm(folder: Folder, version: str) -> NodeManager:
     version = version or PNPM_BY_LOCK.get(major[1] if major else "", PNPM)
     # Hoisted, because pnpm's default layout consists of links, which artifacts do not support.
     # pnpm 10 runs install scripts of no package by default; here they run in a sandbox, like those of npm.
-    scripts = "--config.dangerously-allow-all-builds=true"
-    flags = ("--prod=false", "--config.node-linker=hoisted", scripts, "--reporter=append-only")
+    # A project that lists those with scripts has its own choice, and pnpm refuses both.
+    has_choice = "BuiltDependencies" in f"{folder.package} {folder.find_text('pnpm-workspace.yaml')}"
+    scripts = () if has_choice else ("--config.dangerously-allow-all-builds=true",)
+    flags = ("--prod=false", "--config.node-linker=hoisted", *scripts, "--reporter=append-only")
     frozen = "--no-frozen-lockfile" if lock is None else "--frozen-lockfile"
     return NodeManager("pnpm", f"pnpm@{version}", ("install", frozen), flags)
 

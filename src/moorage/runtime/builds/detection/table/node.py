@@ -56,6 +56,13 @@ def _configured(default: str, pattern: str, *files: str) -> Callable[[Folder], s
     return output
 
 
+def _svelte_adapter(folder: Folder) -> str:
+    """Return the Node adapter, in the version that belongs to the project's SvelteKit."""
+    major = re.search(r"\d+", folder.node_packages.get("@sveltejs/kit", ""))
+    version = {"1": "@1", "2": "@5"}.get(major[0] if major else "", "")
+    return f"@sveltejs/adapter-node{version}"
+
+
 def _docs_output(tool: str) -> Callable[[Folder], str]:
     """Return the output folder of a documentation tool, which has its settings beside the pages."""
 
@@ -172,7 +179,7 @@ FULL_STACK = (
                 "@sveltejs/adapter-static for a static site"),
     # adapter-auto chooses the Node adapter where this variable is set.
     app("SvelteKit (adapter-auto)", KIT, SVELTE, scripts=(), build="GCP_BUILDPACKS=1 vite build",
-        server="@sveltejs/adapter-node",
+        server=_svelte_adapter,
         note="svelte.config.js names no adapter for a server: @sveltejs/adapter-node is used"),
     Row("Astro for another host", "container", "nodejs",
         ASTRO & ASTRO_SERVER & npm("@astrojs/vercel", "@astrojs/netlify", "@astrojs/cloudflare", "@astrojs/deno")
