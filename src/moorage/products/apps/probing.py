@@ -135,6 +135,7 @@ class SwapProber:
         self._longest_s = 0.0
         self._last_at: float | None = None
         self._paused_s = self._paused_before_s = 0.0  # own pauses: all, and those before the last good response
+        self._pause_due = float("inf")  # when the event loop is expected to run again
         self._is_down = False  # the last request failed
         self._keep_alive: Connection | None = None
         self._has_response = asyncio.Event()
@@ -184,10 +185,14 @@ class SwapProber:
 
     async def _measure_pauses(self) -> None:
         while True:
-            due = time.monotonic() + PAUSE_CHECK_INTERVAL_S
+            self._pause_due = time.monotonic() + PAUSE_CHECK_INTERVAL_S
             await asyncio.sleep(PAUSE_CHECK_INTERVAL_S)
-            late_s = time.monotonic() - due
-            self._paused_s += late_s if late_s > MIN_PAUSE_S else 0.0
+            self._paused_s = self._own_pauses_s(time.monotonic())
+
+    def _own_pauses_s(self, now: float) -> float:
+        """Return all pauses of this process, also one that has just ended."""
+        late_s = now - self._pause_due
+        return self._paused_s + (late_s if late_s > MIN_PAUSE_S else 0.0)
 
     async def _status_or_none(self, request: Callable[[], Coroutine[Any, Any, int]]) -> int | None:
         task = asyncio.create_task(request())
@@ -214,11 +219,11 @@ class SwapProber:
             self._is_down = True
             return
         self._add_gap(now)
-        self._last_at, self._is_down, self._paused_before_s = now, False, self._paused_s
+        self._last_at, self._is_down, self._paused_before_s = now, False, self._own_pauses_s(now)
 
     def _add_gap(self, now: float) -> None:
         if self._last_at is not None:
-            gap_s = now - self._last_at - (self._paused_s - self._paused_before_s)
+            gap_s = now - self._last_at - (self._own_pauses_s(now) - self._paused_before_s)
             self._longest_s = max(self._longest_s, gap_s)
 
     def _is_failure(self, status: int | None) -> bool:
