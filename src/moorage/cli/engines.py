@@ -47,17 +47,19 @@ def install(
     Without names: all fetchable software, the system's own, and uv, which builds of Python apps use. Software that is
     already installed stays unchanged.
     """
-    from moorage.runtime.builds import fetched
+    from moorage.runtime.builds import toolchain_downloads
     from moorage.runtime.builds.ports import BuildFailed
     from moorage.runtime.database_servers.ports import ServerFailed
 
     catalog, failed = _catalog(data, shared=shared), []
     if not names:
         try:
-            into = fetched.shared_folder() if shared else None
-            typer.echo(f"{fetched.ensure(load(data), fetched.UV, typer.echo, into=into).name} is ready")
+            into = toolchain_downloads.shared_folder() if shared else None
+            typer.echo(
+                f"{toolchain_downloads.ensure(load(data), toolchain_downloads.UV, typer.echo, into=into).name} is ready"
+            )
         except BuildFailed as error:
-            failed.append(fetched.UV.name)
+            failed.append(toolchain_downloads.UV.name)
             typer.echo(f"moorage: {error}", err=True)
     for release in _wanted(catalog, names or []):
         try:

@@ -54,7 +54,7 @@ BROKEN = (
     Broken(
         "only-a-dockerfile",
         {"Dockerfile": "FROM scratch\nCOPY app /app\n", "app": "#!/bin/sh\n"},
-        ("Dockerfile", "Docker engine"),
+        ("Dockerfile", "set language"),
     ),
     Broken(
         "package-json-with-a-comma-too-many",

@@ -254,6 +254,6 @@ CASES = (
     Case("plain files", {"index.html": "x", "contact.php": "x"}, output=""),
     Case("plain files", {"public/index.html": "x", "README.md": "x"}, output="public"),
     Case("Node.js file", {"package.json": {"main": "index.js"}, "index.js": "x"}, start="node index.js"),
-    Case("Docker", {"Dockerfile": "FROM x"}, refusal="cannot build images"),
+    Case("Docker", {"Dockerfile": "FROM x"}, refusal="this platform cannot build images"),
     Case("Compose or Terraform", {"docker-compose.yml": "x", "k8s/app.yaml": "x"}, refusal="baseDir"),
 )  # fmt: skip

@@ -191,7 +191,7 @@ def test_an_image_cannot_be_built_here_and_the_sentence_says_what_to_do(
 ) -> None:
     write_files(tmp_path, files)
 
-    with pytest.raises(BuildFailed, match=r"cannot build images.* choose the language nodejs, python or go"):
+    with pytest.raises(BuildFailed, match=r"cannot build images.* set language to nodejs, python or go"):
         plan(make_app_request(tmp_path, **changed))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.runtime.builds.build_support import write_files
 
-from moorage.runtime.builds import fetched, toolchains
+from moorage.runtime.builds import toolchain_downloads, toolchains
 from moorage.runtime.builds.detection.python_versions import choose, find_wanted, is_allowed
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.ports import BuildFailed
@@ -136,7 +136,7 @@ def test_a_missing_version_is_fetched_once_into_a_folder_of_the_platform(
     mirror.unlink()
     again, _ = find(settings, tmp_path / "app", {})
 
-    assert python == again == fetched.pythons(settings)["3.12"]
+    assert python == again == toolchain_downloads.pythons(settings)["3.12"]
     assert python.executable.is_relative_to(settings.folder("toolchains") / "python")
     assert (python.name, python.executable.stat().st_mode & 0o777) == ("python:3.12", 0o755)
     assert "fetching Python 3.12, once for this machine" in said
@@ -149,7 +149,7 @@ def test_an_interpreter_with_another_digest_is_refused(settings: Settings, tmp_p
     with pytest.raises(BuildFailed, match=r"needs Python 3\.12 \(\.python-version\), this machine has 3\.\d+"):
         find(settings, tmp_path / "app", {".python-version": "3.12\n"})
 
-    assert "3.12" not in fetched.pythons(settings)
+    assert "3.12" not in toolchain_downloads.pythons(settings)
 
 
 def test_the_machine_s_version_is_used_if_the_project_allows_it_and_its_own_cannot_be_had(
@@ -160,12 +160,12 @@ def test_the_machine_s_version_is_used_if_the_project_allows_it_and_its_own_cann
 
     python, said = find(settings, tmp_path / "app", files)
 
-    assert python == next(iter(fetched.pythons(settings).values()))
+    assert python == next(iter(toolchain_downloads.pythons(settings).values()))
     assert "Python 3.12 (.python-version) cannot be had here" in said[-1]
 
 
 def test_another_patch_version_is_no_reason_to_fail(settings: Settings, tmp_path: Path) -> None:
-    version, installed = next(iter(fetched.pythons(settings).items()))
+    version, installed = next(iter(toolchain_downloads.pythons(settings).items()))
 
     python, said = find(settings, tmp_path, {"runtime.txt": f"python-{version}.99"})
 

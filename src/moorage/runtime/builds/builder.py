@@ -24,7 +24,6 @@ from moorage.runtime.builds import (
     collect,
     diagnosis,
     finish,
-    hints,
     install,
     outputs,
     python_install,
@@ -231,7 +230,7 @@ class _Build:
     def _reason(self, done: sandbox.Finished, output: str) -> str:
         """Return why a step failed: a limit of the build, else what its output says."""
         if done.why is None:
-            hint = hints.explain(output) or diagnosis.explain(output)
+            hint = diagnosis.explain(output)
             return f"exit code {done.code}{f': {hint}' if hint else ''}"
         if done.code == sandbox.TIMED_OUT:
             return self._timeout_reason()

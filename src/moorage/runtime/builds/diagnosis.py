@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from moorage.runtime.builds import system_packages
+
 MAX_CHARS = 240  # of a line that is quoted
 MAX_LINE_CHARS = 1000  # of a line that is searched
 _ROOT = r"(?:/work/|file:///work/)"  # where sandboxes see the sources
@@ -22,6 +24,8 @@ class Rule(NamedTuple):
 def explain(output: str) -> str | None:
     """Return one sentence for the output of a failed program, or None."""
     text = _COLOURS.sub("", output)
+    if missing := system_packages.explain_missing(text):
+        return missing
     for rule in RULES:
         if matches := list(rule.pattern.finditer(text)):
             return rule.sentence(matches[-1])
@@ -144,6 +148,14 @@ RULES = (
     rule(
         r"Invalid requirement: ['\"]?([^'\"\n]+)",
         "requirements.txt has the invalid line `{0}`: write it as name==version",
+    ),
+    rule(
+        r"missing go\.sum entry|updates to go\.(?:mod|sum) needed|no required module provides package",
+        "go.mod and go.sum do not match the sources: run `go mod tidy` and commit both files",
+    ),
+    rule(
+        r"^(?:go: |\S+\.go:\d+)[^\n]*(?:proxy|lookup|no such host|connection refused|i/o timeout)",
+        "its modules cannot be downloaded from here: run `go mod vendor` and commit the folder vendor",
     ),
     rule(r"JavaScript heap out of memory", _NODE_MEMORY),
     rule(r"ERR_OSSL_EVP_UNSUPPORTED", _OLD_HASHES),

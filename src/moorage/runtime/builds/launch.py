@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from moorage.runtime.builds import fetched, tools
+from moorage.runtime.builds import toolchain_downloads, tools
 from moorage.runtime.builds.detection import managers, scripts
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import TMP, path_of
@@ -110,10 +110,10 @@ def _manager(folder: Folder) -> managers.NodeManager | None:
 def _tools(settings: Settings, version: str, node: Runtime | None, is_sandboxed: bool) -> tools.Tools:
     if not version:
         return tools.find_tools(is_sandboxed=is_sandboxed, node=node)
-    python = fetched.pythons(settings).get(version)
+    python = toolchain_downloads.pythons(settings).get(version)
     try:
         # Another host may have built it.
-        python = python or fetched.fetch_python(settings, version, lambda _: None)
+        python = python or toolchain_downloads.fetch_python(settings, version, lambda _: None)
     except BuildFailed as error:
         raise BuildFailed(
             f"this release was built with Python {version}, which is not installed here any more and cannot be fetched "

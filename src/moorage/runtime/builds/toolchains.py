@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.runtime.builds import fetched
+from moorage.runtime.builds import toolchain_downloads
 from moorage.runtime.builds.detection import go, python_versions
 from moorage.runtime.builds.detection.python_versions import Wanted
 from moorage.runtime.builds.detection.reading import Folder
-from moorage.runtime.builds.fetched import Say
 from moorage.runtime.builds.ports import BuildFailed, Plan
+from moorage.runtime.builds.toolchain_downloads import Say
 from moorage.runtime.workers.runtimes import Runtime
 from moorage.settings import Settings
 
@@ -35,7 +35,7 @@ def find(settings: Settings, folder: Folder, plan: Plan, say: Say) -> Toolchains
         return Toolchains()
     python = find_python(settings, folder, say)
     try:
-        return Toolchains(python, fetched.ensure(settings, fetched.UV, say))
+        return Toolchains(python, toolchain_downloads.ensure(settings, toolchain_downloads.UV, say))
     except BuildFailed as error:
         say(f"{error}; pip installs the dependencies instead")
         return Toolchains(python)
@@ -44,7 +44,7 @@ def find(settings: Settings, folder: Folder, plan: Plan, say: Say) -> Toolchains
 def find_python(settings: Settings, folder: Folder, say: Say) -> Runtime:
     """Return the interpreter that the project asks for; raises BuildFailed."""
     wanted = python_versions.find_wanted(folder)
-    known = fetched.pythons(settings)
+    known = toolchain_downloads.pythons(settings)
     version = python_versions.choose(wanted, known)
     if version is not None:
         _note(wanted, version, say)
@@ -53,7 +53,7 @@ def find_python(settings: Settings, folder: Folder, say: Say) -> Runtime:
     try:
         if not needed:
             raise BuildFailed("there is no such version")
-        return fetched.fetch_python(settings, needed, say)
+        return toolchain_downloads.fetch_python(settings, needed, say)
     except BuildFailed as error:
         return _instead(wanted, known, needed, str(error), say)
 
@@ -82,5 +82,5 @@ def _note(wanted: Wanted, version: str, say: Say) -> None:
 
 
 def _go(settings: Settings, folder: Folder, say: Say) -> Path:
-    go.check_version(folder, fetched.GO.version)
-    return fetched.ensure(settings, fetched.GO, say)
+    go.check_version(folder, toolchain_downloads.GO.version)
+    return toolchain_downloads.ensure(settings, toolchain_downloads.GO, say)

@@ -201,7 +201,7 @@ class ServerKind(Protocol):
     def session(self, access: Access) -> StatisticsSession: ...
 
     def extensions(self, access: Access, credentials: Credentials) -> list[Extension]:
-        """Return the extensions of a database by name, also those that it cannot have."""
+        """Return the extensions by name, unavailable ones included, each with its reason."""
         ...
 
     # Dumps. The tools run as the server's user if the platform is root.

@@ -36,7 +36,7 @@ class StartOutput:
 
     @contextlib.asynccontextmanager
     async def copied(self) -> AsyncIterator[None]:
-        """Copy lines while the context is open, and those that are left at its end."""
+        """Copy lines while the context is open, and the remaining lines when it closes."""
         task = asyncio.create_task(self._run())
         has_failed = True
         try:

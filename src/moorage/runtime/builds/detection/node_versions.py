@@ -156,5 +156,5 @@ def _filled(parts: list[int]) -> Version:
 
 
 def _after(parts: list[int]) -> Version:
-    """Return the first version after all those that begin with some numbers."""
+    """Return the first version after a series: 19.0.0 for the numbers of 18, 18.3.0 for those of 18.2."""
     return _filled([*parts[:-1], parts[-1] + 1]) if parts else _END

@@ -128,7 +128,7 @@ def inputs(folder: Folder) -> dict[str, str] | None:
 
 
 def _included(folder: Folder, name: str) -> dict[str, str]:
-    """Return the texts of a requirements file and of those that it includes."""
+    """Return the text of a requirements file, then of each file that it includes."""
     found: dict[str, str] = {}
     pending = [name]
     while pending and len(found) < MAX_INCLUDED:

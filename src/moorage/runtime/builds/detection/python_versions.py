@@ -1,4 +1,4 @@
-"""Version of Python that a project asks for, and the best of those there are."""
+"""Version of Python that a project asks for, and the installed version that fits best."""
 
 from __future__ import annotations
 

