@@ -129,18 +129,6 @@ BROKEN = (
         ("index.html", "target", "buildDir"),
     ),
     Broken(
-        "lock-file-of-another-package-json",
-        {
-            "package.json": package(scripts={"start": "node index.js"}, dependencies={"express": "4.21.2"}),
-            "package-lock.json": """
-                {"name": "harbor", "version": "1.0.0", "lockfileVersion": 3, "requires": true,
-                  "packages": {"": {"name": "harbor", "version": "1.0.0", "dependencies": {"koa": "2.15.3"}}}}
-            """,
-            "index.js": NODE,
-        },
-        ("package-lock.json", "package.json", "npm install"),
-    ),
-    Broken(
         "requirement-that-does-not-exist",
         {"requirements.txt": "bottle==0.13.2\nno-such-harbor-package==1.0\n", "app.py": "import bottle\n"},
         ("requirements.txt", "no-such-harbor-package"),

@@ -123,7 +123,7 @@ STARTERS = (
             "app.vue": "<template><main><h1>Hello Nuxt</h1></main></template>\n",
             "server/api/berths.get.ts": "export default defineEventHandler(() => ({ berths: [1, 2, 3] }))\n",
         },
-        {"/": "Hello Nuxt", "/api/berths": "[\n1"},
+        {"/": "Hello Nuxt", "/api/berths": '{"berths":[1,2,3]}'},
     ),
     Starter(
         "sveltekit-adapter-node",

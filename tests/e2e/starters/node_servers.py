@@ -5,6 +5,14 @@ from __future__ import annotations
 from tests.e2e.starters.shapes import Starter, package
 
 EXPRESS = {"express": "4.21.2"}
+SERVER = """
+    const express = require('express');
+    const app = express();
+    const port = process.env.PORT || 3000;
+
+    app.get('/', (req, res) => res.send('Hello from Express'));
+    app.listen(port, () => console.log(`Example app listening on port ${port}`));
+"""
 
 STARTERS = (
     Starter(
@@ -12,14 +20,7 @@ STARTERS = (
         "Express",
         {
             "package.json": package(scripts={"start": "node index.js"}, dependencies=EXPRESS),
-            "index.js": """
-                const express = require('express');
-                const app = express();
-                const port = process.env.PORT || 3000;
-
-                app.get('/', (req, res) => res.send('Hello from Express'));
-                app.listen(port, () => console.log(`Example app listening on port ${port}`));
-            """,
+            "index.js": SERVER,
             "README.md": "# Express\n",
         },
         {"/": "Hello from Express", "/nowhere": 404},
@@ -59,6 +60,32 @@ STARTERS = (
             """,
         },
         {"/": "on loopback"},
+    ),
+    Starter(
+        # The lock file is older than package.json.
+        "express-stale-lock",
+        "Express",
+        {
+            "package.json": package(scripts={"start": "node index.js"}, dependencies=EXPRESS),
+            "package-lock.json": """
+                {"name": "harbor", "version": "1.0.0", "lockfileVersion": 3, "requires": true,
+                  "packages": {"": {"name": "harbor", "version": "1.0.0", "dependencies": {"koa": "2.15.3"}}}}
+            """,
+            "index.js": SERVER,
+        },
+        {"/": "Hello from Express"},
+    ),
+    Starter(
+        # react-dom 17 has react 17 as its peer.
+        "express-conflicting-peers",
+        "Express",
+        {
+            "package.json": package(
+                scripts={"start": "node index.js"}, dependencies={**EXPRESS, "react": "18.3.1", "react-dom": "17.0.2"}
+            ),
+            "index.js": SERVER,
+        },
+        {"/": "Hello from Express"},
     ),
     Starter(
         # Express' generator: bin/www, views, public/.

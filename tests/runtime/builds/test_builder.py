@@ -128,6 +128,28 @@ fs.writeFileSync('dist/index.html', [process.env.NODE_ENV, process.env.CI, proce
     assert (built.folder / "index.html").read_text() == "production true t0ken"
 
 
+async def test_a_lock_file_that_is_older_than_package_json_does_not_stop_an_installation(site: Site) -> None:
+    package = {"name": "site", "version": "1.0.0", "scripts": {"build": "make-site"}}
+    files = {
+        "package.json": {**package, "dependencies": {"tool": "file:tool"}},
+        "package-lock.json": {"name": "site", "version": "1.0.0", "lockfileVersion": 3, "packages": {"": package}},
+        "tool/package.json": {"name": "tool", "version": "1.0.0", "bin": {"make-site": "cli.js"}},
+        "tool/cli.js": "#!/usr/bin/env node\nrequire('fs').writeFileSync('index.html', 'made')\n",
+    }
+
+    built = await site.build("npm run build", files, is_default_build=True)
+
+    assert (built.folder / "index.html").read_text() == "made"
+    commands = [line for line in site.log.system if line.startswith(("$", "note:"))]
+    assert commands == [
+        "$ npm ci",
+        "note: package-lock.json does not match package.json: some versions are chosen anew; run `npm install` and "
+        "commit package-lock.json to fix them",
+        "$ npm install",
+        "$ npm run build",
+    ]
+
+
 async def test_pip_fills_an_environment_that_holds_no_links(settings: Settings, tmp_path: Path) -> None:
     backend = textwrap.dedent("""
         import zipfile

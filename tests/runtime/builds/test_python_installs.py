@@ -91,6 +91,22 @@ async def test_a_project_that_is_no_package_after_all_is_deployed_with_its_depen
 
 
 @pytest.mark.deep
+async def test_psycopg2_that_cannot_be_compiled_is_installed_with_its_library(tmp_path: Path) -> None:
+    files = {
+        "main.py": "",
+        "requirements.txt": "six==1.16.0\npsycopg2 @ file:///work/psycopg2\n",
+        "psycopg2/setup.py": "raise SystemExit('Error: pg_config executable not found.')\n",
+    }
+
+    app = await release(tmp_path, files)
+
+    assert await said(app, "import psycopg2, six; print(psycopg2.paramstyle, six.__version__)") == (
+        "pyformat 1.16.0\n",
+        "",
+    )
+
+
+@pytest.mark.deep
 async def test_a_lock_with_another_hash_is_refused(settings: Settings, tmp_path: Path) -> None:
     lock = {"default": {"six": {"version": "==1.16.0", "hashes": ["sha256:" + "0" * 64]}}}
     source = write_files(tmp_path, {"main.py": "", "Pipfile.lock": lock})

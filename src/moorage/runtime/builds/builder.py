@@ -221,6 +221,12 @@ class _Build:
         output.finish()
         if done.code == 0:
             return
+        retry = next((each for each in step.retries if each.pattern.search(output.tail)), None)
+        if retry is not None:
+            _say(self._sink, f"note: {retry.note}")
+            others = tuple(each for each in step.retries if each is not retry)
+            await self._run(paths, replace(step, what=retry.what, argv=retry.argv, retries=others), uid)
+            return
         failure = f"{step.what} failed: {self._reason(done, output.tail)}"
         if not step.is_optional:
             raise BuildFailed(failure)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +70,16 @@ class Layout:
     root: str = ""  # of the workspace; "" without one
 
 
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Another command for a step that failed in a known way."""
+
+    pattern: re.Pattern[str]  # of the failed command's output
+    note: str  # for the log: why, and how to avoid the second attempt
+    what: str
+    argv: list[str]
+
+
 @dataclass(frozen=True)
 class Step:
     """One command of a build."""
@@ -81,6 +92,7 @@ class Step:
     is_quiet: bool = False  # not shown in the log
     is_cached: bool = False  # installs dependencies; skipped if a cache has the result
     folder: str | None = None  # where it runs, below the repository; None for the base folder
+    retries: tuple[Retry, ...] = ()  # the first whose pattern matches is run, once each
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,51 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 
 from moorage.runtime.builds import python_install
 from moorage.runtime.builds.detection import managers, python_managers
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.detection.workspaces import install_folder
-from moorage.runtime.builds.environment import Layout, Step
+from moorage.runtime.builds.environment import Layout, Retry, Step
 from moorage.runtime.builds.ports import Plan
 
 NODE_MODULES = "node_modules"
+# A package manager's complaint, the note for the log, and the arguments that install in spite of it. A lock file often
+# lacks the packages for Linux, because it was written on another system.
+_STALE = "{0} does not match package.json: some versions are chosen anew; run `{1} install` and commit {0} to fix them"
+_NODE_RETRIES = (
+    (
+        "npm",
+        re.compile(r"`npm ci` can only install packages when your package\.json"),
+        _STALE.format("package-lock.json", "npm"),
+        ("install",),
+    ),
+    (
+        "npm",
+        re.compile(r"npm (?:error|ERR!) (?:code )?ERESOLVE"),
+        "the versions in package.json conflict: installing without the checks of peer dependencies",
+        ("install", "--legacy-peer-deps"),
+    ),
+    (
+        "pnpm",
+        re.compile(r"ERR_PNPM_(?:OUTDATED_LOCKFILE|LOCKFILE_CONFIG_MISMATCH)"),
+        _STALE.format("pnpm-lock.yaml", "pnpm"),
+        ("install", "--no-frozen-lockfile"),
+    ),
+    (
+        "yarn",
+        re.compile(r"Your lockfile needs to be updated"),
+        _STALE.format("yarn.lock", "yarn"),
+        ("install",),
+    ),
+    (
+        "yarn",
+        re.compile(r"The lockfile would have been (?:modified|created)"),
+        _STALE.format("yarn.lock", "yarn"),
+        ("install", "--no-immutable"),
+    ),
+)
 CACHE_FORMAT = 1  # raise it when the same commands install something else
 
 
@@ -33,11 +69,19 @@ def _package_steps(plan: Plan, manager: managers.NodeManager, layout: Layout) ->
 
 
 def _node_step(manager: managers.NodeManager, layout: Layout, where: str) -> Step:
-    argv = [f"{layout.bin}/{manager.name}", *manager.install, *manager.flags]
-    if manager.name == "pnpm":
-        argv.append(f"--store-dir={layout.cache}/pnpm")
+    store = [f"--store-dir={layout.cache}/pnpm"] if manager.name == "pnpm" else []
+
+    def command(*arguments: str) -> list[str]:
+        return [f"{layout.bin}/{manager.name}", *arguments, *manager.flags, *store]
+
+    retries = tuple(
+        Retry(pattern, note, " ".join((manager.name, *arguments)), command(*arguments))
+        for name, pattern, note, arguments in _NODE_RETRIES
+        if name == manager.name
+    )
     # NODE_ENV=production would skip devDependencies, which most front ends need for their build.
-    return Step(manager.label, argv, without=("NODE_ENV",), is_cached=True, folder=where)
+    argv = command(*manager.install)
+    return Step(manager.label, argv, without=("NODE_ENV",), is_cached=True, folder=where, retries=retries)
 
 
 def cached_folder(plan: Plan) -> str:

@@ -12,13 +12,17 @@ from pathlib import Path
 from moorage.runtime.builds.detection import python_managers
 from moorage.runtime.builds.detection.python_managers import CONSTRAINTS, GENERATED, PythonManager
 from moorage.runtime.builds.detection.reading import Folder
-from moorage.runtime.builds.environment import Layout, Step
+from moorage.runtime.builds.environment import Layout, Retry, Step
 from moorage.runtime.builds.ports import BuildFailed, Plan
 
 VENV = ".venv"
 PYTHON = f"{VENV}/bin/python"
 _OTHER_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 _RELATIVE = re.compile(r"^(-[rc] )(?!/)|^((?:-e )?)(?=\.\.?/)", re.MULTILINE)
+OVERRIDES = "overrides.txt"
+# An override with a condition that is never met leaves a package out.
+_WITHOUT_PSYCOPG2 = "psycopg2 ; python_version < '0'\n"
+_NO_PG_CONFIG = re.compile(r"pg_config executable not found|fatal error: libpq-fe\.h")
 _SYNC = ("sync", "--frozen", "--no-dev", "--no-editable", "--inexact")
 
 
@@ -40,6 +44,7 @@ def write_requirements(folder: Folder, target: Path, base: str) -> None:
     Paths in them are below the base folder, which commands see at `base`.
     """
     manager = python_managers.find_manager(folder)
+    (target / OVERRIDES).write_text(_WITHOUT_PSYCOPG2)
     for name, text in ((GENERATED, manager.generated), (CONSTRAINTS, manager.constraints)):
         if text:
             (target / name).write_text(_RELATIVE.sub(lambda match: f"{match[1] or match[2] or ''}{base}/", text))
@@ -68,7 +73,10 @@ def _with_uv(manager: PythonManager, plan: Plan, layout: Layout) -> list[Step]:
     else:
         dependencies = []
         project = [*pip, "."]  # setup.py: only its build knows the dependencies
-    found = [Step(manager.label, dependencies, env, _OTHER_PYTHON, is_cached=True)] if dependencies else []
+    retries = (_binary_psycopg2(dependencies, layout),) if dependencies[:3] == pip else ()
+    found = []
+    if dependencies:
+        found.append(Step(manager.label, dependencies, env, _OTHER_PYTHON, is_cached=True, retries=retries))
     if server:
         found.append(Step(f"pip install {plan.server}", [*pip, *server], env, _OTHER_PYTHON, is_cached=True))
     if manager.is_package:
@@ -76,6 +84,16 @@ def _with_uv(manager: PythonManager, plan: Plan, layout: Layout) -> list[Step]:
         label = "pip install ." if dependencies else manager.label
         found.append(Step(label, project, env, _OTHER_PYTHON, is_optional=bool(dependencies)))
     return found
+
+
+def _binary_psycopg2(install: list[str], layout: Layout) -> Retry:
+    """Return the installation for machines without the files that psycopg2 is compiled with."""
+    return Retry(
+        _NO_PG_CONFIG,
+        "psycopg2 cannot be compiled without libpq-dev: psycopg2-binary, which is the same module, is installed",
+        "pip install psycopg2-binary with the other dependencies",
+        [*install, f"--override={layout.bin}/{OVERRIDES}", "psycopg2-binary"],
+    )
 
 
 def _with_pip(manager: PythonManager, plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
