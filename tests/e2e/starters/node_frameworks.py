@@ -111,7 +111,7 @@ STARTERS = (
                     "preview": "nuxt preview",
                     "postinstall": "nuxt prepare",
                 },
-                dependencies={"nuxt": "3.15.2", "vue": "3.5.13", "vue-router": "4.5.0"},
+                dependencies={"nuxt": "3.21.11", "vue": "^3.5.13", "vue-router": "4.5.0"},
             ),
             "nuxt.config.ts": """
                 export default defineNuxtConfig({

@@ -167,7 +167,7 @@ RULES = (
 )  # fmt: skip
 _ERROR = re.compile(
     r"(?:^|(?<=[\s|]))(?:(?:\w+\.)*\w*(?:Error|Exception|Exit)(?: \[\w+\])?: .+|(?:fatal|panic): .+)"
-    r"|^(?:error|ERROR|✘|\[ERROR\])[: ].+"
+    r"|^(?:error|ERROR|✘|\[(?:ERROR|error)\])[: ].+"
 )
 # Lines that only repeat that something failed.
 _NOISE = re.compile(
