@@ -22,6 +22,8 @@ UNLIMITED = sys.maxsize - 1  # zlib accepts at most one more.
 NOT_HTTP, NOT_DECODABLE = "did not answer in valid HTTP", "sent a body that cannot be decoded"
 _SWITCHING = 101
 _FRAMING = (b"content-length", b"transfer-encoding")
+_ENCODING = b"content-encoding"
+_LENGTHS = frozenset(map(len, (*_FRAMING, _ENCODING)))
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects the format by its header.
 
 
@@ -39,14 +41,19 @@ class CutOff(ResponseError):
 
 def encode_request(method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None = None) -> bytes:
     """Encode a request. The caller has checked that no header contains a line break."""
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
-    if body is not None or method not in ("GET", "HEAD"):
-        lines.append(f"Content-Length: {len(body or b'')}")
-    return "\r\n".join([*lines, "\r\n"]).encode() + (body or b"")
+    head = f"{method} {target} HTTP/1.1\r\n"
+    for name, value in headers:
+        head += f"{name}: {value}\r\n"
+    if body is None and method in ("GET", "HEAD"):
+        return f"{head}\r\n".encode()
+    body = body or b""
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 class Body:
     """A decoded body, truncated at a limit that also bounds decompression."""
+
+    __slots__ = ("_coding", "_limit", "_unpacker", "data", "is_cut")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -89,6 +96,8 @@ class Body:
 class _Discarded(Body):
     """A body that is read up to a limit, but not stored."""
 
+    __slots__ = ()
+
     def add(self, chunk: bytes) -> None:
         self._limit -= len(chunk)
         self.is_cut = self._limit < 0
@@ -108,7 +117,7 @@ class Response:
         self._raw_headers: list[tuple[bytes, bytes]] = []
         self._is_head = is_head
         self._is_framed = False  # The head defines the end of the body; otherwise it is the end of the connection.
-        self._head_bytes = self._unparsed = 0
+        self._unparsed = 0
         self._parser: Any = HttpResponseParser(self)
 
     @cached_property
@@ -144,24 +153,25 @@ class Response:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.status:
-            self._head_bytes += len(name) + len(value)
             self._raw_headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
         if self.is_complete:  # A second response, to no request.
             self.can_keep_alive = False
             return
+        status = self._parser.get_status_code()
         if 100 <= status < 200 and status != _SWITCHING:
             return
-        if self._head_bytes > MAX_HEAD_BYTES or status < 100:
+        if status < 100 or (self._unparsed > MAX_HEAD_BYTES and self._head_bytes() > MAX_HEAD_BYTES):
             raise BadResponse(NOT_HTTP)
         self.status = status
         for name, value in self._raw_headers:
+            if len(name) not in _LENGTHS:
+                continue
             lower = name.lower()
             if lower in _FRAMING:
                 self._is_framed = True
-            elif lower == b"content-encoding":
+            elif lower == _ENCODING:
                 self.body.set_coding(value.strip().lower())
         if self._is_head or status == _SWITCHING:
             self._complete()
@@ -182,6 +192,10 @@ class Response:
     def _complete(self) -> None:
         self.body.check_end()
         self.is_complete = True
+        self._parser = None  # The parser refers to this object: without the cycle both are freed at once.
+
+    def _head_bytes(self) -> int:
+        return sum(len(name) + len(value) for name, value in self._raw_headers)
 
 
 class Connection(asyncio.Protocol):
