@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.runtime.builds.diagnosis import MAX_CHARS, explain
+from moorage.runtime.builds.diagnosis import MAX_CHARS, explain, refused_visitors
 
 NODE_STACK = """
 node:internal/modules/cjs/loader:1404
@@ -96,3 +96,12 @@ def test_output_without_an_error_is_not_explained() -> None:
 
 def test_a_long_error_is_cut() -> None:
     assert len(explain(f"Error: {'x' * 5000}") or "") == MAX_CHARS + 1
+
+
+def test_a_started_django_app_that_refuses_the_host_of_its_visitors_is_noticed() -> None:
+    output = "Invalid HTTP_HOST header: 'shop.localhost:8080'. You may need to add 'shop.localhost' to ALLOWED_HOSTS."
+
+    warning = refused_visitors(f"Watching for file changes\n{output}\nBad Request: /")
+
+    assert warning == "visitors get status 400: add 'shop.localhost' to ALLOWED_HOSTS in the settings of Django"
+    assert refused_visitors("Invalid HTTP_HOST header: 'a b'. The domain name provided is not valid") is None

@@ -53,6 +53,8 @@ class AppDeployer:
         except CannotDeploy as failure:
             hint = diagnosis.explain("\n".join(output.recent))
             raise CannotDeploy(f"{failure}: {hint}" if hint else str(failure)) from None
+        if warning := diagnosis.refused_visitors("\n".join(output.recent)):
+            log.say(f"warning: {warning}")
         await self._probe(deployment)
 
     @contextlib.asynccontextmanager

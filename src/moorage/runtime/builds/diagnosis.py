@@ -32,6 +32,12 @@ def explain(output: str) -> str | None:
     return error_line(text)
 
 
+def refused_visitors(output: str) -> str | None:
+    """Return a sentence if a started app refuses the host name of its visitors, else None."""
+    match = _REFUSED_HOST.search(output)
+    return f"visitors get status 400: add {match[1]!r} to ALLOWED_HOSTS in the settings of Django" if match else None
+
+
 def error_line(output: str) -> str | None:
     """Return the last line that names an error, without what a process manager wrote before it."""
     found = None
@@ -165,6 +171,7 @@ RULES = (
         "the app starts two servers on port {0}: start one, on the port of the variable PORT",
     ),
 )  # fmt: skip
+_REFUSED_HOST = re.compile(r"Invalid HTTP_HOST header: '[^'\n]+'\. You may need to add '([^'\n]+)' to ALLOWED_HOSTS")
 _ERROR = re.compile(
     r"(?:^|(?<=[\s|]))(?:(?:\w+\.)*\w*(?:Error|Exception|Exit)(?: \[\w+\])?: .+|(?:fatal|panic): .+)"
     r"|^(?:error|ERROR|✘|\[(?:ERROR|error)\])[: ].+"
