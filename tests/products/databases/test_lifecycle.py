@@ -29,7 +29,7 @@ from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
 from moorage.products.databases import operator as operating
 from moorage.products.databases import reconciler, service
-from moorage.products.databases.servers import servers_of
+from moorage.products.databases.servers import SPARES, servers_of
 from moorage.products.databases.tables import Database, Server
 from moorage.products.databases.wiring import EmptyTrash
 from moorage.products.projects import service as projects
@@ -73,6 +73,20 @@ async def is_well(yard: Yard) -> bool:
     keys = [server.key for server in await servers(yard)]
     is_running = (found.status, found.status_reason) == ("running", None)
     return is_running and list(yard.servers.engine.states()) == keys and await yard.folders() == ["s1"]
+
+
+async def test_a_database_takes_the_folder_that_was_prepared_after_the_one_before(yard: Yard) -> None:
+    await yard.make()
+    await yard.settle()
+    spare = next((yard.team.db.env.settings.folder("engines") / SPARES).iterdir()) / "PG_VERSION"
+    prepared = spare.stat().st_ino
+
+    await delete(yard.team)
+    await yard.run_jobs()
+    found = await yard.make(name="orders")
+
+    assert (yard.servers.folder(found.id, "s1") / "data" / "PG_VERSION").stat().st_ino == prepared
+    assert await yard.ask("SELECT 1") == [(1,)]
 
 
 # CPU limits.

@@ -29,6 +29,7 @@ from moorage.runtime.engines.ports import CannotStart, ReplicaState
 ROUND_INTERVAL_S = 2.0
 PLAN_CHECK_INTERVAL_S = 60.0
 START_BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+MAKES_SPARE = "spare"  # key of the task that makes a spare data folder
 DOWN = (DatabaseStatus.STOPPED, DatabaseStatus.FAILED)
 UNPAID = "its tier is not part of the organization's plan; it is started again when it is"
 
@@ -53,6 +54,7 @@ class DatabaseReconciler:
         engine.listen(lambda _: self.wake())
         # Fills the cache, so that no request waits for the `--version` of database programs.
         await asyncio.to_thread(self._servers.catalog.installed)
+        await asyncio.to_thread(self._servers.spares.keep_only, {database.software for database, _ in all_servers})
 
     async def run(self) -> None:
         await self.rounds.run(self.round)
@@ -64,10 +66,12 @@ class DatabaseReconciler:
             self._plans_checked_at = loop.time()
             await self._db.write(enforce_plans)
         states = self._servers.engine.states()
-        for database, servers in await self._db.read(view):
+        all_databases = await self._db.read(view)
+        for database, servers in all_databases:
             for server in servers:
                 if server.key not in self.rounds.tasks:
                     await self._reconcile(database, server, states.get(server.key))
+        self._make_spares({database.software for database, _ in all_databases if database.software})
 
     async def _reconcile(self, database: Database, server: Server, state: ReplicaState | None) -> None:
         if state is not None:
@@ -79,6 +83,12 @@ class DatabaseReconciler:
                 await self._servers.limit(database, server)
         elif database.status == DatabaseStatus.RUNNING and not database.is_replicated and self._may_start(server):
             self.rounds.begin(server.key, partial(self._start, database, server))
+
+    def _make_spares(self, names: set[str]) -> None:
+        """Prepare the data folder of the next database, for software that is in use."""
+        for name in names:
+            if MAKES_SPARE not in self.rounds.tasks and (software := self._servers.lacks_spare(name)) is not None:
+                self.rounds.begin(MAKES_SPARE, partial(self._servers.make_spare, software))
 
     def _may_start(self, server: Server) -> bool:
         _, until = self._backoffs.get(server.id, (0, 0.0))

@@ -29,6 +29,7 @@ from moorage.products.databases.threads import SingleCallThread
 from moorage.runtime.database_servers import copying, tls
 from moorage.runtime.database_servers.kinds import kind_of
 from moorage.runtime.database_servers.ports import (
+    DATA,
     IDENTITY_FILE,
     Access,
     Credentials,
@@ -40,6 +41,7 @@ from moorage.runtime.database_servers.ports import (
     Software,
 )
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
+from moorage.runtime.database_servers.software.spares import Spares
 from moorage.runtime.engines.ports import CannotStart, ReplicaEngine, ServerSpec
 
 FIRST_UID = 600_000_000  # Unix users of servers if the platform is root: one per database
@@ -51,6 +53,8 @@ REPLAY_TIMEOUT_S = 3600.0  # for a scratch server that replays the WAL of a whol
 READY_POLL_INTERVALS_S = (0.01, 0.01, 0.02, 0.03, 0.05)
 ANSWER_TIMEOUT_S = 15.0  # of a server to a request of a user
 STOP_GRACE_S = 60.0  # to flush memory to disk
+SPARES = ".spares"  # folder of spare data folders
+SPARE_TIMEOUT_S = 600.0
 SUPERSEDED = "superseded.json"  # marks a folder that no server uses any more
 MAX_MARKER_BYTES = 4096
 PASSWORD, ADMIN_PASSWORD, REPLICA_PASSWORD = "password", "admin", "replica"
@@ -78,6 +82,8 @@ class Servers:
         self.is_sandboxed = is_sandboxed
         self.engine = engine
         self.catalog = catalog
+        self.spares = Spares(self._settings.folder("engines") / SPARES, self._settings.disk_reserve_mb)
+        self._spare_thread = SingleCallThread()
         self.substitution = db.env.settings.substitution
         self._limited: dict[str, tuple[int, int, float]] = {}  # by server: pid and start time of the shim, CPU limit
         self._extension_threads: dict[int, SingleCallThread] = {}  # by database
@@ -158,10 +164,20 @@ class Servers:
         temporary = target.with_name(f".{folder}.new")
         folders.remove(temporary)
         temporary.mkdir(mode=0o700)
+        self.spares.take(software, temporary / DATA)
         kind_of(database.engine).fill(software, temporary)
         self.seal(database.id, temporary)
         folders.remove(target)
         temporary.rename(target)
+
+    def lacks_spare(self, name: str) -> Software | None:
+        """Return the software of this name if it is installed and has no spare data folder."""
+        software = self.catalog.find(name)
+        return software if software is not None and self.spares.is_missing(software) else None
+
+    async def make_spare(self, software: Software) -> None:
+        with contextlib.suppress(TimeoutError):
+            await self._spare_thread.run(partial(self.spares.make, software), SPARE_TIMEOUT_S)
 
     def _make_root(self, database_id: int) -> None:
         """Create the folder of a database, which its Unix user may traverse."""

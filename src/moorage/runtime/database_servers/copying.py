@@ -36,12 +36,12 @@ def fill(template: Path, folder: Path) -> None:
         return
     part = folder / _PARTIAL_DATA
     folders.remove(part)
-    _copy(template / DATA, part)
+    copy(template / DATA, part)
     part.rename(folder / DATA)
-    _sync(folder)
+    sync(folder)
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy(source: Path, target: Path) -> None:
     """Copy a tree with private modes and fsync every file and folder.
 
     The tree has a thousand small files. Copying and syncing several at a time is several times faster on a busy disk
@@ -61,7 +61,7 @@ def _copy(source: Path, target: Path) -> None:
     with ThreadPoolExecutor(MAX_CONCURRENT_COPIES) as pool:
         for _ in pool.map(_copy_file, *zip(*files, strict=True)):
             pass
-        for _ in pool.map(_sync, copied_folders):
+        for _ in pool.map(sync, copied_folders):
             pass
 
 
@@ -88,7 +88,7 @@ def flush(folder: Path) -> None:
     """Fsync everything in a folder, without waiting for writes elsewhere."""
     paths = [str(folder), *(entry.path for entry in folders.walk(folder) if not entry.is_symlink())]
     with ThreadPoolExecutor(2 * MAX_CONCURRENT_COPIES) as pool:
-        for _ in pool.map(_sync, paths):
+        for _ in pool.map(sync, paths):
             pass
 
 
@@ -155,6 +155,6 @@ def opened(path: Path | str, flags: int = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLO
         os.close(fd)
 
 
-def _sync(path: Path | str) -> None:
+def sync(path: Path | str) -> None:
     with opened(path) as fd:
         os.fsync(fd)
