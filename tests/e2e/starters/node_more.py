@@ -174,7 +174,7 @@ STARTERS = (
             "package.json": package(
                 type="module",
                 scripts={"dev": "vinxi dev", "build": "vinxi build", "start": "vinxi start"},
-                dependencies={"@solidjs/start": "1.1.0", "solid-js": "1.9.5", "vinxi": "0.5.3"},
+                dependencies={"@solidjs/start": "^1.1.0", "solid-js": "^1.9.5", "vinxi": "^0.5.7"},
             ),
             "app.config.js": """
                 import { defineConfig } from '@solidjs/start/config';
