@@ -77,6 +77,7 @@ class App:
 
     async def close(self) -> None:
         """Stop and close all products; after this the store may be closed."""
+        self.asgi.stop_waiting()
         for product in self.products:
             await product.stop()
         await self.asgi.close()

@@ -210,6 +210,7 @@ class Control:
     async def _stop(self) -> None:
         for server in self._servers:
             server.should_exit = True
+        self.app.asgi.stop_waiting()
         await self.worker.stop(grace_s=STOP_S / 2)
         for product in self.app.products:
             await product.stop()

@@ -217,3 +217,16 @@ async def test_a_deleted_organization_takes_its_domains_along(desk: Desk, db: Da
     await desk.run_jobs()
 
     assert await desk.served() == {}
+
+
+async def test_a_domain_without_a_certificate_to_wait_for_is_answered_at_once(desk: Desk, zone: Zone) -> None:
+    team = await desk.make_team("harbor")
+    body = {"domain": "shop.example.com"}
+
+    added = (await team.client.post("/v1/projects/harbor/domains?wait=60", json=body)).data
+    proof = added["verification"]
+    zone.put(proof["name"], "TXT", proof["value"])
+    verified = (await team.client.post(f"/v1/domains/{added['id']}/verify?wait=60")).data
+
+    assert (added["status"], verified["status"], verified["certificateStatus"]) == ("pending", "verified", "none")
+    assert verified == await team.only()

@@ -36,6 +36,7 @@ from moorage.core.http.request import ClientGone, Counted, Request, basic_passwo
 from moorage.core.http.route import Route, Scope
 from moorage.core.http.sending import Send, Sender
 from moorage.core.http.sse import EventStream
+from moorage.core.http.waiting import Waiter, WaitQuery, data_of
 from moorage.core.net import proxies
 from moorage.core.telemetry import Telemetry
 from moorage.errors import BadRequest, DiskFull, Internal, MoorageError, NotFound, RateLimited, Unauthorized
@@ -104,6 +105,7 @@ class Dispatcher:
         self.slots = StreamSlots(settings.streams_per_token, settings.streams_per_organization)
         self.cors = Cors.of(settings)
         self.sender = Sender(settings, self.cors, telemetry)
+        self.waiter = Waiter(db)
         self.fallback = fallback
         self.mounts = tuple(mounts)
         self._timeout_s = settings.body_timeout_s
@@ -169,6 +171,10 @@ class Dispatcher:
             return failure(error, request.trace_id)
         self.telemetry.crashed(request.trace_id, error)
         return failure(Internal("Something went wrong on our side; try again"), request.trace_id)
+
+    def stop_waiting(self) -> None:
+        """Answer the requests that wait for their work (`?wait=`) now."""
+        self.waiter.stop()
 
     async def close(self) -> None:
         """Wait for background tasks; after this the database may be closed."""
@@ -255,6 +261,7 @@ class Dispatcher:
 
     async def _run_write(self, request: Request, route: Route, ask: AccessRequest, values: list[str]) -> Answer:
         await self._pass_gate(request, route, ask)
+        wait_s = _wait_s(request, route)
         raw = await request.body(route.body_limit)
 
         def unit(tx: Tx) -> Answer:
@@ -262,18 +269,18 @@ class Dispatcher:
 
         claim = self._claim(request, route, raw)
         write = Write(self.db, request, route, claim)
-        if claim is None:
-            return await write(unit)
         with self._hold_key(claim):
             try:
-                return await write(unit)
+                answer = await write(unit)
             except Replay as replay:
                 return again(request, replay.answer)
+            return await self._wait(request, route, ask, values, write, answer, wait_s)
 
     async def _run_async(
         self, request: Request, route: Route, ask: AccessRequest, values: list[str]
     ) -> Answer | Stream:
         await self._pass_gate(request, route, ask)
+        wait_s = _wait_s(request, route)
         if route.events and request.caller is not None:
             self._take_slot(request)
         form = await forms.read(request, route.upload, self.db.env.settings) if route.upload else None
@@ -284,11 +291,15 @@ class Dispatcher:
             claim = self._claim(request, route, form.fingerprint if form else raw) if route.is_write else None
             write = Write(self.db, request, route, claim)
             call = functools.partial(self._call, request, route, ask, values, raw, {"form": form, "write": write})
-            if claim is None:
-                answer: Answer | Stream = await call()
-                return answer
             with self._hold_key(claim):
-                return await (write.run(call) if "write" in route.wants else write.run_outside(call))
+                answer: Answer | Stream
+                if claim is None:
+                    answer = await call()
+                else:
+                    answer = await (write.run(call) if "write" in route.wants else write.run_outside(call))
+                if not wait_s or isinstance(answer, Stream) or write.is_replay:
+                    return answer
+                return await self._wait(request, route, ask, values, write, answer, wait_s)
         finally:
             if form:
                 form.discard()
@@ -304,6 +315,27 @@ class Dispatcher:
             result.pace.reserve = functools.partial(self.slots.reserve, request.caller.org_id)
         return result if isinstance(result, Stream) else encode(route, result)
 
+    async def _wait(
+        self,
+        request: Request,
+        route: Route,
+        ask: AccessRequest,
+        values: list[str],
+        write: Write,
+        answer: Answer,
+        wait_s: int,
+    ) -> Answer:
+        """Return the answer at the end of the work that the request started."""
+        if not wait_s or answer.status >= 400:
+            return answer
+        assert route.follow is not None
+        path = {name: parse(text) for (name, parse), text in zip(route.params, values, strict=True)}
+        first = data_of(answer, route.answer)
+        look = functools.partial(route.follow, caller=request.caller, answer=first, path=path)
+        recheck = functools.partial(self._recheck, request, route, ask)
+        last = await self.waiter.wait(request, look, wait_s, recheck)
+        return answer if last is None else await write.keep(encode(route, last))
+
     def _take_slot(self, request: Request) -> None:
         """Count an event stream as open until its request ends; raises RateLimited."""
         try:
@@ -318,8 +350,11 @@ class Dispatcher:
         await self.db.peek(lambda tx: self.gate.recheck(tx, route, ask, request.caller))
 
     @contextlib.contextmanager
-    def _hold_key(self, claim: idempotency.Claim) -> Iterator[None]:
+    def _hold_key(self, claim: idempotency.Claim | None) -> Iterator[None]:
         """Hold the key within this process; raises Conflict if another request holds it."""
+        if claim is None:
+            yield
+            return
         if claim.place in self._keys_in_use:
             raise idempotency.in_progress()
         self._keys_in_use.add(claim.place)
@@ -388,6 +423,13 @@ class Dispatcher:
         if route.body is not None:
             arguments["body"] = _read_body(request, route, body)
         return arguments
+
+
+def _wait_s(request: Request, route: Route) -> int:
+    """Return the seconds of `?wait=`; 0 for a route that starts no work."""
+    if route.follow is None or not request.query_string:
+        return 0
+    return validate(WaitQuery, request.query()).wait
 
 
 def _token(request: Request, route: Route | None, mount: Mount | None) -> str | None:

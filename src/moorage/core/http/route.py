@@ -73,6 +73,7 @@ class Route:
     body_optional: bool
     body_limit: int
     deprecated: bool
+    follow: Callable[..., Any] | None  # reads the state of the work that a write starts: see `waiting`
     summary: str
     description: str
     body: type[BaseModel] | None = None
@@ -141,10 +142,10 @@ def declare(
     body_optional: bool = False,
     body_limit: int = JSON_LIMIT,
     deprecated: bool = False,
+    follow: Callable[..., Any] | None = None,
 ) -> Route:
     hints = get_type_hints(handler, include_extras=True)
     answer = hints.pop("return", None)
-    names = re.findall(r"{(\w+)}", path)
     body, query = hints.get("body"), hints.get("query")
     summary, _, description = (inspect.getdoc(handler) or handler.__name__).partition("\n\n")
     return Route(
@@ -168,12 +169,13 @@ def declare(
         body_optional=body_optional,
         body_limit=body_limit,
         deprecated=deprecated,
+        follow=follow,
         summary=" ".join(summary.split()),
         description=" ".join(description.split()),
         body=body if isinstance(body, type) and issubclass(body, BaseModel) else None,
         query=query,
         answer=answer,
-        params=tuple((name, _parser(hints.get(name, str))) for name in names),
+        params=tuple((name, _parser(hints.get(name, str))) for name in re.findall(r"{(\w+)}", path)),
         is_async=inspect.iscoroutinefunction(handler),
         wants=frozenset(inspect.signature(handler).parameters),
         operation=handler.__name__,

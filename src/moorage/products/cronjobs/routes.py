@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
 
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.tx import Tx
 from moorage.core.http.paging import Page, PageQuery
 from moorage.core.http.route import Router, Uuid
+from moorage.core.http.waiting import Progress
 from moorage.products.cronjobs import building, service
 from moorage.products.cronjobs.schemas import (
     BuildLogs,
@@ -20,6 +24,7 @@ from moorage.products.cronjobs.schemas import (
     TriggerCronjobResult,
     UpdateCronjobInput,
 )
+from moorage.products.cronjobs.states import BUILD, EXECUTION, CronjobStatus
 from moorage.products.projects.deployments.schemas import LogLine
 
 
@@ -30,6 +35,25 @@ def make_router(wake: Callable[[], None]) -> Router:
     _add_writes(router, wake)
     _add_switches(router, wake)
     return router
+
+
+def _follow_build(tx: Tx, caller: Caller, answer: CronjobMutationResult, path: Mapping[str, Any]) -> Progress:
+    """Follow the build of a cronjob, if a change started one."""
+    cronjob = service.get_by_id(tx, caller.org_id, answer.id)
+    if answer.deployment_uuid is None:
+        return Progress(msgspec.structs.replace(answer, status=cronjob.status), True)
+    build = building.get_by_uuid(tx, caller.org_id, cronjob, answer.deployment_uuid)
+    return Progress(CronjobMutationResult.of(cronjob, build), build.status in BUILD.terminal)
+
+
+def _follow_execution(tx: Tx, caller: Caller, answer: TriggerCronjobResult, path: Mapping[str, Any]) -> Progress:
+    execution = service.get_execution_by_uuid(tx, caller.org_id, answer.execution_uuid)
+    return Progress(TriggerCronjobResult(execution.uuid, execution.status), execution.status in EXECUTION.terminal)
+
+
+def _follow_delete(tx: Tx, caller: Caller, answer: None, path: Mapping[str, Any]) -> Progress:
+    cronjob = service.find(tx, caller.org_id, path["name"])
+    return Progress(answer, cronjob is None or cronjob.status != CronjobStatus.DELETING)
 
 
 def _add_reads(router: Router) -> None:
@@ -70,6 +94,7 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         min_role=Role.MEMBER,
         paid=True,
         identifies=(("/v1/cronjobs/{name}/builds/{uuid}", "deploymentUuid"),),
+        follow=_follow_build,
     )
     def create_cronjob(tx: Tx, caller: Caller, body: CreateCronjobInput) -> CronjobMutationResult:
         """Create a cronjob from a repository or a public image.
@@ -82,7 +107,7 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         cronjob, build = service.create(tx, caller.org_id, caller.as_actor, caller.standing, body.new(), body.hidden())
         return CronjobMutationResult.of(cronjob, build)
 
-    @router.patch("/cronjobs/{name}", min_role=Role.MEMBER, paid=True)
+    @router.patch("/cronjobs/{name}", min_role=Role.MEMBER, paid=True, follow=_follow_build)
     def update_cronjob(tx: Tx, caller: Caller, name: str, body: UpdateCronjobInput) -> CronjobMutationResult:
         """Change a cronjob; a change of its source or build settings starts a build.
 
@@ -92,7 +117,7 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         cronjob, build = service.update(tx, caller.org_id, caller.as_actor, name, body.changes(), body.hidden())
         return CronjobMutationResult.of(cronjob, build)
 
-    @router.delete("/cronjobs/{name}", min_role=Role.MEMBER, paid=True)
+    @router.delete("/cronjobs/{name}", min_role=Role.MEMBER, paid=True, follow=_follow_delete)
     def delete_cronjob(tx: Tx, caller: Caller, name: str) -> None:
         """Delete a cronjob with its runs and their logs. A running run is stopped."""
         service.delete(tx, caller.org_id, caller.as_actor, name)
@@ -115,6 +140,7 @@ def _add_switches(router: Router, wake: Callable[[], None]) -> None:
         min_role=Role.MEMBER,
         paid=True,
         identifies=(("/v1/cronjobs/executions/{uuid}", "executionUuid"),),
+        follow=_follow_execution,
     )
     def trigger_cronjob(tx: Tx, caller: Caller, name: str) -> TriggerCronjobResult:
         """Run a cronjob now. The next scheduled run does not change."""

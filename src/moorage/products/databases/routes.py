@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
@@ -11,6 +15,7 @@ from moorage.core.db.tx import Tx
 from moorage.core.http.paging import Page, PageQuery
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router
+from moorage.core.http.waiting import Progress
 from moorage.products.databases import service, urls
 from moorage.products.databases.schemas import (
     ChangeTierInput,
@@ -25,6 +30,7 @@ from moorage.products.databases.schemas import (
     Done,
 )
 from moorage.products.databases.servers import Servers
+from moorage.products.databases.states import CHANGING, DatabaseStatus
 from moorage.products.databases.tables import Database
 from moorage.runtime.database_servers import tls
 from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
@@ -41,6 +47,23 @@ def make_router(db: Store, servers: Servers) -> Router:
 
 def detail(tx: Tx, org_id: int, database: Database) -> DatabaseDetail:
     return DatabaseDetail.of(database, tx.env.settings)
+
+
+def _follow_detail(tx: Tx, caller: Caller, answer: DatabaseDetail, path: Mapping[str, Any]) -> Progress:
+    database = service.get_by_id(tx, caller.org_id, answer.id)
+    return Progress(detail(tx, caller.org_id, database), database.status not in CHANGING)
+
+
+def follow_change(tx: Tx, caller: Caller, answer: Done, path: Mapping[str, Any]) -> Progress:
+    """Follow a change whose answer does not have the database."""
+    database = service.get(tx, caller.org_id, path["name"])
+    return Progress(msgspec.structs.replace(answer, status=database.status), database.status not in CHANGING)
+
+
+def _follow_delete(tx: Tx, caller: Caller, answer: Deleted, path: Mapping[str, Any]) -> Progress:
+    database = service.find(tx, caller.org_id, path["name"])
+    is_there = database is not None and database.status == DatabaseStatus.DELETING
+    return Progress(msgspec.structs.replace(answer, status="deleting" if is_there else "deleted"), not is_there)
 
 
 def _add_reads(router: Router, db: Store) -> None:
@@ -91,7 +114,7 @@ def _add_extensions(router: Router, db: Store, servers: Servers) -> None:
 
 
 def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
-    @router.post("/databases", min_role=Role.MEMBER)
+    @router.post("/databases", min_role=Role.MEMBER, follow=_follow_detail)
     def create_database(tx: Tx, caller: Caller, body: CreateDatabaseInput) -> DatabaseDetail:
         """Create a database; it accepts connections once it is `running`.
 
@@ -102,7 +125,7 @@ def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
         created = service.create(tx, caller.org_id, caller.as_actor, caller.standing, catalog, body.new())
         return detail(tx, caller.org_id, created)
 
-    @router.post("/databases/{name}/rotate-password", min_role=Role.ADMIN)
+    @router.post("/databases/{name}/rotate-password", min_role=Role.ADMIN, follow=follow_change)
     def rotate_password(tx: Tx, caller: Caller, name: str) -> Done:
         """Set a new random password, and update the URL of a linked project.
 
@@ -111,7 +134,7 @@ def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
         service.rotate_password(tx, caller.org_id, caller.as_actor, name)
         return Done(True)
 
-    @router.delete("/databases/{name}", min_role=Role.MEMBER)
+    @router.delete("/databases/{name}", min_role=Role.MEMBER, follow=_follow_delete)
     def delete_database(tx: Tx, caller: Caller, name: str) -> Deleted:
         """Delete a database; the operator can restore its data and backups for days."""
         service.delete(tx, caller.org_id, caller.as_actor, name)
@@ -119,12 +142,12 @@ def _add_writes(router: Router, catalog: SoftwareCatalog) -> None:
 
 
 def _add_tiers(router: Router) -> None:
-    @router.post("/databases/{name}/change-tier", min_role=Role.ADMIN)
+    @router.post("/databases/{name}/change-tier", min_role=Role.ADMIN, follow=_follow_detail)
     def change_tier(tx: Tx, caller: Caller, name: str, body: ChangeTierInput) -> DatabaseDetail:
         """Change the tier of a database and restart it; keeps its tier on failure."""
         return _change_tier(tx, caller, name, body)
 
-    @router.post("/databases/{name}/upgrade", min_role=Role.ADMIN, deprecated=True)
+    @router.post("/databases/{name}/upgrade", min_role=Role.ADMIN, deprecated=True, follow=_follow_detail)
     def upgrade_database(tx: Tx, caller: Caller, name: str, body: ChangeTierInput) -> DatabaseDetail:
         """Change the tier of a database: the former name of `change-tier`."""
         return _change_tier(tx, caller, name, body)

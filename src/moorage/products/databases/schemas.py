@@ -5,10 +5,12 @@ from __future__ import annotations
 import unicodedata
 from typing import Annotated, Literal
 
+import msgspec
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from moorage.accounts.plans import tiers
 from moorage.core.http.models import Input, Output, optional
+from moorage.core.http.waiting import WaitedStatus
 from moorage.core.kit.clock import to_wire
 from moorage.products.databases import urls
 from moorage.products.databases.service import NewDatabase
@@ -240,7 +242,9 @@ class DatabaseExtensions(Output, frozen=True):
 
 class Deleted(Output, frozen=True, rename={"is_async": "async"}):
     is_async: bool
+    status: WaitedStatus = msgspec.UNSET  # `deleting` or `deleted`
 
 
 class Done(Output, frozen=True):
     ok: bool
+    status: WaitedStatus = msgspec.UNSET  # of the database

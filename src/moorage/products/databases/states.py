@@ -25,6 +25,7 @@ class BackupStatus(StrEnum):
 
 
 D, B = DatabaseStatus, BackupStatus
+CHANGING = frozenset((D.PENDING, D.QUEUED, D.DEPLOYING, D.UPDATING))  # until a job has ended
 DATABASE = Machine(
     "database",
     {

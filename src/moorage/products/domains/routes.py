@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
@@ -11,10 +14,13 @@ from moorage.core.db.tx import Tx
 from moorage.core.http.idempotency.once import Write
 from moorage.core.http.models import Output
 from moorage.core.http.route import Router
+from moorage.core.http.waiting import Progress
+from moorage.core.kit.clock import to_wire
 from moorage.products.domains import service
 from moorage.products.domains.dns import Addresses
 from moorage.products.domains.names import is_apex
 from moorage.products.domains.schemas import AddCustomDomainInput, CustomDomain
+from moorage.products.domains.states import CertificateStatus, DomainStatus
 from moorage.products.domains.tables import Domain
 from moorage.products.domains.verifying import Verifier
 from moorage.products.projects import service as projects
@@ -22,6 +28,19 @@ from moorage.products.projects import service as projects
 
 class DomainDeleted(Output, frozen=True):
     deleted: bool
+
+
+def _follow_certificate(tx: Tx, caller: Caller, answer: CustomDomain, path: Mapping[str, Any]) -> Progress:
+    """Follow the certificate of a domain that was just verified."""
+    domain = service.get(tx, caller.org_id, answer.id)
+    current = msgspec.structs.replace(
+        answer,
+        status=DomainStatus(domain.status),
+        certificate_status=CertificateStatus(domain.certificate_status),
+        last_error=domain.last_error,
+        updated_at=to_wire(domain.updated_at),
+    )
+    return Progress(current, domain.certificate_status != CertificateStatus.PENDING)
 
 
 def make_router(verifier: Verifier) -> Router:
@@ -40,7 +59,7 @@ def make_router(verifier: Verifier) -> Router:
         domains = await db.read(lambda tx: service.all_of(tx, caller.org_id, name))
         return [(await make_presenter(each.domain, each.project_name))(each) for each in domains]
 
-    @router.post("/projects/{name}/domains", min_role=Role.MEMBER)
+    @router.post("/projects/{name}/domains", min_role=Role.MEMBER, follow=_follow_certificate)
     async def add_domain(caller: Caller, name: str, body: AddCustomDomainInput, write: Write) -> CustomDomain:
         """Add a custom domain to a project.
 
@@ -51,7 +70,7 @@ def make_router(verifier: Verifier) -> Router:
         show = await make_presenter(body.domain, project.name)
         return await write(lambda tx: show(service.add(tx, caller.org_id, caller.as_actor, name, body.domain)))
 
-    @router.post("/domains/{domain_id}/verify")
+    @router.post("/domains/{domain_id}/verify", follow=_follow_certificate)
     async def verify_domain(caller: Caller, domain_id: int, write: Write) -> CustomDomain:
         """Check a domain's DNS records now, and return the updated domain.
 

@@ -23,6 +23,7 @@ from moorage.core.http.idempotency.once import Write
 from moorage.core.http.paging import Page, PageQuery
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Upload
+from moorage.core.http.waiting import follow_finished
 from moorage.core.vault import service as vault
 from moorage.errors import BadRequest, NotFound, RateLimited
 from moorage.products.functions import code, service, variables
@@ -116,7 +117,12 @@ def _add_reads(router: Router, services: FunctionServices) -> None:
 def _add_uploads(router: Router, services: FunctionServices) -> None:
     db, packages = services.db, services.packages
 
-    @router.post("/functions", min_role=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES, CreateFunctionForm))
+    @router.post(
+        "/functions",
+        min_role=Role.MEMBER,
+        upload=Upload(FILES, PACKED_BYTES, CreateFunctionForm),
+        follow=follow_finished,
+    )
     async def create_function(caller: Caller, form: Form, write: Write) -> FunctionDetail:
         """Create a function from a ZIP archive of its code.
 
@@ -135,7 +141,12 @@ def _add_uploads(router: Router, services: FunctionServices) -> None:
         except BadPackage as error:
             raise bad_package(field_name, error) from error
 
-    @router.post("/functions/{name}/deploy", min_role=Role.MEMBER, upload=Upload(FILES, PACKED_BYTES))
+    @router.post(
+        "/functions/{name}/deploy",
+        min_role=Role.MEMBER,
+        upload=Upload(FILES, PACKED_BYTES),
+        follow=follow_finished,
+    )
     async def deploy_function(caller: Caller, name: str, form: Form, write: Write) -> FunctionDetail:
         """Deploy a ZIP archive as the function's next version.
 
@@ -157,7 +168,7 @@ def bad_package(field_name: str, error: BadPackage) -> BadRequest:
 
 
 def _add_changes(router: Router, services: FunctionServices) -> None:
-    @router.patch("/functions/{name}", min_role=Role.MEMBER)
+    @router.patch("/functions/{name}", min_role=Role.MEMBER, follow=follow_finished)
     async def update_function(caller: Caller, name: str, body: UpdateFunctionInput, write: Write) -> FunctionDetail:
         """Update the settings of a function, for calls that start after the response.
 
@@ -166,7 +177,7 @@ def _add_changes(router: Router, services: FunctionServices) -> None:
         change = partial(service.update, org_id=caller.org_id, actor=caller.as_actor, secrets=body.wanted_secrets())
         return await services.change(write, partial(change, name=name, changes=body.changes()))
 
-    @router.post("/functions/{name}/rollback", min_role=Role.MEMBER)
+    @router.post("/functions/{name}/rollback", min_role=Role.MEMBER, follow=follow_finished)
     async def roll_function_back(
         caller: Caller, name: str, body: FunctionRollbackInput, write: Write
     ) -> FunctionDetail:

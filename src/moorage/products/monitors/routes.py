@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.tx import Tx
 from moorage.core.http.route import Router
+from moorage.core.http.waiting import Progress
 from moorage.core.kit.masking import MASK
 from moorage.products.monitors import aggregates, redaction, service, tables
 from moorage.products.monitors.schemas import (
@@ -21,6 +23,7 @@ from moorage.products.monitors.schemas import (
     ShownRequest,
     UpdateMonitorInput,
 )
+from moorage.products.monitors.states import BeatStatus, MonitorStatus
 from moorage.products.monitors.tables import Monitor
 
 
@@ -31,6 +34,13 @@ def make_router(wake: Callable[[], None]) -> Router:
     _add_writes(router, wake)
     _add_switches(router, wake)
     return router
+
+
+def _follow_check(tx: Tx, caller: Caller, answer: MonitorOut, path: Mapping[str, Any]) -> Progress:
+    """Follow a monitor up to its first check since it was created or resumed."""
+    shown = _show(tx, caller, service.get(tx, caller.org_id, answer.id))
+    is_checked = shown.last_heartbeat is not None and shown.last_heartbeat.status != BeatStatus.PAUSE
+    return Progress(shown, is_checked or shown.status != MonitorStatus.RUNNING)
 
 
 def _add_reads(router: Router) -> None:
@@ -74,7 +84,7 @@ def _add_reads(router: Router) -> None:
 
 
 def _add_writes(router: Router, wake: Callable[[], None]) -> None:
-    @router.post("/monitors", min_role=Role.MEMBER)
+    @router.post("/monitors", min_role=Role.MEMBER, follow=_follow_check)
     def create_monitor(tx: Tx, caller: Caller, body: CreateMonitorInput) -> MonitorOut:
         """Create a monitor that checks a URL at an interval, the first time immediately.
 
@@ -121,7 +131,7 @@ def _add_switches(router: Router, wake: Callable[[], None]) -> None:
         tx.after_commit(wake)
         return _show(tx, caller, paused)
 
-    @router.post("/monitors/{monitor_id}/resume", min_role=Role.MEMBER)
+    @router.post("/monitors/{monitor_id}/resume", min_role=Role.MEMBER, follow=_follow_check)
     def resume_monitor(tx: Tx, caller: Caller, monitor_id: int) -> MonitorOut:
         """Start the checks of a monitor again, the first one immediately."""
         resumed = service.resume(tx, caller.org_id, caller.as_actor, monitor_id)

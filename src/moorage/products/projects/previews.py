@@ -63,11 +63,16 @@ def update(tx: Tx, org_id: int, project: Project, pull: PullRequest) -> Preview 
     return current
 
 
-def approve(tx: Tx, org_id: int, actor: Actor, name: str, number: int) -> Preview:
-    project = service.lock(tx, org_id, name)
+def get(tx: Tx, org_id: int, project: Project, number: int) -> Preview:
     preview = tx.find(tables.FIND_PREVIEW, org_id=org_id, project_id=project.id, number=min(number, 2**31 - 1))
     if preview is None:
         raise NotFound("There is no preview of that pull request")
+    return preview
+
+
+def approve(tx: Tx, org_id: int, actor: Actor, name: str, number: int) -> Preview:
+    project = service.lock(tx, org_id, name)
+    preview = get(tx, org_id, project, number)
     if preview.status != PreviewStatus.WAITING:
         raise Conflict("This preview does not wait for approval")
     move(tx, PREVIEW, preview, to=PreviewStatus.ACTIVE)

@@ -5,9 +5,12 @@ A route that changes the gateway's routes answers after the gateway has applied 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
@@ -20,12 +23,15 @@ from moorage.core.http.envvars import RevealedSecret, RevealInput, SecretName
 from moorage.core.http.idempotency.once import Write
 from moorage.core.http.paging import CursorPage, CursorQuery, cut, read_cursor
 from moorage.core.http.route import Router
+from moorage.core.http.waiting import Progress
 from moorage.core.kit.ids import MAX_ID
 from moorage.core.vault import service as vault
 from moorage.products.projects import compute, names, service
 from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments.routes import follow_deployment
 from moorage.products.projects.deployments.schemas import latest_of
 from moorage.products.projects.deployments.service import DeploymentRequest
+from moorage.products.projects.deployments.states import DEPLOYMENT
 from moorage.products.projects.route_sync import SyncRoutes
 from moorage.products.projects.schemas import (
     CreateProjectInput,
@@ -65,6 +71,16 @@ def make_router(services: RouteServices) -> Router:
 def detail(tx: Tx, org_id: int, project: Project, triggered: str | None = None) -> ProjectDetail:
     latest = deployments.find(tx, org_id, project.latest_deployment_id or 0)
     return ProjectDetail.of(project, tx.env.settings, latest_of(latest), triggered)
+
+
+def _follow_update(tx: Tx, caller: Caller, answer: ProjectDetail, path: Mapping[str, Any]) -> Progress:
+    """Follow the deployment that a change of settings started, if any."""
+    uuid = answer.triggered_deployment_uuid
+    if isinstance(uuid, msgspec.UnsetType):
+        return Progress(answer, True)
+    deployment = deployments.get_by_uuid(tx, caller.org_id, uuid)
+    project = service.get_by_id(tx, caller.org_id, answer.id)
+    return Progress(detail(tx, caller.org_id, project, uuid), deployment.status in DEPLOYMENT.terminal)
 
 
 def _add_reads(router: Router) -> None:
@@ -112,17 +128,15 @@ def _add_reads(router: Router) -> None:
 
 
 def _add_writes(router: Router, services: RouteServices) -> None:
-    @router.post("/projects", min_role=Role.MEMBER, identifies=(("/v1/deployments/{uuid}", "deploymentUuid"),))
+    @router.post(
+        "/projects",
+        min_role=Role.MEMBER,
+        identifies=(("/v1/deployments/{uuid}", "deploymentUuid"),),
+        follow=follow_deployment,
+    )
     def create_project(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
         """Create a project from a repository and start its first deployment."""
-        new = body.root
-        assert caller.standing is not None
-        actor = caller.as_actor
-        project = service.create(tx, caller.org_id, actor, caller.standing, new.as_new(), new.hidden())
-        first = deployments.start(
-            tx, caller.org_id, project, DeploymentRequest(branch=project.branch, user_id=caller.user_id)
-        )
-        return CreateProjectResult(project.id, project.name, first.id, first.uuid)
+        return _create(tx, caller, body)
 
     @router.patch("/projects/{name}/name", min_role=Role.MEMBER)
     async def rename_project(caller: Caller, name: str, body: RenameInput, write: Write) -> ProjectDetail:
@@ -136,7 +150,7 @@ def _add_writes(router: Router, services: RouteServices) -> None:
         await services.sync_routes()
         return renamed
 
-    @router.patch("/projects/{name}", min_role=Role.MEMBER)
+    @router.patch("/projects/{name}", min_role=Role.MEMBER, follow=_follow_update)
     async def update_project(caller: Caller, name: str, body: UpdateProjectInput, write: Write) -> ProjectDetail:
         """Change settings of a project.
 
@@ -169,6 +183,15 @@ def _add_writes(router: Router, services: RouteServices) -> None:
         await services.sync_routes()
         await services.remove_unused(digests)
         return _deleted(deleted)
+
+
+def _create(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
+    new = body.root
+    assert caller.standing is not None
+    project = service.create(tx, caller.org_id, caller.as_actor, caller.standing, new.as_new(), new.hidden())
+    request = DeploymentRequest(branch=project.branch, user_id=caller.user_id)
+    first = deployments.start(tx, caller.org_id, project, request)
+    return CreateProjectResult(project.id, project.name, first.id, first.uuid)
 
 
 def _deleted(project: Project) -> DeletedProject:

@@ -11,6 +11,7 @@ from moorage.accounts.plans import tiers
 from moorage.core.http.envvars import Env, SecretSet
 from moorage.core.http.models import Input, Output, QueryInput, QueryInt, optional
 from moorage.core.http.paging import CursorQuery
+from moorage.core.http.waiting import WaitedStatus
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.envvars import EnvOut, env_text, read_env
 from moorage.products.projects import service
@@ -346,6 +347,7 @@ class CreateProjectResult(Output, frozen=True):
     name: str
     deployment_id: int
     deployment_uuid: str
+    status: WaitedStatus = msgspec.UNSET
 
 
 class UploadResult(Output, frozen=True):
@@ -355,6 +357,7 @@ class UploadResult(Output, frozen=True):
     upload_id: str
     live_url: str
     file_count: int
+    status: WaitedStatus = msgspec.UNSET
 
 
 class NameAvailability(Output, frozen=True):
@@ -370,9 +373,11 @@ class DeletedProject(Output, frozen=True, rename={"is_async": "async"}):
 
 class DeploymentRef(Output, frozen=True):
     deployment_uuid: str
+    status: WaitedStatus = msgspec.UNSET
 
 
 class DeploymentStarted(Output, frozen=True):
     deployment_id: int
     deployment_uuid: str
     project_id: int
+    status: WaitedStatus = msgspec.UNSET

@@ -25,6 +25,7 @@ from moorage.core.http.route import Router, Upload
 from moorage.errors import Conflict, bad_field
 from moorage.products.projects import service
 from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments.routes import follow_deployment
 from moorage.products.projects.deployments.service import DeploymentRequest
 from moorage.products.projects.schemas import UploadForm, UploadResult
 from moorage.products.projects.service import NewProject
@@ -94,6 +95,7 @@ def make_router(db: Database, uploads: Uploads) -> Router:
         min_role=Role.MEMBER,
         upload=Upload((FIELD,), PACKED_BYTES, UploadForm),
         identifies=(("/v1/projects/{name}", "name"), ("/v1/deployments/{uuid}", "uploadId")),
+        follow=follow_deployment,
     )
     async def upload_site(caller: Caller, form: Form, write: Write) -> UploadResult:
         """Publish a ZIP archive, sent in the field `staticFiles`, as a static site.

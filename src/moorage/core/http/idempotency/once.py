@@ -63,6 +63,7 @@ class Write:
         self._route = route
         self._claim = claim
         self._is_spent = False
+        self.is_replay = False  # the answer is a stored one
         self._committed: _Committed | None = None
 
     async def __call__(self, unit: Callable[[Tx], T], answer: Callable[[T], Any] | None = None) -> T:
@@ -88,16 +89,18 @@ class Write:
         assert self._claim is not None
         stored = await self._db.peek(partial(idempotency.find, claim=self._claim))
         if stored is not None:
+            self.is_replay = True
             return again(self._request, stored)
         try:
             answer = await handle()
         except Replay as replay:
+            self.is_replay = True
             return again(self._request, replay.answer)
         except MoorageError as error:
             if self._took_effect or not idempotency.is_kept_error(error):
                 raise
             answer = failure(error, self._request.trace_id)
-        return await self._store(answer)
+        return await self.keep(answer)
 
     async def run_outside(self, handle: Callable[[], Awaitable[Answer]]) -> Answer:
         """Run a handler with an external effect, one at a time over all processes."""
@@ -148,9 +151,11 @@ class Write:
         idempotency.finish(tx, claim_or_answer, answer, secret=self._route.secret)
         return _Committed(claim_or_answer, answer, result, refusal)
 
-    async def _store(self, answer: Answer) -> Answer:
-        """Store the final answer unless the same one is already stored."""
+    async def keep(self, answer: Answer) -> Answer:
+        """Store the final answer under the key, unless the same one is already stored."""
         committed = self._committed
+        if self._claim is None:
+            return answer
         if committed is not None and (committed.answer.status, committed.answer.body) == (answer.status, answer.body):
             return answer
 

@@ -15,6 +15,7 @@ from moorage.core.http.answer import STATUS, Answer, Stream
 from moorage.core.http.idempotency.keys import MAX_KEY
 from moorage.core.http.openapi.links import links_of
 from moorage.core.http.route import Route, Scope, Uuid
+from moorage.core.http.waiting import WaitQuery
 
 REF = "#/components/schemas/{name}"
 _ERRORS = {
@@ -126,8 +127,9 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = []
-    if route.query is not None:
-        schema = route.query.model_json_schema(schema_generator=_Schema)
+    queries = [query for query in (route.query, WaitQuery if route.follow else None) if query is not None]
+    for query in queries:
+        schema = query.model_json_schema(schema_generator=_Schema)
         required = schema.get("required", [])
         for name, each in schema["properties"].items():
             parameters.append({"name": name, "in": "query", "required": name in required, "schema": _drop_null(each)})

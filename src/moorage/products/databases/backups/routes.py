@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.tx import Tx
 from moorage.core.http.route import Router
+from moorage.core.http.waiting import Progress
 from moorage.products.databases import service
 from moorage.products.databases.backups import service as backups
 from moorage.products.databases.backups.schemas import (
@@ -14,7 +18,9 @@ from moorage.products.databases.backups.schemas import (
     RestoreDatabaseInput,
     UpdateBackupsInput,
 )
+from moorage.products.databases.routes import follow_change
 from moorage.products.databases.schemas import Done
+from moorage.products.databases.states import BACKUP, CHANGING
 
 
 def make_router() -> Router:
@@ -22,6 +28,19 @@ def make_router() -> Router:
     _add_backups(router)
     _add_restore(router)
     return router
+
+
+def _follow_backup(tx: Tx, caller: Caller, answer: BackupItem, path: Mapping[str, Any]) -> Progress:
+    database = service.get(tx, caller.org_id, path["name"])
+    backup = backups.get_by_name(tx, caller.org_id, database, answer.name)
+    return Progress(BackupItem.of(backup), backup.status in BACKUP.terminal)
+
+
+def _follow_policy(tx: Tx, caller: Caller, answer: DatabaseBackups, path: Mapping[str, Any]) -> Progress:
+    """Follow the restart of a server that starts or stops to archive its log."""
+    database = service.get(tx, caller.org_id, path["name"])
+    current = DatabaseBackups.of(database, backups.all_of(tx, caller.org_id, database))
+    return Progress(current, database.status not in CHANGING)
 
 
 def _add_backups(router: Router) -> None:
@@ -39,13 +58,13 @@ def _add_backups(router: Router) -> None:
             return DatabaseBackups(None, [])
         return DatabaseBackups.of(database, backups.all_of(tx, caller.org_id, database))
 
-    @router.post("/databases/{name}/backups", min_role=Role.MEMBER)
+    @router.post("/databases/{name}/backups", min_role=Role.MEMBER, follow=_follow_backup)
     def make_backup(tx: Tx, caller: Caller, name: str) -> BackupItem:
         """Create a backup now; it is `running` until the stored file was checked."""
         assert caller.standing is not None
         return BackupItem.of(backups.make_now(tx, caller.org_id, caller.as_actor, caller.standing, name))
 
-    @router.patch("/databases/{name}/backups", min_role=Role.ADMIN)
+    @router.patch("/databases/{name}/backups", min_role=Role.ADMIN, follow=_follow_policy)
     def update_backups(tx: Tx, caller: Caller, name: str, body: UpdateBackupsInput) -> DatabaseBackups:
         """Change the schedule, method and retention of backups.
 
@@ -58,7 +77,7 @@ def _add_backups(router: Router) -> None:
 
 
 def _add_restore(router: Router) -> None:
-    @router.post("/databases/{name}/restore", min_role=Role.ADMIN)
+    @router.post("/databases/{name}/restore", min_role=Role.ADMIN, follow=follow_change)
     def restore_database(tx: Tx, caller: Caller, name: str, body: RestoreDatabaseInput) -> Done:
         """Replace the data of a database with a backup.
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.tx import Tx
 from moorage.core.http.route import Router
+from moorage.core.http.waiting import Progress
 from moorage.products.monitors import service
+from moorage.products.monitors.alerts import messages
 from moorage.products.monitors.alerts import service as alerts
 from moorage.products.monitors.alerts.schemas import (
     AlertDeleted,
@@ -18,6 +23,7 @@ from moorage.products.monitors.alerts.schemas import (
     UpdateAlertInput,
 )
 from moorage.products.monitors.schemas import HeartbeatQuery
+from moorage.products.monitors.states import NoticeStatus
 
 
 def make_router() -> Router:
@@ -25,6 +31,14 @@ def make_router() -> Router:
     _add_of_monitor(router)
     _add_of_alert(router)
     return router
+
+
+def _follow_notices(tx: Tx, caller: Caller, answer: AlertTest, path: Mapping[str, Any]) -> Progress:
+    """Follow test notices until each was delivered or refused once."""
+    latest = alerts.show(tx, caller.org_id, alerts.get(tx, caller.org_id, path["alert_id"])).deliveries
+    tests = [AlertDelivery.of(each) for each in latest if each.kind == messages.TEST]
+    is_tried = all(each.attempts > 0 or each.status != NoticeStatus.PENDING for each in tests)
+    return Progress(AlertTest(tests) if tests else answer, is_tried)
 
 
 def _add_of_monitor(router: Router) -> None:
@@ -72,7 +86,7 @@ def _add_of_alert(router: Router) -> None:
         alerts.delete(tx, caller.org_id, caller.as_actor, alert_id)
         return AlertDeleted(True)
 
-    @router.post("/alerts/{alert_id}/test", min_role=Role.MEMBER)
+    @router.post("/alerts/{alert_id}/test", min_role=Role.MEMBER, follow=_follow_notices)
     def try_alert(tx: Tx, caller: Caller, alert_id: int) -> AlertTest:
         """Send a test notice to every enabled channel; the list of alerts has the result."""
         sent = alerts.send_test(tx, caller.org_id, caller.as_actor, alert_id)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.roles import Role
@@ -13,19 +17,24 @@ from moorage.core.http.answer import Stream
 from moorage.core.http.paging import CursorPage, cut, read_cursor
 from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Uuid
+from moorage.core.http.waiting import Progress
 from moorage.core.kit.ids import MAX_ID, parse_id, parse_uuid
 from moorage.products.projects import previews, service, tables
 from moorage.products.projects.deployments import logs
 from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments import tables as rows
 from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.schemas import DeploymentOut, DeploymentStatusInfo, PreviewOut
+from moorage.products.projects.deployments.states import DEPLOYMENT
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.schemas import (
+    CreateProjectResult,
     DeployInput,
     DeploymentRef,
     DeploymentsQuery,
     DeploymentStarted,
     RollbackInput,
+    UploadResult,
 )
 
 # Link of the OpenAPI document from a response to its deployment.
@@ -40,13 +49,42 @@ def make_router(db: Database, followers: Followers) -> Router:
     return router
 
 
+def follow_deployment(
+    tx: Tx,
+    caller: Caller,
+    answer: CreateProjectResult | DeploymentRef | DeploymentStarted | UploadResult,
+    path: Mapping[str, Any],
+) -> Progress:
+    """Follow the deployment that an answer names."""
+    uuid = answer.upload_id if isinstance(answer, UploadResult) else answer.deployment_uuid
+    deployment = deployments.get_by_uuid(tx, caller.org_id, uuid)
+    is_terminal = deployment.status in DEPLOYMENT.terminal
+    return Progress(msgspec.structs.replace(answer, status=deployment.status), is_terminal)
+
+
+def follow_preview(tx: Tx, caller: Caller, answer: PreviewOut, path: Mapping[str, Any]) -> Progress:
+    """Follow the deployments of a preview."""
+    project = service.get(tx, caller.org_id, path["name"])
+    preview = previews.get(tx, caller.org_id, project, answer.number)
+    has_ended = all(
+        each.status in DEPLOYMENT.terminal
+        for each in tx.all(rows.OF_PREVIEW, org_id=caller.org_id, preview_id=preview.id)
+    )
+    return Progress(PreviewOut.of(preview, tx.env.settings), has_ended)
+
+
 def _started(deployment: Deployment) -> DeploymentStarted:
     return DeploymentStarted(deployment.id, deployment.uuid, deployment.project_id)
 
 
 def _add_writes(router: Router) -> None:
     @router.post(
-        "/projects/{name}/deploy", min_role=Role.MEMBER, status=202, body_optional=True, identifies=_DEPLOYMENT
+        "/projects/{name}/deploy",
+        min_role=Role.MEMBER,
+        status=202,
+        body_optional=True,
+        identifies=_DEPLOYMENT,
+        follow=follow_deployment,
     )
     def deploy_project(tx: Tx, caller: Caller, name: str, body: DeployInput) -> DeploymentStarted:
         """Deploy a commit, or the head of the tracked branch.
@@ -56,12 +94,18 @@ def _add_writes(router: Router) -> None:
         actor = caller.as_actor
         return _started(deployments.deploy(tx, caller.org_id, actor, name, body.operation, body.commit_sha))
 
-    @router.post("/projects/{name}/redeploy", min_role=Role.MEMBER, status=202, identifies=_DEPLOYMENT)
+    @router.post(
+        "/projects/{name}/redeploy",
+        min_role=Role.MEMBER,
+        status=202,
+        identifies=_DEPLOYMENT,
+        follow=follow_deployment,
+    )
     def redeploy_project(tx: Tx, caller: Caller, name: str) -> DeploymentStarted:
         """Build the commit of the live release again."""
         return _started(deployments.redeploy(tx, caller.org_id, caller.as_actor, name))
 
-    @router.post("/projects/{name}/rollback", min_role=Role.MEMBER, identifies=_DEPLOYMENT)
+    @router.post("/projects/{name}/rollback", min_role=Role.MEMBER, identifies=_DEPLOYMENT, follow=follow_deployment)
     def roll_project_back(tx: Tx, caller: Caller, name: str, body: RollbackInput) -> DeploymentRef:
         """Publish an earlier release again as a new deployment, without a build."""
         uuid = parse_uuid(body.deployment_uuid) or ""
@@ -110,7 +154,7 @@ def _add_previews(router: Router) -> None:
         rows = tx.all(tables.PREVIEWS, org_id=caller.org_id, project_id=project.id)
         return [PreviewOut.of(each, tx.env.settings) for each in rows]
 
-    @router.post("/projects/{name}/previews/{number}/approve", min_role=Role.MEMBER)
+    @router.post("/projects/{name}/previews/{number}/approve", min_role=Role.MEMBER, follow=follow_preview)
     def approve_preview(tx: Tx, caller: Caller, name: str, number: int) -> PreviewOut:
         """Approve a build of a fork's commit, without the project's secrets."""
         approved = previews.approve(tx, caller.org_id, caller.as_actor, name, number)

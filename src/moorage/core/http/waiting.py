@@ -1,0 +1,113 @@
+"""`?wait=<seconds>`: a write is answered when the work that it started has ended.
+
+A route of such a write declares `follow`, which reads the work's current state and returns the route's answer for it.
+The state is polled: any process may do the work, and no transaction or connection of the store is held meanwhile.
+A waiting request occupies its own task only, and ends when its client disconnects or the process stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from pydantic import Field
+
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.core.http.answer import Answer
+from moorage.core.http.models import QueryInput, QueryInt
+from moorage.core.http.request import ClientGone, Request
+from moorage.errors import MoorageError
+
+MAX_WAIT_S = 60
+# The interval grows from the first to the last: most databases run after 0.3 s, builds take many seconds.
+FIRST_POLL_S = 0.02
+MAX_POLL_INTERVAL_S = 0.25
+POLL_GROWTH = 1.3
+RECHECK_S = 10.0  # of the credential, as for event streams
+
+
+class WaitQuery(QueryInput):
+    wait: Annotated[
+        QueryInt,
+        Field(
+            ge=0,
+            le=MAX_WAIT_S,
+            description="Answer when the work that this request starts has ended, after at most so many seconds.",
+        ),
+    ] = 0
+
+
+class Progress(NamedTuple):
+    """A route's answer as of now, and whether the work has ended."""
+
+    answer: Any
+    has_ended: bool
+
+
+# The state of the work, in answers that have no state of their own; absent without `?wait=`.
+WaitedStatus = str | msgspec.UnsetType
+# Takes the transaction, the caller, the answer so far and the parameters of the path.
+Follow = Callable[[Tx, Any, Any, Mapping[str, Any]], Progress]
+
+
+def follow_finished(tx: Tx, caller: Any, answer: Any, path: Mapping[str, Any]) -> Progress:
+    """Follow a write that does its work before it answers."""
+    return Progress(answer, True)
+
+
+def data_of(answer: Answer, kind: Any) -> Any:
+    """Return the data of an encoded answer as the type that its route declares."""
+    data = msgspec.json.decode(answer.body).get("data")
+    return None if data is None else msgspec.convert(data, kind)
+
+
+class Waiter:
+    """Waits for the work of all requests of one dispatcher."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Let all waiting requests be answered now."""
+        self._stopping.set()
+
+    async def wait(
+        self,
+        request: Request,
+        look: Callable[[Tx], Progress],
+        seconds: int,
+        recheck: Callable[[], Awaitable[None]],
+    ) -> Any:
+        """Return the answer at the end of the work, or after some seconds.
+
+        None where nothing could be read. Raises ClientGone when the client disconnects.
+        """
+        now = asyncio.get_running_loop().time
+        ends_at, check_at, interval = now() + seconds, now() + RECHECK_S, FIRST_POLL_S
+        gone = asyncio.ensure_future(request.disconnected())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        answer = None
+        try:
+            while True:
+                try:
+                    if now() >= check_at:
+                        await recheck()
+                        check_at = now() + RECHECK_S
+                    answer, has_ended = await self._db.peek(look)
+                except MoorageError:  # The resource was deleted, or the credential revoked.
+                    return answer
+                left = ends_at - now()
+                if has_ended or left <= 0 or stopping.done():
+                    return answer
+                await asyncio.wait({gone, stopping}, timeout=min(interval, left), return_when=asyncio.FIRST_COMPLETED)
+                if gone.done():
+                    raise ClientGone
+                interval = min(interval * POLL_GROWTH, MAX_POLL_INTERVAL_S)
+        finally:
+            gone.cancel()
+            stopping.cancel()
+            await asyncio.gather(gone, stopping, return_exceptions=True)
