@@ -107,6 +107,17 @@ def test_it_prints_where_to_look_a_curl_that_works_and_ready(platform: Running) 
     assert answer["data"]["organizations"][0]["role"] == "owner"
 
 
+def test_the_printed_token_is_kept_in_a_private_file_and_names_the_organization(platform: Running) -> None:
+    file = platform.data / "demo-token"
+    headers = {"Authorization": f"Bearer {platform.token()}"}
+    platform.call("POST", "/v1/orgs", headers=headers, json_body={"name": "Second"})
+
+    status, _ = platform.get("/v1/projects", token=platform.token())
+
+    assert status == 200
+    assert (file.read_text().strip(), file.stat().st_mode & 0o777) == (platform.token(), 0o600)
+
+
 def test_every_port_answers(platform: Running) -> None:
     assert platform.get("/health")[1]["status"] == "ok"
     assert platform.get("/docs")[0] == 200
@@ -153,7 +164,8 @@ def test_when_the_supervisor_is_killed_its_children_go_with_it(crashed: Crashed)
 
 def test_a_restart_keeps_what_was_there_and_is_not_confused_by_a_crash(crashed: Crashed) -> None:
     with running(crashed.platform.data) as second:
-        listed = second.get("/v1/orgs", token=second.token())[1]["data"]
+        session = second.call("POST", "/v1/auth/demo")[1]["data"]["token"]
+        listed = second.get("/v1/orgs", token=session)[1]["data"]
 
     assert crashed.org_id in {org["organizationId"] for org in listed}
 

@@ -16,11 +16,8 @@ from typing import Any
 from moorage import app as application
 from moorage import settings as settings_module
 from moorage.accounts.identity import logins
-from moorage.accounts.identity.sessions import service as session_list
 from moorage.app import App
-from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
-from moorage.core.db.tx import Tx
 from moorage.core.http.server import Server, listen, make_server, tune_garbage_collector
 from moorage.core.jobs import Lane
 from moorage.core.kit.process import raise_open_files_limit
@@ -30,8 +27,9 @@ from moorage.core.telemetry import Telemetry, logs, metrics
 from moorage.core.worker.pool import Worker
 from moorage.core.worker.scheduler import Scheduler
 from moorage.errors import CannotStart
-from moorage.platform import admin, leftovers, opening, store_checks
+from moorage.platform import admin, demo_token, leftovers, opening, store_checks
 from moorage.platform.clock.watch import ClockWatch
+from moorage.platform.folders import demo_token_path
 from moorage.platform.listener import listen_for_jobs
 from moorage.products.functions.dependencies import cache as install_cache
 from moorage.products.functions.dependencies.installer import SandboxInstaller
@@ -105,6 +103,8 @@ class Control:
             loop.add_signal_handler(number, stopping.set)
         with store_checks.explained(self.settings):
             await self.db.write(opening.prepare)
+            if self.settings.is_production:
+                await demo_token.remove(self.db)
             await self._warn_of_claims()
             await self.clock_watch.start()
             await self._start()
@@ -177,16 +177,11 @@ class Control:
     def _part(self, work: Coroutine[Any, Any, Any]) -> None:
         self._parts.append(asyncio.create_task(work))
 
-    @across_organizations("the demo user logs in")
-    def _demo_session(self, tx: Tx) -> str:
-        user, _ = logins.demo(tx)
-        return session_list.log_in(tx, self.app.products.identity.sessions, user.id, device="moorage up")
-
     async def _announce(self) -> None:
         """Report ready to the supervisor, with a demo token or the one-time owner link."""
         lines = []
-        if not self.settings.is_production:
-            lines.append(f"token {await self.db.write(self._demo_session)}")
+        if not self.settings.is_production and self.serves:
+            lines += [f"token {await demo_token.ensure(self.db)}", f"token_file {demo_token_path(self.settings)}"]
         elif self.serves and RESTARTED not in os.environ:
             # A new link replaces the previous one, so only a start that can show it creates one.
             setup = await self.db.write(logins.offer_setup)

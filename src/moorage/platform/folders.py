@@ -48,6 +48,11 @@ class UnusableFolder(CannotStart):
     """This user cannot use the data folder; the message says how to fix that."""
 
 
+def demo_token_path(settings: Settings) -> Path:
+    """Return the file with an API token of the demo organization, in development."""
+    return settings.data / "demo-token"
+
+
 def make(settings: Settings) -> None:
     """Create missing parts of the data folder; raises UnusableFolder."""
     data = settings.data

@@ -73,12 +73,12 @@ def rotate_route_file(settings: Settings) -> None:
 def add_master_key(settings: Settings) -> None:
     """Prepend a new master key to the key file; not for keys from the environment."""
     path = _path(settings, "master_key")
-    _write(path, "\n".join([generate(), *_stored(settings, "master_key")]) + "\n")
+    write_private(path, "\n".join([generate(), *_stored(settings, "master_key")]) + "\n")
 
 
 def drop_old_master_keys(settings: Settings) -> None:
     path = _path(settings, "master_key")
-    _write(path, _stored(settings, "master_key")[0] + "\n")
+    write_private(path, _stored(settings, "master_key")[0] + "\n")
 
 
 def _path(settings: Settings, name: str) -> Path:
@@ -91,7 +91,7 @@ def _stored(settings: Settings, name: str) -> list[str]:
     if not path.exists():
         if name == "master_key" and (key_id := _find_key_id(settings)) is not None:
             raise MissingKey(path, key_id)
-        _write(path, generate() + "\n")
+        write_private(path, generate() + "\n")
     try:
         lines = path.read_text().split()
     except UnicodeDecodeError as error:
@@ -122,7 +122,7 @@ def _find_key_id(settings: Settings) -> str | None:
         return store_checks.find_sqlite_key_id(store_path(settings))
 
 
-def _write(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Write a secret file atomically, with mode 0600."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     partial = path.with_name(path.name + ".partial")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hmac
 import secrets
 
-from moorage.accounts.identity import users
+from moorage.accounts.identity import tokens, users
+from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.oidc import Identity
 from moorage.accounts.identity.organizations import members
 from moorage.accounts.identity.organizations import service as orgs
@@ -21,6 +22,7 @@ from moorage.errors import Forbidden, NotFound, bad_field
 from moorage.settings import Signup
 
 DEMO_EMAIL = "demo@moorage.example"
+KEPT_NAME = "moorage up"  # name of the API token of a development platform
 SETUP = "setup_token_hash"
 _SETUP_USED = "The setup link is not valid, or was used; restart the platform for a new one"
 _WHY = "a login has no organization yet"
@@ -91,6 +93,34 @@ def demo(tx: Tx) -> tuple[User, int]:
     # The demo user may be a member of other organizations by invitation.
     owned = [mine.org_id for mine in members.memberships(tx, user.id) if mine.role == Role.OWNER]
     return user, owned[0] if owned else personal_organization(tx, user, plan=Plan.PRO, card_verified=True)
+
+
+@across_organizations(_WHY)
+def demo_token(tx: Tx, kept: str) -> str:
+    """Return an API token of the demo organization: the kept one while it is valid.
+
+    The token has no expiry.
+    """
+    user, org_id = demo(tx)
+    if kept and tokens.is_valid(tx, org_id, user.id, kept):
+        return kept
+    _, raw = tokens.create(tx, org_id, _demo_owner(user, org_id), KEPT_NAME)
+    return raw
+
+
+@across_organizations(_WHY)
+def revoke_demo_tokens(tx: Tx) -> None:
+    """Revoke the tokens that `demo_token` made; they must not work in production."""
+    user = users.find_by_email(tx, DEMO_EMAIL)
+    if user is None:
+        return
+    for mine in members.memberships(tx, user.id):
+        for token in tokens.named(tx, mine.org_id, user.id, KEPT_NAME):
+            tokens.revoke(tx, mine.org_id, _demo_owner(user, mine.org_id), token.id)
+
+
+def _demo_owner(user: User, org_id: int) -> Caller:
+    return Caller(user.id, user.email, user.name, None, org_id, Role.OWNER, None)
 
 
 @across_organizations("the first owner exists before any organization")

@@ -44,6 +44,18 @@ _ADD: Query[int] = Query(
     scalar,
     sets=("org_id", "user_id", "name", "role", "hash", "preview", "created_at", "expires_at"),
 )
+_FIND_LIVE: Query[int] = Query(
+    select(_t.id).where(
+        _live
+        & (_t.user_id == arg("user_id"))
+        & (_t.hash == arg("hash"))
+        & (_t.expires_at.is_(None) | (_t.expires_at > arg("now")))
+    ),
+    scalar,
+)
+_OF_USER = Query(
+    select(*_COLUMNS).where(_live & (_t.user_id == arg("user_id")) & (_t.name == arg("name"))).order_by(_t.id), ApiToken
+)
 _REVOKE = Command(update(api_token).where(_live & (_t.id == arg("id"))).values(revoked_at=arg("now")))
 _TOUCH = Command(
     update(api_token).where((_t.org_id == arg("org_id")) & (_t.id == arg("id"))).values(last_used_at=arg("now"))
@@ -52,6 +64,16 @@ _TOUCH = Command(
 
 def all_of(tx: Tx, org_id: int) -> list[ApiToken]:
     return tx.all(_LIST, org_id=org_id)
+
+
+def is_valid(tx: Tx, org_id: int, user_id: int, raw: str) -> bool:
+    """Check whether a raw value is a user's token for this organization."""
+    return tx.find(_FIND_LIVE, org_id=org_id, user_id=user_id, hash=token_hash(raw), now=tx.now) is not None
+
+
+def named(tx: Tx, org_id: int, user_id: int, name: str) -> list[ApiToken]:
+    """Return a user's tokens of one name for this organization."""
+    return tx.all(_OF_USER, org_id=org_id, user_id=user_id, name=name)
 
 
 def create(
