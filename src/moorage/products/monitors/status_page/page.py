@@ -76,12 +76,14 @@ def _style() -> str:
 
 
 def _headline(status: Status) -> tuple[str, str]:
+    """Return the class and text of the headline: red only while a monitor is down."""
     checked = [line for line in status.lines if not line.is_paused and line.is_up is not None]
     down = sum(1 for line in checked if not line.is_up)
     if down:
         return "bad", "Everything is down" if down == len(checked) > 1 else f"{down} of {len(checked)} down"
     if status.issues:
-        return "bad", "Everything is up, with alerts"
+        alerts = "1 open alert" if len(status.issues) == 1 else f"{len(status.issues)} open alerts"
+        return "some", f"{alerts}; everything answers" if checked else alerts
     return ("up", "Everything is up") if checked else ("none", "Nothing is checked at the moment")
 
 
