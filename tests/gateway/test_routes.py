@@ -21,6 +21,7 @@ from moorage.gateway.config import access_log, hosts, names, pages, static
 from moorage.gateway.config.hosts import HostConfig
 from moorage.gateway.config.rules import all_rule_routes
 from moorage.gateway.routes import Routes
+from moorage.gateway.sites import HostMarker
 from moorage.gateway.wanted import Wanted
 from moorage.products.rules.patterns import HeaderRule, HostRules, RedirectRule
 from moorage.settings import Settings
@@ -93,7 +94,7 @@ async def test_what_others_did_to_the_links_is_put_right_at_the_next_look(
     sites.unpublish(settings, "a.localhost")
     sites.publish(settings, "b.localhost", two)
     sites.publish(settings, "stray.localhost", two)
-    sites.unmark_disabled(settings, "off.localhost")
+    sites.unmark(settings, HostMarker.DISABLED, "off.localhost")
 
     monkeypatch.setattr(routes, "DISK_SCAN_INTERVAL_S", 0.0)
     await gateway.apply(wanted)

@@ -12,12 +12,17 @@ from urllib.parse import quote
 import pytest
 from tests.gateway.support import Reply, exchange, fetch, make_release, make_settings, read_reply, running_caddy
 
+from moorage.core.net import error_pages
 from moorage.gateway import releases, sites
 from moorage.gateway.config import pages, static
+from moorage.gateway.sites import HostMarker
 from moorage.settings import Settings
 
 HOST = "harbor.localhost"
 BLOB = random.Random(4).randbytes(50_000)
+
+
+BROWSER = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -338,12 +343,12 @@ def test_a_host_in_upper_case_or_with_the_dot_of_the_root_is_the_same_host(site:
 
 def test_a_switched_off_host_says_so_until_it_is_switched_on(settings: Settings, tmp_path: Path) -> None:
     release = make_release(tmp_path / "release", {"index.html": "hi"})
-    sites.mark_disabled(settings, "off.localhost")
+    sites.mark(settings, HostMarker.DISABLED, "off.localhost")
 
     off = fetch(settings, "off.localhost", "/any/path")
     posted = fetch(settings, "OFF.localhost", "/", method="POST", headers="Content-Length: 0\r\n")
     sites.publish(settings, "off.localhost", release)
-    sites.unmark_disabled(settings, "off.localhost")
+    sites.unmark(settings, HostMarker.DISABLED, "off.localhost")
     on = fetch(settings, "off.localhost")
 
     assert [off.status, posted.status] == [503, 503]
@@ -354,9 +359,7 @@ def test_a_switched_off_host_says_so_until_it_is_switched_on(settings: Settings,
 
 
 def test_an_unknown_host_is_said_to_people_in_a_page_and_to_programs_in_the_envelope(settings: Settings) -> None:
-    browser = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"
-
-    page = fetch(settings, "nobody.localhost", headers=browser)
+    page = fetch(settings, "nobody.localhost", headers=BROWSER)
     program = fetch(settings, "nobody.localhost", headers="Accept: application/json\r\n")
 
     assert (page.status, program.status) == (404, 404)
@@ -364,6 +367,73 @@ def test_an_unknown_host_is_said_to_people_in_a_page_and_to_programs_in_the_enve
     assert pages.NOTHING_HERE.encode() in page.body
     assert program.error["code"] == "not_found"
     assert {page.headers["cache-control"], program.headers["cache-control"]} == {"no-store"}
+
+
+@pytest.mark.parametrize(
+    ("marker", "message"),
+    [
+        (HostMarker.BUILDING, "This project is being built, and is published here when the build has succeeded"),
+        (HostMarker.UNPUBLISHED, "This project is not published yet"),
+    ],
+)
+def test_a_host_without_a_release_says_whether_one_is_being_built(
+    settings: Settings, tmp_path: Path, marker: HostMarker, message: str
+) -> None:
+    sites.mark(settings, marker, "new.localhost")
+
+    program = fetch(settings, "NEW.localhost", "/any/path")
+    page = fetch(settings, "new.localhost", headers=BROWSER)
+    sites.publish(settings, "new.localhost", make_release(tmp_path / "release", {"index.html": "hi"}))
+    published = fetch(settings, "new.localhost")
+    sites.unmark(settings, marker, "new.localhost")
+    sites.unpublish(settings, "new.localhost")
+    gone = fetch(settings, "new.localhost")
+
+    assert (program.status, program.error["message"], page.status) == (404, message, 404)
+    assert f"<p>{message}.</p>" in page.body.decode()
+    assert ('http-equiv="refresh"' in page.body.decode()) is (marker is HostMarker.BUILDING)
+    assert (published.status, published.body) == (200, b"hi")
+    assert gone.error["message"] == pages.NOTHING_HERE
+
+
+def test_a_published_site_without_the_requested_page_says_so(settings: Settings, tmp_path: Path) -> None:
+    sites.publish(settings, "bare.localhost", make_release(tmp_path / "release", {"about.html": "about"}))
+
+    start, other = (fetch(settings, "bare.localhost", path) for path in ("/", "/nothing"))
+
+    assert (start.status, other.status) == (404, 404)
+    assert start.error["message"] == "This site has no start page: it was published without an index.html"
+    assert other.error["message"] == "This site has no page at this address"
+
+
+def test_a_page_of_the_gateway_has_a_strict_policy_and_its_style_sheet_as_written(settings: Settings) -> None:
+    page = fetch(settings, "nobody.localhost", headers=BROWSER + "X-Request-Id: mine\r\n")
+
+    assert page.headers["content-security-policy"] == error_pages.POLICY
+    assert f"<style>{error_pages.STYLE}</style>" in page.body.decode()
+    assert (page.headers["vary"], page.headers["x-content-type-options"]) == ("Accept", "nosniff")
+    assert "<code>mine</code>" in page.body.decode()
+
+
+@pytest.mark.boundary("stranger-to-platform", "Nothing of a request is repeated in a page of the gateway.")
+@pytest.mark.parametrize("host", ["nobody.localhost", "<script>.localhost", "{http.request.uuid}", "a_<b>"])
+def test_nothing_of_a_request_is_in_a_page(settings: Settings, host: str) -> None:
+    hostile = BROWSER + "X-Request-Id: <script>\r\nUser-Agent: <script>\r\n"
+
+    page = fetch(settings, host, "/%3Cscript%3E/{http.request.host}?<script>", headers=hostile)
+
+    assert page.status in (400, 404)
+    assert b"script" not in page.body
+    assert host.encode() not in page.body
+
+
+def test_a_switched_off_host_answers_a_program_that_wants_json_in_the_envelope(settings: Settings) -> None:
+    sites.mark(settings, HostMarker.DISABLED, "quiet.localhost")
+
+    reply = fetch(settings, "quiet.localhost", headers="Accept: application/json\r\n")
+
+    assert (reply.status, reply.headers["retry-after"]) == (503, str(pages.RETRY_AFTER_S))
+    assert "switched off" in reply.error["message"]
 
 
 def test_two_releases_made_at_the_same_moment_with_files_of_equal_length_have_other_etags(

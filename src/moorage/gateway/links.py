@@ -1,4 +1,4 @@
-"""Routing table of sites: a symlink per served host, a marker per disabled host.
+"""Routing table of sites: a symlink per served host, a marker per host without a site.
 
 `Links` remembers the links and markers it made, so a change of one host touches one file. Changes by other processes
 are found by scanning the folders, at the first use and every minute.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container
+from functools import partial
 from pathlib import Path
 
 from moorage.gateway import sites
+from moorage.gateway.sites import HostMarker
 from moorage.gateway.wanted import Wanted
 from moorage.settings import Settings
 
@@ -25,23 +27,27 @@ class Links:
         self._report_error = report_error
         self._applied: dict[str, Path] = {}  # by host: the release folder whose link is in place
         self._links: dict[str, str] = {}  # by host: the target of its link, for links that the platform made
-        self._markers: set[str] = set()
+        self._markers: dict[HostMarker, set[str]] = {marker: set() for marker in HostMarker}  # hosts, by marker
 
     def scan(self) -> None:
         """Read the links and markers on disk."""
-        for folder in (self._settings.folder("sites"), self._settings.folder("disabled")):
-            folder.mkdir(parents=True, exist_ok=True)
+        for name in ("sites", *HostMarker):
+            self._settings.folder(name).mkdir(parents=True, exist_ok=True)
         targets = self._links_on_disk()
         self._applied = {
             host: release for host, release in self._applied.items() if targets.get(host) == self._links.get(host)
         }
         self._links = {host: to for host, to in targets.items() if host in self._links or self._is_release(to)}
-        self._markers = {name for name in os.listdir(self._settings.folder("disabled")) if sites.is_host(name)}
+        self._markers = {
+            marker: {name for name in os.listdir(self._settings.folder(marker)) if sites.is_host(name)}
+            for marker in HostMarker
+        }
 
     def put(self, wanted: Wanted) -> None:
         """Create missing markers, then links: a disabled host is never unknown."""
-        for host in wanted.disabled - self._markers:
-            self._try(host, self._mark)
+        for marker, marked in self._markers.items():
+            for host in wanted.marked(marker) - marked:
+                self._try(host, partial(self._mark, marker))
         for host, release in wanted.sites.items():
             if self._applied.get(host) != release:
                 self._try(host, lambda host, release=release: self._link(host, release))  # type: ignore[misc]
@@ -50,8 +56,9 @@ class Links:
         """Remove surplus links and markers, except the links of the hosts in `keep`."""
         for host in [host for host in self._links if host not in wanted.sites and host not in keep]:
             self._try(host, self._unlink)
-        for host in self._markers - wanted.disabled:
-            self._try(host, self._unmark)
+        for marker, marked in self._markers.items():
+            for host in marked - wanted.marked(marker):
+                self._try(host, partial(self._unmark, marker))
 
     def _try(self, host: str, change: Callable[[str], None]) -> None:
         try:
@@ -71,13 +78,13 @@ class Links:
         self._links.pop(host, None)
         self._applied.pop(host, None)
 
-    def _mark(self, host: str) -> None:
-        sites.mark_disabled(self._settings, host)
-        self._markers.add(host)
+    def _mark(self, marker: HostMarker, host: str) -> None:
+        sites.mark(self._settings, marker, host)
+        self._markers[marker].add(host)
 
-    def _unmark(self, host: str) -> None:
-        sites.unmark_disabled(self._settings, host)
-        self._markers.discard(host)
+    def _unmark(self, marker: HostMarker, host: str) -> None:
+        sites.unmark(self._settings, marker, host)
+        self._markers[marker].discard(host)
 
     def _links_on_disk(self) -> dict[str, str]:
         with os.scandir(self._settings.folder("sites")) as entries:

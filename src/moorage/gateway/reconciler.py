@@ -36,6 +36,8 @@ class Hosts:
     sites: dict[str, LiveSite] = field(default_factory=dict)
     apps: dict[str, AppRoute] = field(default_factory=dict)
     disabled: set[str] = field(default_factory=set)
+    building: set[str] = field(default_factory=set)
+    unpublished: set[str] = field(default_factory=set)
     moved: dict[str, str] = field(default_factory=dict)
     rules: dict[str, HostRules] = field(default_factory=dict)
     logged: set[str] = field(default_factory=set)
@@ -89,6 +91,8 @@ class GatewayReconciler:
             sites=folders,
             apps=hosts.apps,
             disabled=frozenset(hosts.disabled),
+            building=frozenset(hosts.building),
+            unpublished=frozenset(hosts.unpublished),
             moved=hosts.moved,
             rules=hosts.rules,
             logged=frozenset(hosts.logged),
@@ -102,6 +106,7 @@ def read_hosts(tx: Tx) -> Hosts:
     hosts = Hosts()
     projects = {project.id: project for project in tx.all(tables.EVERY)}
     of_project = {project.id: [service.host_of(settings, project.name)] for project in projects.values()}
+    is_open = set(tx.all(deployment_tables.OPEN_PROJECTS))
     live = {site.project_id: site for site in tx.all(deployment_tables.LIVE_PROJECTS)}
     for host, project_id in domains.served(tx).items():
         if project_id in of_project:
@@ -109,6 +114,9 @@ def read_hosts(tx: Tx) -> Hosts:
     for project_id, names in of_project.items():
         if project_id in live:
             hosts.sites.update(dict.fromkeys(names, live[project_id]))
+        elif projects[project_id].current_deployment_id is None:
+            # Hosts of previews are left out: builds of pull requests concern members only.
+            (hosts.building if project_id in is_open else hosts.unpublished).update(names)
     for site in tx.all(deployment_tables.LIVE_PREVIEWS):
         hosts.sites.setdefault(service.host_of(settings, site.name), site)
         of_project[site.project_id].append(service.host_of(settings, site.name))

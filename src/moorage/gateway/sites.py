@@ -1,8 +1,9 @@
 """Routing table of static sites: `sites/<host>` is a symlink to a release.
 
 Caddy resolves the link at each request, so replacing a link is a deployment, a rollback or a new domain, and needs no
-reload at any number of hosts. Where a host has no such file, Caddy looks for a marker `disabled/<host>`. `HOST_PATTERN`
-is the only rule for host names; Caddy's guard uses the same pattern, because an accepted host becomes a path.
+reload at any number of hosts. Where a host has no such file, Caddy looks for the host in the folders of `HostMarker`.
+`HOST_PATTERN` is the only rule for host names; Caddy's guard uses the same pattern, because an accepted host becomes a
+path.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from enum import StrEnum
 from pathlib import Path
 
 from moorage.settings import Settings
@@ -20,6 +22,14 @@ _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 HOST_PATTERN = rf"^{_LABEL}(?:\.{_LABEL})*$"
 _HOST = re.compile(HOST_PATTERN)
 _LONGEST_HOST = 253  # the limit of DNS, and below the limit of file names
+
+
+class HostMarker(StrEnum):
+    """Why a host has nothing to serve; the value is the folder of the markers."""
+
+    DISABLED = "disabled"  # its project is disabled
+    BUILDING = "building"  # the first release of its project is queued or being built
+    UNPUBLISHED = "unpublished"  # its project has no release
 
 
 class BadHost(ValueError):
@@ -70,22 +80,22 @@ def find(settings: Settings, host: str) -> Path | None:
         return None
 
 
-def mark_disabled(settings: Settings, host: str) -> None:
-    """Answer "disabled" where the host has no file to serve. Safe to repeat."""
-    marker = _marker(settings, host)
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.touch()
+def mark(settings: Settings, marker: HostMarker, host: str) -> None:
+    """Answer with the page of the marker where the host has no file to serve. Safe to repeat."""
+    path = _marker_path(settings, marker, host)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
 
 
-def unmark_disabled(settings: Settings, host: str) -> None:
-    """Answer "not found" where the host has no file to serve. Safe to repeat."""
-    _marker(settings, host).unlink(missing_ok=True)
+def unmark(settings: Settings, marker: HostMarker, host: str) -> None:
+    """Undo `mark`. Safe to repeat."""
+    _marker_path(settings, marker, host).unlink(missing_ok=True)
 
 
-def _marker(settings: Settings, host: str) -> Path:
+def _marker_path(settings: Settings, marker: HostMarker, host: str) -> Path:
     if not is_host(host):
         raise BadHost(host)
-    return settings.folder("disabled") / host
+    return settings.folder(marker) / host
 
 
 def _link(settings: Settings, host: str) -> Path:

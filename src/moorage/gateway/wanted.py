@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from moorage.gateway.sites import HostMarker
 from moorage.products.rules.patterns import HostRules
 
 # The address becomes part of a file name and of Caddy's configuration.
@@ -30,7 +31,19 @@ class AppRoute:
 class Wanted:
     sites: Mapping[str, Path] = field(default_factory=dict)  # host -> folder of its release
     disabled: frozenset[str] = frozenset()  # hosts that answer "disabled"
+    building: frozenset[str] = frozenset()  # hosts whose first release is not built yet
+    unpublished: frozenset[str] = frozenset()  # hosts without a release
     moved: Mapping[str, str] = field(default_factory=dict)  # former host -> target of its redirect
     rules: Mapping[str, HostRules] = field(default_factory=dict)  # host -> its redirects and headers
     logged: frozenset[str] = frozenset()  # hosts with an access log
     apps: Mapping[str, AppRoute] = field(default_factory=dict)  # host -> its app; such a host has no site
+
+    def marked(self, marker: HostMarker) -> frozenset[str]:
+        """Return the hosts that have a marker on disk."""
+        match marker:
+            case HostMarker.DISABLED:
+                return self.disabled
+            case HostMarker.BUILDING:
+                return self.building
+            case HostMarker.UNPUBLISHED:
+                return self.unpublished

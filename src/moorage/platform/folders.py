@@ -17,6 +17,8 @@ FOLDERS = (
     "git",
     "sites",
     "disabled",
+    "building",
+    "unpublished",
     "releases",
     "apps",
     "app-releases",
@@ -36,6 +38,8 @@ FOLDERS = (
 READABLE = (
     "sites",
     "disabled",
+    "building",
+    "unpublished",
     "releases",
     "apps",
 )

@@ -19,6 +19,7 @@ from moorage.core.http.answer import STATUS
 from moorage.core.http.models import Output
 from moorage.core.http.route import Router, Scope, Uuid
 from moorage.core.kit.clock import ManualClock
+from moorage.core.net import error_pages
 from moorage.errors import Conflict
 
 pytestmark = pytest.mark.anyio
@@ -181,6 +182,21 @@ async def test_an_unknown_path_is_404_before_any_credential_is_asked_for(ships: 
     assert replies.pop("HEAD").status == 404
     for reply in replies.values():
         check_failure(reply, "not_found")
+
+
+@one_store
+async def test_a_browser_gets_a_page_outside_of_the_api_and_the_envelope_below_it(api: Client) -> None:
+    browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+    page = await api.get("/nothing/<script>", headers=browser)
+    below = await api.get("/v1/nothing", headers=browser)
+    program = await api.get("/nothing")
+
+    assert (page.status, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert page.headers["content-security-policy"] == error_pages.POLICY
+    assert b"<p>There is nothing at this address.</p>" in page.body
+    assert b"script" not in page.body
+    assert [below.error["code"], program.error["code"]] == ["not_found", "not_found"]
 
 
 @one_store

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage.core.net import error_pages
 from moorage.gateway.caddy import find_caddy
 from moorage.products.apps.waker import AppAddress, Waker
 
@@ -251,6 +252,23 @@ async def test_an_app_that_does_not_come_up_gets_a_page_that_says_so(path: Path)
     assert b"\r\nConnection: close\r\n" in answers["late"]
 
 
+async def test_a_browser_gets_a_page_that_loads_again_and_a_program_the_envelope(path: Path) -> None:
+    async def wake(host: str) -> AppAddress | None:
+        return None
+
+    async with waker_of(path, wake):
+        request = b"%b / HTTP/1.1\r\nHost: asleep\r\nX-Request-Id: mine\r\nAccept: %b\r\n\r\n"
+        page = await ask(path, request % (b"GET", b"text/html,*/*"))
+        program = await ask(path, request % (b"GET", b"*/*"))
+        bare = await ask(path, request % (b"HEAD", b"text/html"))
+
+    assert b"<h1>The app is starting</h1>" in page
+    assert b'<meta http-equiv="refresh" content="2">' in page
+    assert f"\r\nContent-Security-Policy: {error_pages.POLICY}\r\n".encode() in page
+    assert json.loads(program.partition(b"\r\n\r\n")[2])["error"]["traceId"] == "mine"
+    assert bare.endswith(b"\r\n\r\n")
+
+
 async def test_an_error_in_waking_is_told_to_whoever_watches_the_loop_and_not_to_the_client(path: Path) -> None:
     told: list[str] = []
     loop = asyncio.get_running_loop()
@@ -343,9 +361,9 @@ async def test_an_answer_before_the_end_of_the_body_arrives(path: Path) -> None:
         (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b"close\r\n\r\n"),
         (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + OK, 103, b"hello"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut", 200, b"\r\n\r\ncut"),
-        (b"", 502, b"</html>\n"),
-        (b"not http\r\n", 502, b"</html>\n"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000, 502, b"</html>\n"),
+        (b"", 502, b"}}"),
+        (b"not http\r\n", 502, b"}}"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000, 502, b"}}"),
     ],
 )
 async def test_whatever_an_app_says_is_passed_on_or_replaced(path: Path, said: bytes, status: int, end: bytes) -> None:

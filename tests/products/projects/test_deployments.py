@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -379,3 +380,29 @@ async def test_a_secret_that_cannot_be_decrypted_fails_the_deployment_before_any
     status = await team.status(made["deploymentUuid"])
     assert (status["status"], status["reason"]) == ("failed", UNDECRYPTABLE)
     assert not any("Fetching" in line for line in await team.log(made["deploymentUuid"]))
+
+
+async def test_the_address_of_a_new_project_says_that_it_is_built_and_then_that_nothing_is_published(
+    team: Team, db: Database, settings: Settings, run_jobs: RunJobs
+) -> None:
+    await team.create(secrets=[{"name": "KEY", "value": "s3cr3t"}])
+    spoil = Command(update(vault_secret).where(vault_secret.c.name == "KEY").values(ciphertext="v1.x.y.z"))
+    await db.write(lambda tx: tx.run(spoil))
+    before = await team.hosts()
+
+    await run_jobs()
+
+    after = await team.hosts()
+    assert (before.building, before.unpublished) == ({"site.localhost"}, set())
+    assert (after.building, after.unpublished) == (set(), {"site.localhost"})
+    assert os.listdir(settings.folder("unpublished")) == ["site.localhost"]
+    assert os.listdir(settings.folder("building")) == []
+
+
+async def test_a_published_project_stays_published_while_it_is_built_again(team: Team, run_jobs: RunJobs) -> None:
+    await live(team, run_jobs, "one")
+    await team.api.post("/v1/projects/site/deploy", json={})
+
+    hosts = await team.hosts()
+
+    assert (hosts.building, hosts.unpublished, list(hosts.sites)) == (set(), set(), ["site.localhost"])

@@ -12,6 +12,7 @@ import pytest
 from bench.strangers import Flood, post, rss_mb
 from tests.runtime.workers.invoker_support import MODES, Host, running, until
 
+from moorage.core.net import error_pages
 from moorage.core.net.proxies import networks
 from moorage.runtime.edge.connections import answers
 from moorage.runtime.edge.connections.answers import Answer, Request
@@ -62,6 +63,34 @@ def test_unfinished_bodies_take_bounded_memory_and_others_are_served(host: Host,
     assert held_mb - before_mb < MOST_GROWTH_MB
     assert (small, large) == ("200", "200")
     until(lambda: rss_mb(host.edge.pid) - before_mb < 20, "the memory's return")
+
+
+def test_a_browser_gets_failures_as_a_page_and_a_program_in_the_envelope(host: Host) -> None:
+    broken = host.put("def main(args):\n    raise ValueError('<script>')\n")
+    replies = {}
+    for name in ("none", f"f-{broken}"):
+        for accept in ("text/html,*/*", "*/*"):
+            replies[name, accept] = get(host.port, f"/api/v1/web/org_1/default/{name}", accept)
+
+    page, envelope = replies["none", "text/html,*/*"], replies["none", "*/*"]
+    assert page.startswith(b"HTTP/1.1 404 ")
+    assert b"<p>There is no such function.</p>" in page
+    assert f"\r\ncontent-security-policy: {error_pages.POLICY}\r\n".encode() in page
+    assert json.loads(envelope.partition(b"\r\n\r\n")[2])["error"]["message"] == "There is no such function"
+    failed, told = replies[f"f-{broken}", "text/html,*/*"], replies[f"f-{broken}", "*/*"]
+    assert failed.startswith(b"HTTP/1.1 502 ")
+    assert b"\r\nx-openwhisk-activation-id: " in failed
+    assert b"<script>" not in failed
+    assert json.loads(told.partition(b"\r\n\r\n")[2])["error"]["code"] == "internal"
+
+
+def get(port: int, path: str, accept: str) -> bytes:
+    received = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\nConnection: close\r\n\r\n".encode())
+        while piece := client.recv(65536):
+            received += piece
+    return received
 
 
 @pytest.mark.boundary(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
+from moorage.core.net import error_pages
+from moorage.core.net.error_pages import ErrorPage
 from moorage.errors import MoorageError
 
 STATUS = {
@@ -77,6 +80,16 @@ def failure(error: MoorageError, trace_id: str) -> Answer:
         body["fields"] = error.fields
     body["traceId"] = trace_id
     return Answer(STATUS[error.code], encode({"success": False, "error": body}), [JSON])
+
+
+def failure_page(error: MoorageError, trace_id: str) -> Answer:
+    """Return a failure as a page, for browsers at addresses outside of the API."""
+    status = STATUS[error.code]
+    page = ErrorPage(status, error.code, HTTPStatus(status).phrase.capitalize(), error.message)
+    headers = [
+        (name.lower().encode(), value.encode()) for name, value in error_pages.headers_of(page, error_pages.HTML)
+    ]
+    return Answer(status, error_pages.to_html(page, trace_id).encode(), headers)
 
 
 def html(text: str, *, policy: str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'") -> Answer:

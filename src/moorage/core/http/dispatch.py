@@ -24,7 +24,7 @@ from moorage.core import disk
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http import forms, strictjson
-from moorage.core.http.answer import Answer, Stream, failure
+from moorage.core.http.answer import Answer, Stream, failure, failure_page
 from moorage.core.http.idempotency import keys as idempotency
 from moorage.core.http.idempotency.once import Replay, Write, again, encode
 from moorage.core.http.limits.cors import Cors
@@ -37,9 +37,11 @@ from moorage.core.http.route import Route, Scope
 from moorage.core.http.sending import Send, Sender
 from moorage.core.http.sse import EventStream
 from moorage.core.http.waiting import Waiter, WaitQuery, data_of
-from moorage.core.net import proxies
+from moorage.core.net import error_pages, proxies
 from moorage.core.telemetry import Telemetry
 from moorage.errors import BadRequest, DiskFull, Internal, MoorageError, NotFound, RateLimited, Unauthorized
+
+API_PREFIX = "/v1/"
 
 
 class AccessRequest(NamedTuple):
@@ -167,10 +169,12 @@ class Dispatcher:
         if (isinstance(error, Internal) or not isinstance(error, MoorageError)) and disk.is_full(error):
             self.telemetry.log.error("the disk is full", path=request.path, why=str(error), trace_id=request.trace_id)
             error = DiskFull()
-        if isinstance(error, MoorageError):
-            return failure(error, request.trace_id)
-        self.telemetry.crashed(request.trace_id, error)
-        return failure(Internal("Something went wrong on our side; try again"), request.trace_id)
+        if not isinstance(error, MoorageError):
+            self.telemetry.crashed(request.trace_id, error)
+            error = Internal("Something went wrong on our side; try again")
+        # Programs may send the headers of a browser, so the API itself answers in its envelope only.
+        is_page = not request.path.startswith(API_PREFIX) and error_pages.accepts_html(request.header(b"accept") or "")
+        return (failure_page if is_page else failure)(error, request.trace_id)
 
     def stop_waiting(self) -> None:
         """Answer the requests that wait for their work (`?wait=`) now."""

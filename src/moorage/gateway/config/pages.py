@@ -1,17 +1,26 @@
 """Responses of the gateway itself: HTML for browsers, JSON errors for others.
 
-Nothing here comes from a request except its validated id: these responses are served on the hosts of tenants.
+Nothing here comes from a request except its validated id: these responses are served on the hosts of tenants. They say
+the same to every client. The reason of a failed build is in the API only, because the gateway knows no users.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from moorage.core.net import error_pages
+from moorage.core.net.error_pages import ErrorPage
+from moorage.settings import Settings
 
 Route = dict[str, Any]
 
 NOTHING_HERE = "Nothing is published at this address"
 RETRY_AFTER_S = 300  # A disabled project may be enabled again; a crawler should not retry every second.
+BUILD_RELOAD_S = 5
+
+_REQUEST_ID = "{http.vars.request_id}"
+_BROWSER = {"header": {"Accept": ["*text/html*"]}}
+_WANTS_JSON = {"header": {"Accept": ["*json*"]}}
 
 
 def subroute(routes: list[Route]) -> dict[str, Any]:
@@ -30,71 +39,99 @@ def identified() -> list[Route]:
 
 
 def not_found() -> dict[str, Any]:
-    """Return the handler for 404, as a page for browsers and as JSON for others."""
-    is_browser = {"header": {"Accept": ["*text/html*"]}}
-    page = _page(404, "Not found", f"{NOTHING_HERE}.", {})
-    return _answered(
-        [{"match": [is_browser], "handle": [page]}, {"handle": [_envelope(404, "not_found", NOTHING_HERE)]}]
+    """Return the handler for a host without a project, and for paths that no site may serve."""
+    return _answered(ErrorPage(404, "not_found", "Not found", NOTHING_HERE, "Check the spelling of the address."))
+
+
+def no_page() -> dict[str, Any]:
+    """Return the handler for a published site without the requested file."""
+    return _answered(ErrorPage(404, "not_found", "Not found", "This site has no page at this address"))
+
+
+def no_start_page() -> dict[str, Any]:
+    """Return the handler for the root of a published site without an index.html."""
+    message = "This site has no start page: it was published without an index.html"
+    return _answered(ErrorPage(404, "not_found", "No start page", message))
+
+
+def unpublished(settings: Settings) -> dict[str, Any]:
+    """Return the handler for a project without a release, whether a build failed or none was requested."""
+    message = "This project is not published yet"
+    return _answered(ErrorPage(404, "not_found", "Not published yet", message, _owner_hint(settings)))
+
+
+def building(settings: Settings) -> dict[str, Any]:
+    """Return the handler for a project whose first release is queued or being built."""
+    message = "This project is being built, and is published here when the build has succeeded"
+    page = ErrorPage(404, "not_found", "Being built", message, _owner_hint(settings), reload_s=BUILD_RELOAD_S)
+    return _answered(page)
+
+
+def _owner_hint(settings: Settings) -> str:
+    return (
+        f"Is it your project? Its deployments, with their logs and errors, are at {settings.api_url}"
+        "/v1/projects/<name>/deployments."
     )
 
 
 def disabled() -> dict[str, Any]:
-    """Return the handler for a disabled project."""
-    retry = {"Retry-After": [str(RETRY_AFTER_S)]}
-    text = "This site is switched off at the moment. Please come back later."
-    return _answered([{"handle": [_page(503, "Not available", text, retry)]}])
+    """Return the handler for a disabled project: HTML, unless the client asks for JSON."""
+    message = "This site is switched off at the moment. Please come back later"
+    page = ErrorPage(503, "internal", "Not available", message, retry_after_s=RETRY_AFTER_S)
+    as_html, as_json = _as_html(page), _as_json(page)
+    return _with_id([{"match": [_WANTS_JSON | {"not": [_BROWSER]}], "handle": [as_json]}, {"handle": [as_html]}])
 
 
 def app_down() -> dict[str, Any]:
     """Return the handler for an app that cannot be reached."""
-    is_browser = {"header": {"Accept": ["*text/html*"]}}
-    page = _page(502, "The app does not answer", "Please try again in a moment.", {})
-    return _answered(
-        [{"match": [is_browser], "handle": [page]}, {"handle": [_envelope(502, "internal", "The app does not answer")]}]
-    )
+    title = "The app does not answer"
+    return _answered(ErrorPage(502, "internal", title, title, "Please try again in a moment."))
 
 
 def bad_request() -> dict[str, Any]:
-    return _answered([{"handle": [_envelope(400, "bad_request", "The request is malformed")]}])
+    return _answered(ErrorPage(400, "bad_request", "Bad request", "The request is malformed"))
 
 
 def too_slow() -> dict[str, Any]:
     """Return the handler for a stalled body; closes, so the rest is no new request."""
-    answer = _envelope(408, "bad_request", "The request did not arrive in time")
-    answer["headers"]["Connection"] = ["close"]
-    return _answered([{"handle": [answer]}])
+    page = ErrorPage(408, "bad_request", "Too slow", "The request did not arrive in time")
+    return _answered(page, {"Connection": ["close"]})
 
 
 def no_answer() -> dict[str, Any]:
-    return _answered([{"handle": [_envelope(502, "internal", "The server of this address does not answer")]}])
+    return _answered(ErrorPage(502, "internal", "No answer", "The server of this address does not answer"))
 
 
-def _answered(routes: list[Route]) -> dict[str, Any]:
+def _answered(page: ErrorPage, extra: dict[str, list[str]] | None = None) -> dict[str, Any]:
+    """Answer a browser with HTML and others with JSON."""
+    as_html, as_json = _as_html(page), _as_json(page)
+    for answer in (as_html, as_json):
+        answer["headers"] |= extra or {}
+    return _with_id([{"match": [_BROWSER], "handle": [as_html]}, {"handle": [as_json]}])
+
+
+def _with_id(routes: list[Route]) -> dict[str, Any]:
     """Add a request id, and remove headers that were set for a file."""
     undone = {"handler": "headers", "response": {"delete": ["Server", "Content-Type", "Allow", "Vary", "Etag"]}}
     return subroute([{"handle": [undone]}, *identified(), *routes])
 
 
-def _envelope(status: int, code: str, message: str) -> dict[str, Any]:
-    body = {"success": False, "error": {"code": code, "message": message, "traceId": "{http.vars.request_id}"}}
-    return _static(status, "application/json", json.dumps(body, separators=(",", ":")), {})
+def _as_html(page: ErrorPage) -> dict[str, Any]:
+    # Caddy reads braces as placeholders; those of the style sheet are escaped.
+    before, after = error_pages.to_html(page, "\0").split("\0")
+    body = _literal(before) + _REQUEST_ID + _literal(after)
+    return _static(page, error_pages.HTML, body)
 
 
-def _page(status: int, title: str, text: str, headers: dict[str, list[str]]) -> dict[str, Any]:
-    # Without a style sheet: Caddy would read its braces as placeholders.
-    body = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width"><body style="font:1em/1.5 sans-serif;margin:15vh auto;'
-        f'max-width:30em;padding:0 1em"><h1>{title}</h1><p>{text}</p></body></html>\n'
-    )
-    return _static(status, "text/html; charset=utf-8", body, headers)
+def _as_json(page: ErrorPage) -> dict[str, Any]:
+    return _static(page, error_pages.JSON, error_pages.to_json(page, _REQUEST_ID))
 
 
-def _static(status: int, kind: str, body: str, headers: dict[str, list[str]]) -> dict[str, Any]:
-    always = {
-        "Content-Type": [kind],
-        "Cache-Control": ["no-store"],
-        "X-Content-Type-Options": ["nosniff"],
-        "X-Request-Id": ["{http.vars.request_id}"],
-    }
-    return {"handler": "static_response", "status_code": status, "headers": always | headers, "body": body}
+def _literal(text: str) -> str:
+    return text.replace("{", r"\{").replace("}", r"\}")
+
+
+def _static(page: ErrorPage, kind: str, body: str) -> dict[str, Any]:
+    headers = {name: [value] for name, value in error_pages.headers_of(page, kind)}
+    headers["X-Request-Id"] = [_REQUEST_ID]
+    return {"handler": "static_response", "status_code": page.status, "headers": headers, "body": body}

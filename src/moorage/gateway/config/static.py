@@ -2,7 +2,7 @@
 
 A request for an existing file passes a few cheap matchers on headers and path, then Caddy's file server. All routes
 that read the disk again come after the file server found nothing: clean addresses, the site's 404 page, the page of a
-single-page application, a host in upper case, a disabled project.
+single-page application, a host in upper case, the state of a host without a page.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from moorage.gateway.config import pages
 from moorage.gateway.config.pages import Route, subroute
-from moorage.gateway.sites import HOST_PATTERN
+from moorage.gateway.sites import HOST_PATTERN, HostMarker
 from moorage.settings import Settings
 
 OWN_404 = "404.html"
@@ -236,12 +236,26 @@ _PAGE_HEADERS = {
 
 
 def closing_routes(settings: Settings) -> list[Route]:
-    """Return the routes that answer "disabled" or "not found"."""
-    is_disabled = file_is(literal(settings.folder("disabled")), "/{http.request.host}")
+    """Return the routes that answer why there is no page: the state of the host, else "not found"."""
+    is_published = file_is(literal(settings.folder("sites")), "/{http.request.host}")
+    # The other policies of Caddy do not match folders, or do not match below a data folder with a bracket in its name.
+    is_published["file"]["try_policy"] = "most_recently_modified"
+    page_routes: list[Route] = [
+        {"match": [{"path": ["/"]}], "handle": [pages.no_start_page()], "terminal": True},
+        {"handle": [pages.no_page()]},
+    ]
     return [
-        {"match": [is_disabled], "handle": [pages.disabled()], "terminal": True},
+        _marked(settings, HostMarker.DISABLED, pages.disabled()),
+        {"match": [is_published], "handle": [subroute(page_routes)], "terminal": True},
+        _marked(settings, HostMarker.BUILDING, pages.building(settings)),
+        _marked(settings, HostMarker.UNPUBLISHED, pages.unpublished(settings)),
         {"handle": [pages.not_found()]},
     ]
+
+
+def _marked(settings: Settings, marker: HostMarker, page: dict[str, Any]) -> Route:
+    is_marked = file_is(literal(settings.folder(marker)), "/{http.request.host}")
+    return {"match": [is_marked], "handle": [page], "terminal": True}
 
 
 def _clean_address_routes(settings: Settings) -> list[Route]:

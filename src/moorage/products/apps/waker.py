@@ -10,12 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from moorage.core.kit.ids import new_trace_id
+from moorage.core.net import error_pages
+from moorage.core.net.error_pages import ErrorPage
 from moorage.core.net.http1 import BadResponse, Response
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -29,6 +34,7 @@ BACKLOG = 1_024
 RETRY_AFTER_S = 2
 UPGRADED = 101
 _HOP = (b"connection", b"keep-alive", b"proxy-connection")
+_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class AppAddress(NamedTuple):
@@ -43,17 +49,26 @@ Wake = Callable[[str], Awaitable[AppAddress | None]]
 class Refusal(Exception):
     """The waker answers the request itself, with an error page."""
 
-    def __init__(self, status: int, title: str, text: str) -> None:
-        super().__init__(text)
-        self.status, self.title, self.text = status, title, text
+    def __init__(self, page: ErrorPage) -> None:
+        super().__init__(page.message)
+        self.page = page
 
 
 def _not_yet() -> Refusal:
-    return Refusal(503, "Service Unavailable", "The app does not answer yet")
+    message = "The app does not answer yet"
+    hint = "It was asleep, or starts for the first time. This page loads again by itself."
+    page = ErrorPage(
+        503, "internal", "The app is starting", message, hint, retry_after_s=RETRY_AFTER_S, reload_s=RETRY_AFTER_S
+    )
+    return Refusal(page)
 
 
 def _too_late() -> Refusal:
-    return Refusal(504, "Gateway Timeout", "The app did not start in time")
+    return Refusal(ErrorPage(504, "internal", "The app is not ready", "The app did not start in time"))
+
+
+def _bad_request(message: str, status: int = 400) -> Refusal:
+    return Refusal(ErrorPage(status, "bad_request", "Bad request", message))
 
 
 class Gone(Exception):
@@ -103,8 +118,11 @@ class Head(NamedTuple):
         """Requested host without the port; raises Refusal."""
         name = self.get(b"host").decode("latin-1").lower().partition(":")[0]
         if not name or not name.isascii() or not name.isprintable() or "," in name:
-            raise Refusal(400, "Bad Request", "The request names no host")
+            raise _bad_request("The request names no host")
         return name
+
+
+_NO_REQUEST = Head(b"", [])  # the headers did not arrive, or are malformed
 
 
 class Waker:
@@ -164,14 +182,13 @@ class Waker:
 
     async def _serve(self, client: _Client) -> None:
         """Handle one request and close its connection."""
-        method = b""
+        request = _NO_REQUEST
         try:
             request = await _read_request(client)
-            method = request.method
             app = await self._find_app(client, request.host)
             await _exchange(client, app, request)
         except Refusal as refusal:
-            client.writer.write(_page(refusal, is_head=method == b"HEAD"))
+            client.writer.write(_answer(refusal.page, request))
         except (Gone, ConnectionError):
             client.abort()
         finally:
@@ -327,9 +344,9 @@ async def _read_request(client: _Client) -> Head:
     except TimeoutError:
         raise Gone from None
     except TooLarge:
-        raise Refusal(431, "Request Header Fields Too Large", "The headers are larger than 64 KiB") from None
+        raise _bad_request("The headers are larger than 64 KiB", 431) from None
     except NotHttp:
-        raise Refusal(400, "Bad Request", "The request is malformed") from None
+        raise _bad_request("The request is malformed") from None
 
 
 async def _read_head(reader: asyncio.StreamReader | _App) -> Head:
@@ -411,7 +428,7 @@ async def _read_response(app: _App) -> Head:
     try:
         return await _read_head(app)
     except (NotHttp, Gone, ConnectionError):
-        raise Refusal(502, "Bad Gateway", "The app gave no answer") from None
+        raise Refusal(ErrorPage(502, "internal", "No answer", "The app gave no answer")) from None
 
 
 async def _forward_rest(app: _App, client: _Client, head: bytes) -> None:
@@ -435,16 +452,17 @@ async def _forward_all(app: _App, client: _Client) -> None:
         await client.send(data)
 
 
-def _page(refusal: Refusal, *, is_head: bool) -> bytes:
-    body = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{refusal.title}</title>'
-        '<meta name="viewport" content="width=device-width"><body style="font:1em/1.5 sans-serif;margin:15vh auto;'
-        f'max-width:30em;padding:0 1em"><h1>{refusal.title}</h1><p>{refusal.text}</p></body></html>\n'
-    ).encode()
-    retry_after = f"Retry-After: {RETRY_AFTER_S}\r\n" if refusal.status == 503 else ""
-    head = (
-        f"HTTP/1.1 {refusal.status} {refusal.title}\r\nContent-Type: text/html; charset=utf-8\r\n{retry_after}"
-        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + (b"" if is_head else body)
+def _answer(page: ErrorPage, request: Head) -> bytes:
+    sent_id = request.get(b"x-request-id").decode("latin-1")
+    request_id = sent_id if _SAFE_ID.fullmatch(sent_id) else new_trace_id()
+    is_html = error_pages.accepts_html(request.get(b"accept").decode("latin-1"))
+    body = (error_pages.to_html if is_html else error_pages.to_json)(page, request_id).encode()
+    headers = [
+        *error_pages.headers_of(page, error_pages.HTML if is_html else error_pages.JSON),
+        ("X-Request-Id", request_id),
+        ("Connection", "close"),
+        ("Content-Length", str(len(body))),
+    ]
+    start = f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}"
+    head = "".join(f"{line}\r\n" for line in (start, *(f"{name}: {value}" for name, value in headers), ""))
+    return head.encode() + (b"" if request.method == b"HEAD" else body)

@@ -148,12 +148,13 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class GatewayProject:
-    """Columns of a project for the gateway, which do not depend on the live release."""
+    """Columns of a project for the gateway."""
 
     id: int
     name: str
     enabled: bool
     enable_analytics: bool
+    current_deployment_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,9 @@ WITH_PLANS: Query[tuple[Project, str, bool]] = Query(
     lambda *row: (Project(*row[:-2]), row[-2], row[-1]),
 )
 ALL_OF = Query(_all.where(_mine).order_by(_p.id), Project)
-EVERY = Query(select(_p.id, _p.name, _p.enabled, _p.enable_analytics).order_by(_p.id), GatewayProject)
+EVERY = Query(
+    select(_p.id, _p.name, _p.enabled, _p.enable_analytics, _p.current_deployment_id).order_by(_p.id), GatewayProject
+)
 COUNT: Query[int] = Query(select(func.count()).where(_mine), scalar)
 PAGE = Query(
     _all.where(_mine & (_p.id < arg("before"))).order_by(_p.id.desc()).limit(arg("most")),

@@ -21,7 +21,7 @@ from moorage.core.jobs import Lane
 from moorage.core.kit.clock import HOUR_MS
 from moorage.core.kit.ids import new_uuid
 from moorage.errors import Conflict, NotFound
-from moorage.products.projects import service, tables
+from moorage.products.projects import route_sync, service, tables
 from moorage.products.projects.deployments import followers
 from moorage.products.projects.deployments import tables as rows
 from moorage.products.projects.deployments.states import DEPLOYMENT, DeploymentStatus
@@ -112,6 +112,8 @@ def start(tx: Tx, org_id: int, project: Project, request: DeploymentRequest) -> 
     else:
         key = f"build:{project.id}:{preview.number if preview else 0}"
         jobs.add(tx, BuildDeployment(org_id, deployment_id), key=key, lane=Lane.HEAVY, max_attempts=MAX_BUILD_ATTEMPTS)
+        if preview is None and project.current_deployment_id is None:
+            route_sync.request(tx)  # Its address answers "being built" from now on.
     return _get(tx, org_id, deployment_id)
 
 
@@ -268,6 +270,9 @@ def fail(tx: Tx, org_id: int, deployment: Deployment, reason: str) -> None:
     move(tx, DEPLOYMENT, deployment, to=DeploymentStatus.FAILED, reason=reason, ended_at=tx.now)
     let_go(tx, org_id, deployment)
     _count_ended(tx, org_id, deployment, failed=1)
+    project = service.find_by_id(tx, org_id, deployment.project_id)
+    if deployment.preview_id is None and project is not None and project.current_deployment_id is None:
+        route_sync.request(tx)  # Its address no longer answers "being built".
 
 
 def let_go(tx: Tx, org_id: int, deployment: Deployment) -> None:

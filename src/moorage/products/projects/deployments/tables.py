@@ -188,6 +188,11 @@ DELETE_OF = Command(delete(deployment).where(_its))
 IS_PUBLISHED: Query[int] = Query(select(literal(1)).where(_d.digest == arg("digest")).limit(1), scalar)
 DIGESTS_OF: Query[str] = Query(select(_d.digest).where(_its & _d.digest.is_not(None)).distinct(), scalar)
 
+# Projects with a deployment that has not ended, besides those of previews.
+OPEN_PROJECTS: Query[int] = Query(
+    select(_d.project_id).where(_d.status.in_(("queued", "running")) & _d.preview_id.is_(None)).distinct(), scalar
+)
+
 # Static sites that the gateway serves.
 LIVE_PROJECTS = Query(
     select(project.c.name, project.c.org_id, project.c.id, _d.digest)

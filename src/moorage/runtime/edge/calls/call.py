@@ -149,10 +149,10 @@ class WebCall(Call):
 
     def fail(self, message: str, run_us: int) -> None:
         failure = Failure(502, "internal", message, ((b"x-openwhisk-activation-id", self.activation),))
-        self.connection.answer(failure.answer(self.request.request_id or self.activation))
+        self.connection.answer(failure.answer_to(self.request, self.activation))
 
     def refuse(self, failure: Failure) -> None:
-        self.connection.answer(failure.answer(self.request.request_id or self.activation))
+        self.connection.answer(failure.answer_to(self.request, self.activation))
 
 
 class LargeWebCall(WebCall):

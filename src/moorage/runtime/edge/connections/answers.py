@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -10,7 +9,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from moorage.core.net import host_header
+from moorage.core.net import error_pages, host_header
+from moorage.core.net.error_pages import ErrorPage
 from moorage.runtime.edge.connections.origins import NOWHERE, Origin
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -83,9 +83,26 @@ class Failure:
     headers: Headers = ()
 
     def answer(self, request_id: bytes) -> Answer:
-        error = {"code": self.code, "message": self.message, "traceId": request_id.decode()}
-        body = json.dumps({"success": False, "error": error}, separators=(",", ":")).encode()
+        """Return the answer to a program: the error envelope."""
+        body = error_pages.to_json(self._page, request_id.decode()).encode()
         return Answer(self.status, body, ((b"content-type", JSON), *self.headers), request_id=request_id)
+
+    def answer_to(self, request: Request, default_id: bytes | None = None) -> Answer:
+        """Return the answer to a web request: a page for browsers, the envelope for others."""
+        request_id = request.request_id or default_id or fresh_id()
+        if not error_pages.accepts_html((request.find_header(b"accept") or b"").decode("latin-1")):
+            return self.answer(request_id)
+        headers = tuple(
+            (name.lower().encode(), value.encode())
+            for name, value in error_pages.headers_of(self._page, error_pages.HTML)
+        )
+        body = error_pages.to_html(self._page, request_id.decode()).encode()
+        return Answer(self.status, body, (*headers, *self.headers), request_id=request_id)
+
+    @property
+    def _page(self) -> ErrorPage:
+        phrase = HTTPStatus(self.status).phrase.capitalize()
+        return ErrorPage(self.status, self.code, phrase, self.message)
 
 
 NOT_FOUND = Failure(404, "not_found", "There is no such function")

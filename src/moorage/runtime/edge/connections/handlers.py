@@ -60,7 +60,7 @@ class PublicHandler:
         try:
             params = web.params_of(request, target, web.headers_json(request.headers), raw=function.raw_http)
         except Refused as refused:
-            return refused.failure.answer(request.request_id or answers.fresh_id())
+            return refused.failure.answer_to(request)
         request.origin = target.origin
         if len(request.body) < MAX_REMEMBERED_BYTES:
             request.resolved = (self._table.generation, function, params)
@@ -88,7 +88,7 @@ class PublicHandler:
         # Also for removed functions, whose service worker may still be in browsers.
         is_worker = target is not None and target.origin.is_shared and _is_service_worker(request)
         failure = answers.SERVICE_WORKER if is_worker else answers.NOT_FOUND
-        return failure.answer(request.request_id or answers.fresh_id())
+        return failure.answer_to(request)
 
 
 def _is_refused(request: Request, target: web.FunctionTarget, function: AnyFunction) -> bool:

@@ -458,9 +458,9 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, failure: Failure) -> None:
         """Answer a request that was not read completely, and close."""
-        request = Request(b"GET", self._target, [], b"")
+        request = Request(b"GET", self._target, self._headers, b"")
         request.sent_id = self._sent_id or (self._current.sent_id if self._current else None)
-        self._answer_unread(failure.answer(request.request_id or answers.fresh_id()))
+        self._answer_unread(failure.answer_to(request))
 
     def _answer_unread(self, answer: Answer, *, lingers: bool = True) -> None:
         if self._phase == CLOSING:
