@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from moorage.cli.client import DataOption, ask
+from moorage.cli.help import GroupedCommands
 
-app = typer.Typer(help="Operator commands: they need a running platform.", no_args_is_help=True)
+app = typer.Typer(cls=GroupedCommands, help="Operator commands: they need a running platform.", no_args_is_help=True)
 
 Email = Annotated[str, typer.Argument(help="Mail address of the user.")]
 Org = Annotated[str, typer.Argument(help="Id or slug of the organization.")]

@@ -19,7 +19,9 @@ from moorage.settings import Settings
 if TYPE_CHECKING:  # Slow to import, and most commands do not need it.
     from moorage.core.db.store import Database
 
-DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the platform. [MOORAGE_DATA]")]
+DataOption = Annotated[
+    Path | None, typer.Option("--data", help="Data folder of the platform. [MOORAGE_DATA; default: .moorage]")
+]
 
 
 def load(data: Path | None) -> Settings:

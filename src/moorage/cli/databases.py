@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from moorage.cli.client import DataOption, ask
+from moorage.cli.help import GroupedCommands
 
-app = typer.Typer(help="Databases of all organizations, also deleted ones.", no_args_is_help=True)
+app = typer.Typer(cls=GroupedCommands, help="Databases of all organizations, also deleted ones.", no_args_is_help=True)
 
 Number = Annotated[int, typer.Argument(help="Number of the database, as `moorage databases list` shows it.")]
 

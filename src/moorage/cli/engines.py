@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.client import DataOption, fail, load
+from moorage.cli.help import GroupedCommands
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
     from moorage.runtime.database_servers.software.releases import Release
 
-app = typer.Typer(help="Database software of this machine.", no_args_is_help=True)
+app = typer.Typer(cls=GroupedCommands, help="Database software of this machine.", no_args_is_help=True)
 
 
 @app.command("list")

@@ -7,9 +7,10 @@ import asyncio
 import typer
 
 from moorage.cli.client import DataOption, ask, check_store, fail, is_running, load, opened_store
+from moorage.cli.help import GroupedCommands
 from moorage.settings import Settings
 
-app = typer.Typer(help="Keys that encrypt secrets and sign sessions.", no_args_is_help=True)
+app = typer.Typer(cls=GroupedCommands, help="Keys that encrypt secrets and sign sessions.", no_args_is_help=True)
 
 
 @app.command()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
 from moorage import __version__
 from moorage.cli import admin, databases, detect, engines, keys, system, up
+from moorage.cli.help import MAX_WIDTH, GroupedCommands
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.errors import CannotStart
 
 app = typer.Typer(
     name="moorage",
+    cls=GroupedCommands,
+    context_settings={"max_content_width": MAX_WIDTH},
     help="Moorage: sites, apps, functions, databases, schedules and monitors with one command.",
     no_args_is_help=True,
     add_completion=False,
@@ -27,6 +31,21 @@ app.add_typer(databases.app, name="databases")
 app.add_typer(engines.app, name="engines")
 app.add_typer(keys.app, name="keys")
 app.add_typer(system.audit_app, name="audit")
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()

@@ -13,10 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from moorage.cli.client import DataOption, ask, data_folder, fail, is_running, load, opened_store
+from moorage.cli.help import GroupedCommands
 from moorage.core.db.lock import DataFolderInUse
 from moorage.settings import BadSettings, Settings
 
-audit_app = typer.Typer(help="Integrity of the activity feed.", no_args_is_help=True)
+audit_app = typer.Typer(cls=GroupedCommands, help="Integrity of the activity feed.", no_args_is_help=True)
 
 Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup, such as moorage-2030-01-31.tar.gz.")]
 

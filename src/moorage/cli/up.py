@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
+from pydantic.fields import FieldInfo
 
 from moorage import settings as settings_module
+from moorage.cli.help import default_text, type_text
 from moorage.settings import Settings
 
 
@@ -54,14 +56,14 @@ def with_settings(command: Callable[[Settings], None]) -> Callable[..., None]:
         values = {name: value for name, value in flags.items() if value is not None}
         command(settings_module.load(**values))
 
-    parameters = [_flag(name, field.description or "") for name, field in Settings.model_fields.items()]
+    parameters = [_flag(name, field) for name, field in Settings.model_fields.items()]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def _flag(name: str, text: str) -> inspect.Parameter:
-    option = typer.Option(
-        None, f"--{name.replace('_', '-')}", help=f"{text} [MOORAGE_{name.upper()}]", show_default=False
-    )
+def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
+    default = default_text(field)
+    text = f"{field.description or ''} [MOORAGE_{name.upper()}{f'; default: {default}' if default else ''}]"
+    option = typer.Option(None, f"--{name.replace('_', '-')}", help=text, metavar=type_text(field), show_default=False)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=str | None)

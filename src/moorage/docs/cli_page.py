@@ -22,7 +22,7 @@ def page() -> str:
     return join(
         "# Commands",
         str(root.help or ""),
-        "Every command takes `--help`.",
+        "Every command takes `--help`, and `moorage --version` prints the version.",
         *(block for name, command in commands(root, "moorage") for block in _command(name, command)),
     )
 
