@@ -85,13 +85,15 @@ def documents() -> Iterator[None]:
     made: dict[Any, dict[str, Any]] = {}
     make = openapi.document
 
-    def document(routes: Iterable[Route], *, version: str, server: str) -> dict[str, Any]:
+    def document(
+        routes: Iterable[Route], *, version: str, server: str, tag_order: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
         shown = tuple(routes)
         # A handler that is defined anew for every application is the same one if its code and all else is.
         told = tuple(tuple({**vars(route), "handler": route.handler.__code__}.values()) for route in shown)
-        key = (told, version, server)
+        key = (told, version, server, tag_order)
         if key not in made:
-            made[key] = make(shown, version=version, server=server)
+            made[key] = make(shown, version=version, server=server, tag_order=tag_order)
         return made[key]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -39,6 +39,12 @@ from moorage.products.schedules.jobs import on_scheduled
 from moorage.products.schedules.wiring import Schedules
 from moorage.runtime.engines.local import LocalReplicas
 
+# Order of the resources in the documentation of the API: as a new user needs them.
+API_ORDER = (
+    *("Projects", "Deployments", "Domains", "Rules", "GitHub", "Functions", "Scheduled functions", "Databases"),
+    *("Cronjobs", "Monitors", "Organizations", "Identity", "Webhooks", "Platform"),
+)
+
 
 @dataclass(frozen=True)
 class Products:
@@ -104,7 +110,9 @@ def build(
     gateway = Gateway.make(db, telemetry, artifacts, is_here=has_gateway)
     products = _make_products(db, telemetry, functions, gateway, artifacts, sandbox_state() == "on", runs_apps)
     # The document is made on first use: it takes longer than all the rest, and few processes need it.
-    describe = cache(lambda: openapi.document(routes, version=moorage.__version__, server=settings.api_url))
+    describe = cache(
+        lambda: openapi.document(routes, version=moorage.__version__, server=settings.api_url, tag_order=API_ORDER)
+    )
     routers = [router for product in products for router in product.routers()] + [platform_routes.make_router(describe)]
     routes = tuple(route for router in routers for route in router.routes)
     handlers = Handlers()

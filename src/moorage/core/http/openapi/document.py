@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import NoneType
 from typing import Any
 
@@ -51,7 +51,8 @@ class _Schema(GenerateJsonSchema):
         return {_BOUNDS.get(key, key): value for key, value in generated.items()}
 
 
-def document(routes: Iterable[Route], *, version: str, server: str) -> dict[str, Any]:
+def document(routes: Iterable[Route], *, version: str, server: str, tag_order: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the OpenAPI document; tags that are not in `tag_order` follow in alphabetical order."""
     shown = list(routes)
     answers = [route.answer for route in shown if _is_data(route.answer)]
     schemas, components = msgspec.json.schema_components(answers, ref_template=REF)
@@ -71,7 +72,7 @@ def document(routes: Iterable[Route], *, version: str, server: str) -> dict[str,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": server}],
-        "tags": [{"name": tag} for tag in sorted({route.tag for route in shown})],
+        "tags": [{"name": tag} for tag in _ordered({route.tag for route in shown}, tag_order)],
         "paths": paths,
         "components": {
             "schemas": {**components, **_FAILURE},
@@ -89,6 +90,11 @@ def document(routes: Iterable[Route], *, version: str, server: str) -> dict[str,
 
 def _is_data(answer: Any) -> bool:
     return answer not in (None, NoneType, Stream, Answer)
+
+
+def _ordered(tags: set[str], order: Sequence[str]) -> list[str]:
+    known = [tag for tag in order if tag in tags]
+    return [*known, *sorted(tags.difference(known))]
 
 
 def _operation(route: Route, schema: dict[str, Any] | None, components: dict[str, Any]) -> dict[str, Any]:

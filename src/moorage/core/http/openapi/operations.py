@@ -110,12 +110,13 @@ def _curl_body(operation: Operation, schemas: Schemas) -> list[str]:
         return []
     kind, schema = body
     if kind == "multipart/form-data":
-        return [f"-F {shlex.quote(f'{name}={value}')}" for name, value in _form(schemas, schema).items()]
+        return [f"-F {shlex.quote(f'{name}={value}')}" for name, value in form_example(schemas, schema).items()]
     value = json.dumps(schemas.example(schema), ensure_ascii=False)
     return [f"-H 'Content-Type: {kind}'", f"-d {shlex.quote(value)}"]
 
 
-def _form(schemas: Schemas, schema: Schema) -> Schema:
+def form_example(schemas: Schemas, schema: Schema) -> Schema:
+    """Return example values of a multipart body; `@FILE` for files."""
     properties: Schema = schemas.resolve(schema).get("properties", {})
     example = schemas.example(schema)
     files = {name for name, each in properties.items() if schemas.resolve(each).get("format") == "binary"}

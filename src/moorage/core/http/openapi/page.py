@@ -1,11 +1,13 @@
-"""The API page: all routes of the OpenAPI document as HTML without scripts.
+"""The API page: all routes of the OpenAPI document as HTML.
 
-The page loads no other resources. It starts with an introduction to the first call; every route shows its fields and a
-curl command. All text of the document is escaped.
+The page loads no other resources. It starts with an introduction to the first call; every route shows its fields, a
+curl command, and a form that sends the request to this server. All text of the document is escaped. The script of the
+page builds the forms when they are opened, from one attribute for each route.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from html import escape
@@ -14,7 +16,16 @@ from typing import Any
 from urllib.parse import quote
 
 from moorage.core.http.answer import STATUS
-from moorage.core.http.openapi.operations import Operation, answer_of, body_of, curl, errors_of, operations, sentence
+from moorage.core.http.openapi.operations import (
+    Operation,
+    answer_of,
+    body_of,
+    curl,
+    errors_of,
+    form_example,
+    operations,
+    sentence,
+)
 from moorage.core.http.openapi.schema_text import Field, Schema, Schemas
 
 
@@ -28,7 +39,7 @@ def render(document: Schema) -> str:
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{_css()}</style></head><body>",
+        f"<title>{escape(title)}</title><style>{style()}</style></head><body>",
         f"<nav aria-label=Contents>{_contents(routes)}</nav><main>",
         f"<h1>{escape(title)}</h1><p>{_text(info.get('description', ''))} "
         f"<span class=soft>Version {escape(str(info.get('version', '')))}.</span></p>",
@@ -38,12 +49,17 @@ def render(document: Schema) -> str:
         parts.append(f'<section id="{_id(tag)}"><h2>{escape(tag)}</h2>')
         parts += [_route(operation, schemas, server) for operation in tagged]
         parts.append("</section>")
-    return "\n".join([*parts, "</main></body></html>\n"])
+    return "\n".join([*parts, f"</main><script>{script()}</script></body></html>\n"])
 
 
 @cache
-def _css() -> str:
+def style() -> str:
     return (files("moorage.core.http.openapi") / "page.css").read_text()
+
+
+@cache
+def script() -> str:
+    return (files("moorage.core.http.openapi") / "page.js").read_text()
 
 
 def _contents(routes: dict[str, list[Operation]]) -> str:
@@ -51,7 +67,7 @@ def _contents(routes: dict[str, list[Operation]]) -> str:
     links = "".join(f'<li><a href="#{name}">{title}</a>' for name, title in topics.items())
     parts = [f"<ul>{links}</ul>"]
     for tag, tagged in routes.items():
-        links = "".join(f'<li><a href="{_href(op.anchor)}">{_method(op)} {escape(op.path)}</a>' for op in tagged)
+        links = "".join(f'<li><a href="{_href(op.anchor)}">{_method(op)} {_path(op.path)}</a>' for op in tagged)
         parts.append(f"<details open><summary>{escape(tag)}</summary><ul>{links}</ul></details>")
     return "".join(parts)
 
@@ -70,7 +86,12 @@ def _introduction(document: Schema, server: str) -> str:
 curl {url}/v1/me -H "Authorization: Bearer $TOKEN"</code></pre>
 <p>An API token belongs to one organization. A session token belongs to a person: say which organization it acts on with
 the header <code>x-organization-id</code>, unless there is only one. The same content is available as an OpenAPI 3.1
-document at <a href="/v1/openapi.json">/v1/openapi.json</a>.</p></section>
+document at <a href="/v1/openapi.json">/v1/openapi.json</a>.</p>
+<form id=token-form><p>Each route below has a form that sends the request from this page. Paste a token once; it stays
+in this tab.</p>
+<label>Token <input id=token type=password autocomplete=off></label>
+<label>Organization, for a session token of several <input id=organization type=text autocomplete=off></label>
+<button type=submit>Store</button> <span id=token-state class=soft role=status></span></form></section>
 <section id=envelope><h2>Answers</h2>
 <p>A success carries <code>data</code>, or nothing more; the tables below list what is in <code>data</code>. A failure
 carries a code, a message, the bad fields by name where there are any, and the id to search the logs for, which is also
@@ -98,16 +119,35 @@ def _route(operation: Operation, schemas: Schemas, server: str) -> str:
     deprecated = " <span class=tag>deprecated</span>" if spec.get("deprecated") else ""
     parts = [
         f'<section id="{_id(operation.anchor)}"><h3><a href="{_href(operation.anchor)}">{_method(operation)} '
-        f"<code>{escape(operation.path)}</code></a></h3>",
+        f"{_path(operation.path, 'code')}</a></h3>",
         f"<p>{_text(sentence(operation))}",
         f"<p><span class=tag>{escape(operation.access)}</span>{deprecated}",
         _parameters(spec.get("parameters", []), schemas),
         _body(operation, schemas),
         _answer(operation, schemas),
         _errors(operation),
-        f"<pre><code>{escape(curl(operation, schemas, server))}</code></pre></section>",
+        f"<pre><code>{escape(curl(operation, schemas, server))}</code></pre>",
+        f'<details class=try data-try="{_form_data(operation, schemas)}"><summary>Try it</summary></details></section>',
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _form_data(operation: Operation, schemas: Schemas) -> str:
+    """Return the description of a form for the script of the page, as an attribute value."""
+    kind, schema = body_of(operation, schemas) or ("", {})
+    is_form = kind == "multipart/form-data"
+    parameters = [schemas.resolve(each) for each in operation.spec.get("parameters", [])]
+    described = {
+        "method": operation.method,
+        "path": operation.path,
+        "path_names": re.findall(r"{(\w+)}", operation.path),
+        "query": [
+            [str(each.get("name")), bool(each.get("required"))] for each in parameters if each.get("in") == "query"
+        ],
+        "form": form_example(schemas, schema) if is_form else {},
+        "body": schemas.example(schema) if kind and not is_form else None,
+    }
+    return escape(json.dumps(described, ensure_ascii=False))
 
 
 def _parameters(parameters: list[Schema], schemas: Schemas) -> str:
@@ -165,6 +205,11 @@ def _row(row: Field, is_answer: bool) -> str:
 
 def _method(operation: Operation) -> str:
     return f'<span class="m {operation.method}">{operation.method.upper()}</span>'
+
+
+def _path(path: str, tag: str = "span") -> str:
+    """Return a path that breaks after slashes only."""
+    return f"<{tag} class=path>{escape(path[:1])}{escape(path[1:]).replace('/', '/<wbr>')}</{tag}>"
 
 
 def _text(text: Any) -> str:

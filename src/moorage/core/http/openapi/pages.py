@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from moorage.core.http.answer import Answer, html
-from moorage.core.http.openapi.page import render
+from moorage.core.http.openapi import page
 from moorage.core.http.request import Request
 from moorage.settings import Settings
 
@@ -28,25 +28,35 @@ class Pages:
         if request.path == "/":
             return Answer(302, b"", [(b"location", b"/docs")])
         if request.path == "/docs":
-            return html(self._docs)
+            return html(self._docs, policy=self._docs_policy)
         if request.path == "/setup" and self._settings.is_production:
             return html(self._setup, policy=self._setup_policy)
         return None
 
     @cached_property
     def _docs(self) -> str:
-        return render(self._describe())
+        return page.render(self._describe())
 
     @cached_property
     def _setup(self) -> str:
         return (files("moorage.core.http.openapi") / "setup.html").read_text()
 
     @cached_property
+    def _docs_policy(self) -> str:
+        return _policy(page.script(), f"'{_hash(page.style())}'")
+
+    @cached_property
     def _setup_policy(self) -> str:
-        """Allow only the page's script, by its hash, and connections to this server."""
-        script = self._setup.partition("<script>")[2].partition("</script>")[0]
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        return (
-            "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; "
-            f"script-src 'sha256-{digest}'; frame-ancestors 'none'; form-action 'none'"
-        )
+        return _policy(self._setup.partition("<script>")[2].partition("</script>")[0], "'unsafe-inline'")
+
+
+def _policy(script: str, styles: str) -> str:
+    """Allow only the page's script, by its hash, and connections to this server."""
+    return (
+        f"default-src 'none'; style-src {styles}; connect-src 'self'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
