@@ -54,7 +54,7 @@ class DatabaseReconciler:
         engine.listen(lambda _: self.wake())
         # Fills the cache, so that no request waits for the `--version` of database programs.
         await asyncio.to_thread(self._servers.catalog.installed)
-        await asyncio.to_thread(self._servers.spares.keep_only, {database.software for database, _ in all_servers})
+        await asyncio.to_thread(self._servers.spares.keep_only, _software_of(all_servers))
 
     async def run(self) -> None:
         await self.rounds.run(self.round)
@@ -71,7 +71,7 @@ class DatabaseReconciler:
             for server in servers:
                 if server.key not in self.rounds.tasks:
                     await self._reconcile(database, server, states.get(server.key))
-        self._make_spares({database.software for database, _ in all_databases if database.software})
+        self._make_spares(_software_of(all_databases))
 
     async def _reconcile(self, database: Database, server: Server, state: ReplicaState | None) -> None:
         if state is not None:
@@ -117,6 +117,10 @@ def view(tx: Tx) -> View:
     for server in tx.all(tables.EVERY_SERVER):
         grouped[server.database_id].append(server)
     return [(database, grouped[database.id]) for database in tx.all(tables.EVERY)]
+
+
+def _software_of(databases: View) -> set[str]:
+    return {database.software for database, _ in databases if database.software}
 
 
 @across_organizations("each plan is looked at")
