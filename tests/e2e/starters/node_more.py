@@ -164,7 +164,7 @@ STARTERS = (
             """,
             "app/routes/home.jsx": "export default function Home() { return <h1>Home</h1>; }\n",
         },
-        {"/": "<title>Single page</title>", "/somewhere": "<title>Single page</title>"},
+        {"/": "/assets/entry.client-", "/somewhere": "/assets/entry.client-"},
         kind="static",
     ),
     Starter(

