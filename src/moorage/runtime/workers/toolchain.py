@@ -5,7 +5,6 @@ The functions return host paths, which the caller bind-mounts into the sandbox.
 
 from __future__ import annotations
 
-import ensurepip
 import os
 from importlib import util
 from pathlib import Path
@@ -62,5 +61,8 @@ def find_pip() -> tuple[str, Path] | None:
     spec = util.find_spec("pip")
     if spec is not None and spec.origin:
         return "pip", Path(spec.origin).parent
-    wheel = next(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"), None)
+    bundled = util.find_spec("ensurepip")  # Debian has it in a package of its own.
+    if bundled is None or not bundled.origin:
+        return None
+    wheel = next(Path(bundled.origin).parent.glob("_bundled/pip-*.whl"), None)
     return None if wheel is None else ("", wheel)

@@ -1,0 +1,126 @@
+"""Database software: in the foreground for tests, in the background while the platform starts."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from requirements.installer.environment import Environment
+from requirements.installer.failures import SHOWN_LINES
+from requirements.installer.packages import ROOT
+from requirements.installer.progress import Finished, Step, Steps
+
+LOG = "databases.log"
+# Locked while software is prepared; the platform's catalog of database software reads it.
+PREPARING = Path("share/moorage/engines/.preparing")
+STOP_TIMEOUT_S = 5.0
+
+
+def install(venv: Path) -> None:
+    """Install all database software. A failure is no failure of the setup: it is repeated by the next one."""
+    with Steps(1).step("fetching database software") as step:
+        system: list[Finished] = []
+        packages = threading.Thread(target=lambda: system.append(_install_system_packages(step)))
+        packages.start()
+        fetched = _install_software(venv, step)
+        packages.join()
+        if fetched.code == 0:
+            fetched = _install_software(venv, step)  # Now with the software of the system's packages.
+    for line in [*system[0].output.splitlines(), *_notes(fetched)]:
+        print(line, flush=True)
+    if fetched.code == 0:
+        (venv / ".engines").touch()
+    else:
+        print("setup: missing software is fetched when a database needs it, and by the next make setup", flush=True)
+
+
+def _install_system_packages(step: Step) -> Finished:
+    return step.run([str(ROOT / "requirements" / "system")], env=os.environ, cwd=ROOT)
+
+
+def _install_software(venv: Path, step: Step) -> Finished:
+    return step.run([str(venv / "bin" / "moorage"), "engines", "install", "--shared"], env=os.environ, cwd=ROOT)
+
+
+def _notes(done: Finished) -> list[str]:
+    lines = done.output.splitlines()
+    return [line for line in lines if line.startswith("moorage: ")] or (lines[-SHOWN_LINES:] if done.code else [])
+
+
+def start_platform(venv: Path, arguments: list[str]) -> None:
+    """Become `moorage up`; fetch missing database software in the background meanwhile."""
+    if not (venv / "bin" / "python").exists():  # The system's Python was replaced.
+        Environment(venv).ensure("runtime")
+    if _is_missing(venv):
+        argv = [sys.executable, "-B", "-E", "-s", "-m", "requirements.installer", "background", str(venv)]
+        subprocess.Popen([*argv, str(os.getpid())], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True).wait()
+        print(f"setup: database software is fetched in the background, see {_short(venv / LOG)}", flush=True)
+    program = str(venv / "bin" / "moorage")
+    os.execv(program, [program, "up", *arguments])
+
+
+def _is_missing(venv: Path) -> bool:
+    asked = [*_make(venv), "--question"]
+    return subprocess.run(asked, env=_make_environment(), cwd=ROOT, capture_output=True, check=False).returncode != 0
+
+
+def run_in_background(venv: Path, platform_pid: int) -> None:
+    """Install database software in a process of its own, as long as the platform runs."""
+    platform = os.pidfd_open(platform_pid)
+    if os.fork():
+        return
+    (venv / PREPARING).parent.mkdir(parents=True, exist_ok=True)
+    with (venv / PREPARING).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        started_at = time.monotonic()
+        with (venv / LOG).open("w") as log:
+            argv, env = ["nice", *_make(venv)], _make_environment()
+            process = subprocess.Popen(argv, env=env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+            is_stopped = _wait(process, platform)
+        if is_stopped:
+            return
+        took_s = time.monotonic() - started_at
+        if (venv / ".engines").exists():
+            print(f"setup: database software is ready, after {took_s:.0f} s", flush=True)
+        else:
+            print(f"setup: some database software is missing, see {_short(venv / LOG)}", flush=True)
+
+
+def _wait(process: subprocess.Popen[bytes], platform: int) -> bool:
+    """Wait for a process; end it with the platform. Return whether it was ended."""
+    ended = os.pidfd_open(process.pid)
+    readable, _, _ = select.select([ended, platform], [], [])
+    if ended in readable:
+        process.wait()
+        return False
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+    return True
+
+
+def _make(venv: Path) -> list[str]:
+    # Relative to the checkout, because make cannot name a path with spaces.
+    name = venv.relative_to(ROOT) if venv.is_relative_to(ROOT) else venv
+    return ["make", "--silent", f"VENV={name}", f"{name}/.engines"]
+
+
+def _make_environment() -> dict[str, str]:
+    """Return the environment without the job server and options of the make that runs this."""
+    return {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+
+
+def _short(path: Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
