@@ -163,6 +163,22 @@ STARTERS = (
         {"/": "Welcome aboard"},
     ),
     Starter(
+        "sveltekit-adapter-vercel",
+        "SvelteKit for another host",
+        {
+            "package.json": package(
+                type="module",
+                scripts=SVELTE_SCRIPTS,
+                devDependencies={**SVELTE, "@sveltejs/adapter-vercel": "^5.0.0"},
+            ),
+            "svelte.config.js": svelte_config("@sveltejs/adapter-vercel"),
+            "vite.config.js": SVELTE_VITE,
+            "src/app.html": SVELTE_HTML,
+            "src/routes/+page.svelte": "<h1>Welcome from afar</h1>\n",
+        },
+        {"/": "Welcome from afar"},
+    ),
+    Starter(
         "astro-node",
         "Astro server",
         {

@@ -9,7 +9,7 @@ import contextlib
 import re
 from dataclasses import dataclass, replace
 
-from moorage.runtime.builds.detection import managers, starts, workspaces
+from moorage.runtime.builds.detection import go, managers, starts, workspaces
 from moorage.runtime.builds.detection.python_managers import python_manager
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, node, other, python
@@ -227,6 +227,9 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
     command = "" if request.is_default_build else request.build_cmd.strip()
     command = command or (_build(row, folder) if row else "")
     needed = _missing(row, folder) if row and not start else ""
+    if language == "go" and start and request.is_default_build:
+        command, start = go.build_for(folder, start, command)
+        plan = replace(plan, start=start)
     if language == "nodejs" and folder.package is not None:
         plan = replace(plan, install=managers.node_manager(folder).label)
     elif language == "python":

@@ -1,4 +1,4 @@
-"""Version of Go that a module needs."""
+"""Go modules: the version that they need, and the name of the built program."""
 
 from __future__ import annotations
 
@@ -18,3 +18,18 @@ def check_version(folder: Folder, version: str) -> None:
         raise BuildFailed(
             f"go.mod needs Go {needed}, and this platform builds with {version}: lower the `go` or `toolchain` line"
         )
+
+
+def build_for(folder: Folder, start: str, build: str) -> tuple[str, str]:
+    """Return the build command that creates the program of a start command, and that start command.
+
+    Procfiles name the program as other hosts build it: after the module, in a folder `bin` that is in their PATH.
+    """
+    program, _, arguments = start.partition(" ")
+    if program == "go" and arguments.startswith("run "):
+        return build, "./app"
+    match = re.fullmatch(r"(?:\./)?((?:bin/)?[A-Za-z0-9][\w.-]*)", program)
+    if match is None or folder.has(match[1]) or program.endswith(".sh"):
+        return build, start
+    target = match[1] if "/" in program else f"bin/{program}"
+    return build.replace("-o app ", f"-o {target} "), f"{target} {arguments}".strip() if target != "app" else start

@@ -172,11 +172,13 @@ FULL_STACK = (
          _configured("build", r"pages\s*:\s*['\"`]([\w./-]+)", *configs("svelte")), build="vite build"),
     app("SvelteKit", KIT & (npm("@sveltejs/adapter-node") | npm("svelte-adapter-bun")), script_or(SVELTE),
         build="vite build"),
-    Row("SvelteKit for another host", "container", "nodejs",
+    # The adapters have different options, and each ignores those of others.
+    app("SvelteKit for another host",
         KIT & npm("@sveltejs/adapter-vercel", "@sveltejs/adapter-netlify", "@sveltejs/adapter-cloudflare",
-                  "@sveltejs/adapter-cloudflare-workers"),
-        refusal="svelte.config.js uses an adapter for another host: use @sveltejs/adapter-node for a server, or "
-                "@sveltejs/adapter-static for a static site"),
+                  "@sveltejs/adapter-cloudflare-workers"), SVELTE, scripts=(),
+        build="sed -i 's#@sveltejs/adapter-[a-z-]*#@sveltejs/adapter-node#' svelte.config.* && vite build",
+        server=_svelte_adapter,
+        note="svelte.config.js names the adapter of another host: @sveltejs/adapter-node is used in its place"),
     # adapter-auto chooses the Node adapter where this variable is set.
     app("SvelteKit (adapter-auto)", KIT, SVELTE, scripts=(), build="GCP_BUILDPACKS=1 vite build",
         server=_svelte_adapter,

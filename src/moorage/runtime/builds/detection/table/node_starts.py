@@ -25,6 +25,7 @@ SERVERS = frozenset(
         *("json-server", "graphql-yoga", "@trpc/server", "@loopback/core", "uwebsockets.js", "elysia"),
     }
 )
+PREVIEWS = frozenset({"browser-sync", "live-server", "lite-server", "webpack-dev-server", "gulp-connect"})
 # Development servers of front ends: a project that starts one is a static site.
 _DEV_SERVER = re.compile(
     r"\b(?:react-scripts|craco|react-app-rewired|vite|ng|vue-cli-service|parcel|webpack(?:-dev-server)?|rsbuild|gatsby|"
@@ -89,7 +90,13 @@ def script_or(fallback: str, *names: str) -> Callable[[Folder], str]:
 def has_start_script(folder: Folder) -> str | None:
     text = _production(folder)
     is_dev = _DEV_SERVER.search(text) is not None and _RUNS_FILE.search(text) is None
-    return "script `start` of package.json" if text and not is_dev else None
+    return "script `start` of package.json" if text and not is_dev and not _has_preview(folder) else None
+
+
+def _has_preview(folder: Folder) -> bool:
+    """Return whether a site has a build, and a server of files for its development."""
+    packages = folder.node_packages.keys()
+    return "build" in folder.scripts and not PREVIEWS.isdisjoint(packages) and SERVERS.isdisjoint(packages)
 
 
 def _production(folder: Folder) -> str:
