@@ -219,7 +219,7 @@ CASES = (
          "npm install --no-save --no-audit --no-fund bun", start="npm start"),
     Case("Node.js server file", {"server.js": "require('http').createServer().listen(3000)", "index.html": "x"},
          start="node server.js"),
-    Case("Node.js site", js("browser-sync", scripts={"build": "node pug.js", "start": "npm run build && node start.js"}),
+    Case("Node.js site", js("browser-sync", scripts={"build": "pug", "start": "npm run build && node start.js"}),
          RUN, "dist"),
     Case("Node.js site", js("webpack"), RUN, "dist"),
     # Sites of other tools.
