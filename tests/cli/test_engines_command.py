@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from pathlib import Path
 
 from tests.command import moorage
@@ -75,3 +77,14 @@ def test_the_doctor_names_the_setting_that_would_allow_what_is_installed(tmp_pat
 
     assert check.state is State.WARN
     assert check.fix == "MariaDB 10.11.18 may serve in its place with MOORAGE_ENGINE_SUBSTITUTION=any"
+
+
+def test_the_doctor_names_software_that_does_not_run_here(tmp_path: Path) -> None:
+    why = "postgresql-14.23 does not run on this machine: it lacks libmissing.so.9 (install the system package with it)"
+    record = {"machine": platform.machine(), "library": "libmissing.so.9", "why": why}
+    (tmp_path / ".unusable-postgresql-14.23.json").write_text(json.dumps(record))
+
+    check = check_engine(SoftwareCatalog([], tmp_path, detect=list), "postgresql", "any")
+
+    assert (check.state, check.found) == (State.WARN, "PostgreSQL 16.4, fetched when it is first needed")
+    assert check.fix == why

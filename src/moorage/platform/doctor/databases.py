@@ -27,13 +27,14 @@ def check_engine(catalog: SoftwareCatalog, engine: str, substitution: str) -> Ch
         runs = f"{choice.release.product} {choice.release.version}"
         runs += "" if choice.software is not None else ", fetched when it is first needed"
         served.append(runs if choice.is_exact else f"{runs} for {short(version)}")
-    lacks = [each.lacks for each in catalog.incomplete() if each.software.type == engine]
+    lacks = [f"install {each.lacks}" for each in catalog.incomplete() if each.software.type == engine]
+    lacks += [why for release, why in catalog.unusable() if release.type == engine]
     if served and not lacks:
         return Check(name, State.OK, "; ".join(served))
     if served:
-        return Check(name, State.WARN, "; ".join(served), f"install {'; '.join(lacks)}")
+        return Check(name, State.WARN, "; ".join(served), "; ".join(lacks))
     if lacks:
-        return Check(name, State.WARN, f"none: {PRODUCTS[engine]} databases are refused", f"install {'; '.join(lacks)}")
+        return Check(name, State.WARN, f"none: {PRODUCTS[engine]} databases are refused", "; ".join(lacks))
     others = any(each.type == engine for each in catalog.installed())
     fix = refused[0].rpartition("; ")[2] if others else HINTS[engine]
     return Check(name, State.WARN, f"none: {PRODUCTS[engine]} databases are refused", fix)

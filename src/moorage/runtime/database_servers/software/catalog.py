@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import secrets
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +30,9 @@ from typing import Any
 
 from moorage.core.kit import folders
 from moorage.runtime.database_servers.ports import IDENTITY_FILE, NotInstalled, ServerFailed, Software
-from moorage.runtime.database_servers.software import extensions, fetching, system, templates
+from moorage.runtime.database_servers.software import extensions, fetching, libraries, system, templates
 from moorage.runtime.database_servers.software.fetching import Say
+from moorage.runtime.database_servers.software.libraries import CannotRun
 from moorage.runtime.database_servers.software.releases import (
     FETCHABLE,
     MARIADB,
@@ -47,6 +49,8 @@ from moorage.runtime.database_servers.software.releases import (
 
 PRODUCT_ORDER = (POSTGRESQL, MYSQL, MARIADB)
 LOCK = ".lock"
+PREPARING = ".preparing"  # locked while `make up` installs software in the background
+UNUSABLE = ".unusable-"  # record of a release that was downloaded and does not run here
 NEW = ".new-"
 TEMPLATE = "template"
 SERVER = "server"
@@ -135,7 +139,17 @@ class SoftwareCatalog:
     def fetchable(self) -> list[Release]:
         """Return releases that can be downloaded for this machine and are not installed."""
         names = {software.name for software in self.installed()}
-        return [release for release in FETCHABLE if release.name not in names and release.can_be_fetched()]
+        return [
+            release
+            for release in FETCHABLE
+            if release.name not in names and release.can_be_fetched() and self._why_unusable(release) is None
+        ]
+
+    def unusable(self) -> list[tuple[Release, str]]:
+        """Return releases that could be downloaded but do not run on this machine, with the reason."""
+        names = {software.name for software in self.installed()}
+        absent = [release for release in FETCHABLE if release.name not in names and release.can_be_fetched()]
+        return [(release, why) for release in absent if (why := self._why_unusable(release)) is not None]
 
     def releases(self) -> list[Release]:
         """Return the releases of the installed software, for `install`."""
@@ -181,12 +195,18 @@ class SoftwareCatalog:
         Software that an older version of the platform installed gets the extensions that it lacks.
         """
         try:
+            self._await_others()
             with self._locked():
                 present = self._find_exact(release.name)
                 if present is not None and templates.is_complete(Path(present.template)):
                     self._add_extensions(release, Path(present.home))
                     return present
                 self._make(release, present)
+                self._record(release).unlink(missing_ok=True)
+        except CannotRun as error:
+            record = {"machine": platform.machine(), "library": error.library, "why": str(error)}
+            self._record(release).write_text(json.dumps(record))
+            raise
         except OSError as error:
             raise ServerFailed(f"cannot install {release.product} {release.version}: {error}") from error
         self._state = None
@@ -194,6 +214,18 @@ class SoftwareCatalog:
         if installed is None:
             raise ServerFailed(f"{release.product} {release.version} vanished from {self.installs_into}")
         return installed
+
+    def is_being_prepared(self) -> bool:
+        """Tell whether another process installs all software into one of the folders."""
+        for folder in self.folders:
+            try:
+                with (folder / PREPARING).open() as lock:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            except OSError:
+                continue
+        return False
 
     # Installing.
 
@@ -238,8 +270,52 @@ class SoftwareCatalog:
         fetching.fetch(release, new, say=self._say, extra_ca=self._extra_ca)
         extensions.add(release, new, new / SERVER)
         software = _software(new, _identity(release))
-        fetching.check_programs(software)
+        try:
+            fetching.check_programs(software)
+        except CannotRun as error:
+            if not self._add_spare(release, error.library, new):
+                raise
+            fetching.check_programs(software)
         return software
+
+    def _add_spare(self, release: Release, library: str, new: Path) -> bool:
+        """Add libraries of another package to a server that lacks one; tell whether it has it then."""
+        spare, target = release.spare, new / SERVER / "lib"
+        if spare is None or not library:
+            return False
+        homes = [Path(software.home) for software in self.installed()]
+        source = next((home for home in homes if (home / "lib" / library).is_file()), None)
+        if source is None:
+            fetching.fetch(replace(release, packages=(spare,)), new, say=self._say, extra_ca=self._extra_ca)
+            source = new / spare.to
+        for name in spare.only:
+            for path in source.glob(f"{name}*"):
+                if path.parent.name == target.name and not (target / path.name).exists():
+                    shutil.copy(path, target / path.name)
+        folders.remove(new / spare.to)
+        return (target / library).is_file()
+
+    def _await_others(self) -> None:
+        """Wait for installs into the other folders: they may bring the same software."""
+        for folder in self.folders:
+            if folder != self.installs_into:
+                with contextlib.suppress(OSError), (folder / LOCK).open() as lock:
+                    fcntl.flock(lock, fcntl.LOCK_SH)
+
+    def _record(self, release: Release) -> Path:
+        return self.installs_into / f"{UNUSABLE}{release.name}.json"
+
+    def _why_unusable(self, release: Release) -> str | None:
+        """Return why a release does not run here: a missing library, or the record of an attempt."""
+        if lacking := libraries.missing(release.needs):
+            return f"{release.name} does not run on this machine: {libraries.lacks(lacking)}"
+        for folder in self.folders:
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                record = json.loads((folder / f"{UNUSABLE}{release.name}.json").read_text())
+                is_solved = record["library"] and not libraries.missing([record["library"]])
+                if record["machine"] == platform.machine() and not is_solved:
+                    return str(record["why"])
+        return None
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -286,6 +362,11 @@ class SoftwareCatalog:
         for each in self._incomplete:
             if each.software.type == engine:
                 text += f"; {each.software.product} {each.software.version} is there, but lacks {each.lacks}"
+        unusable = [why for release, why in self.unusable() if release.type == engine]
+        if self.is_being_prepared():
+            return f"{text}; database software is being installed now, try again in a minute"
+        if unusable:
+            return "; ".join([text, *unusable])
         for grade, choice in self._choices(engine, version):
             rule = next(rule for rule, most in ALLOWS.items() if grade <= most)
             other = f"{choice.release.product} {choice.release.version}"

