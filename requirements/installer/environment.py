@@ -51,7 +51,8 @@ class Environment:
         steps = Steps(3)
         with steps.step("preparing the environment") as step:
             found = pip.find(self._wheels, step)
-            self._create(self.venv, None)
+            if not self.python.exists():  # An existing one keeps its Python.
+                self._create(self.venv, None)
             installer = packages.make_installer(self.venv, found, step)
         (self.venv / UNFINISHED).touch()
         with steps.step(f"installing {packages.count(RUNTIME)} packages") as step:
