@@ -90,7 +90,8 @@ document at <a href="/v1/openapi.json">/v1/openapi.json</a>.</p>
 <form id=token-form><p>Each route below has a form that sends the request from this page. Paste a token once; it stays
 in this tab.</p>
 <label>Token <input id=token type=password autocomplete=off></label>
-<label>Organization, for a session token of several <input id=organization type=text autocomplete=off></label>
+<label>Organization id, for the session token of a person with several
+<input id=organization type=text autocomplete=off></label>
 <button type=submit>Store</button> <span id=token-state class=soft role=status></span></form></section>
 <section id=envelope><h2>Answers</h2>
 <p>A success carries <code>data</code>, or nothing more; the tables below list what is in <code>data</code>. A failure
