@@ -19,7 +19,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol, Self, cast
+from typing import IO, Any, Protocol, cast
 
 from moorage.runtime.images.references import PullFailed
 
@@ -64,14 +64,34 @@ class Readable(Protocol):
 
 
 class _Header(tarfile.TarInfo):
-    """Rejects header sizes that make `tarfile` allocate much memory or loop."""
+    """Rejects header sizes that make `tarfile` allocate much memory or loop.
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        header = super().frombuf(buf, encoding, errors)
-        if header.size < 0 or (header.type in _LONG_HEADERS and header.size > MAX_HEADER_BYTES):
+    The checks are in setters: which method of `TarInfo` parses a header differs between releases of Python.
+    """
+
+    @property  # type: ignore[override]
+    def size(self) -> int:
+        return self._size
+
+    @size.setter
+    def size(self, value: int) -> None:
+        self._size = value
+        self._check()
+
+    @property  # type: ignore[override]
+    def type(self) -> bytes:
+        return self._type
+
+    @type.setter  # noqa: A003
+    def type(self, value: bytes) -> None:
+        self._type = value
+        self._check()
+
+    def _check(self) -> None:
+        is_long = getattr(self, "_type", tarfile.REGTYPE) in _LONG_HEADERS
+        size = getattr(self, "_size", 0)
+        if size < 0 or (is_long and size > MAX_HEADER_BYTES):
             raise BadLayer("a layer of the image has a header of an impossible size")
-        return header
 
 
 class Unpacker:
