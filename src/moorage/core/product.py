@@ -32,7 +32,8 @@ class Reconciled:
     """A periodic function that compares stored with observed state."""
 
     name: str
-    ensure: Callable[[Database, int], Awaitable[None]]  # (db, now)
+    # (db, now); returns True if nothing is left to do until rows change
+    ensure: Callable[[Database, int], Awaitable[bool | None]]
     every_s: float
 
 

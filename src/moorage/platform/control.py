@@ -145,7 +145,7 @@ class Control:
             await asyncio.sleep(0.005)
 
     def _reconcile(self, part: Reconciled) -> None:
-        rounds = Rounds(self.telemetry, f"reconcile {part.name}", part.every_s)
+        rounds = Rounds(self.telemetry, f"reconcile {part.name}", part.every_s, self.db.commits)
         self._part(rounds.run(lambda: part.ensure(self.db, self.db.env.clock.now())))
 
     async def _warn_of_claims(self) -> None:

@@ -218,3 +218,17 @@ async def test_reads_of_one_turn_see_one_moment_and_the_next_turn_sees_what_was_
 
     assert (before, same_turn, next_turn) == ([], [], ["a"])
     db.close()
+
+
+async def test_commits_with_changes_are_counted_where_one_process_writes(db: Database) -> None:
+    if db.commits is None:
+        assert db.dialect == "postgresql"
+        return
+    before = db.commits.count
+
+    await db.read(lambda tx: tx.all(NAMES))
+    await db.write(lambda tx: tx.all(NAMES))
+    unchanged = db.commits.count
+    await db.write(lambda tx: add(tx, "a"))
+
+    assert (unchanged, db.commits.count) == (before, before + 1)

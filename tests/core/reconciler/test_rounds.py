@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from moorage.core.db.commits import Commits
 from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.errors import IllegalMove
@@ -24,7 +25,7 @@ def telemetry() -> Telemetry:
 
 
 @asynccontextmanager
-async def going_on(rounds: Rounds, round_: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+async def going_on(rounds: Rounds, round_: Callable[[], Awaitable[bool | None]]) -> AsyncIterator[None]:
     task = asyncio.create_task(rounds.run(round_))
     try:
         yield
@@ -128,3 +129,62 @@ async def test_what_is_under_way_ends_with_the_rounds_even_before_its_first_step
 
     assert sorted(seen) == ["one", "two"]
     assert rounds.tasks == {}
+
+
+async def test_a_settled_round_waits_for_a_commit_instead_of_its_interval(telemetry: Telemetry) -> None:
+    commits, seen = Commits(), list[str]()
+    rounds = Rounds(telemetry, "ships", 0.001, commits)
+
+    async def look() -> bool:
+        seen.append("all")
+        return True
+
+    async with going_on(rounds, look):
+        await asyncio.sleep(0.1)
+        before = len(seen)
+        await asyncio.to_thread(commits.add)
+        await reaches(seen, 2)
+
+    assert before == 1
+
+
+async def test_a_commit_during_a_round_starts_another_one(telemetry: Telemetry) -> None:
+    commits, seen = Commits(), list[str]()
+    rounds = Rounds(telemetry, "ships", 0.001, commits)
+
+    async def look() -> bool:
+        if not seen:
+            commits.add()
+        seen.append("all")
+        return True
+
+    async with going_on(rounds, look):
+        await reaches(seen, 2)
+
+    assert seen[:2] == ["all", "all"]
+
+
+async def test_rounds_with_work_left_keep_their_interval(telemetry: Telemetry) -> None:
+    rounds, seen = Rounds(telemetry, "ships", 0.001, Commits()), list[str]()
+
+    async def look() -> bool:
+        seen.append("all")
+        return False
+
+    async with going_on(rounds, look):
+        await reaches(seen, 3)
+
+    assert len(seen) >= 3
+
+
+async def test_a_round_that_fails_is_not_settled(telemetry: Telemetry) -> None:
+    rounds, seen = Rounds(telemetry, "ships", 0.001, Commits()), list[str]()
+
+    async def look() -> bool:
+        seen.append("all")
+        raise OSError("the disk is away")
+
+    async with going_on(rounds, look):
+        await reaches(seen, 3)
+
+    assert crashes(telemetry, "ships") >= 3

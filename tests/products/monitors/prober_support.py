@@ -84,7 +84,7 @@ class Faulty:
     """A real database with scripted failures of all calls, or of writes by a named function."""
 
     def __init__(self, db: Database) -> None:
-        self.env = db.env
+        self.env, self.commits = db.env, db.commits
         self.fails_at: Callable[[Any], bool] = lambda _: False
         self._db = db
 

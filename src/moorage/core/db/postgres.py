@@ -17,6 +17,7 @@ from psycopg import errors
 from psycopg.errors import DeadlockDetected, SerializationFailure, UniqueViolation
 from psycopg_pool import ConnectionPool
 
+from moorage.core.db.commits import Commits
 from moorage.core.db.query import Bound
 from moorage.core.db.store import Unit
 from moorage.core.db.tx import Tx, UniqueClash
@@ -68,6 +69,7 @@ class PostgresDatabase:
     def __init__(self, url: str, env: Env, *, connections: int = 8) -> None:
         self.url = url
         self.env = env
+        self.commits: Commits | None = None
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             url, min_size=1, max_size=connections, open=True, timeout=30, kwargs={"autocommit": True}
         )

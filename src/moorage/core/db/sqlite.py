@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar
 
+from moorage.core.db.commits import Commits
 from moorage.core.db.query import Bound
 from moorage.core.db.store import Unit
 from moorage.core.db.tx import Tx, UniqueClash
@@ -132,6 +133,8 @@ class SqliteDatabase:
     def __init__(self, path: Path, env: Env, *, group: int = MAX_GROUP_UNITS) -> None:
         self.path = path
         self.env = env
+        self._commits = Commits()
+        self.commits: Commits | None = self._commits
         self._group = group
         self._queue: SimpleQueue[_PendingUnit | None] = SimpleQueue()
         self._writer_connection = connect(path)
@@ -196,8 +199,11 @@ class SqliteDatabase:
         driver = SqliteDriver(self._writer_connection)
         while (first := self._queue.get()) is not None:
             group = [first, *self._take_waiting()]
+            changes = self._writer_connection.total_changes
             try:
                 self._commit(driver, group)
+                if self._writer_connection.total_changes != changes:
+                    self._commits.add()
             except sqlite3.Error as error:
                 # The COMMIT failed, such as on a full disk: no unit of the group is durable, so all of them fail.
                 with contextlib.suppress(sqlite3.Error):

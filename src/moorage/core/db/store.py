@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from moorage.core.db.commits import Commits
 from moorage.core.db.tx import Tx
 from moorage.core.env import Env
 
@@ -14,6 +15,7 @@ Unit = Callable[[Tx], T]
 
 class Database(Protocol):
     env: Env
+    commits: Commits | None  # None where other processes write too
 
     @property
     def dialect(self) -> str: ...

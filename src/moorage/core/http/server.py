@@ -11,6 +11,9 @@ import asyncio
 import gc
 import socket
 from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from email.utils import formatdate
 from functools import partial
 from typing import Any
 
@@ -40,6 +43,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """Refuses headers over 64 KiB or slower than 10 s, and an invalid Host."""
 
     header_s = HEADER_S
+    on_first_connection: Callable[[], None] = staticmethod(lambda: None)
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _running: RequestResponseCycle | None = None
@@ -48,6 +52,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.headers = _NOT_KEPT
         self._start_timer()
+        if len(self.connections) == 1:
+            self.on_first_connection()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -262,11 +268,47 @@ class _Draining(asyncio.Protocol):
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that does not handle signals; the process does."""
+    """A uvicorn server that does not handle signals, and does not wake up without clients.
+
+    uvicorn checks ten times a second whether it should exit.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._should_exit = False
+        super().__init__(config)
+
+    @property
+    def should_exit(self) -> bool:
+        return self._should_exit
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        self._should_exit = value
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def main_loop(self) -> None:
+        """Update the date header every second while clients are connected, until told to exit."""
+        self._loop = asyncio.get_running_loop()
+        while not self.should_exit:
+            self._wake.clear()
+            self._update_date()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1 if self.server_state.connections else None):
+                    await self._wake.wait()
+
+    def on_first_connection(self) -> None:
+        """Start to update the date header again."""
+        self._update_date()
+        self._wake.set()
+
+    def _update_date(self) -> None:
+        date = (b"date", formatdate(usegmt=True).encode())
+        self.server_state.default_headers = [date, *self.config.encoded_headers]
 
     def capture_signals(self) -> Any:
-        from contextlib import nullcontext
-
         return nullcontext()
 
 
@@ -281,9 +323,10 @@ def tune_garbage_collector() -> None:
 
 
 def make_server(app: Any, *, stop_s: float = 5.0, header_s: float = HEADER_S) -> Server:
+    protocol = type("Protocol", (BoundedProtocol,), {"header_s": header_s})
     config = uvicorn.Config(
         app,
-        http=type("Protocol", (BoundedProtocol,), {"header_s": header_s}),
+        http=protocol,
         ws="none",  # Upgrades are always declined, also if a WebSocket library is installed.
         loop="none",
         lifespan="off",
@@ -296,7 +339,9 @@ def make_server(app: Any, *, stop_s: float = 5.0, header_s: float = HEADER_S) ->
         timeout_graceful_shutdown=int(stop_s),
         backlog=2048,
     )
-    return Server(config)
+    server = Server(config)
+    protocol.on_first_connection = staticmethod(server.on_first_connection)  # type: ignore[attr-defined]
+    return server
 
 
 def listen(host: str, port: int) -> socket.socket:

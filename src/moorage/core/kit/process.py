@@ -14,10 +14,10 @@ def raise_open_files_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def bind_unix_socket(path: Path) -> socket.socket:
+def bind_unix_socket(path: Path, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
     """Bind a unix socket that only this user can connect to, replacing a stale one."""
     path.unlink(missing_ok=True)
-    sock = socket.socket(socket.AF_UNIX)
+    sock = socket.socket(socket.AF_UNIX, kind)
     sock.bind(str(path))
     path.chmod(0o600)
     return sock

@@ -2,6 +2,9 @@
 
 Level-triggered: a round compares the desired state of all resources with the observed one and starts tasks to remove
 the differences. A resource has at most one task, so a round neither waits for a task nor starts it twice.
+
+A round that returns True has nothing left to do until rows change. If this process is the only writer of the store,
+the next round then waits for a commit, and an idle platform reads nothing.
 """
 
 from __future__ import annotations
@@ -10,30 +13,49 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
+from moorage.core.db.commits import Commits
 from moorage.core.telemetry import Telemetry
 from moorage.errors import IllegalMove
 
+SETTLED_INTERVAL_S = 30.0  # between rounds with nothing to do, in case an event was missed
+
+Round = Callable[[], Awaitable[bool | None]]
+
 
 class Rounds:
-    def __init__(self, telemetry: Telemetry, name: str, every_s: float) -> None:
-        self.tasks: dict[str, asyncio.Task[None]] = {}  # running tasks by resource
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        name: str,
+        every_s: float,
+        commits: Commits | None = None,
+        *,
+        settled_s: float = SETTLED_INTERVAL_S,
+    ) -> None:
+        self.tasks: dict[str, asyncio.Task[bool]] = {}  # running tasks by resource
         self._telemetry = telemetry
         self._name = name  # of the reconciler, in crash reports
         self._every_s = every_s
+        self._commits = commits
+        self._settled_s = settled_s
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
         """Start the next round at once."""
         self._wake.set()
 
-    async def run(self, round_: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, round_: Round) -> None:
         """Run rounds now, on `wake` and periodically; cancelling cancels the tasks."""
         try:
             while True:
                 self._wake.clear()
-                await self._run_safely(round_, self._name)
+                seen = self._commits.count if self._commits is not None else 0
+                is_settled = await self._run_safely(round_, self._name)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._every_s)
+                    async with asyncio.timeout(self._every_s):
+                        await self._wake.wait()
+                if is_settled and self._commits is not None and not self._wake.is_set():
+                    await self._commits.wait(seen, self._wake, self._settled_s)
         finally:
             await self.stop()
 
@@ -48,7 +70,7 @@ class Rounds:
                 await work()
 
         # A done callback also runs for a task that was cancelled before its first step.
-        def on_done(_: asyncio.Task[None]) -> None:
+        def on_done(_: asyncio.Task[bool]) -> None:
             del self.tasks[key]
             if after is not None:
                 after()
@@ -69,8 +91,10 @@ class Rounds:
         while self.tasks:
             await asyncio.wait(self.tasks.values())
 
-    async def _run_safely(self, work: Callable[[], Awaitable[None]], where: str) -> None:
+    async def _run_safely(self, work: Round, where: str) -> bool:
+        """Return whether the work is settled; work that failed is not."""
         try:
-            await work()
+            return bool(await work())
         except Exception as error:  # noqa: BLE001 - an error of one resource must not stop the others
             self._telemetry.crashed(None, error, where=where)
+            return False

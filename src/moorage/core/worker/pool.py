@@ -7,6 +7,8 @@ worker runs the job; later writes of the first worker fail the lease check.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from moorage.core import jobs
+from moorage.core.db.commits import Commits
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx, UniqueClash
@@ -28,7 +31,8 @@ from moorage.errors import LostLease, RetryLater
 
 LEASE_MS = 15_000
 LEASE_RENEWAL_INTERVAL_S = 5.0
-POLL_S = 1.0
+POLL_S = 1.0  # while jobs wait for a slot, and where other processes add jobs
+MAX_PAUSE_S = 5.0
 MAX_ERROR_CHARS = 2_000
 MAX_REQUEUE_DELAY_MS = 60_000  # after repeated deaths of the worker: the job may be the cause
 _WHY = "the worker runs the jobs of every organization"
@@ -36,6 +40,12 @@ _WHY = "the worker runs the jobs of every organization"
 
 # Minimum slots of a lane. Notices mostly wait for receivers, and a few slow receivers must not block the others.
 MIN_SLOTS = {Lane.NOTICES: 32}
+
+
+@across_organizations(_WHY)
+def _next_times(tx: Tx) -> tuple[int | None, int | None]:
+    """Return when the next job is due, and when the oldest lease expires."""
+    return tx.find(tables.NEXT_DUE), tx.find(tables.OLDEST_LEASE)
 
 
 @dataclass
@@ -98,29 +108,45 @@ class Worker:
     def clock_was_set(self) -> None:
         """Let other workers renew: by the new time, valid leases may appear expired."""
         self._release_at = time.monotonic() + LEASE_MS / 1000
+        self._wake.set()
 
     def is_alive(self) -> bool:
         """Check that the loop made progress in the last 10 polls, for `/ready`."""
         return not self._stopping and time.monotonic() - self._heartbeat_at < 10 * POLL_S
 
     async def _loop(self) -> None:
+        commits = self.db.commits or Commits()
         while not self._stopping:
             self._heartbeat_at = time.monotonic()
             self._wake.clear()
+            pause_s, seen = POLL_S, commits.count
             try:
                 await self._turn()
+                seen = commits.count
+                pause_s = await self._pause_s()
             except Exception as error:  # noqa: BLE001 - an error must not end the worker loop
                 self.telemetry.crashed(None, error, where="worker")
                 await asyncio.sleep(POLL_S)
             if not self._stopping:
-                try:
-                    await asyncio.wait_for(self._wake.wait(), POLL_S)
-                except TimeoutError:
-                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(pause_s, POLL_S)):
+                        await self._wake.wait()
+            if pause_s > POLL_S and not self._wake.is_set():
+                await commits.wait(seen, self._wake, pause_s - POLL_S)
+
+    async def _pause_s(self) -> float:
+        """Return the seconds until the next job is due or a lease expires."""
+        if self.db.commits is None:
+            return POLL_S
+        due, lease = await self.db.peek(_next_times)
+        at = min(due or sys.maxsize, lease or sys.maxsize)
+        now = self.db.env.clock.now()
+        # A due job waits for a slot or for another job of its key; the end of a job starts a turn.
+        return POLL_S if at <= now else min((at - now) / 1000, MAX_PAUSE_S)
 
     async def _turn(self) -> None:
         now = self.db.env.clock.now()
-        due, lease = await self.db.peek(lambda tx: (tx.find(tables.NEXT_DUE), tx.find(tables.OLDEST_LEASE)))
+        due, lease = await self.db.peek(_next_times)
         if lease is not None and lease <= now and time.monotonic() >= self._release_at:
             await self._release_expired()
             due = now

@@ -7,10 +7,12 @@ ahead.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from moorage.core.db.commits import Commits
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
@@ -22,7 +24,8 @@ from moorage.core.kit.clock import to_wire
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.pool import LEASE_MS
 
-POLL_S = 1.0
+POLL_S = 1.0  # after a failed turn, and where other processes add entries
+MAX_PAUSE_S = 5.0
 BATCH = 500
 CORRECTION_INTERVAL_S = 60.0
 TICKS_PER_COMMIT = 50  # Thousands of ticks can be due in the same minute; a commit for each would take seconds.
@@ -37,20 +40,33 @@ class Scheduler:
     steady: Callable[[], float] = time.monotonic
     _heartbeat_at: float = 0.0
     _correct_at: float = float("-inf")
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
     # The verified next tick of each entry. It stays correct until the clock is set.
     _verified: dict[int, int] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Fire due ticks until cancelled."""
+        commits = self.db.commits or Commits()
         while True:
             self._heartbeat_at = time.monotonic()
+            self._wake.clear()
             pause_s = POLL_S
+            seen = commits.count
             try:
                 await self.turn()
+                seen = commits.count
                 pause_s = await self._pause_s()
             except Exception as error:  # noqa: BLE001 - an error must not end the scheduler loop
                 self.telemetry.crashed(None, error, where="scheduler")
-            await asyncio.sleep(pause_s)
+            # A commit may have added an earlier tick. Bursts of commits cost one turn every POLL_S.
+            await self._sleep(min(pause_s, POLL_S))
+            if pause_s > POLL_S and not self._wake.is_set():
+                await commits.wait(seen, self._wake, pause_s - POLL_S)
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
     def is_alive(self) -> bool:
         return time.monotonic() - self._heartbeat_at < 10 * POLL_S
@@ -59,6 +75,7 @@ class Scheduler:
         """Check all stored times in the next turn, because the clock was set."""
         self._verified = {}
         self._correct_at = float("-inf")
+        self._wake.set()
 
     async def turn(self) -> int:
         """Fire all due ticks and return their number."""
@@ -104,10 +121,11 @@ class Scheduler:
 
     async def _pause_s(self) -> float:
         """Return the seconds until the next tick, capped: an earlier one may be added."""
+        longest_s = POLL_S if self.db.commits is None else MAX_PAUSE_S
         upcoming: int | None = await self.db.peek(lambda tx: tx.find(tables.NEXT_TICK, skip=self.skip))
         if upcoming is None:
-            return POLL_S
-        return min(max(upcoming - self.db.env.clock.now(), 0) / 1000, POLL_S)
+            return longest_s
+        return min(max(upcoming - self.db.env.clock.now(), 0) / 1000, longest_s)
 
     async def _fire(self, due: Sequence[Due]) -> int:
         """Fire ticks in one transaction; if one fails, fire each in its own transaction."""

@@ -20,7 +20,7 @@ from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.products.analytics import counting, tables
 from moorage.products.analytics.counting import Consumer, FindHost, PositionConflict
-from moorage.products.analytics.log_files import Batch, LogFile, open_all
+from moorage.products.analytics.log_files import Batch, Fingerprint, LogFile, fingerprint_of, open_all
 from moorage.products.analytics.tables import LogPosition
 from moorage.products.functions.records.spool import ensure_id
 from moorage.settings import Settings
@@ -50,11 +50,19 @@ class Ingest:
         self._folder = settings.folder("logs")
         self._id = ""
         self._position: LogPosition | None = None
+        self._fingerprint: Fingerprint | None = None  # of the files when they were last counted
         self._lock = asyncio.Lock()
 
     async def run(self) -> None:
         """Poll the log and count new lines until cancelled."""
-        await Rounds(self._telemetry, "analytics", POLL_S).run(self.catch_up)
+        await Rounds(self._telemetry, "analytics", POLL_S).run(self._catch_up_if_changed)
+
+    async def _catch_up_if_changed(self) -> None:
+        # Two system calls in the event loop cost less than a thread, once a second on an idle platform.
+        fingerprint = fingerprint_of(self._folder)
+        if fingerprint != self._fingerprint:
+            await self.catch_up()
+            self._fingerprint = fingerprint
 
     async def catch_up(self) -> None:
         """Count every line that was written before the call."""

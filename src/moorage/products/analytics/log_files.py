@@ -21,6 +21,9 @@ BATCH_LINES = 1_000  # in one transaction
 CHUNK_BYTES = 2 * 2**20  # far more than the longest valid line
 
 
+Fingerprint = frozenset[tuple[str, int, int, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Consecutive lines of a file."""
@@ -99,6 +102,13 @@ def open_all(folder: Path) -> list[LogFile]:
             pass
         for file in files:
             file.__exit__()
+
+
+def fingerprint_of(folder: Path) -> Fingerprint:
+    """Return name, inode, size and time of each log file; equal while nothing is written."""
+    with os.scandir(folder) as entries:
+        files = [(entry.name, entry.stat()) for entry in entries if entry.name.startswith("access")]
+    return frozenset((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files)
 
 
 def _rotated(folder: Path) -> list[str]:

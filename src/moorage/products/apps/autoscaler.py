@@ -16,6 +16,7 @@ from moorage.core.db.scope import across_organizations
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import MINUTE_MS
+from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.errors import Conflict, NotFound
 from moorage.products.apps import release_guard as guard
@@ -57,12 +58,8 @@ class Autoscaler:
         self._watched: defaultdict[int, Watched] = defaultdict(Watched)
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(ROUND_INTERVAL_S)
-            try:
-                await self.round()
-            except Exception as error:  # noqa: BLE001 - an error in one round must not end the loop
-                self._telemetry.crashed(None, error, where="tending")
+        await asyncio.sleep(ROUND_INTERVAL_S)
+        await Rounds(self._telemetry, "autoscaler", ROUND_INTERVAL_S, self._db.commits).run(self.round)
 
     def clock_was_set(self) -> None:
         """Drop all measurements: their times may be in the future of the new clock."""
@@ -70,7 +67,8 @@ class Autoscaler:
             self.window.forget(project_id)
         self._watched.clear()
 
-    async def round(self) -> None:
+    async def round(self) -> bool:
+        """Record the usage of live apps and scale them; return True without any app."""
         seen = await self._db.read(service.view)
         live = [app for app in seen.live if app.preview_id is None]
         for project_id in [each for each in self._watched if each not in {app.project_id for app in live}]:
@@ -83,6 +81,7 @@ class Autoscaler:
             await self._scale(app)
             await self._sleep_if_idle(app, rows, states)
         await self._guard()
+        return not live
 
     async def _record_usage(self, app: LiveApp, states: list[ReplicaState]) -> None:
         """Record the usage since the last round; a new replica counts from the next on."""

@@ -53,7 +53,7 @@ class AppReconciler:
         self._launcher = launcher
         self._sync_routes = sync_routes  # returns when the gateway's routes match the rows
         self._changed = asyncio.Condition()
-        self.rounds = Rounds(telemetry, "apps", ROUND_INTERVAL_S)
+        self.rounds = Rounds(telemetry, "apps", ROUND_INTERVAL_S, db.commits)
         self.wake = self.rounds.wake  # starts the next round soon
         self._limits_due: dict[int, float] = {}  # by replica: when the CPU limit of its tier applies
         self._pauses: dict[int, tuple[int, float]] = {}  # by replica: failed starts, and earliest time of the next
@@ -73,8 +73,11 @@ class AppReconciler:
     async def run(self) -> None:
         await self.rounds.run(self.round)
 
-    async def round(self) -> None:
-        """Compare rows with running replicas, and start the tasks that make them equal."""
+    async def round(self) -> bool:
+        """Compare rows with running replicas, and start the tasks that make them equal.
+
+        Returns whether all replicas are as wanted. The engine reports a replica that ends.
+        """
         seen = await self._db.read(service.view)
         changes = service.difference(seen)
         if changes.missing or changes.surplus:
@@ -86,6 +89,8 @@ class AppReconciler:
             if (task := self._task_for(row, is_live=row.deployment_id in live)) is not None:
                 self.rounds.begin(row.key, task)
         self._stop_orphans(seen)
+        is_ready = all(row.status == ReplicaStatus.READY for row in seen.rows)
+        return is_ready and not self.rounds.tasks and not self._limits_due
 
     async def changed(self, within_s: float) -> None:
         """Return after the next change of a replica's row, or after `within_s`."""

@@ -98,7 +98,7 @@ class Runner:
         self._launcher = launcher
         self._logs = db.env.settings.folder("logs")
         self._slots = Slots(most or db.env.settings.cronjob_runs or RUNS_PER_CORE * (os.cpu_count() or 1))
-        self.rounds = Rounds(telemetry, "cronjobs", ROUND_INTERVAL_S)
+        self.rounds = Rounds(telemetry, "cronjobs", ROUND_INTERVAL_S, db.commits)
         self.wake = self.rounds.wake  # starts a round soon
         self._pending: dict[str, bool] = {}  # runs being prepared or waiting for a slot: True for an image
         self._stopped: dict[str, asyncio.Future[None]] = {}
@@ -117,8 +117,11 @@ class Runner:
     async def run(self) -> None:
         await self.rounds.run(self.round)
 
-    async def round(self) -> None:
-        """Start a task for every open run without one, and for every cronjob to delete."""
+    async def round(self) -> bool:
+        """Start a task for every open run without one, and for every cronjob to delete.
+
+        Returns whether there is neither.
+        """
         seen = await self._db.read(_view)
         deleting = {cronjob.id for cronjob in seen.deleting}
         for row in seen.running:
@@ -132,6 +135,7 @@ class Runner:
         for cronjob in seen.deleting:
             self.rounds.begin(f"remove-{cronjob.id}", partial(self._remove, cronjob))
         self._stop_unknown({row.key for row in (*seen.running, *seen.queued)})
+        return not (seen.running or seen.queued or seen.deleting or self.rounds.tasks or self._engine.states())
 
     def _may_start(self, row: Execution, *, is_image: bool) -> bool:
         if row.key in self.rounds.tasks:

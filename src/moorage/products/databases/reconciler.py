@@ -40,7 +40,7 @@ class DatabaseReconciler:
     def __init__(self, db: Store, servers: Servers, telemetry: Telemetry) -> None:
         self._db = db
         self._servers = servers
-        self.rounds = Rounds(telemetry, "databases", ROUND_INTERVAL_S)
+        self.rounds = Rounds(telemetry, "databases", ROUND_INTERVAL_S, db.commits)
         self.wake = self.rounds.wake
         self._backoffs: dict[int, tuple[int, float]] = {}  # by server: failed starts, and time of the next attempt
         self._restarts: dict[int, int] = {}  # by server: restarts by its shim
@@ -59,19 +59,25 @@ class DatabaseReconciler:
     async def run(self) -> None:
         await self.rounds.run(self.round)
 
-    async def round(self) -> None:
-        """Compare wanted and actual servers, and begin starts and stops."""
+    async def round(self) -> bool:
+        """Compare wanted and actual servers, and begin starts and stops.
+
+        Returns whether all servers are as wanted. The engine reports a server that ends.
+        """
         loop = asyncio.get_running_loop()
         if loop.time() - self._plans_checked_at > PLAN_CHECK_INTERVAL_S:
             self._plans_checked_at = loop.time()
             await self._db.write(enforce_plans)
         states = self._servers.engine.states()
         all_databases = await self._db.read(view)
+        is_settled = True
         for database, servers in all_databases:
             for server in servers:
                 if server.key not in self.rounds.tasks:
                     await self._reconcile(database, server, states.get(server.key))
+                is_settled &= (server.key in states) == (database.status == DatabaseStatus.RUNNING)
         self._make_spares(_software_of(all_databases))
+        return is_settled and not self.rounds.tasks
 
     async def _reconcile(self, database: Database, server: Server, state: ReplicaState | None) -> None:
         if state is not None:

@@ -30,7 +30,8 @@ from moorage.products.functions.tables import Deployed, Function, function
 from moorage.products.functions.variables import Variables
 from moorage.settings import Settings
 
-EDGE_POLL_INTERVAL_S = 0.25  # A restarted edge has no routes until the next poll.
+EDGE_POLL_INTERVAL_S = 0.25  # while the edge does not answer or lacks changes; a new edge process wakes the publisher
+EDGE_CHECK_INTERVAL_S = 5.0  # otherwise, in case the wake-up was lost
 COMPARE_INTERVAL_S = {"sqlite": 5.0, "postgresql": 1.0}  # On PostgreSQL other processes write too.
 PUBLISH_TIMEOUT_S = 3.0
 MAX_CONCURRENT_UNPACKS = 4
@@ -78,24 +79,38 @@ class Publisher:
         self._pushed: dict[int, int] = {}  # the revision of each function at the edge
         self._unusable: dict[int, int] = {}  # revisions that cannot be published, to log each once
         self._compare_at = 0.0
+        self._compared: int | None = None  # number of commits at the last comparison
+        self._rounds = Rounds(telemetry, "publisher", EDGE_POLL_INTERVAL_S, db.commits, settled_s=EDGE_CHECK_INTERVAL_S)
         self._ready = asyncio.Event()
 
     async def run(self) -> None:
         """Keep the routes of the edge up to date until cancelled."""
-        await Rounds(self.telemetry, "publisher", EDGE_POLL_INTERVAL_S).run(self.sync)
+        await self._rounds.run(self.sync)
 
-    async def sync(self) -> None:
-        """Push all routes to a new edge process, else the changes; no-op if unreachable."""
+    def wake(self) -> None:
+        """Compare the routes now: the edge has started."""
+        self._rounds.wake()
+
+    async def sync(self) -> bool:
+        """Push all routes to a new edge process, else the changes; no-op if unreachable.
+
+        Returns whether the edge has every committed change.
+        """
+        commits = self.db.commits
+        seen = commits.count if commits is not None else None
         try:
             started = (await self.edge.health()).started
             if self._synced_start is NEVER or started != self._synced_start:
                 await self._push_all(started)
-            if time.monotonic() >= self._compare_at:
+            if (seen is None or seen != self._compared) and time.monotonic() >= self._compare_at:
                 await self.compare()
+                self._compared = seen
         except MoorageError as error:
             if self._synced_start is not NEVER:
                 self.telemetry.log.warning("the edge does not answer; all routes are pushed again", why=error.message)
             self._synced_start = NEVER
+            return False
+        return seen is not None and seen == self._compared
 
     async def compare(self) -> None:
         """Push the functions with another revision than at the edge."""
@@ -136,6 +151,7 @@ class Publisher:
             self._pushed = {route.id: route.revision for route in routes}
             self._synced_start = started
             self._compare_at = 0.0
+            self._compared = None
         self._ready.set()
         self.telemetry.log.info("all routes were pushed to the edge", functions=len(routes))
 

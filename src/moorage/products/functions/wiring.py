@@ -10,6 +10,7 @@ from moorage.core import maintenance
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.http.route import Router
+from moorage.core.kit.wakeups import WakeupReceiver
 from moorage.core.product import Duties, Loop, Product
 from moorage.core.telemetry import Telemetry
 from moorage.core.worker.run import Handlers
@@ -23,6 +24,7 @@ from moorage.products.functions.records import metrics, retention
 from moorage.products.functions.records import routes as record_routes
 from moorage.products.functions.records.recorder import Recorder
 from moorage.products.functions.records.storing import OnScheduled
+from moorage.runtime.edge.spool import STARTED
 
 FIRST_PUBLISH_S = 10.0
 
@@ -34,6 +36,7 @@ class Functions(Product):
     publisher: Publisher
     recorder: Recorder
     packages: Packages
+    edge_events: WakeupReceiver
     sandbox_state: Callable[[], str]
 
     @classmethod
@@ -52,11 +55,19 @@ class Functions(Product):
         hidden = HiddenValues()
         logs = FunctionLogs.of(settings)
         recorder = Recorder(db, telemetry, settings.folder("spool"), logs, on_scheduled=on_scheduled, hidden=hidden)
+        publisher = Publisher(db, settings, edge, artifacts, telemetry, hidden)
+
+        def on_edge_event(message: bytes) -> None:
+            recorder.wake()
+            if message == STARTED:
+                publisher.wake()
+
         return cls(
             db=db,
             edge=edge,
-            publisher=Publisher(db, settings, edge, artifacts, telemetry, hidden),
+            publisher=publisher,
             recorder=recorder,
+            edge_events=WakeupReceiver(settings.folder("run") / "edge-events.sock", on_edge_event),
             packages=Packages(db, artifacts, installer),
             sandbox_state=sandbox_state,
         )
@@ -77,6 +88,10 @@ class Functions(Product):
     async def adopt(self, duties: Duties) -> None:
         self.edge.is_expected = duties.has_edge
 
+    async def start(self, duties: Duties) -> None:
+        if duties.has_edge:
+            self.edge_events.open()
+
     def loops(self, duties: Duties) -> Sequence[Loop]:
         return [self.publisher.run(), self.recorder.run()] if duties.has_edge else []
 
@@ -85,5 +100,6 @@ class Functions(Product):
             await self.publisher.ready(FIRST_PUBLISH_S)
 
     async def close(self) -> None:
+        self.edge_events.close()
         await self.edge.close()
         self.recorder.close()

@@ -81,16 +81,17 @@ class ScheduleRunner:
         else:
             self._waiting[run.activation_id] = None
 
-    async def ensure(self, db: Database, now: int) -> None:
+    async def ensure(self, db: Database, now: int) -> bool:
         """Count answered runs that left no record, and adopt runs without a process.
 
-        The process of such a run died, or never started the run.
+        The process of such a run died, or never started the run. Returns whether there are no open runs.
         """
         answered, self._answered = self._answered, {}
         if answered:
             await self._catch_up()
         tag = service.machine_tag(db.env.settings)
-        for run in await db.read(partial(service.open_runs, before=now, most=BATCH)):
+        runs = await db.read(partial(service.open_runs, before=now, most=BATCH))
+        for run in runs:
             if run.function_id is None:
                 await db.write(partial(service.discard_run, activation_id=run.activation_id))
             elif run.activation_id in answered:
@@ -99,6 +100,7 @@ class ScheduleRunner:
                 await self._end_stranded(run, now)
             elif db.dialect == "sqlite" or now - run.due_at >= ADOPTION_AGE_MS:
                 self._adopt(run.activation_id)
+        return not (runs or answered or self._answered or self._waiting or self._in_flight)
 
     async def run_now(self, org_id: int, schedule_id: int) -> Outcome:
         """Run a schedule now and return its result after it was counted."""

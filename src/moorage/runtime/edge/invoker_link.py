@@ -19,6 +19,7 @@ class InvokerLink:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._channel: Channel | None = None
+        self._lost = asyncio.Event()
         self._takes: dict[int, Message] = {}
         self._numbers = 0
         self._wanted: dict[str, int] = {}
@@ -32,8 +33,11 @@ class InvokerLink:
     async def run(self) -> None:
         """Reconnect until cancelled; unanswered takes are repeated after each reconnect."""
         while True:
+            self._lost.clear()
             if self._channel is None:
                 self._connect()
+            if self._channel is not None:
+                await self._lost.wait()
             await asyncio.sleep(RECONNECT_INTERVAL_S)
 
     def take(self, request: Message) -> int:
@@ -65,6 +69,7 @@ class InvokerLink:
 
     def _disconnected(self) -> None:
         self._channel = None
+        self._lost.set()
 
     def _handle_message(self, message: Message, descriptors: list[int]) -> None:
         if "cell" in message:

@@ -21,6 +21,7 @@ from typing import NoReturn
 import uvloop
 
 from moorage.core.kit.process import bind_unix_socket, raise_open_files_limit, report_ready
+from moorage.core.kit.wakeups import WakeupSender
 from moorage.core.net import function_hosts
 from moorage.core.net.proxies import networks
 from moorage.runtime.edge.calls.caps import Caps
@@ -34,10 +35,11 @@ from moorage.runtime.edge.connections.web import TargetCache
 from moorage.runtime.edge.invoker_link import InvokerLink
 from moorage.runtime.edge.route_file import ROUTE_FILE, RouteFile
 from moorage.runtime.edge.routes import Table
-from moorage.runtime.edge.spool import MB, Room, SpoolWriter
+from moorage.runtime.edge.spool import MB, RECORDS, STARTED, Room, SpoolWriter
 
 DRAIN_TIMEOUT_S = 8.0
 ROUTES_SAVE_INTERVAL_S = 0.2  # between two writes of the route file, which may have thousands of routes
+RECORDS_WAKEUP_DELAY_S = 0.05  # records of this time share one wake-up of the recorder
 LISTEN_BACKLOG = 2048
 MAX_ROUTES_BYTES = 2**30  # body of a request with all routes
 
@@ -111,15 +113,12 @@ async def serve(settings: EdgeSettings) -> None:
     link.on_sandbox, link.on_refused = pool.sandbox_taken, pool.take_refused
     link.on_ended, link.on_memory = pool.sandbox_ended, pool.memory_changed
 
-    saved_at = -ROUTES_SAVE_INTERVAL_S
+    wakeups, saver = WakeupSender(run / "edge-events.sock"), RouteSaver(table)
+    announce_records(writer, wakeups)
 
     def on_routes() -> None:
-        nonlocal saved_at
         link.want({runtime: waiting_sandboxes(runtime, settings) for runtime in table.runtimes()})
-        # A route is saved before it is acknowledged, so that it survives a crash; bursts share one write.
-        if loop.time() - saved_at >= ROUTES_SAVE_INTERVAL_S:
-            saved_at = loop.time()
-            table.save()
+        saver.save()
 
     table.load()
     on_routes()
@@ -134,11 +133,12 @@ async def serve(settings: EdgeSettings) -> None:
         await loop.create_server(public, settings.host, settings.port, backlog=LISTEN_BACKLOG),
     ]
     listeners = (public, from_gateway, local)
-    background = [link.run(), pool.run(), save_routes(table), *(each.watch_deadlines() for each in listeners)]
+    background = [link.run(), pool.run(), *(each.watch_deadlines() for each in listeners)]
     tasks = [asyncio.create_task(coroutine) for coroutine in background]
     gc.collect()
     gc.freeze()
     report_ready(os.environ)
+    wakeups.send(STARTED)
     await stop.wait()
     for server in servers:
         server.close()
@@ -149,6 +149,38 @@ async def serve(settings: EdgeSettings) -> None:
     writer.close()
 
 
+class RouteSaver:
+    """Saves routes before they are acknowledged, so that they survive a crash.
+
+    Changes within ROUTES_SAVE_INTERVAL_S after a write share the next one.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._timer: asyncio.TimerHandle | None = None
+
+    def save(self) -> None:
+        if self._timer is None:
+            self._save_changes()
+
+    def _save_changes(self) -> None:
+        self._timer = None
+        if self._table.is_changed:
+            self._table.save()
+            self._timer = asyncio.get_running_loop().call_later(ROUTES_SAVE_INTERVAL_S, self._save_changes)
+
+
+def announce_records(writer: SpoolWriter, wakeups: WakeupSender) -> None:
+    """Wake the recorder for new records, once for those of RECORDS_WAKEUP_DELAY_S."""
+
+    def announce() -> None:
+        writer.is_quiet = True
+        wakeups.send(RECORDS)
+
+    loop = asyncio.get_running_loop()
+    writer.on_first_record = lambda: loop.call_later(RECORDS_WAKEUP_DELAY_S, announce)
+
+
 def max_connections() -> int:
     """Return the limit of client connections: half of the file descriptors."""
     return max(64, min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
@@ -157,12 +189,6 @@ def max_connections() -> int:
 def waiting_sandboxes(runtime: str, settings: EdgeSettings) -> int:
     """Return the pool size; a Node sandbox takes four times the memory of Python."""
     return settings.waiting_sandboxes if runtime.startswith("python") else (settings.waiting_sandboxes + 1) // 2
-
-
-async def save_routes(table: Table, every_s: float = ROUTES_SAVE_INTERVAL_S) -> None:
-    while True:
-        await asyncio.sleep(every_s)
-        table.save()
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import fcntl
 import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -32,6 +32,10 @@ ROOM_CHECK_INTERVAL_S = 1.0  # while the spool is full or tight
 PRINTED_PER_S, PRINTED_AT_ONCE = 4 * MB, 64 * MB
 MAX_LOGGING_ORGS = 10_000  # organizations with counted log bytes
 MIN_DROPPED_BYTES = 256  # A smaller log is not larger than the note that would replace it.
+
+# Messages of the edge to the control process, on `edge-events.sock`.
+STARTED = b"started"
+RECORDS = b"records"
 
 # Kinds of records.
 END = 1  # a call ended
@@ -292,6 +296,8 @@ class SpoolWriter:
         self._is_tight = False
         self._is_full = False
         self._check_room_at = 0.0
+        self.is_quiet = True  # no record since the last announcement
+        self.on_first_record: Callable[[], object] = lambda: None
         self._printed: dict[int, float] = {}  # organization id -> time at which its log bytes are within the rate
         self._clock = SystemClock()
         self._count = 0
@@ -313,6 +319,9 @@ class SpoolWriter:
         # The padding is already zero. The length is one aligned store: a reader sees all of it or none.
         mapped[at - 4 : at] = _length(end - at)
         self._at = end
+        if self.is_quiet:
+            self.is_quiet = False
+            self.on_first_record()
 
     def append_plain(self, packed: bytes) -> None:
         """Append concatenated records of `pack_plain`. A reader sees all of them or none."""
@@ -325,6 +334,9 @@ class SpoolWriter:
         mapped[at + 4 : end] = packed[4:]
         mapped[at : at + 4] = packed[:4]
         self._at = end
+        if self.is_quiet:
+            self.is_quiet = False
+            self.on_first_record()
 
     def limit_log(self, log: bytes, org_id: int) -> bytes:
         """Return the log block, or a note in its place.

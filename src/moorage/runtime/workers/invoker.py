@@ -26,13 +26,15 @@ from moorage.runtime.workers.fairness import Fairness
 from moorage.runtime.workers.memory import MemoryMonitor
 from moorage.runtime.workers.messages import Channel, Message, close_all
 from moorage.runtime.workers.network_supervisor import NetworkSupervisor
-from moorage.runtime.workers.sandbox import PIDS, FunctionSandbox, SandboxState, append_only
+from moorage.runtime.workers.sandbox import PIDS, FunctionSandbox, SandboxState, append_only, describe_exit
 from moorage.runtime.workers.snapshots import Snapshots
 from moorage.runtime.workers.zygotes import Setup, Zygote
 
 FIRST_UID = 200_000
 STARTING_MEMORY_MB = 512  # limit of a sandbox without code; the limit of its function replaces it
 ORPHAN_GRACE_S = 5.0
+CHECK_INTERVAL_S = 0.1  # of memory, CPU shares and snapshots while sandboxes run
+IDLE_CHECK_INTERVAL_S = 1.0
 START_TIMEOUT_S = 20.0
 
 
@@ -70,6 +72,7 @@ class Invoker:
         self._network = network
         self._loop = asyncio.get_running_loop()
         self._sandboxes: dict[int, FunctionSandbox] = {}
+        self._resumed = asyncio.Event()  # a sandbox was handed over or thawed
         self._by_pid: dict[int, FunctionSandbox] = {}
         self._pools: dict[str, deque[FunctionSandbox]] = {}
         self._pending_takes: dict[str, deque[tuple[EdgeConnection, Message]]] = {}  # by runtime
@@ -151,6 +154,7 @@ class Invoker:
             with contextlib.suppress(OSError):
                 sandbox.group.thaw()
             sandbox.is_frozen = False
+            self._resumed.set()
 
     def on_watch(self, edge: EdgeConnection, number: int) -> None:
         """Move a sandbox with a long call into the idle class if the call is CPU-bound."""
@@ -186,6 +190,7 @@ class Invoker:
             return
         sandbox.owner = edge
         edge.sandboxes[sandbox.number] = sandbox
+        self._resumed.set()
         descriptor = os.dup(sandbox.socket.fileno())
         sandbox.socket.close()
         edge.channel.send({"cell": {"take": request["take"], "cell": sandbox.number, "how": how}}, descriptor)
@@ -399,7 +404,7 @@ class Invoker:
             self._restart(sandbox)  # A pooled empty sandbox may have been killed just before it was taken.
             return
         if sandbox.state in (SandboxState.EMPTY, SandboxState.STARTING):
-            self.failed(sandbox, f"a function sandbox ended while it started ({describe(status)})")
+            self.failed(sandbox, f"a function sandbox ended while it started ({describe_exit(status)})")
             return
         oom = sandbox.oom or (sandbox.group is not None and _oom_kills(sandbox.group) > 0)
         if sandbox.owner is not None:
@@ -452,10 +457,21 @@ class Invoker:
     async def run(self) -> None:
         """Check memory, CPU shares and idle snapshots until cancelled."""
         while True:
-            await asyncio.sleep(0.1)
+            await self._pause()
             self.memory.check(self._sandboxes.values())
             self.fairness.check()
             self.snapshots.retire_unused()
+
+    async def _pause(self) -> None:
+        """Wait for the next check: longer while no sandbox can run code."""
+        running = (each for each in self._sandboxes.values() if each.state is SandboxState.TAKEN and not each.is_frozen)
+        if self.memory.is_low or any(running):
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            return
+        self._resumed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(IDLE_CHECK_INTERVAL_S):
+                await self._resumed.wait()
 
     def _report_pressure(self, is_low: bool) -> None:
         for edge in self._edges:
@@ -472,13 +488,6 @@ class Invoker:
         for sandbox in list(self._sandboxes.values()):
             self.forget(sandbox)
         self._cleaning.shutdown()
-
-
-def describe(status: int | None) -> str:
-    if status is None:
-        return "unknown exit status"
-    code = os.waitstatus_to_exitcode(status)
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _oom_kills(group: Any) -> int:

@@ -135,3 +135,10 @@ def append_only(name: str) -> int:
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
     return descriptor
+
+
+def describe_exit(status: int | None) -> str:
+    if status is None:
+        return "unknown exit status"
+    code = os.waitstatus_to_exitcode(status)
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from moorage.core.db.store import Database as Store
+from moorage.core.reconciler.rounds import Rounds
 from moorage.core.telemetry import Telemetry
 from moorage.products.databases.disk import DiskWatch
 from moorage.products.databases.metrics import service as metrics
@@ -156,9 +157,8 @@ class Sampler:
             await asyncio.sleep(due - loop.time())
 
     async def _poll_new(self) -> None:
-        while True:
-            await asyncio.sleep(NEW_DATABASE_POLL_INTERVAL_S)
-            await self._safely(self.measure_new)
+        rounds = Rounds(self._telemetry, "new databases", NEW_DATABASE_POLL_INTERVAL_S, self._db.commits)
+        await rounds.run(self.measure_new)
 
     async def _safely(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -174,12 +174,13 @@ class Sampler:
             self._disks.check_machine()
         await self._measure_all(running, spread_s)
 
-    async def measure_new(self) -> None:
-        """Measure databases that have just started, without waiting for a round."""
+    async def measure_new(self) -> bool:
+        """Measure databases that have just started, without waiting for a round; True if there are none."""
         new = await self._db.peek(metrics.never_seen) - self._new_measured
         if new:
             self._new_measured |= new
             await self._measure_all([each for each in await self._db.read(metrics.running) if each[0].id in new])
+        return not new
 
     def _forget_others(self, running: Sequence[DatabaseServers]) -> None:
         database_ids = {each.id for each, _ in running}

@@ -83,15 +83,17 @@ class Replicator:
 
     async def run(self) -> None:
         try:
-            await Rounds(self._telemetry, "replication", ROUND_INTERVAL_S).run(self.round)
+            await Rounds(self._telemetry, "replication", ROUND_INTERVAL_S, self._db.commits).run(self.round)
         finally:
             await self.close()
 
-    async def round(self) -> None:
-        """Begin a check of each database that has none in progress."""
-        for database in await self._db.read(rows.running_pairs):
+    async def round(self) -> bool:
+        """Begin a check of each database that has none in progress; True without any database."""
+        databases = await self._db.read(rows.running_pairs)
+        for database in databases:
             if database.id not in self._checks:
                 self._checks[database.id] = asyncio.create_task(self._check_safely(database))
+        return not databases and not self._checks
 
     async def close(self) -> None:
         """Cancel all tasks; the next control process repeats them."""

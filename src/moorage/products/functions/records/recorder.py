@@ -8,6 +8,7 @@ opposite order, a crash between the two steps would make the file be read again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,8 @@ from moorage.products.functions.records.storing import (
     next_batch,
 )
 
-POLL_INTERVAL_S = 0.2
+POLL_INTERVAL_S = 0.2  # between passes while there are records, or streams that follow them
+IDLE_INTERVAL_S = 1.0  # between passes without either; the edge wakes the recorder for new records
 BUSY_RECORDS = 1_000  # in one pass; above it, few large passes cost less than many small ones
 BUSY_INTERVAL_S = 3.0
 FAILURE_PAUSE_S = 2.0  # The database may be unavailable for a while.
@@ -72,6 +74,11 @@ class Recorder:
         self._stored = 0  # since the last pass began
         self._passing: asyncio.Task[bool] | None = None
         self._next: asyncio.Task[bool] | None = None
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Make a pass soon: there are new records."""
+        self._wake.set()
 
     async def run(self) -> None:
         """Record until cancelled; then wait for the running pass."""
@@ -82,8 +89,14 @@ class Recorder:
                     trim_at = loop.time() + TRIM_LOGS_INTERVAL_S
                     await self.trim_logs()
                 self._stored = 0
+                self._wake.clear()
                 is_well = await self._share_pass()
-                await asyncio.sleep(self._pause_s() if is_well else FAILURE_PAUSE_S)
+                if not is_well or self._stored or self.changed.is_followed:
+                    await asyncio.sleep(self._pause_s() if is_well else FAILURE_PAUSE_S)
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_INTERVAL_S):
+                        await self._wake.wait()
         finally:
             if running := {task for task in (self._passing, self._next) if task is not None}:
                 await asyncio.wait(running, timeout=LAST_PASS_TIMEOUT_S)

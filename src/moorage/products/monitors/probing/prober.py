@@ -15,8 +15,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol
 
+from moorage.core.db.commits import Commits
 from moorage.core.db.store import Database
 from moorage.core.kit.ids import new_uuid
+from moorage.core.reconciler.rounds import SETTLED_INTERVAL_S
 from moorage.core.telemetry import Telemetry
 from moorage.products.monitors.probing import leases
 from moorage.products.monitors.probing.beats import Beat, Outcome
@@ -31,6 +33,7 @@ REFRESH_INTERVAL_S = 3.0
 REFRESH_RETRY_S = 1.0  # after a refresh that failed
 MIN_REFRESH_INTERVAL_S = 0.2  # between refreshes on wake: thousands of monitors may be created in a row
 TICK_MS = 100  # Checks start in batches, at most this late: starting them one by one costs a third more.
+IDLE_TURN_INTERVAL_S = 5.0  # without any monitor
 MAX_TURN_INTERVAL_S = 1.0  # A longer time between two turns means that the clock was set.
 BACK_MS, AHEAD_MS = 1_000, 5_000  # clock changes between two turns that do not count as a set clock
 CANCEL_TIMEOUT_S = 1.0  # for cancelled checks to end on stop
@@ -137,12 +140,15 @@ class Prober:
         return not self._is_stopping and self._steady() - self._active_at < 10 * MAX_TURN_INTERVAL_S
 
     async def _refreshes(self) -> None:
+        commits = self._db.commits or Commits()
         while not self._is_stopping:
             is_eager, refreshed_at = self._wake.is_set(), self._steady()
             self._wake.clear()
-            pause_s = REFRESH_INTERVAL_S
+            seen = commits.count
+            pause_s, is_settled = REFRESH_INTERVAL_S, False
             try:
                 await self.refresh(is_eager=is_eager)
+                seen, is_settled = commits.count, self._is_settled
             except Exception as error:  # noqa: BLE001 - the loop survives any error of a refresh
                 pause_s = REFRESH_RETRY_S
                 if self._log_limit("refresh"):
@@ -150,7 +156,16 @@ class Prober:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
+            if is_settled and not self._wake.is_set():
+                await commits.wait(seen, self._wake, SETTLED_INTERVAL_S)
+                self._is_registered = False  # Its lease may have expired meanwhile.
             await asyncio.sleep(refreshed_at + MIN_REFRESH_INTERVAL_S - self._steady())
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether no monitor exists that this prober, the only one, would check."""
+        holds_any = self._schedule.entries or self._unreadable
+        return self._owns_store and self._db.commits is not None and self._is_registered and not holds_any
 
     async def refresh(self, *, is_eager: bool = False) -> None:
         """Renew the lease and update the schedule with new, changed and lost monitors."""
@@ -222,6 +237,8 @@ class Prober:
         self._active_at = self._steady()
         if self._is_stopping or (not self._owns_store and self._steady() >= self._lease_end):
             return
+        if not self._schedule.entries:
+            self._turned_at = None
         if self._turned_at is not None and not -BACK_MS <= now - self._turned_at <= AHEAD_MS:
             self._ready.clear()
             self._schedule.replan(now)
@@ -245,6 +262,8 @@ class Prober:
 
     def _pause_s(self) -> float:
         due = self._schedule.next_due()
+        if not self._schedule.entries and not self._ready and not self._tasks:
+            return IDLE_TURN_INTERVAL_S
         if due is None or self._ready:
             return MAX_TURN_INTERVAL_S
         tick = -(-due // TICK_MS) * TICK_MS

@@ -24,6 +24,7 @@ from moorage.runtime.edge.calls.instance import (
     native_log_entries,
 )
 from moorage.runtime.edge.calls.lost_records import LostRecords, Spool
+from moorage.runtime.edge.calls.pause import IDLE_CHECK_INTERVAL_S, Pause
 from moorage.runtime.edge.calls.reasons import load_message, reason, timeout_message, waited_message
 from moorage.runtime.edge.calls.replies import FRAME_TIMEOUT_S, Replies
 from moorage.runtime.edge.calls.supply import Link, Supply
@@ -31,8 +32,6 @@ from moorage.runtime.edge.connections import answers, web
 from moorage.runtime.edge.connections.answers import Failure
 from moorage.runtime.workers.frames import DONE, ENDING
 
-TICK_INTERVAL_S = 0.05
-IDLE_CHECK_INTERVAL_S = 1.0
 WATCH_AFTER_S = 0.15  # run time from which the invoker checks whether a call is CPU-bound
 BUSY_REPORT_INTERVAL_S = 0.25
 END_REPORT_TIMEOUT_S = 1.0  # wait for the invoker's report about an ended sandbox
@@ -49,6 +48,7 @@ class Pool:
         self._by_sandbox: dict[int, Instance] = {}
         self._supply = Supply(link, caps, self._evict)
         self._backlog = Backlog(caps)
+        self._pause = Pause()
         self.replies = Replies()
         self._end_reports: dict[int, dict[str, Any]] = {}
         self._loop = asyncio.get_running_loop()
@@ -61,6 +61,8 @@ class Pool:
 
     def submit(self, call: Call) -> None:
         """Send a call to an instance, else queue it; refuse it if the queue is full."""
+        if self._pause.is_long:
+            self._pause.end()
         function = call.function
         if call.is_large and not self._backlog.hold(call):
             call.refuse(answers.QUEUE_FULL)
@@ -418,9 +420,12 @@ class Pool:
     # Periodic checks.
 
     async def run(self) -> None:
-        """Enforce deadlines, freeze and end idle instances, until cancelled."""
+        """Enforce deadlines, freeze and end idle instances, until cancelled.
+
+        Without calls it wakes up once a second, and without instances not at all.
+        """
         while True:
-            await asyncio.sleep(TICK_INTERVAL_S if self._by_sandbox or self._backlog.functions else TICK_INTERVAL_S * 4)
+            await self._pause.wait(self._by_sandbox.values(), bool(self._backlog.functions))
             now = time.perf_counter()
             self._check_deadlines(now)
             if now - self._idle_checked_at >= IDLE_CHECK_INTERVAL_S:

@@ -42,8 +42,12 @@ class Listener:
         self._clear_cache_at = self.now + _CACHE_CLEAR_INTERVAL_S
         self._is_empty = asyncio.Event()
         self._is_empty.set()
+        self._has_connections = asyncio.Event()
 
     def __call__(self) -> Connection:
+        if not self._has_connections.is_set():
+            self._update_clock()
+            self._has_connections.set()
         return Connection(self)
 
     def _update_clock(self) -> None:
@@ -56,6 +60,7 @@ class Listener:
 
     def add(self, connection: Connection) -> None:
         self.open.add(connection)
+        self._has_connections.set()
         self._most_open = max(self._most_open, len(self.open))
         self._is_empty.clear()
 
@@ -67,6 +72,9 @@ class Listener:
     async def watch_deadlines(self, every_s: float = 1) -> None:
         """Check all deadlines periodically: cheaper than a timer per request."""
         while True:
+            if not self.open and not self.request_cache:
+                self._has_connections.clear()
+                await self._has_connections.wait()
             await asyncio.sleep(every_s)
             self._update_clock()
             if self.now > self._clear_cache_at:
