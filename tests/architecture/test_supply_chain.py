@@ -18,7 +18,7 @@ from requirements.installer.pip import Pip
 from requirements.installer.progress import Finished, Step
 from tests.architecture.source import ROOT
 
-from moorage.runtime.builds import fetched
+from moorage.runtime.builds import toolchain_downloads
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 ADVISORY: dict[str, Any] = {
@@ -93,8 +93,8 @@ def test_every_installation_of_the_setup_requires_hashes(tmp_path: Path) -> None
 def test_the_setup_and_builds_use_the_same_uv() -> None:
     hashes = set(re.findall(r"--hash=sha256:(\w+)", UV_LOCK.read_text()))
 
-    assert uv_version() == fetched.UV.version
-    assert set(fetched.UV.digests.values()) <= hashes
+    assert uv_version() == toolchain_downloads.UV.version
+    assert set(toolchain_downloads.UV.digests.values()) <= hashes
 
 
 @pytest.mark.boundary("supply-chain", "Known vulnerabilities are found in a local database of advisories.")

@@ -146,22 +146,27 @@ def test_a_missing_version_is_fetched_once_into_a_folder_of_the_platform(
 def test_an_interpreter_with_another_digest_is_refused(settings: Settings, tmp_path: Path, mirror: Path) -> None:
     mirror.write_bytes(mirror.read_bytes() + b"x")
 
-    with pytest.raises(BuildFailed, match=r"needs Python 3\.12 \(\.python-version\), this machine has 3\.\d+"):
-        find(settings, tmp_path / "app", {".python-version": "3.12\n"})
+    with pytest.raises(BuildFailed, match=r"needs Python >=3\.12,<3\.13 \(pyproject\.toml\), this machine has 3\.\d+"):
+        find(settings, tmp_path / "app", {"pyproject.toml": "[project]\nrequires-python='>=3.12,<3.13'"})
 
     assert "3.12" not in toolchain_downloads.pythons(settings)
 
 
-def test_the_machine_s_version_is_used_if_the_project_allows_it_and_its_own_cannot_be_had(
-    settings: Settings, tmp_path: Path, mirror: Path
+@pytest.mark.parametrize("files", [{}, {"pyproject.toml": "[project]\nrequires-python='>=3.9'"}])
+def test_the_nearest_version_of_the_machine_is_used_where_the_pinned_one_cannot_be_had(
+    settings: Settings, tmp_path: Path, mirror: Path, files: dict[str, str]
 ) -> None:
     mirror.unlink()
-    files = {".python-version": "3.12", "pyproject.toml": "[project]\nrequires-python='>=3.9'"}
 
-    python, said = find(settings, tmp_path / "app", files)
+    python, said = find(settings, tmp_path / "app", {".python-version": "3.12", **files})
 
-    assert python == next(iter(toolchain_downloads.pythons(settings).values()))
-    assert "Python 3.12 (.python-version) cannot be had here" in said[-1]
+    assert python in toolchain_downloads.pythons(settings).values()
+    assert "warning: this project needs Python 3.12 (.python-version), this machine has 3." in said[-1]
+
+
+def test_a_pinned_version_that_does_not_exist_is_refused(settings: Settings, tmp_path: Path, mirror: Path) -> None:
+    with pytest.raises(BuildFailed, match=r"needs Python 3\.99 \(\.python-version\), this machine has 3\.\d+"):
+        find(settings, tmp_path / "app", {".python-version": "3.99"})
 
 
 def test_another_patch_version_is_no_reason_to_fail(settings: Settings, tmp_path: Path) -> None:

@@ -60,18 +60,25 @@ def find_python(settings: Settings, folder: Folder, say: Say) -> Runtime:
 
 def _instead(wanted: Wanted, known: dict[str, Runtime], needed: str, why: str, say: Say) -> Runtime:
     """Return an interpreter that the project also allows; raises BuildFailed if there is none."""
-    allowed = [version for version in known if wanted.ranges and wanted.allows(version)]
-    if allowed:
-        ranges = " and ".join(f"{spec} ({file})" for spec, file in wanted.ranges)
-        say(f"Python {needed} ({wanted.pin_file}) cannot be had here: {allowed[0]} is used, which {ranges} allows")
-        return known[allowed[0]]
-    machine = ", ".join(sorted(known, key=lambda version: int(version[2:])))
+    machine = ", ".join(sorted(known, key=_minor))
+    allowed = [version for version in known if wanted.allows(version)]
+    if allowed and needed in FETCHED:
+        nearest = min(allowed, key=lambda version: abs(_minor(version) - _minor(needed)))
+        say(
+            f"warning: this project needs Python {needed} ({wanted.pin_file}), this machine has {machine}: {nearest} "
+            f"is used; install python{needed} on this machine (as /usr/local/bin/python{needed}) to get it"
+        )
+        return known[nearest]
     install = f"; install python{needed} on this machine (as /usr/local/bin/python{needed})" if needed else ""
     raise BuildFailed(
         f"this project needs Python {wanted.describe()}, this machine has {machine}"
         + (f" and {needed} cannot be fetched ({why})" if needed else "")
         + f"{install}, or change the version in {wanted.pin_file or wanted.ranges[0][1]}"
     )
+
+
+def _minor(version: str) -> int:
+    return int(version[2:])
 
 
 def _note(wanted: Wanted, version: str, say: Say) -> None:

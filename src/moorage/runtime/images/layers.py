@@ -69,7 +69,7 @@ class _Header(tarfile.TarInfo):
     The checks are in setters: which method of `TarInfo` parses a header differs between releases of Python.
     """
 
-    @property  # type: ignore[override]
+    @property
     def size(self) -> int:
         return self._size
 
@@ -78,7 +78,7 @@ class _Header(tarfile.TarInfo):
         self._size = value
         self._check()
 
-    @property  # type: ignore[override]
+    @property
     def type(self) -> bytes:
         return self._type
 
