@@ -77,7 +77,7 @@ STARTERS = (
         "litestar",
         "Litestar",
         {
-            "requirements.txt": "litestar[standard]==2.13.0\n",
+            "requirements.txt": "litestar[standard]==2.25.0\n",
             "app.py": """
                 from litestar import Litestar, get
 
@@ -290,7 +290,7 @@ STARTERS = (
         "fasthtml",
         "FastHTML",
         {
-            "requirements.txt": "python-fasthtml==0.12.0\nstarlette==0.41.3\n",
+            "requirements.txt": "python-fasthtml==0.14.14\n",
             "main.py": """
                 from fasthtml.common import *
 

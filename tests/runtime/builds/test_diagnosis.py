@@ -38,6 +38,10 @@ CASES = {
         "package-lock.json or npm-shrinkwrap.json are in sync.\n",
         ("package-lock.json does not match package.json", "npm install"),
     ),
+    "an error of Vite": (
+        'error during build:\nmain.js (1:7): "default" is not exported by "shared.js".\nfile: /work/main.js:1:7\n',
+        ('main.js (1:7): "default" is not exported by "shared.js".',),
+    ),
     "an old lock file of pnpm": ("ERR_PNPM_OUTDATED_LOCKFILE  Cannot install\n", ("pnpm-lock.yaml", "pnpm install")),
     "a package that does not exist": (
         "npm error code E404\nnpm error 404  'no-such-harbor@1.0.0' is not in this registry.\n",

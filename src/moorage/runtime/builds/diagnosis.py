@@ -163,6 +163,7 @@ RULES = (
         r"^(?:go: |\S+\.go:\d+)[^\n]*(?:proxy|lookup|no such host|connection refused|i/o timeout)",
         "its modules cannot be downloaded from here: run `go mod vendor` and commit the folder vendor",
     ),
+    rule(r"^error during build:\n([^\n]+)", "{0}"),
     rule(r"JavaScript heap out of memory", _NODE_MEMORY),
     rule(r"ERR_OSSL_EVP_UNSUPPORTED", _OLD_HASHES),
     rule(r"^(?:/bin/)?sh: (?:line )?\d+: ([\w@./-]+): (?:command )?not found", _missing_program),
