@@ -144,11 +144,6 @@ BROKEN = (
         (".python-version", "3.99"),
     ),
     Broken(
-        "node-that-does-not-exist",
-        {".nvmrc": "99\n", "package.json": package(scripts={"start": "node index.js"}), "index.js": NODE},
-        (".nvmrc", "99"),
-    ),
-    Broken(
         "native-module-without-its-library",
         {
             "requirements.txt": "setuptools\n./chart\n",

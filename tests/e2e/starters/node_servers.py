@@ -76,6 +76,17 @@ STARTERS = (
         {"/": "Hello from Express"},
     ),
     Starter(
+        # npm has no such version: the log says so, and the platform's is used.
+        "express-node-version-that-does-not-exist",
+        "Express",
+        {
+            ".nvmrc": "99\n",
+            "package.json": package(scripts={"start": "node index.js"}, dependencies=EXPRESS),
+            "index.js": SERVER,
+        },
+        {"/": "Hello from Express"},
+    ),
+    Starter(
         # react-dom 17 has react 17 as its peer.
         "express-conflicting-peers",
         "Express",
