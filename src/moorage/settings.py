@@ -288,6 +288,9 @@ class Settings(BaseSettings):
     otlp_endpoint: str = Field("", description="OpenTelemetry collector (OTLP over HTTP) for spans.")
     log_format: str = Field("auto", pattern="^(auto|json|text)$", description="`json`, `text`, or `auto` by terminal.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Minimum level of log lines.")
+    log_requests: bool = Field(
+        False, description="Show requests on a terminal, too; `logs/control.log` has them anyway."
+    )
 
     @field_validator(
         "oidc_issuers",

@@ -68,8 +68,10 @@ class Running:
             return error.code, _parsed(error.read())
 
     def token(self) -> str:
-        """Return the token of the curl line that was printed."""
+        """Return the token of the command that was printed: of its file, if it reads one."""
         line = next(line for line in self.said if line.startswith("try:"))
+        if "$(cat " in line:
+            return Path(line.partition("$(cat ")[2].rstrip(")").strip("'")).read_text().strip()
         return line.partition("Bearer ")[2].partition("'")[0]
 
     def wait_until(self, condition: Any, timeout_s: float = 20) -> None:

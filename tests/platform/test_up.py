@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.platform.running import Running, clean_environment, command, free_ports, running
 
-from moorage.platform.supervisor import USUAL_METRICS_PORT
+from moorage.platform.terminal import USUAL_METRICS_PORT
 
 # A start costs more than most of the tests, so those that need the same one share it, in one process.
 pytestmark = pytest.mark.xdist_group("up")

@@ -238,7 +238,13 @@ def run(settings: Settings, *, serves: bool = True, works: bool = True) -> None:
 
     raise_open_files_limit()
     sys.setswitchinterval(SWITCH_S)
-    logs.configure(settings.log_format, settings.log_level, process="control")
+    logs.configure(
+        settings.log_format,
+        settings.log_level,
+        process="control",
+        folder=settings.folder("logs") if settings.folder("logs").is_dir() else None,
+        shows_requests=settings.log_requests,
+    )
     try:
         uvloop.run(_main(settings, serves=serves, works=works))
     except KeyboardInterrupt:

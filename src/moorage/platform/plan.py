@@ -11,6 +11,8 @@ from typing import Any
 from moorage.gateway import caddy
 from moorage.platform import folders, keys, store_checks
 from moorage.platform.doctor import function_origins
+from moorage.platform.doctor import functions as sandbox_checks
+from moorage.platform.doctor.findings import State
 from moorage.runtime.sandbox import capabilities
 from moorage.settings import BadSettings, Sandbox, Settings, as_environment
 
@@ -34,7 +36,8 @@ def make(settings: Settings) -> dict[str, Any]:
     folders.check_not_running(settings)
     if not settings.uses_postgres:
         store_checks.check_store_is_there(settings)
-    settings = with_sandbox(with_metrics_port(settings))
+    report = capabilities.probe()
+    settings = with_sandbox(with_metrics_port(settings), report)
     check_ports(settings)
     if problem := function_origins.problem(settings):
         warn(f"{problem}; {function_origins.FIX}")
@@ -42,6 +45,8 @@ def make(settings: Settings) -> dict[str, Any]:
     return {
         "api_url": settings.api_url,
         "metrics_port": settings.metrics_port,
+        "data": str(settings.data),
+        "warnings": _sandbox_warnings(settings, report),
         "children": [
             _python("control", "moorage.platform.control", env),
             _python("invoker", "moorage.runtime.workers.main", lean(env)),
@@ -72,7 +77,8 @@ def make_edge(settings: Settings) -> dict[str, Any]:
         _python("invoker", "moorage.runtime.workers.main", lean(env)),
         _python("edge", "moorage.runtime.edge.main", edge_environment(settings, env)),
     ]
-    return {"is_edge": True, "api_url": settings.functions_url, "metrics_port": 0, "children": children}
+    about = {"is_edge": True, "api_url": settings.functions_url, "metrics_port": 0, "data": str(settings.data)}
+    return about | {"warnings": [], "children": children}
 
 
 def lean(env: dict[str, str]) -> dict[str, str]:
@@ -95,12 +101,12 @@ def execute(plan: dict[str, Any]) -> None:
     os.execv(sys.executable, argv)  # noqa: S606 - an argv list, no shell
 
 
-def with_sandbox(settings: Settings) -> Settings:
+def with_sandbox(settings: Settings, report: capabilities.Report | None = None) -> Settings:
     """Check for sandbox support; without it, production fails and development warns."""
     if settings.sandbox is Sandbox.OFF:
         warn("functions run without a sandbox (MOORAGE_SANDBOX=off): deploy only your own code")
         return settings
-    report = capabilities.probe()
+    report = report or capabilities.probe()
     if report.can_sandbox:
         return settings
     why = "; ".join(report.missing)
@@ -111,6 +117,14 @@ def with_sandbox(settings: Settings) -> Settings:
         )
     warn(f"functions run without a sandbox, because this machine has none: {why}")
     return settings.model_copy(update={"sandbox": Sandbox.OFF})
+
+
+def _sandbox_warnings(settings: Settings, report: capabilities.Report) -> list[str]:
+    """Return the warnings of `moorage doctor` about limits and network of sandboxes that are on."""
+    if settings.sandbox is Sandbox.OFF:
+        return []
+    checks = (sandbox_checks.check_limits(report), sandbox_checks.check_network(settings, report))
+    return [f"{each.name}: {each.found}; {each.fix}" for each in checks if each.state is not State.OK]
 
 
 def warn(text: str) -> None:

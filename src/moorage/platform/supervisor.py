@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from moorage.platform import terminal
+from moorage.platform.terminal import Startup
+
 STOP_TIMEOUT_S = 9.0
-READY_TIMEOUT_S = 60.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 60.0  # A child that ran this long restarts with the shortest back-off.
 PR_SET_PDEATHSIG = 1
-USUAL_METRICS_PORT = 8083
 
 
 @dataclass
@@ -97,7 +98,8 @@ def _die_with_parent() -> None:
 @dataclass
 class Supervisor:
     children: list[Child]
-    on_ready: Any
+    plan: dict[str, Any]
+    startup: Startup = field(default_factory=Startup)
     stopping: bool = False
     announced: bool = False
     _wake: tuple[int, int] = field(default_factory=os.pipe)
@@ -118,7 +120,9 @@ class Supervisor:
         self._stop()
         return code
 
-    def _on_signal(self, _number: int, _frame: Any) -> None:
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        if number == signal.SIGINT and not self.stopping:
+            terminal.print_stopping(self.plan)
         self.stopping = True
 
     def _wait(self) -> None:
@@ -140,21 +144,29 @@ class Supervisor:
             code = child.exit_code()
             if code is not None:
                 if not self.announced:
-                    print_message(f"{child.name} could not start (exit code {code}); its message is above")
-                    self.stopping = True
+                    self._fail(f"{child.name} could not start (exit code {code})")
                     return code if code > 0 else 1
                 self._schedule_restart(child, code)
             elif child.process is None and time.monotonic() >= child.start_at:
                 child.start()
-        if not self.announced and all(child.is_ready for child in self.children):
+        return 0 if self.announced else self._check_start()
+
+    def _check_start(self) -> int:
+        """Announce the platform when all children are ready; stop it when one never will be."""
+        late = {child.name: child.process.pid for child in self.children if not child.is_ready and child.process}
+        if not late:
             self.announced = True
-            self.on_ready({child.name: child.output.decode() for child in self.children})
-        if not self.announced and time.monotonic() - self.children[0].started_at > READY_TIMEOUT_S:
-            late = ", ".join(child.name for child in self.children if not child.is_ready)
-            print_message(f"not ready after {READY_TIMEOUT_S:.0f} s: {late}")
-            self.stopping = True
+            output = {child.name: child.output.decode() for child in self.children}["control"]
+            facts = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
+            terminal.print_ready(self.plan, facts)
+        elif problem := self.startup.problem(late):
+            self._fail(problem)
             return 1
         return 0
+
+    def _fail(self, problem: str) -> None:
+        terminal.print_failure(self.plan, problem, started_at=self.startup.started_at)
+        self.stopping = True
 
     def _schedule_restart(self, child: Child, code: int) -> None:
         if time.monotonic() - child.started_at > STEADY_S:
@@ -164,7 +176,7 @@ class Supervisor:
         child.process = None
         child.start_at = time.monotonic() + delay
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        print_message(f"{child.name} ended ({how}); starting it again in {delay:g} s")
+        terminal.print_message(f"{child.name} ended ({how}); starting it again in {delay:g} s")
 
     def _stop(self) -> None:
         """Send SIGTERM to every child, wait, then SIGKILL."""
@@ -181,10 +193,6 @@ class Supervisor:
                 child.process.wait()
 
 
-def print_message(text: str) -> None:
-    print(f"moorage: {text}", file=sys.stderr, flush=True)
-
-
 def _child(plan: dict[str, Any]) -> Child:
     probe = plan.get("probe")
     return Child(plan["name"], plan["argv"], plan["env"], plan["says_ready"], (probe[0], probe[1]) if probe else None)
@@ -194,23 +202,7 @@ def main() -> None:
     """Run the plan that `moorage up` passed as a file."""
     plan = json.loads(Path(sys.argv[1]).read_text())
     children = [_child(each) for each in plan["children"]]
-
-    def on_ready(output: dict[str, str]) -> None:
-        url = plan["api_url"]
-        if plan.get("is_edge"):
-            print(f"ready: {url}", flush=True)
-            return
-        facts = dict(line.split(" ", 1) for line in output["control"].splitlines() if " " in line)
-        print(f"open:  {url}/docs")
-        if "setup" in facts:
-            print(f"owner: {url}/setup#{facts['setup']}  (works once: it makes the first owner)")
-        if "token" in facts:
-            print(f"try:   curl -H 'Authorization: Bearer {facts['token']}' {url}/v1/me")
-        if plan["metrics_port"] not in (0, USUAL_METRICS_PORT):
-            print(f"watch: http://127.0.0.1:{plan['metrics_port']}/metrics")
-        print(f"ready: {url}", flush=True)
-
-    sys.exit(Supervisor(children, on_ready).run())
+    sys.exit(Supervisor(children, plan).run())
 
 
 if __name__ == "__main__":

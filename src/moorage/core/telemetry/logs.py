@@ -1,5 +1,7 @@
 """Structured logs on standard error, with the trace id of request or job.
 
+On a terminal, standard error has text without requests, and a file in the data folder has every line as JSON.
+
 Callers log names and ids, never tokens, secrets or bodies. As a safeguard, the last processor masks texts that look
 like tokens.
 """
@@ -7,12 +9,15 @@ like tokens.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
 import re
 import sys
 import threading
 import time
 from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -27,18 +32,23 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 Event = MutableMapping[str, Any]
 FLUSH_DELAY_S = 0.02
+MAX_FILE_BYTES = 16 * 2**20  # A full file becomes the previous one, which is deleted.
 _lines: BufferedLines | None = None
+_shows_requests = True
 _level = _LEVELS["info"]
 _process = ""
 
 
-def configure(log_format: str, level: str, *, process: str) -> None:
-    """Set up logging for this process."""
-    global _lines, _level, _process
+def configure(
+    log_format: str, level: str, *, process: str, folder: Path | None = None, shows_requests: bool = True
+) -> None:
+    """Set up logging for this process; text on a terminal is accompanied by a file in `folder`."""
+    global _lines, _level, _process, _shows_requests
     _level, _process = _LEVELS[level], process
     as_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
-    renderer: Any = structlog.dev.ConsoleRenderer() if as_text else _json_line
-    _lines = None if as_text else BufferedLines(sys.stderr.buffer)
+    _shows_requests = shows_requests or not as_text or folder is None
+    file: Any = RotatingFile(folder / f"{process}.log") if folder is not None else None
+    _lines = BufferedLines(file) if as_text and file else None if as_text else BufferedLines(sys.stderr.buffer)
     factory: Any = structlog.PrintLoggerFactory(sys.stderr) if as_text else lambda *_: _lines
     structlog.configure(
         processors=[
@@ -47,7 +57,7 @@ def configure(log_format: str, level: str, *, process: str) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             _mask_tokens,
-            renderer,
+            *([_write_to_file, structlog.dev.ConsoleRenderer()] if as_text else [_json_line]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=factory,
@@ -74,9 +84,12 @@ class AccessLine(msgspec.Struct):
 
 
 def access_writer() -> Callable[[AccessLine], None]:
-    """Return the writer of access lines; JSON bypasses structlog for speed."""
+    """Return the writer of access lines; JSON bypasses structlog for speed.
+
+    A terminal shows them only on request; they are in the file beside it.
+    """
     lines = _lines
-    if lines is None:
+    if lines is None or (_shows_requests and isinstance(lines.file, RotatingFile)):
         logger = get_logger("access")
         shown = AccessLine.__struct_fields__[:8]
         return lambda line: logger.info("request", **{name: getattr(line, name) for name in shown})
@@ -99,8 +112,8 @@ class BufferedLines:
     requests.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO | RotatingFile) -> None:
+        self.file = file
         self._lines: list[bytes] = []
         self._has_lines = threading.Event()
         threading.Thread(target=self._run, name="log", daemon=True).start()
@@ -117,14 +130,37 @@ class BufferedLines:
         self._has_lines.clear()
         lines, self._lines = self._lines, []
         if lines:
-            self._file.write(b"\n".join(lines) + b"\n")
-            self._file.flush()
+            self.file.write(b"\n".join(lines) + b"\n")
+            self.file.flush()
 
     def _run(self) -> None:
         while True:
             self._has_lines.wait()
             time.sleep(FLUSH_DELAY_S)
             self.flush()
+
+
+class RotatingFile:
+    """A private file that is renamed to `<name>.1` when it is full."""
+
+    def __init__(self, path: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._handle = self._open()
+
+    def write(self, text: bytes) -> None:
+        with contextlib.suppress(OSError):  # A full disk must not stop the process that logs it.
+            if os.fstat(self._handle).st_size + len(text) > self._max_bytes:
+                os.replace(self._path, self._path.with_name(f"{self._path.name}.1"))
+                os.close(self._handle)
+                self._handle = self._open()
+            os.write(self._handle, text)
+
+    def flush(self) -> None:
+        """Do nothing: writes are not buffered."""
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def get_logger(name: str) -> Any:
@@ -142,6 +178,12 @@ def _mask_tokens(_logger: Any, _method: str, event: Event) -> Event:
     for key, value in event.items():
         if isinstance(value, str) and ("_" in value or "eyJ" in value):
             event[key] = _TOKEN.sub(r"\1****", value)
+    return event
+
+
+def _write_to_file(_logger: Any, _method: str, event: Event) -> Event:
+    if _lines is not None:
+        _lines.msg(_encode(event))
     return event
 
 
