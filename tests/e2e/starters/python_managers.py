@@ -44,10 +44,28 @@ STARTERS = (
                 requires = ["poetry-core"]
                 build-backend = "poetry.core.masonry.api"
             """,
+            # As Poetry writes it; Poetry itself needs more of a package index than other tools.
+            "poetry.lock": """
+                [[package]]
+                name = "bottle"
+                version = "0.13.2"
+                description = "Fast and simple WSGI-framework for small web-applications."
+                optional = false
+                python-versions = "*"
+                groups = ["main"]
+                files = [
+                    {file = "bottle-0.13.2-py2.py3-none-any.whl", hash = "sha256:%s"},
+                ]
+
+                [metadata]
+                lock-version = "2.1"
+                python-versions = "^3.9"
+                content-hash = "%s"
+            """
+            % ("27569ab8d1332fbba3e400b3baab2227ab4efb4882ff147af05a7c00ed73409c", "0" * 64),
             "main.py": BOTTLE,
         },
         ANSWER,
-        lock="poetry.lock",
     ),
     Starter(
         # Poetry 1, no lock file, and no package of the project's name: an application, not a library.
