@@ -54,15 +54,14 @@ STARTERS = (
                 python-versions = "*"
                 groups = ["main"]
                 files = [
-                    {file = "bottle-0.13.2-py2.py3-none-any.whl", hash = "sha256:%s"},
+                    {file = "bottle-0.13.2-py2.py3-none-any.whl", hash = "sha256:27569ab8d1332fbba3e400b3baab2227ab4efb4882ff147af05a7c00ed73409c"},
                 ]
 
                 [metadata]
                 lock-version = "2.1"
                 python-versions = "^3.9"
-                content-hash = "%s"
-            """
-            % ("27569ab8d1332fbba3e400b3baab2227ab4efb4882ff147af05a7c00ed73409c", "0" * 64),
+                content-hash = "0000000000000000000000000000000000000000000000000000000000000000"
+            """,
             "main.py": BOTTLE,
         },
         ANSWER,
