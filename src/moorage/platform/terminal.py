@@ -90,7 +90,7 @@ def last_lines(path: Path, *, since: float) -> list[str]:
 def shortest(path: Path) -> str:
     """Return a path relative to the current folder if it is below, quoted for a shell."""
     with contextlib.suppress(OSError, ValueError):
-        path = path.relative_to(Path.cwd())
+        path = path.relative_to(Path.cwd()) if Path.cwd() != Path("/") else path
     text = str(path)
     return text if all(character.isalnum() or character in "/._-+~" for character in text) else f"'{text}'"
 

@@ -23,6 +23,26 @@ PROJECT = (
 )
 ANSWER = {"/": "bottle on Python 3."}
 
+BOTTLE_DIGEST = "27569ab8d1332fbba3e400b3baab2227ab4efb4882ff147af05a7c00ed73409c"
+# As Poetry writes it; Poetry itself needs more of a package index than other tools.
+POETRY_LOCK = """
+    [[package]]
+    name = "bottle"
+    version = "0.13.2"
+    description = "Fast and simple WSGI-framework for small web-applications."
+    optional = false
+    python-versions = "*"
+    groups = ["main"]
+    files = [
+        {file = "bottle-0.13.2-py2.py3-none-any.whl", hash = "sha256:DIGEST"},
+    ]
+
+    [metadata]
+    lock-version = "2.1"
+    python-versions = "^3.9"
+    content-hash = "0000000000000000000000000000000000000000000000000000000000000000"
+"""
+
 STARTERS = (
     Starter(
         "poetry",
@@ -44,24 +64,7 @@ STARTERS = (
                 requires = ["poetry-core"]
                 build-backend = "poetry.core.masonry.api"
             """,
-            # As Poetry writes it; Poetry itself needs more of a package index than other tools.
-            "poetry.lock": """
-                [[package]]
-                name = "bottle"
-                version = "0.13.2"
-                description = "Fast and simple WSGI-framework for small web-applications."
-                optional = false
-                python-versions = "*"
-                groups = ["main"]
-                files = [
-                    {file = "bottle-0.13.2-py2.py3-none-any.whl", hash = "sha256:27569ab8d1332fbba3e400b3baab2227ab4efb4882ff147af05a7c00ed73409c"},
-                ]
-
-                [metadata]
-                lock-version = "2.1"
-                python-versions = "^3.9"
-                content-hash = "0000000000000000000000000000000000000000000000000000000000000000"
-            """,
+            "poetry.lock": POETRY_LOCK.replace("DIGEST", BOTTLE_DIGEST),
             "main.py": BOTTLE,
         },
         ANSWER,
