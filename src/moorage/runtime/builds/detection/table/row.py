@@ -39,7 +39,8 @@ class Sign:
         return Sign(f"{self.words} or {other.words}", find)
 
     def __invert__(self) -> Sign:
-        return Sign(f"no {self.words}", lambda folder: f"no {self.words}" if self.find(folder) is None else None)
+        words = f"no {self.words.removeprefix('a ')}"
+        return Sign(words, lambda folder: words if self.find(folder) is None else None)
 
 
 @dataclass(frozen=True, slots=True)
