@@ -12,7 +12,36 @@ from moorage.products.apps.logs.log_files import POLL_INTERVAL_S, AppLogs, Curso
 from moorage.products.projects.deployments.logs import LogWriter, Stream
 
 MAX_LINES = 200  # of a start, in the log of the deployment
-LAST_LINES = 40  # of a longer start that failed
+# Of the last attempt of a longer start that failed. A stack trace has its cause at its beginning or at its end.
+FIRST_LINES = 160
+LAST_LINES = 40
+MAX_LAST_BATCHES = 100  # that are read after the end: an app may print faster than that
+
+
+class _Attempt:
+    """Output of one process of a replica: the first and the last lines of it."""
+
+    def __init__(self, *, most_first: int = FIRST_LINES) -> None:
+        self.first: list[LogLine] = []
+        self.last: deque[LogLine] = deque(maxlen=LAST_LINES)
+        self.has_ended = False
+        self._most_first = most_first
+        self._added = 0
+
+    def add(self, line: LogLine) -> None:
+        self._added += 1
+        if len(self.first) < self._most_first:
+            self.first.append(line)
+        else:
+            self.last.append(line)
+
+    @property
+    def shown(self) -> int:
+        return len(self.first) + len(self.last)
+
+    @property
+    def left_out(self) -> int:
+        return self._added - self.shown
 
 
 class StartOutput:
@@ -27,7 +56,9 @@ class StartOutput:
         self.recent: deque[str] = deque(maxlen=MAX_LINES)  # output of the app, without lines of the platform
         self._is_over = asyncio.Event()
         self._copied = 0
-        self._last: deque[LogLine] = deque(maxlen=LAST_LINES)  # of those that were not copied
+        # Of the lines that were not copied: the last two attempts of each replica, and the replica of the last line.
+        self._attempts: dict[str, deque[_Attempt]] = {}
+        self._replica = ""
 
     @classmethod
     async def begin(cls, logs: AppLogs, project_id: int, log: LogWriter) -> StartOutput:
@@ -53,9 +84,12 @@ class StartOutput:
             await self._copy()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_over.wait(), POLL_INTERVAL_S)
-        await self._copy()
+        for _ in range(MAX_LAST_BATCHES):
+            if not await self._copy():
+                return
 
-    async def _copy(self) -> None:
+    async def _copy(self) -> bool:
+        """Copy the next batch of lines; return whether there was one."""
         lines = await asyncio.to_thread(self._logs.news, self._project_id, self._cursor)
         for line in lines:
             if line.replica not in self.keys:
@@ -65,15 +99,38 @@ class StartOutput:
             if self._copied < MAX_LINES:
                 self._write(line)
             else:
-                self._last.append(line)
+                self._keep(line)
             self._copied += 1
+        return bool(lines)
+
+    def _keep(self, line: LogLine) -> None:
+        """Keep a line that is shown if the start fails; a process ends with a line of the platform."""
+        self._replica = line.replica
+        # The first process may have begun in the lines that were copied.
+        attempts = self._attempts.setdefault(line.replica, deque([_Attempt(most_first=0)], maxlen=2))
+        if attempts[-1].has_ended and line.stream != "system":
+            attempts.append(_Attempt())
+        attempts[-1].add(line)
+        attempts[-1].has_ended = line.stream == "system"
 
     def _write_last(self) -> None:
-        left_out = self._copied - MAX_LINES - len(self._last)
-        if left_out > 0:
-            self._log.say(f"{left_out} lines of the app's output are not shown here")
-        for line in self._last:
-            self._write(line)
+        """Write the last process from its first line; with the one before, if it still runs."""
+        attempts = list(self._attempts.get(self._replica, ()))
+        if len(attempts) > 1 and attempts[-1].has_ended:
+            del attempts[0]
+        left_out = self._copied - MAX_LINES - sum(each.shown + each.left_out for each in attempts)
+        for attempt in attempts:
+            self._say_left_out(left_out)
+            for line in attempt.first:
+                self._write(line)
+            self._say_left_out(attempt.left_out)
+            for line in attempt.last:
+                self._write(line)
+            left_out = 0
+
+    def _say_left_out(self, lines: int) -> None:
+        if lines > 0:
+            self._log.say(f"{lines} lines of the app's output are not shown here")
 
     def _write(self, line: LogLine) -> None:
         self._log.write(cast(Stream, line.stream), f"{line.message}\n")
