@@ -38,6 +38,11 @@ CASES = {
         "package-lock.json or npm-shrinkwrap.json are in sync.\n",
         ("package-lock.json does not match package.json", "npm install"),
     ),
+    "a package for a newer Python": (
+        "error: No solution found when resolving dependencies\n  cause: Because the current Python version (3.11.2) does "
+        "not satisfy Python>=3.12 and django>=6.0,<=6.0.10 depends on Python>=3.12, we can conclude that\n",
+        ("django needs Python >=3.12, and this app has 3.11.2", "requirements.txt"),
+    ),
     "an error of Vite": (
         'error during build:\nmain.js (1:7): "default" is not exported by "shared.js".\nfile: /work/main.js:1:7\n',
         ('main.js (1:7): "default" is not exported by "shared.js".',),

@@ -140,6 +140,11 @@ RULES = (
         "requirements.txt names {0}, and the package index has no such version for this Python: correct it",
     ),
     rule(
+        r"the current Python version \(([\d.]+)\) does not satisfy Python(\S+) and\s+([\w.-]+)",
+        "{2} needs Python {1}, and this app has {0}: require an older {2} in requirements.txt or pyproject.toml, or have "
+        "the operator install that Python",
+    ),
+    rule(
         r"Because there is no version of (\S+)",
         "the package index has no {0} for this Python: correct it in requirements.txt or pyproject.toml",
     ),
