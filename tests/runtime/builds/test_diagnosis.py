@@ -39,8 +39,8 @@ CASES = {
         ("package-lock.json does not match package.json", "npm install"),
     ),
     "a package for a newer Python": (
-        "error: No solution found when resolving dependencies\n  cause: Because the current Python version (3.11.2) does "
-        "not satisfy Python>=3.12 and django>=6.0,<=6.0.10 depends on Python>=3.12, we can conclude that\n",
+        "error: No solution found when resolving dependencies\n  cause: Because the current Python version (3.11.2) "
+        "does not satisfy Python>=3.12 and django>=6.0,<=6.0.10 depends on Python>=3.12, we can conclude that\n",
         ("django needs Python >=3.12, and this app has 3.11.2", "requirements.txt"),
     ),
     "an error of Vite": (

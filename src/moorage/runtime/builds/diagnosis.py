@@ -141,8 +141,8 @@ RULES = (
     ),
     rule(
         r"the current Python version \(([\d.]+)\) does not satisfy Python(\S+) and\s+([\w.-]+)",
-        "{2} needs Python {1}, and this app has {0}: require an older {2} in requirements.txt or pyproject.toml, or have "
-        "the operator install that Python",
+        "{2} needs Python {1}, and this app has {0}: require an older {2} in requirements.txt or pyproject.toml, or "
+        "have the operator install that Python",
     ),
     rule(
         r"Because there is no version of (\S+)",
