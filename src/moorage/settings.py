@@ -160,8 +160,8 @@ class Settings(BaseSettings):
     )
     extra_ca: str = Field(
         "",
-        description="File with CA certificates for builds. It replaces the default bundle of pip and other tools, so "
-        "it should contain the usual certificates, too.",
+        description="File with CA certificates for builds and apps, with the usual ones. Default for builds: the "
+        "bundle of the system; `SSL_CERT_FILE` names another.",
     )
     edge_socket: str = Field(
         "",
@@ -288,9 +288,7 @@ class Settings(BaseSettings):
     otlp_endpoint: str = Field("", description="OpenTelemetry collector (OTLP over HTTP) for spans.")
     log_format: str = Field("auto", pattern="^(auto|json|text)$", description="`json`, `text`, or `auto` by terminal.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Minimum level of log lines.")
-    log_requests: bool = Field(
-        False, description="Show requests on a terminal, too; `logs/control.log` has them anyway."
-    )
+    log_requests: bool = Field(False, description="Show requests on a terminal; `logs/control.log` always has them.")
 
     @field_validator(
         "oidc_issuers",

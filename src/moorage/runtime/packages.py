@@ -61,7 +61,7 @@ def download(package: Package, folder: Path, machine: str, extra_ca: str = "") -
     """Download a package into a new folder with its client; return the file."""
     folder.mkdir(mode=0o700)
     argv, env = (_npm if package.client == "npm" else _pip)(package, folder, machine)
-    trusted = toolchain.authorities(extra_ca)
+    trusted = toolchain.installer_authorities(extra_ca)
     env = _environment() | (toolchain.trusting(trusted) if trusted else {}) | env
     failure = f"cannot fetch {spec(package, machine)} with {package.client}"
     try:

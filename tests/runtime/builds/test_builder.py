@@ -17,6 +17,7 @@ from tests.runtime.workers.invoker_support import pids
 from moorage.runtime.builds import environment
 from moorage.runtime.builds.builder import Builder
 from moorage.runtime.builds.ports import BuildFailed, Built
+from moorage.runtime.workers import toolchain
 from moorage.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +99,21 @@ async def test_a_command_runs_in_the_base_folder_and_its_output_is_taken(site: S
     assert owners(built.folder.parents[1]) == {os.getuid()}
     assert (site.log.text("stdout"), site.log.text("stderr")) == ("/work/web\n", "oops\n")
     assert f"$ {command}" in site.log.system
+
+
+async def test_installers_trust_the_certificates_of_the_system(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "bundle.crt"
+    bundle.write_text("a private authority")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setattr(toolchain, "SYSTEM_AUTHORITIES", (str(tmp_path / "missing.crt"), str(bundle)))
+    names = ("SSL_CERT_FILE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO")
+
+    shown = "; ".join(f"cat ${name}; echo" for name in names)
+    await site.build(f"mkdir dist; touch dist/index.html; {shown}")
+
+    assert site.log.text("stdout").splitlines() == ["a private authority"] * len(names)
 
 
 async def test_npm_ci_installs_tools_for_development_and_the_build_script_finds_them(site: Site) -> None:

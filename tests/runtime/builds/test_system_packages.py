@@ -49,6 +49,11 @@ def test_an_unknown_header_is_named_without_a_package() -> None:
          "the package index has no ffmpegg: correct its name"),
         ('main.go:3:8: x.test/m@v1: Get "https://x.test/m": dial tcp: lookup x.test: no such host', "go mod vendor"),
         ("main.go:4:2: missing go.sum entry for module providing package x.test/m", "go mod tidy"),
+        ("npm error code SELF_SIGNED_CERT_IN_CHAIN\nnpm error request to https://x.test/a failed", "MOORAGE_EXTRA_CA"),
+        ("pip: SSLError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "MOORAGE_EXTRA_CA"),
+        ("  Caused by: invalid peer certificate: UnknownIssuer", "MOORAGE_EXTRA_CA"),
+        ("fatal: unable to access 'https://x.test/': SSL certificate problem: self-signed", "MOORAGE_EXTRA_CA"),
+        ("go: x.test/m@v1: tls: failed: x509: certificate signed by unknown authority", "MOORAGE_EXTRA_CA"),
         ("everything is wrong", None),
     ],
 )  # fmt: skip

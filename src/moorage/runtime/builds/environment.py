@@ -190,7 +190,7 @@ class BuildEnvironment:
     def job(self, paths: BuildPaths, step: Step, user_env: Mapping[str, str], *, uid: int, timeout_s: float) -> Job:
         """Return the sandbox job of a step."""
         layout, settings = self.layout(paths), self._settings
-        authorities = toolchain.authorities(settings.extra_ca)
+        authorities = toolchain.installer_authorities(settings.extra_ca)
         trusted = toolchain.AUTHORITIES if self._is_sandboxed else authorities
         own = {name: value for name, value in user_env.items() if name not in step.without}
         env = self._environment(layout) | (toolchain.trusting(trusted) if authorities and trusted else {})

@@ -73,10 +73,17 @@ _PROGRAM = re.compile(
     r"|error: command '([\w+/-]+)' failed: No such file|spawn ([\w+-]+) ENOENT|Can not find valid (pkg-config) name"
     r"|not found: (make|gcc|g\+\+|cc)\b|can't find Rust compiler|exec: \"([\w+-]+)\": executable file not found"
 )
+_CERTIFICATE = re.compile(
+    r"SELF_SIGNED_CERT|UNABLE_TO_GET_ISSUER_CERT|UNABLE_TO_VERIFY_LEAF_SIGNATURE|CERTIFICATE_VERIFY_FAILED"
+    r"|self-signed certificate|unable to get local issuer certificate|UnknownIssuer|SSL certificate problem"
+    r"|certificate signed by unknown authority|server certificate verification failed"
+)
 
 
 def explain_missing(output: str) -> str | None:
     """Return a sentence that names the missing part and its Debian package, or None."""
+    if untrusted := explain_certificate(output):
+        return untrusted
     for kind, pattern in (("the header", _HEADER), ("the library", _LIBRARY), ("the library", _MODULE)):
         if match := pattern.search(output):
             return _install(f"{kind} {_first(match)}", _first(match))
@@ -85,6 +92,16 @@ def explain_missing(output: str) -> str | None:
         if name in _BY_NEED:
             return _install(f"the program {name}", name)
     return None
+
+
+def explain_certificate(output: str) -> str | None:
+    """Return one sentence if a download failed because a CA is not trusted, or None."""
+    if not _CERTIFICATE.search(output):
+        return None
+    return (
+        "a server's certificate is not trusted: the operator sets MOORAGE_EXTRA_CA to a file with the CA certificates "
+        "of the network and the usual ones, and starts the platform again"
+    )
 
 
 def _first(match: re.Match[str]) -> str:

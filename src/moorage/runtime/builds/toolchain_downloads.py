@@ -115,7 +115,7 @@ def fetch_python(settings: Settings, version: str, say: Say) -> Runtime:
 
 
 def _run_uv(argv: list[str], folder: Path, extra_ca: str) -> None:
-    trusted = toolchain.authorities(extra_ca)
+    trusted = toolchain.installer_authorities(extra_ca)
     env = toolchain.environment() | {name: os.environ[name] for name in _PYTHON_SOURCES if name in os.environ}
     env |= toolchain.trusting(trusted) if trusted else {}
     env |= {

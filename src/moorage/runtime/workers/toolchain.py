@@ -12,6 +12,8 @@ from pathlib import Path
 from moorage.runtime.workers.runtimes import Runtime, installed
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+# CA certificates of the system, with the private ones that its administrator added.
+SYSTEM_AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 AUTHORITIES = "/opt/moorage/authorities.crt"
 NPM = "/opt/npm"
 PIP = "/opt/pip"
@@ -30,14 +32,23 @@ def environment() -> dict[str, str]:
 
 
 def authorities(extra_ca: str) -> str | None:
-    """Return the operator's file of CA certificates; None: use those of the system."""
+    """Return the operator's file of CA certificates; None: each program uses its own."""
     path = extra_ca or os.environ.get("SSL_CERT_FILE", "")
     return path if path and Path(path).is_file() else None
 
 
+def installer_authorities(extra_ca: str) -> str | None:
+    """Return the CA certificates of builds and installs: the operator's file, else the system's bundle.
+
+    pip and Node bring certificates of their own, and do not trust a private CA of the system without it.
+    """
+    return authorities(extra_ca) or next(filter(os.path.isfile, SYSTEM_AUTHORITIES), None)
+
+
 def trusting(file: str) -> dict[str, str]:
-    """Return the variables that make Python, pip, Node and npm trust a CA file."""
-    return {"SSL_CERT_FILE": file, "PIP_CERT": file, "NODE_EXTRA_CA_CERTS": file}
+    """Return the variables that make Python, pip, Node, npm, git and curl trust a CA file."""
+    names = ("SSL_CERT_FILE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE")
+    return dict.fromkeys((*names, "CURL_CA_BUNDLE"), file)
 
 
 def npm_folder(runtime: Runtime) -> Path:

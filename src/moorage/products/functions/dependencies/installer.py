@@ -23,6 +23,7 @@ from moorage.products.functions.dependencies import inputs as install_inputs
 from moorage.products.functions.dependencies.cache import InstallCache
 from moorage.products.functions.dependencies.failures import InstallFailed
 from moorage.products.functions.dependencies.inputs import Inputs
+from moorage.runtime.builds import system_packages
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.runtime.workers import toolchain, zygotes
 from moorage.runtime.workers.runtimes import Runtime, installed
@@ -96,7 +97,8 @@ class SandboxInstaller:
         if result.code == sandbox.NO_ROOM:
             raise DiskFull
         if result.code != 0:
-            raise InstallFailed(tail(result.output) + (f"\n({result.why})" if result.why else ""))
+            why = result.why or system_packages.explain_certificate(result.output)
+            raise InstallFailed(tail(result.output) + (f"\n({why})" if why else ""))
 
     async def _run_as(self, plan: _Plan, runtime: Runtime, uid: int) -> sandbox.Finished:
         if os.getuid() != 0:
@@ -111,7 +113,7 @@ class SandboxInstaller:
         settings = self._settings
         binds = zygotes.binds({runtime.name: runtime})
         env = {**toolchain.environment(), "HOME": "/tmp"}  # noqa: S108
-        if authorities := toolchain.authorities(settings.extra_ca):
+        if authorities := toolchain.installer_authorities(settings.extra_ca):
             binds[toolchain.AUTHORITIES] = authorities
             env |= toolchain.trusting(toolchain.AUTHORITIES)
         argv = _npm(plan, runtime, binds, env) if runtime.language == "nodejs" else _pip(runtime, binds, env)
