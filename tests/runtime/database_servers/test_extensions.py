@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def names_in(server: Server) -> dict[str, str | None]:
 
 def test_users_create_the_extensions_that_are_said_to_be_available(server: Server) -> None:
     has_vector = server.software.name.startswith(POSTGRESQL) and extensions.runs_here()
-    wanted = ["moddatetime", "pg_stat_statements", "pgcrypto", "pg_trgm", "postgres_fdw"]
+    wanted = ["moddatetime", "pg_stat_statements", "pgcrypto", "pg_trgm", "postgres_fdw", "uuid-ossp"]
     wanted += ["vector"] if has_vector else []
     reasons = names_in(server)
 
@@ -126,3 +127,22 @@ def test_an_older_x86_cpu_gets_no_extension_that_would_crash_it(
     cpuinfo.write_text(flags)
 
     assert extensions.runs_here(machine, cpuinfo) is runs
+
+
+def test_an_extension_whose_library_is_missing_is_hidden_until_it_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "share" / "extension"
+    folder.mkdir(parents=True)
+    (tmp_path / "lib").mkdir()
+    (folder / "tide.control").write_text("module_pathname = '$libdir/tide'\n")
+    (folder / "plain.control").write_text("comment = 'SQL only'\n")
+    library, module = tmp_path / "lib" / "libharbor.so", tmp_path / "lib" / "tide.so"
+    for target, more in ((library, []), (module, [f"-L{tmp_path / 'lib'}", "-Wl,--no-as-needed", "-lharbor"])):
+        subprocess.run(["cc", "-shared", "-o", str(target), "-x", "c", "/dev/null", "-x", "none", *more], check=True)
+
+    listed = []
+    for is_there in (False, True):
+        library.rename(library.with_suffix(".gone")) if not is_there else library.with_suffix(".gone").rename(library)
+        extensions.hide_unloadable(tmp_path)
+        listed.append(sorted(path.name for path in folder.glob("*.control")))
+
+    assert listed == [["plain.control"], ["plain.control", "tide.control"]]

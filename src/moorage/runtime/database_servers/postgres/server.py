@@ -96,6 +96,11 @@ _NEEDS_SUPERUSER = "It needs superuser rights, which users do not have"
 _MISSING: Mapping[str, tuple[str, str]] = {
     "pg_cron": ("job scheduler", "There is no package of it for this server; use a cronjob of the platform"),
     "postgis": ("geometry and geography types", "There is no package of it for this server"),
+    "uuid-ossp": (
+        "generate universally unique identifiers (UUIDs)",
+        "It needs a library that this machine lacks (Debian, Ubuntu: apt install libossp-uuid16, then `moorage engines "
+        "install`); `gen_random_uuid()` needs no extension",
+    ),
     "vector": (
         "vector data type and access methods",
         "It is not installed: the operator can add it to PostgreSQL 16 with `moorage engines install`, on x86-64 only "

@@ -253,6 +253,11 @@ class SoftwareCatalog:
                 fetching.fetch(only, new, say=self._say, extra_ca=self._extra_ca)
                 extensions.add(only, new, server)
         extensions.allow(server)
+        self._finish_extensions(server)
+
+    def _finish_extensions(self, server: Path) -> None:
+        extensions.add_libraries(server, [Path(software.home) for software in self.installed()])
+        extensions.hide_unloadable(server)
 
     @contextlib.contextmanager
     def _new_folder(self) -> Iterator[Path]:
@@ -269,6 +274,7 @@ class SoftwareCatalog:
             raise ServerFailed(f"{release.product} {release.version} cannot be fetched: {HINTS[release.type]}")
         fetching.fetch(release, new, say=self._say, extra_ca=self._extra_ca)
         extensions.add(release, new, new / SERVER)
+        self._finish_extensions(new / SERVER)
         software = _software(new, _identity(release))
         try:
             fetching.check_programs(software)

@@ -9,10 +9,14 @@ other servers: PostgreSQL requires a password of its users, and the sandbox of a
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from moorage.core.kit import folders
+from moorage.runtime.database_servers.software import libraries
 from moorage.runtime.database_servers.software.releases import Release
 
 TRUSTED = ("moddatetime", "pg_stat_statements", "postgres_fdw", "vector")
@@ -21,6 +25,8 @@ _GRANTS: Mapping[str, str] = {
     "postgres_fdw--1.0.sql": "GRANT USAGE ON FOREIGN DATA WRAPPER postgres_fdw TO @extowner@;"
 }
 _FOLDERS = ("share/postgresql/extension", "share/extension")
+_LIBRARIES = ("libossp-uuid.so.16",)  # of uuid-ossp
+_HIDDEN = ".unloadable"  # ending of a hidden control file
 # The x86-64 build of `vector` uses these without a check; others would kill the server with SIGILL.
 _X86_FLAGS = frozenset(("abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"))
 
@@ -50,6 +56,35 @@ def allow(server: Path) -> None:
             _append(folder / name, line)
         for name in TRUSTED:
             _append(folder / f"{name}.control", "trusted = true")
+
+
+def add_libraries(server: Path, homes: Iterable[Path]) -> None:
+    """Copy libraries of extensions that the system lacks from other installed software."""
+    for name in libraries.missing(_LIBRARIES):
+        source = next((home / "lib" / name for home in homes if (home / "lib" / name).is_file()), None)
+        target = server / "lib" / name
+        if source is not None and source != target and not target.exists():
+            shutil.copy(source, target)
+
+
+def hide_unloadable(server: Path) -> None:
+    """Hide extensions whose module needs a library that this machine lacks: nobody could create them."""
+    ldd = shutil.which("ldd")
+    for folder in (server / name for name in _FOLDERS) if ldd is not None else ():
+        for path in [*folder.glob("*.control"), *folder.glob(f"*.control{_HIDDEN}")]:
+            module = _module_of(path, server)
+            if module is None:
+                continue
+            env = {"LD_LIBRARY_PATH": str(server / "lib"), "LC_ALL": "C"}
+            done = subprocess.run([str(ldd), str(module)], env=env, capture_output=True, text=True, check=False)
+            shown = path.name.removesuffix(_HIDDEN)
+            path.rename(folder / (f"{shown}{_HIDDEN}" if "=> not found" in done.stdout else shown))
+
+
+def _module_of(control: Path, server: Path) -> Path | None:
+    match = re.search(r"^module_pathname\s*=\s*'\$libdir/([\w-]+)'", control.read_text(), re.MULTILINE)
+    paths = [server / folder / f"{match[1]}.so" for folder in ("lib/postgresql", "lib")] if match else []
+    return next(filter(Path.is_file, paths), None)
 
 
 def runs_here(machine: str = platform.machine(), cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
