@@ -237,9 +237,11 @@ async def test_what_is_sent_changes_and_the_rest_stays(team: Team, db: Database,
     made = (await team.create(**GIVEN)).data
     clock.advance(MINUTE_MS)
 
-    changed = (await team.patch(made["id"], name="Desk", interval=300, projectId=7)).data
+    changed = (await team.patch(made["id"], name="Desk", interval=300)).data
+    refused = await team.patch(made["id"], name="Shop", projectId=7, status="pause")
 
     assert changed == {**made, "name": "Desk", "interval": 300}
+    assert set(fields_of(refused)) == {"projectId", "status"}
     found = await read_monitor(db, team, made["id"])
     assert (found.revision, found.updated_at, found.from_at) == (2, clock.now(), found.created_at)
 

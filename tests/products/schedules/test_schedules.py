@@ -235,12 +235,14 @@ async def test_a_change_sets_only_what_was_sent(team: tuple[Client, int, int], c
     clock.advance(1_000)
 
     same = await client.patch(path, json={})
-    off = await client.patch(path, json={"enabled": False, "name": "ignored", "function": "ignored"})
+    off = await client.patch(path, json={"enabled": False, "function": "ignored"})
+    refused = await client.patch(path, json={"enabled": True, "name": "other", "lastStatus": "success"})
     moved = await client.patch(path, json={"cronSchedule": "30 4 * * *", "timezone": "Europe/Paris"})
     on = await client.patch(path, json={"enabled": True})
 
     assert {**same.data, "updatedAt": made.data["updatedAt"]} == made.data
     assert (off.data["enabled"], off.data["nextRunAt"], off.data["name"]) == (False, None, "nightly")
+    assert set(refused.error["fields"]) == {"name", "lastStatus"}
     assert (moved.data["cronSchedule"], moved.data["timezone"]) == ("30 4 * * *", "Europe/Paris")
     assert (moved.data["enabled"], moved.data["nextRunAt"]) == (False, None)
     assert (on.data["nextRunAt"], on.data["params"]) == ("2026-01-01T03:30:00.000Z", {"n": 1})

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from moorage.core import disk
@@ -25,6 +25,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http import forms, strictjson
 from moorage.core.http.answer import Answer, Stream, failure, failure_page
+from moorage.core.http.fixed_fields import FixedFields
 from moorage.core.http.idempotency import keys as idempotency
 from moorage.core.http.idempotency.once import Replay, Write, again, encode
 from moorage.core.http.limits.cors import Cors
@@ -98,7 +99,9 @@ class Dispatcher:
         fallback: Callable[[Request], Awaitable[Answer | None]] | None = None,
         mounts: Iterable[Mount] = (),
     ) -> None:
-        self.tree = RouteTree(routes)
+        all_routes = tuple(routes)
+        self.tree = RouteTree(all_routes)
+        self.fixed_fields = FixedFields(all_routes)
         self.db = db
         self.gate = gate
         self.telemetry = telemetry
@@ -425,8 +428,20 @@ class Dispatcher:
         if route.query is not None:
             arguments["query"] = validate(route.query, request.query())
         if route.body is not None:
-            arguments["body"] = _read_body(request, route, body)
+            arguments["body"] = self._read_body(request, route, body, arguments)
         return arguments
+
+    def _read_body(self, request: Request, route: Route, raw: bytes, path: Mapping[str, Any]) -> Any:
+        assert route.body is not None
+        if not raw and route.body_optional:
+            return validate(route.body, {})
+        kind = request.media_type
+        if kind and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise BadRequest("The body should be JSON, with Content-Type: application/json")
+        value = strictjson.parse(raw)
+        return (
+            self.fixed_fields.validate(route, value, path) if route.method == "PATCH" else validate(route.body, value)
+        )
 
 
 def _wait_s(request: Request, route: Route) -> int:
@@ -446,16 +461,6 @@ def _token(request: Request, route: Route | None, mount: Mount | None) -> str | 
     if route is not None and route.events:
         return request.from_query("access_token") or None
     return None
-
-
-def _read_body(request: Request, route: Route, raw: bytes) -> Any:
-    assert route.body is not None
-    if not raw and route.body_optional:
-        return validate(route.body, {})
-    kind = request.media_type
-    if kind and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        raise BadRequest("The body should be JSON, with Content-Type: application/json")
-    return validate(route.body, strictjson.parse(raw))
 
 
 async def _not_http(scope: dict[str, Any], receive: Any, send: Send) -> None:

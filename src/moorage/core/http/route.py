@@ -51,31 +51,32 @@ class Upload:
     fields: type[BaseModel] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Route:
     method: str
     path: str
     handler: Callable[..., Any]
     tag: str
-    scope: Scope
-    min_role: StrEnum | None  # None allows every member
-    status: int
-    point: bool  # a read so small that it may run in the event loop
-    walled: bool  # requires a verified payment method (card wall)
-    paid: bool  # requires a paid plan
-    secret: bool  # the answer shows a secret once: never stored, never cached
-    raw: bool  # the answer is not wrapped in the envelope
-    is_counted: bool  # by the rate limit
-    is_page: bool  # the answer is HTML
-    identifies: tuple[tuple[str, str], ...]  # item paths of other resources, and the property with their id
-    events: bool  # server-sent events; the token may come in the query
-    upload: Upload | None
-    body_optional: bool
-    body_limit: int
-    deprecated: bool
-    follow: Callable[..., Any] | None  # reads the state of the work that a write starts: see `waiting`
     summary: str
     description: str
+    scope: Scope = Scope.ORG
+    min_role: StrEnum | None = None  # None allows every member
+    status: int = 200
+    point: bool = False  # a read so small that it may run in the event loop
+    walled: bool = False  # requires a verified payment method (card wall)
+    paid: bool = False  # requires a paid plan
+    secret: bool = False  # the answer shows a secret once: never stored, never cached
+    raw: bool = False  # the answer is not wrapped in the envelope
+    is_counted: bool = True  # by the rate limit
+    is_page: bool = False  # the answer is HTML
+    identifies: tuple[tuple[str, str], ...] = ()  # item paths of other resources, and the property with their id
+    events: bool = False  # server-sent events; the token may come in the query
+    upload: Upload | None = None
+    body_optional: bool = False
+    body_limit: int = JSON_LIMIT
+    deprecated: bool = False
+    changed_by: tuple[tuple[str, str], ...] = ()  # fields that a PATCH refuses, and the route that changes each
+    follow: Callable[..., Any] | None = None  # reads the state of the work that a write starts: see `waiting`
     body: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
     answer: Any = None
@@ -127,23 +128,10 @@ def declare(
     *,
     tag: str,
     scope: Scope = Scope.ORG,
-    min_role: StrEnum | None = None,
-    status: int = 200,
-    point: bool = False,
     walled: bool | None = None,
-    paid: bool = False,
-    secret: bool = False,
-    raw: bool = False,
-    is_counted: bool = True,
-    is_page: bool = False,
-    identifies: tuple[tuple[str, str], ...] = (),
-    events: bool = False,
-    upload: Upload | None = None,
-    body_optional: bool = False,
-    body_limit: int = JSON_LIMIT,
-    deprecated: bool = False,
-    follow: Callable[..., Any] | None = None,
+    **options: Any,
 ) -> Route:
+    """Return the route of a handler; `options` are fields of `Route`."""
     hints = get_type_hints(handler, include_extras=True)
     answer = hints.pop("return", None)
     body, query = hints.get("body"), hints.get("query")
@@ -154,22 +142,7 @@ def declare(
         handler=handler,
         tag=tag,
         scope=scope,
-        min_role=min_role,
-        status=status,
-        point=point,
         walled=scope is Scope.ORG if walled is None else walled,
-        paid=paid,
-        secret=secret,
-        raw=raw,
-        is_counted=is_counted,
-        is_page=is_page,
-        identifies=identifies,
-        events=events,
-        upload=upload,
-        body_optional=body_optional,
-        body_limit=body_limit,
-        deprecated=deprecated,
-        follow=follow,
         summary=" ".join(summary.split()),
         description=" ".join(description.split()),
         body=body if isinstance(body, type) and issubclass(body, BaseModel) else None,
@@ -179,6 +152,7 @@ def declare(
         is_async=inspect.iscoroutinefunction(handler),
         wants=frozenset(inspect.signature(handler).parameters),
         operation=handler.__name__,
+        **options,
     )
 
 

@@ -28,6 +28,10 @@ from moorage.products.cronjobs.states import BUILD, EXECUTION, CronjobStatus
 from moorage.products.projects.deployments.schemas import LogLine
 
 
+_SWITCHES = "POST /v1/cronjobs/{name}/pause or POST /v1/cronjobs/{name}/resume"
+_CHANGED_BY = (("isActive", _SWITCHES), ("status", _SWITCHES))
+
+
 def make_router(wake: Callable[[], None]) -> Router:
     """Return the routes; `wake` starts a round of the run reconciler."""
     router = Router("Cronjobs")
@@ -107,7 +111,7 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         cronjob, build = service.create(tx, caller.org_id, caller.as_actor, caller.standing, body.new(), body.hidden())
         return CronjobMutationResult.of(cronjob, build)
 
-    @router.patch("/cronjobs/{name}", min_role=Role.MEMBER, paid=True, follow=_follow_build)
+    @router.patch("/cronjobs/{name}", min_role=Role.MEMBER, paid=True, changed_by=_CHANGED_BY, follow=_follow_build)
     def update_cronjob(tx: Tx, caller: Caller, name: str, body: UpdateCronjobInput) -> CronjobMutationResult:
         """Change a cronjob; a change of its source or build settings starts a build.
 

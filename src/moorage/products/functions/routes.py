@@ -47,6 +47,7 @@ from moorage.products.functions.schemas import (
 from moorage.products.functions.tables import Function
 from moorage.runtime.workers import runtimes
 
+_CHANGED_BY = (("currentVersion", "POST /v1/functions/{name}/rollback or POST /v1/functions/{name}/deploy"),)
 BUSY_S = 1  # Retry-After of a full queue; calls are short
 
 
@@ -168,7 +169,7 @@ def bad_package(field_name: str, error: BadPackage) -> BadRequest:
 
 
 def _add_changes(router: Router, services: FunctionServices) -> None:
-    @router.patch("/functions/{name}", min_role=Role.MEMBER, follow=follow_finished)
+    @router.patch("/functions/{name}", min_role=Role.MEMBER, changed_by=_CHANGED_BY, follow=follow_finished)
     async def update_function(caller: Caller, name: str, body: UpdateFunctionInput, write: Write) -> FunctionDetail:
         """Update the settings of a function, for calls that start after the response.
 

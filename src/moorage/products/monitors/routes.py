@@ -26,6 +26,8 @@ from moorage.products.monitors.schemas import (
 from moorage.products.monitors.states import BeatStatus, MonitorStatus
 from moorage.products.monitors.tables import Monitor
 
+_CHANGED_BY = (("status", "POST /v1/monitors/{monitor_id}/pause or POST /v1/monitors/{monitor_id}/resume"),)
+
 
 def make_router(wake: Callable[[], None]) -> Router:
     """Return the routes; `wake` makes the prober read the monitors again."""
@@ -104,7 +106,7 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         tx.after_commit(wake)
         return _show(tx, caller, monitor)
 
-    @router.patch("/monitors/{monitor_id}", min_role=Role.MEMBER)
+    @router.patch("/monitors/{monitor_id}", min_role=Role.MEMBER, changed_by=_CHANGED_BY)
     def update_monitor(tx: Tx, caller: Caller, monitor_id: int, body: UpdateMonitorInput) -> MonitorOut:
         """Change a monitor.
 

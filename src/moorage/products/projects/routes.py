@@ -48,6 +48,7 @@ from moorage.products.projects.schemas import (
 )
 from moorage.products.projects.tables import Project
 
+_CHANGED_BY = (("enabled", "POST /v1/projects/{name}/toggle"),)
 RESTART_COLUMNS = frozenset(("env", "tier", "disk", "auto_scaling"))  # A change of these restarts a container app.
 
 
@@ -138,7 +139,7 @@ def _add_writes(router: Router, services: RouteServices) -> None:
         """Create a project from a repository and start its first deployment."""
         return _create(tx, caller, body)
 
-    @router.patch("/projects/{name}/name", min_role=Role.MEMBER)
+    @router.patch("/projects/{name}/name", min_role=Role.MEMBER, changed_by=_CHANGED_BY)
     async def rename_project(caller: Caller, name: str, body: RenameInput, write: Write) -> ProjectDetail:
         """Rename a project. The former address redirects for a day, unless it is reused."""
 
@@ -150,7 +151,7 @@ def _add_writes(router: Router, services: RouteServices) -> None:
         await services.sync_routes()
         return renamed
 
-    @router.patch("/projects/{name}", min_role=Role.MEMBER, follow=_follow_update)
+    @router.patch("/projects/{name}", min_role=Role.MEMBER, changed_by=_CHANGED_BY, follow=_follow_update)
     async def update_project(caller: Caller, name: str, body: UpdateProjectInput, write: Write) -> ProjectDetail:
         """Change settings of a project.
 

@@ -64,7 +64,12 @@ def read_org(tx: Tx, caller: Caller) -> OrganizationOut:
     return _seen_by(tx, caller)
 
 
-@router.patch("/orgs/{org_id}", scope=Scope.PATH_ORG, min_role=Role.ADMIN)
+@router.patch(
+    "/orgs/{org_id}",
+    scope=Scope.PATH_ORG,
+    min_role=Role.ADMIN,
+    changed_by=(("role", "PATCH /v1/orgs/{org_id}/members/{user_id}"),),
+)
 def rename_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationOut:
     """Rename an organization. Its slug stays."""
     orgs.rename(tx, caller.org_id, caller.as_actor, body.name)

@@ -22,6 +22,11 @@ from moorage.products.databases.routes import follow_change
 from moorage.products.databases.schemas import Done
 from moorage.products.databases.states import BACKUP, CHANGING
 
+_CHANGED_BY = (
+    ("config", "its fields themselves, such as cronExpression"),
+    ("items", "POST /v1/databases/{name}/backups"),
+)
+
 
 def make_router() -> Router:
     router = Router("Databases")
@@ -64,7 +69,7 @@ def _add_backups(router: Router) -> None:
         assert caller.standing is not None
         return BackupItem.of(backups.make_now(tx, caller.org_id, caller.as_actor, caller.standing, name))
 
-    @router.patch("/databases/{name}/backups", min_role=Role.ADMIN, follow=_follow_policy)
+    @router.patch("/databases/{name}/backups", min_role=Role.ADMIN, changed_by=_CHANGED_BY, follow=_follow_policy)
     def update_backups(tx: Tx, caller: Caller, name: str, body: UpdateBackupsInput) -> DatabaseBackups:
         """Change the schedule, method and retention of backups.
 

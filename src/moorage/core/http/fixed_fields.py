@@ -1,0 +1,94 @@
+"""Fields of a resource that a PATCH route does not change are refused, not ignored.
+
+A client that sends `{"enabled": false}` to a route that does not change `enabled` would take the success for a change.
+The fields are those of the resource (the answer of `GET` at the same path, else of the PATCH itself) without those of
+the request. Fields that the resource does not have stay ignored, so that clients of a later version work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from pydantic import AliasChoices, BaseModel
+
+from moorage.core.http.models import validate
+from moorage.core.http.route import Route
+from moorage.errors import BadRequest
+
+HERE = "cannot be changed here; use"
+NOT_AT_ALL = "cannot be changed"
+
+
+class FixedFields:
+    """The fields that each PATCH route refuses; computed with its first request."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._routes = tuple(routes)
+        self._by_path: dict[str, dict[str, str]] = {}
+
+    def of(self, route: Route) -> Mapping[str, str]:
+        """Return the refused fields, each with the route that changes it, or ""."""
+        if route.path not in self._by_path:
+            self._by_path[route.path] = self._find(route)
+        return self._by_path[route.path]
+
+    def validate(self, route: Route, value: Any, path: Mapping[str, Any]) -> Any:
+        """Validate the body of a PATCH request; raises BadRequest with all bad fields."""
+        assert route.body is not None
+        fixed = self.of(route)
+        refused = (
+            {name: _message(fixed[name], path) for name in value if name in fixed} if isinstance(value, dict) else {}
+        )
+        try:
+            body = validate(route.body, value)
+        except BadRequest as error:
+            raise BadRequest(error.message, fields={**refused, **(error.fields or {})}) from None
+        if refused:
+            raise BadRequest("The request is not valid", fields=refused)
+        return body
+
+    def _find(self, route: Route) -> dict[str, str]:
+        assert route.body is not None
+        resource = self._resource_of(route)
+        accepted = accepted_fields(route.body)
+        changed_by = dict(route.changed_by)
+        return {
+            name: changed_by.get(name) or self._other_patch(route, resource, name)
+            for name in getattr(resource, "__struct_encode_fields__", ())
+            if name not in accepted
+        }
+
+    def _resource_of(self, route: Route) -> type[msgspec.Struct]:
+        """Return the type that represents the resource of a PATCH route."""
+        reads = (each.answer for each in self._routes if (each.method, each.path) == ("GET", route.path))
+        resource: type[msgspec.Struct] = next(reads, route.answer)
+        return resource
+
+    def _other_patch(self, route: Route, resource: type[msgspec.Struct], name: str) -> str:
+        """Return another PATCH route of the same resource that changes a field, or ""."""
+        for other in self._routes:
+            if other.method != "PATCH" or other.path == route.path or other.body is None:
+                continue
+            if self._resource_of(other) is resource and name in accepted_fields(other.body):
+                return f"PATCH {other.path}"
+        return ""
+
+
+def accepted_fields(model: type[BaseModel]) -> set[str]:
+    """Return the wire names that a request body takes."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        names.add(field.alias or name)
+        if isinstance(field.validation_alias, AliasChoices):
+            names.update(choice for choice in field.validation_alias.choices if isinstance(choice, str))
+    return names
+
+
+def _message(changed_by: str, path: Mapping[str, Any]) -> str:
+    if not changed_by:
+        return NOT_AT_ALL
+    for name, value in path.items():
+        changed_by = changed_by.replace(f"{{{name}}}", str(value))
+    return f"{HERE} {changed_by}"
