@@ -179,6 +179,21 @@ async def test_a_code_host_may_send_the_first_request_elsewhere(desk: Desk, worl
     assert (await desk.fetch("moved/site")).sha == world.commits[2]
 
 
+async def test_a_mistyped_name_of_the_built_in_git_server_is_recognized(desk: Desk, world: World) -> None:
+    host = world.url.removeprefix("http://")
+    await desk.db.write(lambda tx: service.begin_push(tx, desk.org.id, Name("Quay", "harbor"), Actor(None, "Ada")))
+
+    mistyped = await desk.fails("quay/habror")
+    not_pushed = await desk.fails("quay/ferry")
+    elsewhere = await desk.fails("octo/none")
+
+    no = "There is no repository quay/{} on the built-in git server; {} (at the code host: quay/{} does not exist at "
+    push = "a push creates it: git push http://localhost:8080/git/quay/ferry.git"
+    assert mistyped.startswith(no.format("habror", "did you mean Quay/harbor?", "habror") + host)
+    assert not_pushed.startswith(no.format("ferry", push, "ferry") + host)
+    assert elsewhere.startswith("octo/none does not exist at ")
+
+
 async def test_what_is_not_there_is_said_in_a_sentence(desk: Desk, world: World) -> None:
     host = world.url.removeprefix("http://")
 

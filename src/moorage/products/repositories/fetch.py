@@ -65,6 +65,10 @@ class FetchFailed(Exception):
     """The commit cannot be checked out; the message is for the user."""
 
 
+class _HostFailed(FetchFailed):
+    """The code host cannot be reached, or does not show the repository."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     name: Name
@@ -164,7 +168,7 @@ class Sources:
         """Make the commit available in the workspace, and return it."""
         own = await self._db.read(partial(service.find, org_id=org_id, name=source.name))
         if own is None:
-            return await self._obtain_from_host(org_id, source, workspace, say)
+            return await self._obtain_from_host_or_hint(org_id, source, workspace, say)
         say(f"Fetching {source.name} from the built-in git server")
         objects = self._storage.path(own.id) / "objects"
         if not objects.exists():
@@ -179,6 +183,19 @@ class Sources:
             raise source.missing
         return await self._resolve(source, workspace, head.text)
 
+    async def _obtain_from_host_or_hint(
+        self, org_id: int, source: _Source, workspace: _Workspace, say: Callable[[str], None]
+    ) -> Fetched:
+        """Fetch from the code host; a failure names the repository that was probably meant."""
+        hint = await self._db.read(partial(service.find_hint, org_id=org_id, name=source.name))
+        if hint is None:
+            return await self._obtain_from_host(org_id, source, workspace, say)
+        say(hint)
+        try:
+            return await self._obtain_from_host(org_id, source, workspace, say)
+        except _HostFailed as error:
+            raise FetchFailed(f"{hint} (at the code host: {error})") from None
+
     async def _obtain_from_host(
         self, org_id: int, source: _Source, workspace: _Workspace, say: Callable[[str], None]
     ) -> Fetched:
@@ -191,7 +208,7 @@ class Sources:
         if token is not None:
             with contextlib.suppress(_NotFound):
                 return await self._fetch(source, replace(workspace, git=_with_token(workspace.git, self._url(), token)))
-        raise FetchFailed(
+        raise _HostFailed(
             f"{source.name} does not exist at {_host(self._settings.codehost_url)}, or it is private and this "
             "organization may not read it (connect its GitHub account: POST /v1/github/installations/begin)"
         )
@@ -234,7 +251,7 @@ class Sources:
             return self._too_large(source)
         host = _host(self._settings.codehost_url)
         if _AWAY.search(complaint):
-            return FetchFailed(
+            return _HostFailed(
                 f"{source.name} could not be fetched: {host} cannot be reached or closed the connection; try again"
             )
         last = next((line for line in reversed(complaint.splitlines()) if line.startswith("fatal: ")), "git failed")

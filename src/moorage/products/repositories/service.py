@@ -7,6 +7,7 @@ push. Other organizations get the same answer for a foreign, a forbidden and a m
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from moorage.products.repositories.names import Name
 from moorage.products.repositories.tables import Repository
 
 FIRST_BRANCH = "main"
+SIMILARITY = 0.75  # of a mistyped name, by `difflib`
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,19 @@ def delete_all(tx: Tx, org_id: int) -> None:
     if ids:
         tx.run(tables.DELETE_OF, org_id=org_id)
         jobs.add(tx, RemoveRepositories(tuple(ids)), key=f"repositories:{org_id}")
+
+
+def find_hint(tx: Tx, org_id: int, name: Name) -> str | None:
+    """Return a hint where a missing name was probably meant for the built-in git server."""
+    own = {str(each.full_name).lower(): each.full_name for each in tx.all(tables.NEWEST_OF, org_id=org_id, most=1000)}
+    missing = f"There is no repository {name} on the built-in git server"
+    similar = difflib.get_close_matches(str(name.key), own, n=1, cutoff=SIMILARITY)
+    if similar:
+        return f"{missing}; did you mean {own[similar[0]]}?"
+    owners = {each.key.owner for each in own.values()} | {orgs.get(tx, org_id).slug}
+    if name.key.owner in owners:
+        return f"{missing}; a push creates it: git push {tx.env.settings.api_url}/git/{name}.git"
+    return None
 
 
 @across_organizations("names are unique on the whole platform")

@@ -125,6 +125,9 @@ FINISH = Command(
 )
 IDS_OF: Query[int] = Query(select(_r.id).where(_r.org_id == arg("org_id")).order_by(_r.id), scalar)
 OWNERS_OF: Query[str] = Query(select(_r.owner_key).where(_r.org_id == arg("org_id")).distinct(), scalar)
+NEWEST_OF = Query(
+    select(*columns(repository)).where(_r.org_id == arg("org_id")).order_by(_r.id.desc()).limit(arg("most")), Repository
+)
 DELETE_OF = Command(delete(repository).where(_r.org_id == arg("org_id")))
 PAGE = Query(select(*columns(repository)).where(_r.id > arg("after")).order_by(_r.id).limit(arg("most")), Repository)
 IS_THERE: Query[int] = Query(select(_r.id).where(_r.id == arg("id")), scalar)
