@@ -32,6 +32,7 @@ async def test_a_created_organization_has_exactly_these_fields_and_its_maker_own
         "plan": "free",
         "cardVerified": True,
         "createdAt": to_wire(clock.now()),
+        "createOnPush": True,
     }
     assert isinstance(made["organizationId"], str)
     assert (await api.get(f"/v1/orgs/{made['organizationId']}", token=session)).data == made
@@ -215,3 +216,19 @@ async def test_a_token_sees_its_organization_in_its_own_role(api: Client, db: Da
     assert [(each["organizationId"], each["role"]) for each in listed] == [(str(org.id), "viewer")]
     assert read["role"] == "viewer"
     assert [each["role"] for each in me["organizations"]] == ["viewer"]
+
+
+async def test_an_update_changes_the_fields_that_are_sent_and_needs_one(api: Client, db: Database) -> None:
+    owner = await make_user(db)
+    org = await make_org(db, owner, name="Harbor")
+    path, session = f"/v1/orgs/{org.id}", session_for(db, owner)
+
+    off = (await api.patch(path, token=session, json={"createOnPush": False})).data
+    renamed = (await api.patch(path, token=session, json={"name": "Quay"})).data
+    empty = await api.patch(path, token=session, json={})
+    wrong = await api.patch(path, token=session, json={"createOnPush": "no"})
+
+    assert (off["name"], off["createOnPush"]) == ("Harbor", False)
+    assert (renamed["name"], renamed["createOnPush"]) == ("Quay", False)
+    assert (empty.status, empty.error["fields"]) == (400, {"name": "is required"})
+    assert (wrong.status, set(wrong.error["fields"])) == (400, {"createOnPush"})

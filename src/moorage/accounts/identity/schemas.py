@@ -68,6 +68,13 @@ class OrganizationInput(Input):
     name: Name
 
 
+class UpdateOrganizationInput(Input):
+    name: Name = optional()
+    create_on_push: bool = optional(
+        description="Whether a push to a repository that nothing uses creates a project for it."
+    )
+
+
 class MemberInput(Input):
     role: RoleName
 
@@ -245,6 +252,7 @@ class OrganizationOut(Output, frozen=True):
     plan: str
     card_verified: bool
     created_at: str
+    create_on_push: bool
 
     @classmethod
     def of(cls, membership: Membership, settings: Settings) -> OrganizationOut:
@@ -256,6 +264,7 @@ class OrganizationOut(Output, frozen=True):
             membership.plan,
             plans.counts_as_verified(settings, membership.standing),
             to_wire(membership.created_at),
+            membership.create_on_push,
         )
 
 

@@ -42,6 +42,7 @@ organization = table(
     text("stripe_customer", nullable=True, unique=True),
     millis("card_event_at"),  # Stripe's events may arrive out of order: older ones are dropped
     millis("plan_event_at"),
+    Column("create_on_push", Boolean, nullable=False),  # a push to a repository that nothing uses creates a project
     millis("deleted_at", nullable=True),
     millis("created_at"),
     millis("updated_at"),

@@ -29,6 +29,10 @@ def on_push(tx: Tx, org_id: int, push: Push) -> list[str]:
     return lines
 
 
+def uses_repository(tx: Tx, org_id: int, repository: str) -> bool:
+    return any(cronjob.org_id == org_id for cronjob in _cronjobs(tx, repository))
+
+
 @across_organizations("cronjobs of any organization may use the repository")
 def on_github_push(tx: Tx, event: GithubEvent) -> None:
     pushed = github.read_push(event)

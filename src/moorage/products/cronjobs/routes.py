@@ -25,8 +25,8 @@ from moorage.products.cronjobs.schemas import (
     UpdateCronjobInput,
 )
 from moorage.products.cronjobs.states import BUILD, EXECUTION, CronjobStatus
+from moorage.products.projects import pushed
 from moorage.products.projects.deployments.schemas import LogLine
-
 
 _SWITCHES = "POST /v1/cronjobs/{name}/pause or POST /v1/cronjobs/{name}/resume"
 _CHANGED_BY = (("isActive", _SWITCHES), ("status", _SWITCHES))
@@ -108,6 +108,7 @@ def _add_writes(router: Router, wake: Callable[[], None]) -> None:
         """
         body.check_source()
         assert caller.standing is not None
+        pushed.make_way(tx, caller.org_id, caller.as_actor, repository=body.repository_name, branch=body.branch)
         cronjob, build = service.create(tx, caller.org_id, caller.as_actor, caller.standing, body.new(), body.hidden())
         return CronjobMutationResult.of(cronjob, build)
 

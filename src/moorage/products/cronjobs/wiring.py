@@ -27,6 +27,7 @@ from moorage.products.cronjobs.running import Runner
 from moorage.products.projects.deployments.followers import Followers
 from moorage.products.projects.deployments.pipeline import Pipeline
 from moorage.products.projects.deployments.pushes import PUSHED
+from moorage.products.projects.pushed import USES_REPOSITORY
 from moorage.runtime.builds.collect import APP_CAPS
 from moorage.runtime.engines.ports import ReplicaEngine
 from moorage.runtime.images.layers import GB, MB
@@ -105,6 +106,7 @@ class Cronjobs(Product):
         hooks = self.db.env.hooks
         hooks.add(plans.COUNT, "cronjobs", service.count)
         hooks.add(PUSHED, "cronjobs", pushes.on_push)
+        hooks.add(USES_REPOSITORY, "cronjobs", pushes.uses_repository)
         hooks.add(maintenance.COLLECT, "cronjobs", self.releases.collect)
 
     async def adopt(self, duties: Duties) -> None:

@@ -82,6 +82,11 @@ def all_of(tx: Tx, org_id: int, project_name: str) -> list[Domain]:
     return tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project.id)
 
 
+def has_any(tx: Tx, org_id: int, project_id: int) -> bool:
+    """Return whether a project has a domain."""
+    return bool(tx.all(tables.OF_PROJECT, org_id=org_id, project_id=project_id))
+
+
 def find(tx: Tx, org_id: int, domain_id: int) -> Domain | None:
     return tx.find(tables.FIND, org_id=org_id, id=domain_id)
 

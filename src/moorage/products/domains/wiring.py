@@ -17,6 +17,7 @@ from moorage.products.domains.service import ServedDomainsChanged
 from moorage.products.domains.verifying import Certificates, Verifier
 from moorage.products.projects import route_sync
 from moorage.products.projects import service as projects
+from moorage.products.projects.pushed import USES_PROJECT
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Domains(Product):
         jobs.register(handlers, self.verifier)
         handlers.listen(ServedDomainsChanged, _sync_routes)
         self.db.env.hooks.add(projects.REMOVE, "domains", service.remove_of_project)
+        self.db.env.hooks.add(USES_PROJECT, "domains", service.has_any)
 
 
 @across_organizations("one gateway serves all organizations")

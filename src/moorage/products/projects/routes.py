@@ -26,7 +26,7 @@ from moorage.core.http.route import Router
 from moorage.core.http.waiting import Progress
 from moorage.core.kit.ids import MAX_ID
 from moorage.core.vault import service as vault
-from moorage.products.projects import compute, names, service
+from moorage.products.projects import compute, pushed, service
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.routes import follow_deployment
 from moorage.products.projects.deployments.schemas import latest_of
@@ -103,7 +103,7 @@ def _add_reads(router: Router) -> None:
     @router.get("/projects/check-name", point=True)
     def check_name(tx: Tx, caller: Caller, query: NameQuery) -> NameAvailability:
         """Return whether a name is available; names are unique on the whole platform."""
-        return NameAvailability(query.name, names.is_available(tx, caller.org_id, query.name))
+        return NameAvailability(query.name, pushed.is_available(tx, caller.org_id, query.name))
 
     @router.get("/projects/{name}", point=True)
     def read_project(tx: Tx, caller: Caller, name: str) -> ProjectDetail:
@@ -187,9 +187,10 @@ def _add_writes(router: Router, services: RouteServices) -> None:
 
 
 def _create(tx: Tx, caller: Caller, body: CreateProjectInput) -> CreateProjectResult:
-    new = body.root
+    new, actor = body.root, caller.as_actor
     assert caller.standing is not None
-    project = service.create(tx, caller.org_id, caller.as_actor, caller.standing, new.as_new(), new.hidden())
+    pushed.make_way(tx, caller.org_id, actor, name=new.name, repository=new.repository_name, branch=new.branch)
+    project = service.create(tx, caller.org_id, actor, caller.standing, new.as_new(), new.hidden())
     request = DeploymentRequest(branch=project.branch, user_id=caller.user_id)
     first = deployments.start(tx, caller.org_id, project, request)
     return CreateProjectResult(project.id, project.name, first.id, first.uuid)

@@ -139,7 +139,13 @@ def check_may_create(tx: Tx, org_id: int, name: str, standing: Standing) -> None
 
 
 def create(
-    tx: Tx, org_id: int, actor: Actor, standing: Standing, new: NewProject, secrets: Mapping[str, str] = {}
+    tx: Tx,
+    org_id: int,
+    actor: Actor,
+    standing: Standing,
+    new: NewProject,
+    secrets: Mapping[str, str] = {},
+    cause: str | None = None,
 ) -> Project:
     """Create a project; the caller starts its first deployment in the transaction."""
     check_may_create(tx, org_id, new.name, standing)
@@ -169,8 +175,9 @@ def create(
     for name, value in secrets.items():
         vault.put(tx, org_id, resource_of(project_id), name, value)
     project = get_by_id(tx, org_id, project_id)
+    details: dict[str, Any] = {"slug": new.slug or "auto", "secrets": sorted(secrets)}
     audit.record(
-        tx, org_id, actor, "project.created", target_of(project), slug=new.slug or "auto", secrets=sorted(secrets)
+        tx, org_id, actor, "project.created", target_of(project), **details, **({"cause": cause} if cause else {})
     )
     return project
 

@@ -23,7 +23,7 @@ from moorage.core.http.idempotency.once import Write
 from moorage.core.http.models import validate
 from moorage.core.http.route import Router, Upload
 from moorage.errors import Conflict, bad_field
-from moorage.products.projects import service
+from moorage.products.projects import pushed, service
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.routes import follow_deployment
 from moorage.products.projects.deployments.service import DeploymentRequest
@@ -121,6 +121,8 @@ def make_router(db: Database, uploads: Uploads) -> Router:
 def _check(tx: Tx, org_id: int, caller: Caller, name: str) -> Project | None:
     """Return the project of an upload, None for a new one; raises Conflict."""
     project = service.find(tx, org_id, name)
+    if project is not None and pushed.gives_way(tx, org_id, project):
+        return None
     if project is None:
         assert caller.standing is not None
         service.check_may_create(tx, org_id, name, caller.standing)
@@ -132,6 +134,7 @@ def _check(tx: Tx, org_id: int, caller: Caller, name: str) -> Project | None:
 
 
 def _record(tx: Tx, org_id: int, caller: Caller, name: str, site: Site) -> UploadResult:
+    pushed.make_way(tx, org_id, caller.as_actor, name=name)
     project = _check(tx, org_id, caller, name)
     if project is None:
         assert caller.standing is not None

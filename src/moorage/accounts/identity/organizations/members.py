@@ -44,6 +44,7 @@ class Membership:
     role: str
     plan: str
     card_verified: bool
+    create_on_push: bool
     created_at: int
 
     @property
@@ -72,7 +73,7 @@ _ADD: Query[int] = Query(insert(membership).returning(_m.id), scalar, sets=("org
 _SET_ROLE = Command(update(membership).where(_of_org & (_m.user_id == arg("user_id"))).values(role=arg("new_role")))
 _REMOVE = Command(delete(membership).where(_of_org & (_m.user_id == arg("user_id"))))
 _of_user = (
-    select(_o.id, _o.name, _o.slug, _m.role, _o.plan, _o.card_verified, _o.created_at)
+    select(_o.id, _o.name, _o.slug, _m.role, _o.plan, _o.card_verified, _o.create_on_push, _o.created_at)
     .join(organization, _o.id == _m.org_id)
     .where((_m.user_id == arg("user_id")) & _o.deleted_at.is_(None))
 )

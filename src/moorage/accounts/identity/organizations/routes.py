@@ -21,6 +21,7 @@ from moorage.accounts.identity.schemas import (
     OrganizationInput,
     OrganizationOut,
     TierOut,
+    UpdateOrganizationInput,
     Usage,
     Used,
     WebhookSecret,
@@ -38,6 +39,7 @@ from moorage.core.http.request import Request
 from moorage.core.http.route import Router, Scope
 from moorage.core.kit.events import Event
 from moorage.core.kit.ids import parse_id
+from moorage.errors import bad_field
 
 ACTIVITY_POLL_INTERVAL_S = 1.0
 
@@ -70,9 +72,14 @@ def read_org(tx: Tx, caller: Caller) -> OrganizationOut:
     min_role=Role.ADMIN,
     changed_by=(("role", "PATCH /v1/orgs/{org_id}/members/{user_id}"),),
 )
-def rename_org(tx: Tx, caller: Caller, body: OrganizationInput) -> OrganizationOut:
-    """Rename an organization. Its slug stays."""
-    orgs.rename(tx, caller.org_id, caller.as_actor, body.name)
+def rename_org(tx: Tx, caller: Caller, body: UpdateOrganizationInput) -> OrganizationOut:
+    """Rename an organization, or change its settings. Its slug stays."""
+    if not body.model_fields_set:
+        raise bad_field("name", "is required")
+    if "name" in body.model_fields_set:
+        orgs.rename(tx, caller.org_id, caller.as_actor, body.name)
+    if "create_on_push" in body.model_fields_set:
+        orgs.set_create_on_push(tx, caller.org_id, caller.as_actor, body.create_on_push)
     return _seen_by(tx, caller)
 
 

@@ -36,6 +36,7 @@ class Organization:
     stripe_customer: str | None
     card_event_at: int
     plan_event_at: int
+    create_on_push: bool
     created_at: int
 
     @property
@@ -69,6 +70,7 @@ _COLUMNS = (
     _o.stripe_customer,
     _o.card_event_at,
     _o.plan_event_at,
+    _o.create_on_push,
     _o.created_at,
 )
 _alive = _o.deleted_at.is_(None)
@@ -78,9 +80,22 @@ _BY_CUSTOMER = Query(select(*_COLUMNS).where((_o.stripe_customer == arg("custome
 _ADD: Query[int] = Query(
     insert(organization).returning(_o.id),
     scalar,
-    sets=("name", "slug", "plan", "card_verified", "card_event_at", "plan_event_at", "created_at", "updated_at"),
+    sets=(
+        "name",
+        "slug",
+        "plan",
+        "card_verified",
+        "card_event_at",
+        "plan_event_at",
+        "create_on_push",
+        "created_at",
+        "updated_at",
+    ),
 )
 _RENAME = Command(update(organization).where(_o.id == arg("org_id")).values(name=arg("new"), updated_at=arg("now")))
+_SET_CREATE_ON_PUSH = Command(
+    update(organization).where(_o.id == arg("org_id")).values(create_on_push=arg("new"), updated_at=arg("now"))
+)
 _DELETE = Command(
     update(organization)
     .where((_o.id == arg("org_id")) & _alive)
@@ -141,6 +156,7 @@ def create(tx: Tx, name: str, owner: Actor, *, plan: Plan = Plan.FREE, card_veri
         card_verified=card_verified,
         card_event_at=0,
         plan_event_at=0,
+        create_on_push=True,
         created_at=tx.now,
         updated_at=tx.now,
     )
@@ -156,6 +172,16 @@ def rename(tx: Tx, org_id: int, actor: Actor, name: str) -> Organization:
     before = get(tx, org_id)
     tx.run(_RENAME, org_id=org_id, new=name, now=tx.now)
     audit.record(tx, org_id, actor, "organization.renamed", AuditTarget("organization", name), before=before.name)
+    return get(tx, org_id)
+
+
+def set_create_on_push(tx: Tx, org_id: int, actor: Actor, create_on_push: bool) -> Organization:
+    """Set whether a push to a repository that nothing uses creates a project."""
+    before = get(tx, org_id)
+    if before.create_on_push != create_on_push:
+        tx.run(_SET_CREATE_ON_PUSH, org_id=org_id, new=create_on_push, now=tx.now)
+        target = AuditTarget("organization", before.name)
+        audit.record(tx, org_id, actor, "organization.updated", target, create_on_push=create_on_push)
     return get(tx, org_id)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
-from moorage.products.projects import service, tables
+from moorage.products.projects import pushed, service, tables
 from moorage.products.projects.deployments import logs
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.followers import Followers
@@ -71,7 +71,9 @@ def _start(
     for lines in tx.env.hooks.call(PUSHED, tx, org_id, push):
         others += lines
     if not projects and not others:
-        others.append(f"Stored. No project uses {push.repository} yet: POST /v1/projects creates one")
+        created = pushed.create(tx, org_id, push)
+        others.append(created.line)
+        projects = [created.project] if created.project is not None else []
     for project in projects:
         if project.branch not in moved:
             continue
