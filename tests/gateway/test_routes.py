@@ -104,6 +104,16 @@ async def test_what_others_did_to_the_links_is_put_right_at_the_next_look(
     assert (await get(settings, "off.localhost")).status == 503
 
 
+async def test_a_path_too_long_for_rules_is_refused_with_a_message(settings: Settings, gateway: Routes) -> None:
+    host = "long.localhost"
+    await gateway.apply(Wanted(sites={host: release_of(settings, "one")}, rules={host: OLD}))
+
+    reply = await get(settings, host, "/" + "a" * 5000)
+
+    assert (reply.status, reply.error["message"]) == (414, "The path is too long")
+    assert reply.headers["cache-control"] == "no-store"
+
+
 async def test_what_is_no_link_to_a_release_is_left_alone(settings: Settings, gateway: Routes, tmp_path: Path) -> None:
     folder = settings.folder("sites")
     folder.mkdir(exist_ok=True)

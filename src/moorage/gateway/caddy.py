@@ -309,6 +309,7 @@ def _error_routes(settings: Settings) -> list[Route]:
         bodies.stalled(),
         *app_proxy.error_routes(),
         {"match": [_status_is("^400$")], "handle": [subroute(broken)], "terminal": True},
+        {"match": [_status_is("^414$")], "handle": [pages.long_path()], "terminal": True},
         {"match": [_status_is("^4")], "handle": [pages.not_found()], "terminal": True},
         {"handle": [pages.no_answer()]},
     ]

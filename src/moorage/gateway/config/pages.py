@@ -92,6 +92,10 @@ def bad_request() -> dict[str, Any]:
     return _answered(ErrorPage(400, "bad_request", "Bad request", "The request is malformed"))
 
 
+def long_path() -> dict[str, Any]:
+    return _answered(ErrorPage(414, "bad_request", "Address too long", "The path is too long"))
+
+
 def too_slow() -> dict[str, Any]:
     """Return the handler for a stalled body; closes, so the rest is no new request."""
     page = ErrorPage(408, "bad_request", "Too slow", "The request did not arrive in time")

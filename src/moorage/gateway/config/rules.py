@@ -159,10 +159,10 @@ def _has(placeholder: str, *values: str) -> dict[str, Any]:
 def _refusal_of_long_paths() -> list[Route]:
     """Refuse long paths: matching them with a thousand rules would block the gateway."""
     thousands = ".{1000}" * ((LONGEST_PATH + 1) // 1000)
-    too_long = {"handler": "static_response", "status_code": 414, "body": "The path is too long"}
+    too_long = {"handler": "error", "status_code": 414}  # The error routes of the server have the page.
     refuse = [
         _map(_DECODED_PATH, [_TOO_LONG], [("input_regexp", f"(?s)^{thousands}", ["yes"])]),
-        {"match": [_has(_TOO_LONG, "yes")], "handle": [REDIRECTED, too_long], "terminal": True},
+        {"match": [_has(_TOO_LONG, "yes")], "handle": [too_long], "terminal": True},
     ]
     # A count of hundreds is fast and almost always decides; a count of thousands is slow.
     return [
