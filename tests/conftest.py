@@ -20,6 +20,7 @@ from sqlalchemy import create_engine
 from tests import compiled
 from tests.client import Client
 from tests.postgres_server import KeptDatabase, PostgresServer, database_name, running_postgres
+from tests.shared import SharedServers, group_of
 
 from moorage import app as application
 from moorage.accounts.identity import gate
@@ -50,6 +51,7 @@ hypothesis.settings.load_profile("everyday")
 # One process runs the tests that use PostgreSQL, so that one server is started.
 POSTGRES = pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.xdist_group("postgres")])
 MEMORY = Path("/dev/shm")
+SHARED = pytest.StashKey[SharedServers]()
 NOBODY = "http://127.0.0.1:9"  # a code host that is not there: no test may ask the real one
 
 
@@ -58,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Some machines tell Python to keep nothing that it compiled, and a test may start a process as a user who cannot.
     """
+    config.stash[SHARED] = SharedServers()
     if not hasattr(config, "workerinput"):
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.dont_write_bytecode = False
@@ -69,6 +72,24 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Name a long text by its parameter: pytest writes the id of a test into its environment."""
     return argname if isinstance(val, str | bytes) and len(val) > 100 else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of a file in one process, so that its fixtures are set up once; a test may name another group."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Stop the servers of a group after its last test."""
+    try:
+        yield
+    finally:
+        if group_of(item) != group_of(nextitem):
+            item.config.stash[SHARED].stop()
 
 
 def pytest_collection_finish() -> None:
@@ -142,6 +163,11 @@ def plain_tracebacks() -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="session")
+def shared(pytestconfig: pytest.Config) -> SharedServers:
+    return pytestconfig.stash[SHARED]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ MOST = 100  # More than that is no accident of the machine.
 def names() -> list[str]:
     """Return the names of failed tests, as pytest takes them."""
     found = json.loads(FAILED.read_text()) if FAILED.is_file() else {}
-    return sorted({re.sub(r"@[\w-]+\]?$", "", name) for name in found})
+    return sorted({re.sub(r"@[\w-]+$", "", name) for name in found})
 
 
 def main() -> int:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
 
 import pytest
 from tests.e2e.functions_support import ECHO, LANGUAGES, Platform, started
+from tests.shared import SharedServers
 
 
-@pytest.fixture(scope="session")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """A running platform; tests share it and use names of their own."""
-    with started(tmp_path_factory.mktemp("functions") / "data") as platform:
-        yield platform
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers) -> Platform:
+    """A running platform; the tests of a group share it and use names of their own."""
+    return shared.get("platform", lambda: started(tmp_path_factory.mktemp("functions") / "data"))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers) -> Platform:
+    """A platform with one instance for each function, two waiting calls and little room for logs and records."""
+    limits = {"queue": "2", "instances": "1", "pool": "1", "log_mb": "16", "spool_mb": "64"}
+    settings = {f"function_{name}": value for name, value in limits.items()}
+    return shared.get("small", lambda: started(tmp_path_factory.mktemp("small") / "data", **settings))
 
 
 @pytest.fixture(params=LANGUAGES)
@@ -21,11 +29,16 @@ def language(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
-def echoes(platform: Platform) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def echoes(platform: Platform, shared: SharedServers) -> dict[str, str]:
     """The name of a function of each language that answers with its params."""
     env = '[{"name": "OWN", "value": "from env"}]'
-    return {each: platform.create(f"echo-{each}", each, ECHO[each], env=env) for each in LANGUAGES}
+
+    def create() -> contextlib.nullcontext[dict[str, str]]:
+        names = {each: platform.create(f"echo-{each}", each, ECHO[each], env=env) for each in LANGUAGES}
+        return contextlib.nullcontext(names)
+
+    return shared.get("echoes", create)
 
 
 @pytest.fixture

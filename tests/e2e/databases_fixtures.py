@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 from tests import memory
 from tests.e2e.apps_support import end_shims
 from tests.e2e.databases_support import Databases, Harbor
+from tests.shared import SharedServers
 
 
-@pytest.fixture(scope="session")
-def harbor() -> Iterator[Harbor]:
-    """A running platform; tests share it, and use databases of their own."""
+@contextlib.contextmanager
+def started_harbor() -> Iterator[Harbor]:
     with memory.folder("moorage-databases-") as folder:
         made = Harbor(folder)
         try:
@@ -22,6 +23,12 @@ def harbor() -> Iterator[Harbor]:
             made.stop()
             made.end_servers()
             end_shims(made.data)
+
+
+@pytest.fixture(scope="module")
+def harbor(shared: SharedServers) -> Harbor:
+    """A running platform; the tests of a group share it, and use databases of their own."""
+    return shared.get("harbor", started_harbor)
 
 
 @pytest.fixture

@@ -5,26 +5,24 @@ Test modules name this one in `pytest_plugins`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.e2e.projects_support import GITHUB_SECRET, Codehost, Sites, page, running_codehost, started_sites
 from tests.products.repositories.support import Checkout
+from tests.shared import SharedServers
 
 
-@pytest.fixture(scope="session")
-def codehost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Codehost]:
-    with running_codehost(tmp_path_factory.mktemp("codehost")) as made:
-        yield made
+@pytest.fixture(scope="module")
+def codehost(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers) -> Codehost:
+    return shared.get("codehost", lambda: running_codehost(tmp_path_factory.mktemp("codehost")))
 
 
-@pytest.fixture(scope="session")
-def sites(tmp_path_factory: pytest.TempPathFactory, codehost: Codehost) -> Iterator[Sites]:
-    """A running platform; tests share it and use names of their own."""
-    data = tmp_path_factory.mktemp("projects") / "data"
-    with started_sites(data, codehost_url=codehost.url, github_webhook_secret=GITHUB_SECRET) as platform:
-        yield platform
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers, codehost: Codehost) -> Sites:
+    """A running platform; the tests of a group share it and use names of their own."""
+    settings = {"codehost_url": codehost.url, "github_webhook_secret": GITHUB_SECRET}
+    return shared.get("sites", lambda: started_sites(tmp_path_factory.mktemp("projects") / "data", **settings))
 
 
 @pytest.fixture
