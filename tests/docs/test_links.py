@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,19 +114,22 @@ def setting_problems(text: str) -> list[str]:
     return sorted(set(SETTING.findall(text)) - NAMES)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
-    assert link_problems(page, page.read_text(encoding="utf-8")) == []
+def problems_of_pages(find: Callable[[Path, str], list[str]]) -> dict[str, list[str]]:
+    """Return the problems of each page that has any."""
+    found = {str(page.relative_to(ROOT)): find(page, page.read_text(encoding="utf-8")) for page in PAGES}
+    return {name: problems for name, problems in found.items() if problems}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> None:
-    assert command_problems(page.read_text(encoding="utf-8")) == []
+def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist() -> None:
+    assert problems_of_pages(link_problems) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_setting_that_a_page_names_exists(page: Path) -> None:
-    assert setting_problems(page.read_text(encoding="utf-8")) == []
+def test_every_command_that_a_page_names_exists_with_its_options() -> None:
+    assert problems_of_pages(lambda _, text: command_problems(text)) == {}
+
+
+def test_every_setting_that_a_page_names_exists() -> None:
+    assert problems_of_pages(lambda _, text: setting_problems(text)) == {}
 
 
 def test_every_page_is_reached_from_the_readme() -> None:

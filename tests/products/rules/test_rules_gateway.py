@@ -144,20 +144,19 @@ def open_site(gateway: RuleServer) -> str:
 
 
 @pytest.mark.parametrize("start", ["/part/", "/rest/", "/two/", "/two/a/", "/away/", "/asked/", "/joined"])
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_no_visitor_chooses_another_origin_or_adds_a_header(
-    gateway: RuleServer, open_site: str, start: str, attack: str
-) -> None:
-    reply = gateway.fetch(open_site, start + attack)
+def test_no_visitor_chooses_another_origin_or_adds_a_header(gateway: RuleServer, open_site: str, start: str) -> None:
+    for attack in ATTACKS:
+        reply = gateway.fetch(open_site, start + attack)
 
-    location = reply.headers.get("location", "/")
-    # Browsers drop tabs and line breaks, and read a backslash as a slash.
-    seen = urlsplit(urljoin(f"https://{open_site}/x/y", location.translate({9: "", 10: "", 13: "", 92: "/"})))
-    assert (seen.scheme, seen.hostname) == ("https", "good.example" if location.startswith("https") else open_site)
-    assert set(location) <= set(string.ascii_letters + string.digits + "-._~:/?#[]@!$&'()*+,;=%")
-    assert not location.startswith("//")
-    assert "set-cookie" not in reply.headers
-    assert SECRET not in location
+        location = reply.headers.get("location", "/")
+        # Browsers drop tabs and line breaks, and read a backslash as a slash.
+        seen = urlsplit(urljoin(f"https://{open_site}/x/y", location.translate({9: "", 10: "", 13: "", 92: "/"})))
+        hostname = "good.example" if location.startswith("https") else open_site
+        assert (seen.scheme, seen.hostname) == ("https", hostname), attack
+        assert set(location) <= set(string.ascii_letters + string.digits + "-._~:/?#[]@!$&'()*+,;=%"), attack
+        assert not location.startswith("//"), attack
+        assert "set-cookie" not in reply.headers, attack
+        assert SECRET not in location, attack
 
 
 @given(st.text("/\\.%25Fe:@?#a{}", max_size=8))
