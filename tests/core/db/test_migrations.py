@@ -14,6 +14,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from sqlalchemy import Boolean, Integer, MetaData, create_engine, text
 from tests.postgres_server import PostgresServer
@@ -297,11 +298,33 @@ def test_what_was_there_is_copied_before_it_is_migrated(tmp_path: Path) -> None:
 
 
 @pytest.mark.boundary("code-to-host", "Log text from before the log files is brought within the quotas at the upgrade.")
+def test_of_log_text_in_rows_the_oldest_beyond_a_quota_is_deleted(engine: Any) -> None:
+    upgrade(engine, "0014")
+    add_log_texts(engine, [(1, 60), (1, 60), (2, 10), (3, 100)])
+    script = ScriptDirectory.from_config(migrate.configuration()).get_revision("0014").module
+
+    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
+        script.delete_over_quota(100, 165)
+
+    expected = [("!quota", None), ("!quota", None), (None, 10), (None, 100)]
+    assert log_texts(engine) == expected
+
+
+@pytest.mark.deep
+@pytest.mark.boundary("code-to-host", "Log text from before the log files is brought within the quotas at the upgrade.")
 def test_log_text_in_rows_stays_readable_within_the_quotas_and_the_oldest_of_the_rest_goes(engine: Any) -> None:
     upgrade(engine, "0007")
+    add_log_texts(engine, [(1, 60_000_000), (1, 60_000_000), (2, 1000)])
+
+    upgrade(engine, "head")
+
+    assert log_texts(engine) == [("!quota", None), (None, 60_000_000), (None, 1000)]
+
+
+def add_log_texts(engine: Any, sizes: list[tuple[int, int]]) -> None:
+    """Add an invocation for each function and size of its log text."""
     is_sqlite = engine.dialect.name == "sqlite"
     zeros, false = ("zeroblob({})", "0") if is_sqlite else ("decode(repeat('00', {}), 'hex')", "false")
-    sizes = [(1, 60_000_000), (1, 60_000_000), (2, 1000)]  # function, and bytes of text
     with engine.begin() as connection:
         for function_id, size in sizes:
             connection.exec_driver_sql(
@@ -310,11 +333,11 @@ def test_log_text_in_rows_stays_readable_within_the_quotas_and_the_oldest_of_the
                 f"{zeros.format(size)})"
             )
 
-    upgrade(engine, "head")
 
+def log_texts(engine: Any) -> list[tuple[str | None, int | None]]:
     with engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT log_ref, length(logs) FROM invocation ORDER BY id").fetchall()
-    assert [tuple(row) for row in rows] == [("!quota", None), (None, 60_000_000), (None, 1000)]
+    return [(row[0], row[1]) for row in rows]
 
 
 def test_a_store_that_a_migration_emptied_gives_its_disk_space_back(tmp_path: Path) -> None:

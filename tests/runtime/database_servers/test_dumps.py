@@ -104,7 +104,7 @@ def test_a_dump_comes_back_whole_in_another_server(server: Server, tmp_path: Pat
     assert ships == server.ask("SELECT id, name FROM ships ORDER BY id")
 
 
-@pytest.mark.parametrize("lost", [5, 200, 700])
+@pytest.mark.parametrize("lost", [5, *(pytest.param(lost, marks=pytest.mark.twin) for lost in (200, 700))])
 def test_a_dump_that_was_cut_short_is_refused(server: Server, lost: int, tmp_path: Path) -> None:
     dump = dumped(server, tmp_path)
     os.truncate(dump, dump.stat().st_size - lost)

@@ -189,7 +189,9 @@ def test_deleted_files_that_are_still_open_count_as_well(runner: Runner) -> None
 
 
 def test_many_empty_files_count_as_well(own_runner: Runner) -> None:
-    told = own_runner.told("i=0; while :; do i=$((i+1)); : > f$i; done", disk_mb=4, timeout_s=50)
+    script = "i=0; while [ $i -lt 1200 ]; do i=$((i+1)); : > f$i; done; sleep 60"
+
+    told = own_runner.told(script, disk_mb=4, timeout_s=50)
 
     assert told[-1][1] == sandbox.TOO_MUCH_DISK
 
