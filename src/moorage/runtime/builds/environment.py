@@ -234,6 +234,8 @@ class BuildEnvironment:
             # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
             "NODE_OPTIONS": f"--max-old-space-size={self._settings.build_memory_mb * 3 // 4}",
             "npm_config_cache": f"{layout.cache}/npm",
+            # An `npm install` of a build tool with NODE_ENV=production would remove the development dependencies.
+            "npm_config_include": "dev",
             "YARN_CACHE_FOLDER": f"{layout.cache}/yarn",
             "YARN_GLOBAL_FOLDER": f"{layout.cache}/yarn",
             "YARN_NODE_LINKER": "node-modules",
