@@ -47,6 +47,7 @@ def test_an_app_is_told_what_it_needs_and_nothing_of_the_platform(
         "NODE_ENV": "production",
         "NODE_OPTIONS": "--max-old-space-size=384",
         "NEXT_TELEMETRY_DISABLED": "1",
+        "NG_ALLOWED_HOSTS": "*",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "npm_config_update_notifier": "false",

@@ -178,3 +178,25 @@ def test_scripts_that_run_themselves_come_to_an_end(tmp_path: Path) -> None:
     found = resolve(tmp_path, "npm start", {"scripts": {"start": "npm start"}})
 
     assert found.command == "exec npm start"
+
+
+@pytest.mark.parametrize(
+    ("before", "is_run"),
+    [
+        ("npm run build", False),
+        ("npm run rebuild", False),
+        ("npm run clean", True),
+        ("npm run build && node seed.js", True),
+    ],
+)
+def test_a_script_before_the_start_that_repeats_the_build_is_left_out(
+    tmp_path: Path, before: str, is_run: bool
+) -> None:
+    rebuild = {"rebuild": "npm run clean && npm run build", "build": "tsc", "clean": "rm -rf dist"}
+    write_files(tmp_path, {"package.json": {"scripts": {**rebuild, "prestart": before, "start": "node ."}}})
+
+    found = scripts.resolve("npm start", Folder(tmp_path, ""), "/work", "npm run build")
+    unbuilt = scripts.resolve("npm start", Folder(tmp_path, ""), "/work", "make")
+
+    assert (before in found.command, found.command == "exec node .") == (is_run, not is_run)
+    assert before in unbuilt.command

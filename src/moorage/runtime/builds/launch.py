@@ -65,7 +65,7 @@ def launch(
     programs_path = tools.BIN if is_sandboxed else str(programs)
     authorities = toolchain.authorities(settings.extra_ca)
     trusted = toolchain.AUTHORITIES if is_sandboxed else authorities
-    script = scripts.resolve(plan.start, folder, app_path)
+    script = scripts.resolve(plan.start, folder, app_path, plan.build)
     defaults = _defaults(folder, app_path, installed, memory_mb)
     defaults |= toolchain.trusting(trusted) if authorities and trusted else {}
     own = {name: value for name, value in env.items() if name not in ENGINE_VARIABLES}
@@ -90,6 +90,7 @@ def _defaults(folder: Folder, app_path: str, installed: tools.Tools, memory_mb: 
         # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
         "NODE_OPTIONS": f"--max-old-space-size={max(memory_mb * 3 // 4, 32)}",
         "NEXT_TELEMETRY_DISABLED": "1",
+        "NG_ALLOWED_HOSTS": "*",  # Angular refuses hosts that it does not know; the gateway passes only the app's.
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "npm_config_update_notifier": "false",

@@ -41,10 +41,18 @@ class _Event(NamedTuple):
     text: str
 
 
-def resolve(command: str, folder: Folder, place: str) -> Script:
-    """Return the command and variables that start an app at the path `place`."""
+def resolve(command: str, folder: Folder, place: str, build: str = "") -> Script:
+    """Return the command and variables that start an app at the path `place`.
+
+    A `pre` script that only repeats the command `build`, with which the release was built, is left out: compilers need
+    more memory than most apps have.
+    """
     try:
-        events = _events(command.strip(), folder)
+        events = [
+            each
+            for each in _events(command.strip(), folder)
+            if not (each.name.startswith("pre") and _repeats(each.text, build, folder))
+        ]
     except BuildFailed:  # The build may have left an invalid package.json; the package manager reports that.
         events = []
     if not events:
@@ -104,6 +112,23 @@ def _events(command: str, folder: Folder, depth: int = 0) -> list[_Event]:
         return []
     inner = _events(text.strip(), folder, depth + 1)
     return [*([_Event(f"pre{name}", before)] if before else []), *(inner or [_Event(name, text.strip())])]
+
+
+def _repeats(text: str, build: str, folder: Folder) -> bool:
+    """Return whether a script does nothing but clean up and run the scripts that the build has run."""
+    built = set(re.findall(r"\b(?:npm|pnpm|yarn) run ([\w:.-]+)", build))
+    texts, seen, is_repeated = [text], {"clean"}, False
+    while texts:
+        for part in texts.pop().split("&&"):
+            match = _RUN.fullmatch(part.strip())
+            if match is None:
+                return False
+            if match[3] in built:
+                is_repeated = True
+            elif match[3] not in seen:
+                seen.add(match[3])
+                texts.append(folder.scripts.get(match[3], ""))
+    return is_repeated
 
 
 def _runs_pre_scripts(folder: Folder) -> bool:
