@@ -17,6 +17,7 @@ class Env:
     ring: KeyRing
     session_key: bytes
     cursor_key: bytes
+    app_key: bytes  # from which the random values of apps' variables are derived
     hooks: Hooks = field(default_factory=Hooks, compare=False)
 
     @classmethod
@@ -27,4 +28,5 @@ class Env:
             ring=ring,
             session_key=derive(session_secret, "session"),
             cursor_key=derive(session_secret, "cursor"),
+            app_key=derive(session_secret, "app"),
         )

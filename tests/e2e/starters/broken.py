@@ -218,6 +218,18 @@ BROKEN = (
         {"baseDir": "frontend"},
     ),
     Broken(
+        "app-for-phones",
+        {
+            "package.json": package(
+                main="index.js",
+                scripts={"start": "expo start", "android": "expo start --android"},
+                dependencies={"expo": "53.0.27", "react": "19.0.0", "react-native": "0.79.6"},
+            ),
+            "index.js": "import { registerRootComponent } from 'expo';\n",
+        },
+        ("package.json", "react-native-web"),
+    ),
+    Broken(
         "pyproject-with-an-open-quote",
         {"pyproject.toml": '[project]\nname = "harbor\n', "main.py": "print(1)\n"},
         ("pyproject.toml", "line 2"),

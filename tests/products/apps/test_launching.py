@@ -1,10 +1,19 @@
-"""The value of PORT that a project's variables choose."""
+"""Variables of an app that the platform chooses: PORT, and the random values that frameworks ask for."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from tests.products.projects.support import Team, make_team
 
-from moorage.products.apps.launching import own_port
+from moorage.app import App
+from moorage.core.db.store import Database
+from moorage.core.db.tx import Tx
+from moorage.products.apps.launching import Release, own_port, read_release
+from moorage.products.projects import service as projects
+from moorage.products.projects.deployments import service as deployments
+from moorage.products.projects.deployments.service import DeploymentRequest
+from moorage.runtime.builds.ports import Plan
 
 
 @pytest.mark.parametrize(
@@ -17,3 +26,40 @@ def test_only_a_port_that_an_app_can_listen_on_is_honoured(value: str, port: int
 
 def test_without_the_variable_the_platform_chooses() -> None:
     assert own_port({}) == 0
+
+
+async def released(db: Database, team: Team, name: str) -> Release:
+    """Return a release of a project whose framework asks for two random values."""
+    plan = msgspec.json.encode(Plan("container", "nodejs", start="node .", keys=("APP_KEY", "SALT"))).decode()
+
+    def unit(tx: Tx) -> Release:
+        project = projects.get(tx, team.org_id, name)
+        made = deployments.start(tx, team.org_id, project, DeploymentRequest("rollback", plan=plan, is_app=True))
+        return read_release(tx, team.org_id, made.id)
+
+    return await db.write(unit)
+
+
+@pytest.mark.anyio
+async def test_random_values_are_hidden_stay_the_same_and_differ_by_project_and_name(app: App, db: Database) -> None:
+    team = await make_team(app, db)
+    await team.create("app", "container")
+    await team.create("other", "container")
+
+    first, again, other = [await released(db, team, name) for name in ("app", "app", "other")]
+
+    values = {*first.env.values(), *other.env.values()}
+    assert (again.env, set(first.env)) == (first.env, {"APP_KEY", "SALT"})
+    assert (len(values), min(map(len, values)) >= 32) == (4, True)
+    assert first.hidden == list(first.env.values())
+
+
+@pytest.mark.anyio
+async def test_a_value_of_the_user_takes_the_place_of_a_random_one(app: App, db: Database) -> None:
+    team = await make_team(app, db)
+    await team.create("app", "container", env=[{"name": "APP_KEY", "value": "mine"}])
+
+    release = await released(db, team, "app")
+
+    assert release.env["APP_KEY"] == "mine"
+    assert "mine" not in release.hidden

@@ -20,7 +20,7 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.hooks import Hook
 from moorage.core.kit import folders
-from moorage.core.kit.crypto import CannotDecrypt
+from moorage.core.kit.crypto import CannotDecrypt, sign
 from moorage.core.kit.envvars import read_env
 from moorage.core.vault import service as vault
 from moorage.errors import Conflict, NotFound
@@ -96,7 +96,14 @@ def read_release(tx: Tx, org_id: int, deployment_id: int) -> Release:
     env = {each.name: each.value for each in read_env(project.env)} | ({} if is_fork else hidden)
     linked = [address for each in tx.env.hooks.call(EGRESS, tx, org_id, project.id) for address in each]
     plan = msgspec.json.decode(deployment.plan, type=Plan)
-    return Release(project, preview, deployment, plan, env, list(hidden.values()), [] if is_fork else linked)
+    release = Release(project, preview, deployment, plan, env, list(hidden.values()), [] if is_fork else linked)
+    made = {name: _made_value(tx.env.app_key, release.volume, name) for name in plan.keys if name not in env}
+    return replace(release, env={**made, **env}, hidden=[*release.hidden, *made.values()])
+
+
+def _made_value(key: bytes, place: str, name: str) -> str:
+    """Return a random value that stays the same; a preview has its own, which does not reveal the project's."""
+    return sign(key, f"{place} {name}".encode())
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ class Plan:
     base: str = ""  # folder of the release below the repository; "" is the repository itself
     workdir: str = ""  # folder of the app below `base`: a package of the workspace at `base`
     node: str = ""  # version of Node.js, such as "20.19.6"; "" for the machine's
+    keys: tuple[str, ...] = ()  # variables that get a random value of the project, unless the user sets them
     packages: tuple[str, ...] = ()  # workspace packages that are built before the app, below the repository
 
 

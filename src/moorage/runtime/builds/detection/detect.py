@@ -223,7 +223,7 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
     if row is None and not start:
         raise BuildFailed(_cannot_start(folder, language))
     plan = Plan("container", language, row.name if row else "", base=folder.base)
-    plan = replace(plan, start=start or (row.text(row.start, folder) if row else ""))
+    plan = replace(plan, start=start or (row.text(row.start, folder) if row else ""), keys=row.keys if row else ())
     command = "" if request.is_default_build else request.build_cmd.strip()
     command = command or (_build(row, folder) if row else "")
     needed = _missing(row, folder) if row and not start else ""
@@ -271,15 +271,19 @@ def _build(row: Row, folder: Folder) -> str:
     if command and node.needs_old_openssl(folder):
         command = f'NODE_OPTIONS="$NODE_OPTIONS --openssl-legacy-provider" {command}'
     missing = _missing(row, folder)
-    return " && ".join(part for part in (f"{_ADD[manager]} {missing}" if missing else "", command) if part)
+    parts = (f"{_ADD[manager]} {missing}" if missing else "", command, row.text(row.after, folder))
+    return " && ".join(part for part in parts if part)
 
 
 def _missing(row: Row, folder: Folder) -> str:
-    """Return the packages that the commands of a row need and the project does not list."""
+    """Return the packages that the commands of a row need and the project does not list.
+
+    One with an upper bound is returned in any case: a project that names no version would get one that is too new.
+    """
     listed = set(folder.node_packages) if row.language == "nodejs" else folder.python_packages
     words = row.text(row.server, folder).split()
     names = [re.sub(r"[\[<>=~!].*", "", word) for word in words]
-    return " ".join(word for word, name in zip(words, names, strict=True) if name not in listed)
+    return " ".join(word for word, name in zip(words, names, strict=True) if name not in listed or "<" in word)
 
 
 def _language(folder: Folder) -> str:
@@ -292,6 +296,9 @@ def _language(folder: Folder) -> str:
 
 def _notes(folder: Folder, match: Match | None) -> tuple[str, ...]:
     notes = [match.row.text(match.row.note, folder)] if match is not None and match.row.note else []
+    if match is not None and (keys := match.row.keys):
+        has, them = ("have random values", "them") if len(keys) > 1 else ("has a random value", "it")
+        notes.append(f"{', '.join(keys)} {has} of this project, unless a variable or a secret sets {them}")
     if folder.has("Dockerfile"):
         notes.append("the Dockerfile is not used: the project is built from its sources")
     if folder.package is not None and folder.has("bun.lock", "bun.lockb") and not folder.has(*managers.NPM_LOCKS):

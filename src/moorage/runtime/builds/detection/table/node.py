@@ -23,6 +23,9 @@ from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file
 
 BUILD = ("build",)
 CONFIG_ENDINGS = ("js", "mjs", "cjs", "ts", "mts")
+STRAPI_KEYS = (
+    *("APP_KEYS", "API_TOKEN_SALT", "ADMIN_JWT_SECRET", "TRANSFER_TOKEN_SALT", "JWT_SECRET", "ENCRYPTION_KEY"),
+)
 NITRO = "node .output/server/index.mjs"
 # Behind the gateway the app does not know its address: without it form posts are refused as cross-site.
 SVELTE = "PROTOCOL_HEADER=x-forwarded-proto HOST_HEADER=x-forwarded-host node build"
@@ -135,6 +138,11 @@ def _qwik_entry(folder: Folder) -> str:
     return ""
 
 
+def _adonis_variables(folder: Folder) -> str:
+    """Give the built app the values of .env.example, as the starter says: it checks that the variables have values."""
+    return "cp .env.example build/.env" if folder.has(".env.example") and not folder.has(".env") else ""
+
+
 NEXT, NUXT, KIT, ASTRO = npm("next"), npm("nuxt", "nuxt3", "nuxt-edge"), npm("@sveltejs/kit"), npm("astro")
 SERVER = Sign("a server package that the `start` script runs", has_server)
 NUXT_2 = Sign("version 2", lambda folder: (_major(folder, "nuxt") == 2 and "Nuxt 2") or None)
@@ -245,8 +253,8 @@ SERVERS = (
     app("NestJS", npm("@nestjs/core"), script_or("node dist/main.js", *_PRODUCTION), build="nest build"),
     app("AdonisJS", npm("@adonisjs/core"),
         lambda folder: "node build/bin/server.js" if folder.has("bin/server.ts") else "node build/server.js",
-        build="node ace build", note="AdonisJS needs the variable APP_KEY: set it as a secret"),
-    app("Strapi", npm("@strapi/strapi", "strapi"), script_or("strapi start"), build="strapi build"),
+        build="node ace build", after=_adonis_variables, keys=("APP_KEY",)),
+    app("Strapi", npm("@strapi/strapi", "strapi"), script_or("strapi start"), build="strapi build", keys=STRAPI_KEYS),
     app("KeystoneJS", npm("@keystone-6/core"), script_or("keystone start"), build="keystone build"),
     *(
         app(name, npm(*packages) & SERVER)
@@ -277,6 +285,9 @@ ANY = (
         & ~script(r"\bnode\b", "start", words="`node` in the `start` script"),
         refusal="the settings of wrangler build for another host: add a `start` script to package.json that starts a "
                 "Node.js server, for example with @hono/node-server"),
+    Row("React Native", "container", "nodejs", npm("expo", "react-native") & ~SERVER,
+        refusal="package.json has an app for phones without a page for browsers: add one with `npx expo install "
+                "react-dom react-native-web @expo/metro-runtime`, or set baseDir to the folder of its server"),
     Row("Electron", "container", "nodejs", npm("electron"),
         refusal="package.json has electron, a desktop app: set baseDir to the folder of its web site, or startCmd to "
                 "the command of a server"),

@@ -81,7 +81,7 @@ APPS = (
     app("NiceGUI", "nicegui", script("nicegui")),
     app("Voilà", "voila", lambda folder: next(
         (f"voila --no-browser --Voila.ip={HOST} --port={PORT} {shlex.quote(name)}" for name in folder.glob("*.ipynb")),
-        "")),
+        ""), "ipykernel"),
 )  # fmt: skip
 
 # Python packages of themes, plugins and extensions, by the names in the settings of MkDocs and Sphinx.

@@ -56,6 +56,8 @@ class Row:
     output: Value = ""  # published folder of a static site
     start: Value = ""  # a container row that finds no start does not match
     server: Value = ""  # packages that the commands need; those that the project lists are not added
+    after: Value = ""  # command after the build, whichever script that is
+    keys: tuple[str, ...] = ()  # variables with random values that the framework does not start without
     note: Value = ""  # sentence for the log
     refusal: Value = ""  # the project cannot be deployed: what is missing, and what to do instead
     is_asked: bool = False  # considered only where the user chose the kind
