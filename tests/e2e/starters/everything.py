@@ -11,6 +11,7 @@ from tests.e2e.starters import (
     python_apps,
     python_managers,
     python_servers,
+    rare,
     sites,
     workspaces,
 )
@@ -27,5 +28,6 @@ GROUPS = (
     python_managers,
     sites,
     workspaces,
+    rare,
 )
 STARTERS: tuple[Starter, ...] = tuple(starter for group in GROUPS for starter in group.STARTERS)

@@ -342,4 +342,27 @@ STARTERS = (
         },
         {"/": "Hello Hono!"},
     ),
+    Starter(
+        # `npm init` and two files: nothing but `main` says how to start it, and the server is in the other file.
+        "node-main-file",
+        "Node.js file",
+        {
+            "package.json": package(
+                main="index.js", scripts={"test": 'echo "Error: no test specified" && exit 1'}, license="ISC"
+            ),
+            "index.js": """
+                const harbor = require('./lib/harbor');
+
+                harbor.open(process.env.PORT || 3000);
+            """,
+            "lib/harbor.js": """
+                const http = require('http');
+
+                const server = http.createServer((request, response) => response.end('The harbor is open'));
+
+                exports.open = (port) => server.listen(port);
+            """,
+        },
+        {"/": "The harbor is open"},
+    ),
 )

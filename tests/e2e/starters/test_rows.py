@@ -17,8 +17,7 @@ from moorage.runtime.builds.detection.table import ROWS
 NOT_DEPLOYED = {
     *("AdonisJS", "Analog", "Analog (static)", "Angular server", "Ember", "Expo", "Gridsome", "KeystoneJS", "LoopBack"),
     *("Nuxt 2", "Preact CLI", "Qwik City", "Qwik City (static)", "Remix (single page)", "Sails", "Slidev", "Strapi"),
-    *("TanStack Start", "VuePress", "Chainlit", "Jupyter Book", "Marimo", "Panel", "Voilà"),
-    "Node.js file",  # The last resort for a package.json: its start is checked when it is built.
+    *("TanStack Start", "VuePress"),
 }
 # A plan for Go needs its toolchain on this machine.
 DETECTED = [starter for starter in STARTERS if starter.row not in ("Go", "Go file")]

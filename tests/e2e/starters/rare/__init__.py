@@ -1,0 +1,9 @@
+"""Frameworks that fewer people use."""
+
+from __future__ import annotations
+
+from tests.e2e.starters.rare import python_apps
+from tests.e2e.starters.shapes import Starter
+
+GROUPS = (python_apps,)
+STARTERS: tuple[Starter, ...] = tuple(starter for group in GROUPS for starter in group.STARTERS)
