@@ -6,6 +6,7 @@ Test modules name this one in `pytest_plugins`.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.projects_support import GITHUB_SECRET, Codehost, Sites, page, running_codehost, started_sites
@@ -21,7 +22,7 @@ def codehost(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers) ->
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers, codehost: Codehost) -> Sites:
     """A running platform; the tests of a group share it and use names of their own."""
-    settings = {"codehost_url": codehost.url, "github_webhook_secret": GITHUB_SECRET}
+    settings: dict[str, Any] = {"codehost_url": codehost.url, "github_webhook_secret": GITHUB_SECRET}
     return shared.get("sites", lambda: started_sites(tmp_path_factory.mktemp("projects") / "data", **settings))
 
 
