@@ -59,8 +59,8 @@ STARTERS = (
             "package.json": package(
                 scripts={"start": "docusaurus start", "build": "docusaurus build", "serve": "docusaurus serve"},
                 dependencies={
-                    "@docusaurus/core": "3.10.2",
-                    "@docusaurus/preset-classic": "3.10.2",
+                    "@docusaurus/core": "3.9.2",
+                    "@docusaurus/preset-classic": "3.9.2",
                     "react": "19.0.0",
                     "react-dom": "19.0.0",
                 },

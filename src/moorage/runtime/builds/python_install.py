@@ -19,6 +19,8 @@ VENV = ".venv"
 PYTHON = f"{VENV}/bin/python"
 _OTHER_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 _RELATIVE = re.compile(r"^(-[rc] )(?!/)|^((?:-e )?)(?=\.\.?/)", re.MULTILINE)
+# Up to Python 3.11 a new environment has setuptools, and older packages import its pkg_resources without listing it.
+USUAL = "setuptools<81; python_version < '3.12'"
 OVERRIDES = "overrides.txt"
 # An override with a condition that is never met leaves a package out.
 _WITHOUT_PSYCOPG2 = "psycopg2 ; python_version < '0'\n"
@@ -76,6 +78,10 @@ def _with_uv(manager: PythonManager, plan: Plan, layout: Layout) -> list[Step]:
     retries = (_binary_psycopg2(dependencies, layout),) if dependencies[:3] == pip else ()
     found = []
     if dependencies:
+        # First, so that the version of the project replaces it.
+        usual = [*pip, USUAL]
+        found.append(Step("pip install setuptools", usual, env, _OTHER_PYTHON, is_optional=True, is_quiet=True,
+                          is_cached=True))  # fmt: skip
         found.append(Step(manager.label, dependencies, env, _OTHER_PYTHON, is_cached=True, retries=retries))
     if server:
         found.append(Step(f"pip install {plan.server}", [*pip, *server], env, _OTHER_PYTHON, is_cached=True))
