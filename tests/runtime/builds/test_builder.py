@@ -166,6 +166,19 @@ async def test_a_lock_file_that_is_older_than_package_json_does_not_stop_an_inst
     ]
 
 
+async def test_an_install_script_that_cannot_download_does_not_stop_an_installation(site: Site) -> None:
+    scripts = {
+        "postinstall": "echo getaddrinfo ENOTFOUND files.example.test >&2; exit 1",
+        "build": "echo made > index.html",
+    }
+    files = {"package.json": {"name": "site", "version": "1.0.0", "scripts": scripts}}
+
+    built = await site.build("npm run build", files, is_default_build=True)
+
+    assert (built.folder / "index.html").read_text() == "made\n"
+    assert "$ npm install --legacy-peer-deps --ignore-scripts" in site.log.system
+
+
 async def test_pip_fills_an_environment_that_holds_no_links(settings: Settings, tmp_path: Path) -> None:
     backend = textwrap.dedent("""
         import zipfile

@@ -43,6 +43,12 @@ CASES = {
         "does not satisfy Python>=3.12 and django>=6.0,<=6.0.10 depends on Python>=3.12, we can conclude that\n",
         ("django needs Python >=3.12, and this app has 3.11.2", "requirements.txt"),
     ),
+    "a package that downloads": (
+        "npm warn Could not resolve dependency:\nnpm warn peer react@17 from x\nnpm error code 1\n"
+        "npm error path /work/node_modules/sharp\nnpm error command failed\n"
+        "npm error sharp: Installation error: getaddrinfo ENOTFOUND files.example.test\n",
+        ("sharp", "package.json", "files.example.test"),
+    ),
     "an error of Vite": (
         'error during build:\nmain.js (1:7): "default" is not exported by "shared.js".\nfile: /work/main.js:1:7\n',
         ('main.js (1:7): "default" is not exported by "shared.js".',),

@@ -134,7 +134,13 @@ RULES = (
         r"No matching version found for ([^\s\n]+?)\.?$",
         "package.json names {0}, and the package registry has no such version: correct the version",
     ),
-    rule(r"Could not resolve dependency:\n[^\n]*?(peer [^\n]+)", _peer_conflict),
+    rule(r"npm (?:error|ERR!) Could not resolve dependency:\n[^\n]*?(peer [^\n]+)", _peer_conflict),
+    rule(
+        r"npm (?:error|ERR!) path \S*node_modules/((?:@[\w.-]+/)?[\w.-]+)\n"
+        r"(?:npm (?:error|ERR!)[^\n]*\n){0,40}?[^\n]*getaddrinfo (?:ENOTFOUND|EAI_AGAIN) (\S+)",
+        "the package {0} in package.json downloads a program from {1} when it is installed, which cannot be reached "
+        "from here: use a newer version of it, which may bring the program along",
+    ),
     rule(
         r"No matching distribution found for ([^\n]+)",
         "requirements.txt names {0}, and the package index has no such version for this Python: correct it",

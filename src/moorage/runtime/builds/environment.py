@@ -236,6 +236,9 @@ class BuildEnvironment:
             "npm_config_cache": f"{layout.cache}/npm",
             # An `npm install` of a build tool with NODE_ENV=production would remove the development dependencies.
             "npm_config_include": "dev",
+            # Browsers of test tools, which no build starts: hundreds of megabytes.
+            "CYPRESS_INSTALL_BINARY": "0",
+            "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1",
             "YARN_CACHE_FOLDER": f"{layout.cache}/yarn",
             "YARN_GLOBAL_FOLDER": f"{layout.cache}/yarn",
             "YARN_NODE_LINKER": "node-modules",

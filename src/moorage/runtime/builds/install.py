@@ -17,6 +17,8 @@ NODE_MODULES = "node_modules"
 # A package manager's complaint, the note for the log, and the arguments that install in spite of it. A lock file often
 # lacks the packages for Linux, because it was written on another system.
 _STALE = "{0} does not match package.json: some versions are chosen anew; run `{1} install` and commit {0} to fix them"
+_UNREACHABLE = r"(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH|ECONNREFUSED|ETIMEDOUT)"
+_NO_SCRIPTS = "an install script cannot download its program from here: installing without install scripts"
 _NODE_RETRIES = (
     (
         "npm",
@@ -29,6 +31,24 @@ _NODE_RETRIES = (
         re.compile(r"npm (?:error|ERR!) (?:code )?ERESOLVE"),
         "the versions in package.json conflict: installing without the checks of peer dependencies",
         ("install", "--legacy-peer-deps"),
+    ),
+    (
+        "npm",
+        re.compile(rf"npm (?:error|ERR!) command failed\n[\s\S]*{_UNREACHABLE}"),
+        _NO_SCRIPTS,
+        ("install", "--legacy-peer-deps", "--ignore-scripts"),
+    ),
+    (
+        "pnpm",
+        re.compile(rf"(?:ELIFECYCLE|install: Failed)[\s\S]*{_UNREACHABLE}|{_UNREACHABLE}[\s\S]*ELIFECYCLE"),
+        _NO_SCRIPTS,
+        ("install", "--no-frozen-lockfile", "--ignore-scripts"),
+    ),
+    (
+        "yarn",
+        re.compile(rf"Exit code: \d+\nCommand: [\s\S]*{_UNREACHABLE}"),
+        _NO_SCRIPTS,
+        ("install", "--ignore-scripts"),
     ),
     (
         "pnpm",
