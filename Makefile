@@ -20,13 +20,13 @@ up: $(VENV)/.runtime ## start the whole platform on this machine (Ctrl-C stops i
 	@PYTHON=$(BIN)/python exec $(SETUP) up $(VENV) $(ARGS)
 
 test: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run the everyday tests (10 minutes on 2 cores)
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "$(EVERYDAY)" $(ARGS)
+	@$(BIN)/python -m pytest -p tests.heartbeat -n 4 --dist loadgroup -m "$(EVERYDAY)" $(ARGS)
 
 test-again: ## run the tests that failed in the last run once more, one after another
 	@$(BIN)/python -m tests.failed_again $(ARGS)
 
 test-all: $(VENV)/.dev $(VENV)/.engines $(VENV)/.system tests/npm/node_modules/.installed ## run every test, also deep ones, twins and all on PostgreSQL
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not bench" --hypothesis-profile=all $(ARGS)
+	@$(BIN)/python -m pytest -p tests.heartbeat -n 4 --dist loadgroup -m "not bench" --hypothesis-profile=all $(ARGS)
 
 lint: $(VENV)/.dev ## check style and types
 	@$(BIN)/ruff check .

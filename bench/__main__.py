@@ -24,6 +24,7 @@ from bench import (
     databases,
     faults,
     figures,
+    first_start,
     flood,
     functions,
     idle,
@@ -54,6 +55,7 @@ MEASURED: dict[str, Any] = {
     "monitors": monitors,
     "flood": flood,
     "strangers": strangers,
+    "first_start": first_start,
 }
 NAMES = (*MEASURED, "faults", *functions.NAMES)
 GROUPS = {"functions": functions.NAMES}

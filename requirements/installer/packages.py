@@ -118,7 +118,8 @@ def ensure_uv(venv: Path, pip: Pip | None, options: dict[str, str], step: Step) 
     with tempfile.TemporaryDirectory(prefix="uv-", dir=venv) as name:
         folder = Path(name)
         step.say(f"downloading uv {uv_version()}")
-        argv = pip.command("download", "--quiet", "--progress-bar=off", "--require-hashes", "--no-deps",
+        # With retries, pip says that it does not reach the index; without, a missing network looks like a missing uv.
+        argv = pip.command("download", "--quiet", "--retries=2", "--progress-bar=off", "--require-hashes", "--no-deps",
                            "--only-binary=:all:", "-r", str(UV_LOCK), "--dest", str(folder))  # fmt: skip
         bundle = None if "cert" in options else ca_bundle()
         done = step.run(argv, env=pip.environment() | ({"PIP_CERT": bundle} if bundle else {}))
