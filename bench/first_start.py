@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -77,13 +76,11 @@ class Watched:
 
 
 def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
-    checkout = folder / "my checkout"
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(checkout)], check=True)
-    home = folder / "home"
+    home, first, checkout = (folder / name for name in ("home", "first checkout", "my checkout"))
     home.mkdir()
-    cold = _start(checkout, home, {})
-    shutil.rmtree(checkout / ".venv")
-    shutil.rmtree(checkout / ".moorage")
+    for clone in (first, checkout):
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    cold = _start(first, home, {})
     warm = _start(checkout, home, {}, until_databases=True)
     again = _start(checkout, home, OFFLINE)
     figures = [
