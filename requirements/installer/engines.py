@@ -31,7 +31,7 @@ def install(venv: Path) -> None:
         packages.start()
         fetched = _install_software(venv, step)
         packages.join()
-        if fetched.code == 0:
+        if fetched.code == 0 and system[0].output.startswith("setup: installing"):
             fetched = _install_software(venv, step)  # Now with the software of the system's packages.
     for line in [*system[0].output.splitlines(), *_notes(fetched)]:
         print(line, flush=True)
@@ -92,6 +92,9 @@ def run_in_background(venv: Path, platform_pid: int) -> None:
         took_s = time.monotonic() - started_at
         if (venv / ".engines").exists():
             print(f"setup: database software is ready, after {took_s:.0f} s", flush=True)
+            for line in (venv / LOG).read_text().splitlines():
+                if line.startswith(("setup: without ", "moorage: ")):
+                    print(line, flush=True)
         else:
             print(f"setup: some database software is missing, see {_short(venv / LOG)}", flush=True)
 

@@ -97,7 +97,7 @@ def uv_environment(options: dict[str, str], venv: Path) -> dict[str, str]:
 
 def _has_cache_folder() -> bool:
     """Tell whether uv can write to its cache in the home folder, which may be missing or read-only."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     return os.access(next(path for path in (cache, *cache.parents) if path.exists()), os.W_OK | os.X_OK)
 
 

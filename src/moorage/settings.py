@@ -288,7 +288,7 @@ class Settings(BaseSettings):
     otlp_endpoint: str = Field("", description="OpenTelemetry collector (OTLP over HTTP) for spans.")
     log_format: str = Field("auto", pattern="^(auto|json|text)$", description="`json`, `text`, or `auto` by terminal.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Minimum level of log lines.")
-    log_requests: bool = Field(False, description="Show requests on a terminal; `logs/control.log` always has them.")
+    log_requests: bool = Field(False, description="Show requests and jobs on a terminal; `logs/control.log` has them.")
 
     @field_validator(
         "oidc_issuers",

@@ -58,6 +58,7 @@ def test_a_terminal_shows_requests_only_when_asked_and_the_file_has_every_line(
         f"logs.configure('text', 'info', process='test', folder=Path({str(tmp_path)!r}), "
         f"shows_requests={shows_requests})\n"
         "logs.get_logger('t').warning('a warning')\n"
+        "logs.get_logger('t').info('job')\n"
         "logs.access_writer()(logs.AccessLine('t1', 'GET', '/v1/me', 200, 1.5, 1, 1, '127.0.0.1'))\n"
     )
 
@@ -65,9 +66,10 @@ def test_a_terminal_shows_requests_only_when_asked_and_the_file_has_every_line(
 
     kept = [json.loads(line) for line in (tmp_path / "test.log").read_text().splitlines()]
     assert "a warning" in ended.stderr
-    assert ("/v1/me" in ended.stderr) is shows_requests
+    assert ("/v1/me" in ended.stderr, "job" in ended.stderr) == (shows_requests, shows_requests)
     assert [(line["event"], line["level"], line["process"]) for line in kept] == [
         ("a warning", "warning", "test"),
+        ("job", "info", "test"),
         ("request", "info", "test"),
     ]
     assert (tmp_path / "test.log").stat().st_mode & 0o777 == 0o600

@@ -1,6 +1,6 @@
 """Structured logs on standard error, with the trace id of request or job.
 
-On a terminal, standard error has text without requests, and a file in the data folder has every line as JSON.
+On a terminal, standard error has warnings and errors as text, and a file in the data folder has every line as JSON.
 
 Callers log names and ids, never tokens, secrets or bodies. As a safeguard, the last processor masks texts that look
 like tokens.
@@ -42,7 +42,10 @@ _process = ""
 def configure(
     log_format: str, level: str, *, process: str, folder: Path | None = None, shows_requests: bool = True
 ) -> None:
-    """Set up logging for this process; text on a terminal is accompanied by a file in `folder`."""
+    """Set up logging for this process; beside text, a file in `folder` has every line.
+
+    Then requests, jobs and other lines of level `info` are only in the file, unless `shows_requests`.
+    """
     global _lines, _level, _process, _shows_requests
     _level, _process = _LEVELS[level], process
     as_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
@@ -184,6 +187,8 @@ def _mask_tokens(_logger: Any, _method: str, event: Event) -> Event:
 def _write_to_file(_logger: Any, _method: str, event: Event) -> Event:
     if _lines is not None:
         _lines.msg(_encode(event))
+    if not _shows_requests and event["level"] == "info" and _level == _LEVELS["info"]:
+        raise structlog.DropEvent
     return event
 
 
