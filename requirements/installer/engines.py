@@ -62,6 +62,7 @@ def start_platform(venv: Path, arguments: list[str]) -> None:
         argv = [sys.executable, "-B", "-E", "-s", "-m", "requirements.installer", "background", str(venv)]
         subprocess.Popen([*argv, str(os.getpid())], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True).wait()
         print(f"setup: database software is fetched in the background, see {_short(venv / LOG)}", flush=True)
+    print("setup: starting Moorage", flush=True)
     program = str(venv / "bin" / "moorage")
     os.execv(program, [program, "up", *arguments])
 
