@@ -14,13 +14,14 @@ import pytest
 from tests.command import argv, environment, moorage
 from tests.ports import free_port
 
+from moorage.platform import plan
 from moorage.platform.doctor import checks as doctor
 from moorage.platform.doctor import findings
 from moorage.platform.doctor import functions as doctor_functions
 from moorage.platform.doctor.checks import State
 from moorage.runtime.sandbox import capabilities
 from moorage.runtime.sandbox.capabilities import NAMESPACES, Report
-from moorage.settings import Settings
+from moorage.settings import Sandbox, Settings
 
 NAMES = {
     *("settings", "system", "python", "sqlite", "git", "caddy", "node", "disk"),
@@ -300,3 +301,16 @@ def test_a_program_that_is_there_but_does_not_run_counts_as_missing(tmp_path: Pa
 
     assert (found.state, found.fix) == (State.FAIL, "install it")
     assert "cannot be run" in found.found
+
+
+def test_a_start_warns_of_the_limits_and_the_network_that_sandboxes_lack(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    lacking = report(cgroups="none", controllers=frozenset(), can_notify=False)
+
+    warnings = plan.sandbox_warnings(settings, lacking)
+
+    assert [text.partition(";")[0] for text in warnings] == [
+        "functions: limits: no groups",
+        "functions: network: none: their connections cannot be supervised here",
+    ]
+    assert plan.sandbox_warnings(settings.model_copy(update={"sandbox": Sandbox.OFF}), lacking) == []

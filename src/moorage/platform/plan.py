@@ -46,7 +46,7 @@ def make(settings: Settings) -> dict[str, Any]:
         "api_url": settings.api_url,
         "metrics_port": settings.metrics_port,
         "data": str(settings.data),
-        "warnings": _sandbox_warnings(settings, report),
+        "warnings": sandbox_warnings(settings, report),
         "children": [
             _python("control", "moorage.platform.control", env),
             _python("invoker", "moorage.runtime.workers.main", lean(env)),
@@ -119,7 +119,7 @@ def with_sandbox(settings: Settings, report: capabilities.Report | None = None) 
     return settings.model_copy(update={"sandbox": Sandbox.OFF})
 
 
-def _sandbox_warnings(settings: Settings, report: capabilities.Report) -> list[str]:
+def sandbox_warnings(settings: Settings, report: capabilities.Report) -> list[str]:
     """Return the warnings of `moorage doctor` about limits and network of sandboxes that are on."""
     if settings.sandbox is Sandbox.OFF:
         return []
