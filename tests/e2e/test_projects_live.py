@@ -64,6 +64,22 @@ def test_a_push_shows_the_deployment_and_ends_with_the_address_at_which_it_is_li
     assert (newest["status"], newest["commitSha"], newest["enable"]) == ("succeeded", sha, True)
 
 
+def test_a_push_alone_is_enough_until_a_project_is_created_for_the_repository(sites: Sites, work: Checkout) -> None:
+    name = new_name("alone")
+
+    said = sites.push(work, f"acme/{name}")
+    alone = sites.text(name)
+    body = {"slug": "static", "name": f"{name}-own", "repositoryName": f"acme/{name}"}
+    created = sites.call("POST", "/v1/projects?wait=60", body)
+    own = sites.text(f"{name}-own")
+
+    assert said[0].startswith(f"Created the project {name}, because none used acme/{name}: http://{name}.localhost:")
+    assert said[-1] == f"http://{name}.localhost:{sites.running.ports['gateway']}"
+    assert created["status"] == "succeeded"
+    assert (alone, own) == (page("one"), page("one"))
+    wait_until(lambda: sites.visit(name).status == 404)
+
+
 def test_a_push_to_a_branch_that_nobody_tracks_changes_nothing(sites: Sites, work: Checkout) -> None:
     name = new_name("branches")
     make_tracked(sites, name)

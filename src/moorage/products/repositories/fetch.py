@@ -194,7 +194,7 @@ class Sources:
         try:
             return await self._obtain_from_host(org_id, source, workspace, say)
         except _HostFailed as error:
-            raise FetchFailed(f"{hint} (at the code host: {error})") from None
+            raise FetchFailed(f"{error}. {hint}") from None
 
     async def _obtain_from_host(
         self, org_id: int, source: _Source, workspace: _Workspace, say: Callable[[str], None]
