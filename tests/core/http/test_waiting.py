@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from tests.client import Client, Reply
-from tests.core.http.lab import ADA, Guest, LabCaller, lab_app
+from tests.core.http.lab import ADA, Guest, LabCaller, lab_app, one_store
+from tests.core.http.live_server import HEALTH, live_server, request
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
@@ -248,3 +250,64 @@ async def test_a_key_whose_client_disconnected_has_the_answer_without_the_wait(
 
     assert (again.status, again.data["status"]) == (202, "queued")
     assert dock.started == ["argo"]
+
+
+class Slip:
+    """Work that never ends, and the waits of requests on real connections."""
+
+    def __init__(self) -> None:
+        self.looked = threading.Event()
+        self.ended = threading.Event()
+
+    def follow(self, tx: Tx, caller: LabCaller, answer: Hull, path: Mapping[str, Any]) -> Progress:
+        self.looked.set()
+        return Progress(Hull(answer.name, "running"), False)
+
+    def app(self, db: Database) -> Dispatcher:
+        router = Router("Lab")
+
+        @router.post("/hulls/{name}", follow=self.follow)
+        def build_hull(name: str) -> Hull:
+            return Hull(name, "queued")
+
+        dispatcher = lab_app(db, router)
+        wait = dispatcher.waiter.wait
+
+        async def watched(*arguments: Any) -> Any:
+            try:
+                return await wait(*arguments)
+            finally:
+                self.ended.set()
+
+        dispatcher.waiter.wait = watched  # type: ignore[method-assign]
+        return dispatcher
+
+
+@one_store
+@pytest.mark.parametrize("behind", [b"", HEALTH], ids=["alone", "with a request waiting behind it"])
+async def test_a_closed_connection_ends_the_wait(db: Database, behind: bytes) -> None:
+    slip = Slip()
+
+    with live_server(slip.app(db)) as server:
+        with server.dial() as wire:
+            wire.send(request("POST", "/v1/hulls/argo?wait=60", Authorization=f"Bearer {ADA}") + behind)
+            assert await asyncio.to_thread(slip.looked.wait, PATIENCE_S)
+        ended = await asyncio.to_thread(slip.ended.wait, PATIENCE_S)
+
+        assert ended
+        assert await asyncio.to_thread(server.is_serving)
+        assert server.crashes == []
+
+
+@one_store
+async def test_a_stopping_server_answers_a_waiting_connection(db: Database) -> None:
+    slip = Slip()
+    app = slip.app(db)
+
+    with live_server(app) as server, server.dial() as wire:
+        wire.send(request("POST", "/v1/hulls/argo?wait=60", Authorization=f"Bearer {ADA}"))
+        assert await asyncio.to_thread(slip.looked.wait, PATIENCE_S)
+        server.loop.call_soon_threadsafe(app.stop_waiting)
+        reply = await asyncio.to_thread(wire.reply)
+
+    assert (reply.status, reply.data) == (200, {"name": "argo", "status": "running"})

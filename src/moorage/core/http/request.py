@@ -75,6 +75,7 @@ class Request:
         "query_string",
         "release",
         "respond",
+        "set_on_half_close",
         "token",
         "trace_id",
     )
@@ -96,6 +97,7 @@ class Request:
         self.count_request: Callable[[bool], None] = uncounted  # see `AccessRequest.count_request`
         self.release: Callable[[], None] | None = None  # releases the stream slot after the response
         self.respond: Any = scope.get("moorage.respond")  # see `http.server`
+        self.set_on_half_close: Any = scope.get("moorage.set_on_half_close")  # see `http.server`
         self.consumed = not self.has_body
         self.body_timeout_s = body_timeout_s
         self._receive = receive

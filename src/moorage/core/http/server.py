@@ -47,6 +47,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _running: RequestResponseCycle | None = None
+    _is_half_closed = False  # by the client
+    _on_half_close: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -88,7 +90,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or cycle.more_body or running is None or running.response_started:
             return False
         cycle.keep_alive = False
+        self._is_half_closed = True
+        if self._on_half_close is not None:
+            self._on_half_close()
         return True
+
+    def set_on_half_close(self, call: Callable[[], None] | None) -> None:
+        """Set a function to call when the client half-closes; it may have closed, too."""
+        self._on_half_close = call
+        if call is not None and self._is_half_closed:
+            call()
 
     def on_headers_complete(self) -> None:
         self._head_bytes = 0
@@ -104,6 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._running = cycle
         scope: Any = cycle.scope
         scope["moorage.respond"] = partial(write_at_once, cycle)
+        scope["moorage.set_on_half_close"] = self.set_on_half_close
         answer_now = getattr(app, "answer_now", None)
         busy = cycle.flow.write_paused or cycle.disconnected or self.parser.should_upgrade()
         if answer_now is None or busy or not answer_now(scope):

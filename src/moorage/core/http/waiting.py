@@ -8,7 +8,8 @@ A waiting request occupies its own task only, and ends when its client disconnec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -69,11 +70,14 @@ class Waiter:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._stopping = asyncio.Event()
+        self._waiting: set[asyncio.Event] = set()
+        self._is_stopping = False
 
     def stop(self) -> None:
         """Let all waiting requests be answered now."""
-        self._stopping.set()
+        self._is_stopping = True
+        for is_over in self._waiting:
+            is_over.set()
 
     async def wait(
         self,
@@ -86,28 +90,58 @@ class Waiter:
 
         None where nothing could be read. Raises ClientGone when the client disconnects.
         """
+        with self._interruptible(request) as is_over:
+            gone = asyncio.ensure_future(request.disconnected())
+            over = asyncio.ensure_future(is_over.wait())
+            try:
+                return await self._poll(look, seconds, recheck, gone, over)
+            finally:
+                gone.cancel()
+                over.cancel()
+                await asyncio.gather(gone, over, return_exceptions=True)
+
+    async def _poll(
+        self,
+        look: Callable[[Tx], Progress],
+        seconds: int,
+        recheck: Callable[[], Awaitable[None]],
+        gone: asyncio.Future[None],
+        over: asyncio.Future[Any],
+    ) -> Any:
         now = asyncio.get_running_loop().time
         ends_at, check_at, interval = now() + seconds, now() + RECHECK_S, FIRST_POLL_S
-        gone = asyncio.ensure_future(request.disconnected())
-        stopping = asyncio.ensure_future(self._stopping.wait())
         answer = None
+        while True:
+            try:
+                if now() >= check_at:
+                    await recheck()
+                    check_at = now() + RECHECK_S
+                answer, has_ended = await self._db.peek(look)
+            except MoorageError:  # The resource was deleted, or the credential revoked.
+                return answer
+            left = ends_at - now()
+            if has_ended or left <= 0 or over.done():
+                return answer
+            await asyncio.wait({gone, over}, timeout=min(interval, left), return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                raise ClientGone
+            interval = min(interval * POLL_GROWTH, MAX_POLL_INTERVAL_S)
+
+    @contextlib.contextmanager
+    def _interruptible(self, request: Request) -> Iterator[asyncio.Event]:
+        """Yield an event that is set when the request should be answered now.
+
+        A client that closes its connection looks like one that only half-closes it: both get their answer now.
+        """
+        is_over = asyncio.Event()
+        self._waiting.add(is_over)
+        if request.set_on_half_close is not None:
+            request.set_on_half_close(is_over.set)
+        if self._is_stopping:
+            is_over.set()
         try:
-            while True:
-                try:
-                    if now() >= check_at:
-                        await recheck()
-                        check_at = now() + RECHECK_S
-                    answer, has_ended = await self._db.peek(look)
-                except MoorageError:  # The resource was deleted, or the credential revoked.
-                    return answer
-                left = ends_at - now()
-                if has_ended or left <= 0 or stopping.done():
-                    return answer
-                await asyncio.wait({gone, stopping}, timeout=min(interval, left), return_when=asyncio.FIRST_COMPLETED)
-                if gone.done():
-                    raise ClientGone
-                interval = min(interval * POLL_GROWTH, MAX_POLL_INTERVAL_S)
+            yield is_over
         finally:
-            gone.cancel()
-            stopping.cancel()
-            await asyncio.gather(gone, stopping, return_exceptions=True)
+            self._waiting.discard(is_over)
+            if request.set_on_half_close is not None:
+                request.set_on_half_close(None)
