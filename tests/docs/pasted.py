@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TUTORIALS = ("site", "app", "function", "database", "monitor", "steps")
+TUTORIALS = ("steps", "site", "app", "function", "database", "monitor")
 PAGES = ("README.md", *(f"docs/tutorial/first-{name}.md" for name in TUTORIALS))
 
 _FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
