@@ -18,6 +18,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from tests.platform.running import Running, running
 
 T = TypeVar("T")
@@ -25,6 +26,8 @@ Body = str | bytes | None
 
 MB = 2**20
 LANGUAGES = ("python", "nodejs")
+# For tests of the edge and the control process, to which the language of a function makes no difference.
+ANY_LANGUAGE = pytest.mark.parametrize("language", ["python", pytest.param("nodejs", marks=pytest.mark.twin)])
 MAIN_FILES = {"python": "main.py", "nodejs": "index.js"}
 FORM_EDGE = "----moorage-e2e"
 CHILDREN = {

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
-from tests.e2e.functions_support import Answer, Platform, at_once, held, new_name, started, wait_until
+from tests.e2e.functions_support import ANY_LANGUAGE, Answer, Platform, at_once, held, new_name, wait_until
 
 pytestmark = pytest.mark.xdist_group("functions")
 
@@ -37,7 +36,10 @@ COUNTING = {
 }
 
 
-@pytest.mark.parametrize("sleep", ["0", "0.003", "0.03"])
+@ANY_LANGUAGE
+@pytest.mark.parametrize(
+    "sleep", [pytest.param("0", marks=pytest.mark.twin), "0.003", pytest.param("0.03", marks=pytest.mark.twin)]
+)
 def test_an_instance_runs_one_call_at_a_time(platform: Platform, language: str, sleep: str) -> None:
     name = platform.create(new_name("counting"), language, COUNTING[language])
 
@@ -50,6 +52,7 @@ def test_an_instance_runs_one_call_at_a_time(platform: Platform, language: str, 
     assert {answer.json[1] for answer in answers} == {1}
 
 
+@ANY_LANGUAGE
 def test_slow_calls_at_the_same_time_get_several_instances(platform: Platform, language: str) -> None:
     name = platform.create(new_name("parallel"), language, COUNTING[language])
 
@@ -94,19 +97,12 @@ def test_a_crash_fails_the_call_that_crashed_and_no_other(platform: Platform, la
     assert Counter(record["status"] for record in platform.all_invocations(name)) == {"success": 100, "error": 1}
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """A platform where a function has one instance, and two calls may wait for it."""
-    data = tmp_path_factory.mktemp("small") / "data"
-    with started(data, function_queue="2", function_instances="1", function_pool="1") as platform:
-        yield platform
-
-
+@ANY_LANGUAGE
 def test_calls_past_the_queue_are_refused_until_there_is_room_again(small: Platform, language: str) -> None:
     name = small.create(new_name("queue"), language, COUNTING[language])
     assert small.fetch(name, "?sleep=0.01").status == 200
 
-    with held(small, small.path(name, "?sleep=1.5"), *[small.path(name)] * 2) as answers:
+    with held(small, small.path(name, "?sleep=3"), *[small.path(name)] * 2) as answers:
         refused = small.fetch(name)
         refused_at_the_api = small.send("POST", f"/v1/functions/{name}/invoke")
     after = small.fetch(name)
@@ -122,6 +118,7 @@ def test_calls_past_the_queue_are_refused_until_there_is_room_again(small: Platf
     assert len(small.invocations(name)) == 5
 
 
+@ANY_LANGUAGE
 def test_a_call_that_waits_past_its_deadline_fails_without_having_run(small: Platform, language: str) -> None:
     name = small.create(new_name("waits"), language, COUNTING[language], timeout=2000)
     assert small.fetch(name, "?sleep=0.01").status == 200
@@ -138,11 +135,12 @@ def test_a_call_that_waits_past_its_deadline_fails_without_having_run(small: Pla
     assert record["waitMs"] >= 2000
 
 
+@ANY_LANGUAGE
 def test_waiting_calls_of_other_functions_are_not_held_up(small: Platform, language: str) -> None:
     busy, quiet = (small.create(new_name("other"), language, COUNTING[language]) for _ in range(2))
     assert [small.fetch(name, "?sleep=0.01").status for name in (busy, quiet)] == [200, 200]
 
-    with held(small, small.path(busy, "?sleep=1"), *[small.path(busy)] * 2) as answers:
+    with held(small, small.path(busy, "?sleep=3"), *[small.path(busy)] * 2) as answers:
         others = [small.fetch(quiet) for _ in range(5)]
         still_held = small.in_flight()
 
@@ -150,6 +148,7 @@ def test_waiting_calls_of_other_functions_are_not_held_up(small: Platform, langu
     assert [answer.status for answer in (*others, *answers)] == [200] * 8
 
 
+@ANY_LANGUAGE
 def test_a_client_that_leaves_does_not_end_its_call(platform: Platform, language: str) -> None:
     name = platform.create(new_name("leaves"), language, COUNTING[language])
     connection = platform.connect()

@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.e2e.functions_support import ECHO, LANGUAGES, MB, Answer, Platform, at_once, new_name, started, wait_until
+from tests.e2e.functions_support import (
+    ANY_LANGUAGE,
+    ECHO,
+    LANGUAGES,
+    MB,
+    Answer,
+    Platform,
+    at_once,
+    new_name,
+    started,
+    wait_until,
+)
 
 pytestmark = pytest.mark.xdist_group("functions")
 
@@ -27,7 +38,7 @@ CRASHES = 2  # of each process: the second meets what was started again. With mo
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """A platform of its own: after several crashes its processes take longer and longer to be started again."""
     data = tmp_path_factory.mktemp("victim") / "data"
-    with started(data, function_log_mb="16", function_spool_mb="64") as platform:
+    with started(data) as platform:
         yield platform
 
 
@@ -124,26 +135,26 @@ PRINTS_4_MB = (
 @pytest.mark.boundary(
     "code-to-host", "While records wait, the spool stays within its bound and drops logs before records."
 )
-def test_while_the_recorder_stands_still_the_spool_drops_text_and_every_call_is_recorded(victim: Platform) -> None:
-    name = victim.create(new_name("flood"), "python", PRINTS_4_MB)
-    store, before = victim.running.data / "store", size_of(victim.running.data / "store")
-    control = victim.children()["control"]
+def test_while_the_recorder_stands_still_the_spool_drops_text_and_every_call_is_recorded(small: Platform) -> None:
+    name = small.create(new_name("flood"), "python", PRINTS_4_MB)
+    store, before = small.running.data / "store", size_of(small.running.data / "store")
+    control = small.children()["control"]
     os.kill(control, signal.SIGSTOP)
     try:
-        answers = [victim.fetch(name) for _ in range(12)]
-        waiting = size_of(victim.running.data / "spool")
+        answers = [small.fetch(name) for _ in range(12)]
+        waiting = size_of(small.running.data / "spool")
     finally:
         os.kill(control, signal.SIGCONT)
 
-    wait_until(lambda: len(victim.invocations(name)) == 12, 60)
-    first, last = (victim.record_of(name, answers[number].activation) for number in (0, -1))
+    wait_until(lambda: len(small.invocations(name)) == 12, 60)
+    first, last = (small.record_of(name, answers[number].activation) for number in (0, -1))
     assert {answer.status for answer in answers} == {200}
     assert waiting <= 64 * MB
     assert (last["stdout"], last["logsDropped"]) == ("", True)
     assert "was dropped: too many records wait to be stored" in last["stderr"]
     assert (len(first["stdout"]), first["logsDropped"]) == (4 * MB + 1, False)
     assert size_of(store) - before < MB
-    assert 4 * MB < size_of(victim.running.data / "logs" / "functions") <= 17 * MB
+    assert 4 * MB < size_of(small.running.data / "logs" / "functions") <= 17 * MB
 
 
 def size_of(folder: Path) -> int:
@@ -173,6 +184,7 @@ def is_listening(platform: Platform) -> bool:
         return False
 
 
+@ANY_LANGUAGE
 def test_calls_that_run_when_the_invoker_dies_fail_and_the_next_ones_do_not(platform: Platform, language: str) -> None:
     code = {
         "python": (
@@ -208,6 +220,7 @@ def test_calls_that_run_when_the_invoker_dies_fail_and_the_next_ones_do_not(plat
     assert (statuses[broken.activation], statuses[after.activation]) == ("error", "success")
 
 
+@ANY_LANGUAGE
 def test_metrics_count_what_was_recorded(platform: Platform, language: str) -> None:
     code = {
         "python": "def main(params):\n    return {'statusCode': 200 if 'ok' in params else 0}\n",

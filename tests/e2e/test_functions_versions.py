@@ -13,6 +13,7 @@ from http.client import HTTPException
 
 import pytest
 from tests.e2e.functions_support import (
+    ANY_LANGUAGE,
     Answer,
     Platform,
     at_once,
@@ -98,6 +99,7 @@ class Load:
         connection.close()
 
 
+@ANY_LANGUAGE
 def test_deploys_and_rollbacks_switch_at_once_under_load(platform: Platform, language: str) -> None:
     name = platform.create(new_name("switch"), language, says(language, "v1"))
     switches = Switches("v1")
@@ -122,6 +124,7 @@ def test_deploys_and_rollbacks_switch_at_once_under_load(platform: Platform, lan
     assert load.seen[-1][2].body == b"v2"
 
 
+@ANY_LANGUAGE
 def test_the_record_names_the_version_that_answered(platform: Platform, language: str) -> None:
     name = platform.create(new_name("recorded"), language, says(language, "1"))
     with Load(platform, name, clients=2) as load:
@@ -135,6 +138,7 @@ def test_the_record_names_the_version_that_answered(platform: Platform, language
     assert all(recorded[answer.activation] == int(answer.body) for _, _, answer in load.seen)
 
 
+@ANY_LANGUAGE
 def test_calls_in_flight_finish_on_the_version_they_started_on(platform: Platform, language: str) -> None:
     name = platform.create(new_name("flight"), language, says(language, "old"))
     # Two instances that are there already: whatever is sent to them starts at once.
@@ -149,6 +153,7 @@ def test_calls_in_flight_finish_on_the_version_they_started_on(platform: Platfor
 
 
 @pytest.mark.parametrize("door", ["edge", "invoke"])
+@ANY_LANGUAGE
 def test_changed_settings_count_for_the_next_call(platform: Platform, language: str, door: str) -> None:
     code = {
         "python": (
@@ -211,6 +216,7 @@ def test_code_that_another_function_runs_too_stays_when_one_is_deleted(platform:
     assert platform.fetch(second).status == 200
 
 
+@ANY_LANGUAGE
 def test_a_function_that_is_made_again_under_its_name_starts_anew(platform: Platform, language: str) -> None:
     name = platform.create(new_name("again"), language, says(language, "old"))
     assert platform.fetch(name).body == b"old"
@@ -223,6 +229,7 @@ def test_a_function_that_is_made_again_under_its_name_starts_anew(platform: Plat
     assert [record["activationId"] for record in platform.invocations(name)] == [answer.activation]
 
 
+@ANY_LANGUAGE
 def test_calls_in_flight_of_a_deleted_function_finish(platform: Platform, language: str) -> None:
     name = platform.create(new_name("flight"), language, says(language, "done"))
     assert platform.fetch(name).status == 200

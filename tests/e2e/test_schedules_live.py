@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.e2e.functions_support import Answer, Platform, at_once, new_name, wait_until
+from tests.e2e.functions_support import ANY_LANGUAGE, Answer, Platform, at_once, new_name, wait_until
 
 pytestmark = pytest.mark.xdist_group("functions")
 
@@ -78,6 +78,7 @@ def test_a_run_that_fails_says_why_and_the_next_one_forgets_it(platform: Platfor
     assert (after["totalRuns"], after["lastStatus"], after["lastError"]) == (2, "success", None)
 
 
+@ANY_LANGUAGE
 def test_totals_are_true_under_20_runs_at_once(platform: Platform, language: str) -> None:
     name = platform.create(new_name("scheduled"), language, CODE[language])
     made = schedule(platform, name, params={"greeting": "", "sleep": 0.05})

@@ -38,37 +38,6 @@ def watched(platform: Running) -> int:
 
 
 @dataclass(frozen=True)
-class Stopped:
-    """A platform that was told to stop while a request was on its way."""
-
-    data: Path
-    pids: list[int]
-    code: int
-    took_s: float
-    answer: bytes
-    alive: list[int]
-
-
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    data = tmp_path_factory.mktemp("stopped") / "data"
-    with running(data) as platform:
-        pids = [platform.process.pid, *platform.children().values()]
-        with socket.create_connection(("127.0.0.1", platform.ports["api"])) as sock:
-            sock.sendall(b"POST /v1/auth/demo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
-            time.sleep(0.2)
-            started = time.monotonic()
-            platform.process.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
-            sock.sendall(b"{}")
-            answer = sock.recv(65536)
-        code = platform.process.wait(15)
-        took_s = time.monotonic() - started
-        alive = [pid for pid in pids if is_alive(pid)]
-    return Stopped(data, pids, code, took_s, answer, alive)
-
-
-@dataclass(frozen=True)
 class Crashed:
     """A platform whose supervisor was killed, and the id of an organization that had just been made."""
 
@@ -87,6 +56,40 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Crashed:
         os.kill(platform.process.pid, signal.SIGKILL)
         platform.process.wait()
     return Crashed(platform, pids, made["organizationId"])
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A platform that was started after a crash, and told to stop while a request was on its way."""
+
+    data: Path
+    org_ids: set[int]
+    pids: list[int]
+    code: int
+    took_s: float
+    answer: bytes
+    alive: list[int]
+
+
+@pytest.fixture(scope="module")
+def stopped(crashed: Crashed) -> Stopped:
+    data = crashed.platform.data
+    with running(data) as platform:
+        session = platform.call("POST", "/v1/auth/demo")[1]["data"]["token"]
+        listed = platform.get("/v1/orgs", token=session)[1]["data"]
+        pids = [platform.process.pid, *platform.children().values()]
+        with socket.create_connection(("127.0.0.1", platform.ports["api"])) as sock:
+            sock.sendall(b"POST /v1/auth/demo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+            time.sleep(0.2)
+            started = time.monotonic()
+            platform.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            sock.sendall(b"{}")
+            answer = sock.recv(65536)
+        code = platform.process.wait(15)
+        took_s = time.monotonic() - started
+        alive = [pid for pid in pids if is_alive(pid)]
+    return Stopped(data, {org["organizationId"] for org in listed}, pids, code, took_s, answer, alive)
 
 
 def is_alive(pid: int) -> bool:
@@ -162,12 +165,8 @@ def test_when_the_supervisor_is_killed_its_children_go_with_it(crashed: Crashed)
     assert len(crashed.pids) == 4
 
 
-def test_a_restart_keeps_what_was_there_and_is_not_confused_by_a_crash(crashed: Crashed) -> None:
-    with running(crashed.platform.data) as second:
-        session = second.call("POST", "/v1/auth/demo")[1]["data"]["token"]
-        listed = second.get("/v1/orgs", token=session)[1]["data"]
-
-    assert crashed.org_id in {org["organizationId"] for org in listed}
+def test_a_restart_keeps_what_was_there_and_is_not_confused_by_a_crash(crashed: Crashed, stopped: Stopped) -> None:
+    assert crashed.org_id in stopped.org_ids
 
 
 def test_it_stops_on_a_signal_with_everything_it_started(stopped: Stopped) -> None:

@@ -249,7 +249,7 @@ SECRET = [{"name": "API_KEY", "value": "of the run"}]
 NEVER = "0 0 1 1 *"
 ANCHOR = {"repositoryName": APP, "slug": "container", "language": "nodejs", "prPreview": True, "secrets": SECRET}
 LEDGER = {"type": "postgresql", "version": "16.4.0", "instanceType": "micro", "backup": "enabled"}
-NIGHTLY = {"repositoryName": JOB, "language": "python", "command": "python run.py", "cronSchedule": NEVER}
+NIGHTLY = {"repositoryName": JOB, "language": "nodejs", "command": "node run.js", "cronSchedule": NEVER}
 ALERT = {"metric": "status", "condition": "eq", "threshold": 0}
 
 # In this order; operations that are not named here follow in the order of the document, without a body.

@@ -88,7 +88,7 @@ def running_world(folder: Path) -> Iterator[World]:
         codehost = Codehost(host.url, folder / "root", folder / "works")
         for name in (APP, FORK):
             codehost.repository(name, server_js=SERVER, release_txt="one", package_json='{"main": "server.js"}')
-        codehost.repository(JOB, run_py="print('ran')\n")
+        codehost.repository(JOB, run_js="console.log('ran')\n")
         given = {
             "rate_limit": "1000000",
             "codehost_url": host.url,
