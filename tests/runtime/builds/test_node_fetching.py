@@ -126,7 +126,10 @@ async def test_the_version_of_the_machine_is_used_where_it_fits(settings: Settin
 
 @pytest.mark.parametrize(
     ("wanted", "why"),
-    [("5", "npm has no such version for this machine"), ("25", "the package does not contain it")],
+    [
+        ("5", "npm has no such version for this machine"),
+        pytest.param("25", "the package does not contain it", marks=pytest.mark.twin),
+    ],
 )
 async def test_a_version_that_cannot_be_had_is_a_note_and_the_build_goes_on(
     settings: Settings, tmp_path: Path, registry: Registry, wanted: str, why: str

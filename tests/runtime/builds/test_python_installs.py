@@ -115,27 +115,20 @@ async def test_a_lock_with_another_hash_is_refused(settings: Settings, tmp_path:
         await Builder(settings, is_sandboxed=True).build(make_app_request(source), Log())
 
 
-async def test_unchanged_dependencies_come_from_the_cache_of_the_project(settings: Settings, tmp_path: Path) -> None:
+async def test_unchanged_dependencies_come_from_the_cache_of_the_project_alone(
+    settings: Settings, tmp_path: Path
+) -> None:
     builder = Builder(settings, is_sandboxed=True)
     logs = []
-    requirements = ["# one\n", "# one\n", "# two\n"]
-    for number, text in enumerate(requirements):
+    builds = [("project-1", "# one\n"), ("project-1", "# one\n"), ("project-1", "# two\n"), ("project-2", "# two\n")]
+    for number, (cache, text) in enumerate(builds):
         source = write_files(tmp_path / str(number), {"main.py": f"print({number})", "requirements.txt": text})
         logs.append(Log())
-        built = await builder.build(make_app_request(source), logs[-1])
+        built = await builder.build(make_app_request(source, cache=cache), logs[-1])
         assert (built.folder / ".venv" / "bin" / "python").is_file()
 
     cached = ["dependencies: unchanged, taken from the cache" in log.system for log in logs]
+    installed = ["$ pip install -r requirements.txt" in log.system for log in logs]
 
-    assert cached == [False, True, False]
-
-
-async def test_another_project_does_not_get_cached_dependencies(settings: Settings, tmp_path: Path) -> None:
-    builder = Builder(settings, is_sandboxed=True)
-    files = {"main.py": "", "requirements.txt": "# none\n"}
-    await builder.build(make_app_request(write_files(tmp_path / "one", files)), Log())
-    log = Log()
-
-    await builder.build(make_app_request(write_files(tmp_path / "two", files), cache="project-2"), log)
-
-    assert "$ pip install -r requirements.txt" in log.system
+    assert cached == [False, True, False, False]
+    assert installed == [True, False, True, True]
