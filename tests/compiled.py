@@ -1,38 +1,39 @@
-"""Compiling the code and the tests once, before the processes that run tests begin.
+"""Compile the code and the tests once, before the processes that run tests start.
 
-They begin all at once and read the same files at the same time, so that each would compile everything.
+They start at the same time and read the same files, so each of them would compile everything.
 """
 
 from __future__ import annotations
 
 import compileall
+import contextlib
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
-from _pytest.assertion import rewrite
 
 TESTS = Path(__file__).parent
-NOT_OURS = (TESTS / "e2e" / "apps", TESTS / "npm")  # what tests deploy, and what npm installed
+NOT_OURS = (TESTS / "e2e" / "apps", TESTS / "npm")  # apps that tests deploy, and packages of npm
 
 
 def compile_code(package: Path) -> None:
     compileall.compile_dir(package, quiet=2)
 
 
-def compile_tests(config: pytest.Config) -> None:
-    """Write what pytest keeps of every test, whose assertions it writes anew, and what Python keeps of all else."""
+def compile_tests() -> None:
+    """Import each changed test module: pytest rewrites its assertions and caches the result."""
     for path in TESTS.rglob("*.py"):
         if any(path.is_relative_to(folder) for folder in NOT_OURS):
             continue
-        if path.name.startswith("test_") or path.name == "conftest.py":
-            _compile_test(path, config)
-        else:
+        if not path.name.startswith("test_") and path.name != "conftest.py":
             compileall.compile_file(path, quiet=2)
+        elif not _is_cached(path):
+            with contextlib.suppress(Exception):  # The process that collects the module reports the error.
+                importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
-def _compile_test(path: Path, config: pytest.Config) -> None:
-    folder = rewrite.get_cache_dir(path)
-    kept = folder / (path.stem + rewrite.PYC_TAIL)
-    if rewrite._read_pyc(path, kept) is None and rewrite.try_makedirs(folder):
-        source_hash, code = rewrite._rewrite_test(path, config)
-        rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source_hash, kept)
+def _is_cached(path: Path) -> bool:
+    name = f"{path.stem}.{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+    cached = path.parent / "__pycache__" / name
+    return cached.is_file() and cached.stat().st_mtime >= path.stat().st_mtime

@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.dont_write_bytecode = False
         compiled.compile_code(Path(application.__file__).parent)
         if config.args_source is pytest.Config.ArgsSource.TESTPATHS:  # all of them
-            compiled.compile_tests(config)
+            compiled.compile_tests()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
