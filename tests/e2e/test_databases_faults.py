@@ -269,14 +269,8 @@ def wait_for_moment(has_come: Callable[[], bool]) -> None:
 MOMENTS = [after_ms(50), is_building, is_switched]
 
 
-@pytest.mark.parametrize(
-    "turn",
-    [
-        pytest.param(0, id="50 ms", marks=pytest.mark.twin),
-        pytest.param(1, id="building"),
-        pytest.param(2, id="switched", marks=pytest.mark.twin),
-    ],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("turn", range(len(MOMENTS)), ids=["50 ms", "building", "switched"])
 def test_whatever_is_under_way_when_the_control_process_is_killed_comes_to_its_end(fleet: Fleet, turn: int) -> None:
     harbor, databases = fleet.harbor, fleet.databases
     asked = ask_for_everything(fleet, turn)

@@ -178,6 +178,7 @@ async def test_statements_between_two_looks_are_counted_and_the_looks_themselves
     assert (idle.looks, idle.answers) == (5, 5)
 
 
+@pytest.mark.deep
 @SQLITE
 async def test_qps_is_what_pgbench_counts_itself(fleet: Fleet, sampler: Sampler, db: Store) -> None:
     found = await fleet.start("postgresql")

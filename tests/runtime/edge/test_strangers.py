@@ -49,7 +49,7 @@ def path(host: Host) -> str:
 @pytest.mark.boundary(
     "stranger-to-platform", "Unfinished requests take a bounded part of the edge's memory, and return it."
 )
-@pytest.mark.parametrize("addresses", [1, 30])
+@pytest.mark.parametrize("addresses", [pytest.param(1, marks=pytest.mark.twin), 30])
 def test_unfinished_bodies_take_bounded_memory_and_others_are_served(host: Host, path: str, addresses: int) -> None:
     before_mb = rss_mb(host.edge.pid)
 
