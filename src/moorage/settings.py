@@ -12,11 +12,10 @@ import ipaddress
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from moorage.core.net import function_hosts
 from moorage.core.net.targets import TargetPolicy
@@ -89,10 +88,10 @@ def decode_secret(secret: str) -> bytes:
         raise ValueError("neither hex nor base64") from error
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """The operator's configuration. Frozen: a changed setting requires a restart."""
 
-    model_config = SettingsConfigDict(env_prefix="MOORAGE_", frozen=True, extra="ignore", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
 
     # Data folder and listeners.
     data: Path = Field(Path(".moorage"), description="Folder for all state.")
@@ -151,10 +150,10 @@ class Settings(BaseSettings):
         description="`auto`, or `off` to run users' code without a sandbox. With `auto` on a machine that cannot "
         "sandbox, production refuses to start and development warns.",
     )
-    sandbox_allow: Annotated[tuple[str, ...], NoDecode] = Field(
+    sandbox_allow: tuple[str, ...] = Field(
         (), description="Private networks that sandboxed code may connect to, comma-separated."
     )
-    sandbox_block: Annotated[tuple[str, ...], NoDecode] = Field(
+    sandbox_block: tuple[str, ...] = Field(
         (),
         description="Public networks that neither sandboxed code nor users' URLs may connect to, comma-separated.",
     )
@@ -223,16 +222,16 @@ class Settings(BaseSettings):
     streams_per_organization: int = Field(200, ge=1, description="Open event streams of one organization.")
     signup: Signup = Field(Signup.OPEN, description="`open`, `approval` or `closed`.")
     session_hours: int = Field(24, ge=1, le=8760, description="Lifetime of a session token in hours.")
-    oidc_issuers: Annotated[tuple[str, ...], NoDecode] = Field(
+    oidc_issuers: tuple[str, ...] = Field(
         (), description="OpenID issuers that are accepted for logins, comma-separated."
     )
-    oidc_audience: Annotated[tuple[str, ...], NoDecode] = Field(
+    oidc_audience: tuple[str, ...] = Field(
         (), description="Accepted audiences (client ids) of ID tokens, comma-separated."
     )
-    console_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+    console_origins: tuple[str, ...] = Field(
         (), description="Additional web origins that may call the API, comma-separated."
     )
-    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+    trusted_proxies: tuple[str, ...] = Field(
         (), description="Addresses or networks of reverse proxies with a trusted `X-Forwarded-For`, comma-separated."
     )
     allow_private_targets: bool | None = Field(
@@ -461,8 +460,10 @@ def is_loopback(host: str) -> bool:
 
 def load(**overrides: Any) -> Settings:
     """Read the settings from the environment and flags; raises BadSettings."""
+    variables = {name: os.environ.get(f"MOORAGE_{name.upper()}", "") for name in Settings.model_fields}
+    given = {name: value for name, value in variables.items() if value}
     try:
-        settings = Settings(**overrides)
+        settings = Settings(**(given | overrides))
     except ValidationError as error:
         raise BadSettings(explain(error)) from None
     return settings.model_copy(update={"data": settings.data.expanduser().absolute()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from moorage.core.audit import service as audit
@@ -18,7 +17,7 @@ from moorage.core.http.idempotency import keys as idempotency
 from moorage.core.kit.clock import SystemClock
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.errors import CannotStart
-from moorage.platform import folders, keys, store_checks
+from moorage.platform import folders, keys, migration, store_checks
 from moorage.settings import Settings
 
 
@@ -60,9 +59,8 @@ def _open_sqlite(settings: Settings, *, exclusive: bool) -> Opened:
     try:
         store_checks.check_store_is_there(settings)
         store_checks.check_sqlite(path)
-        migrate.upgrade_sqlite(path, settings.folder("store") / "snapshots", keys.load_ring(settings))
+        migration.upgrade(settings)
         store_checks.check_tables(path, {table.name: set(table.c.keys()) for table in metadata.tables.values()})
-        os.chmod(path, 0o600)
         (settings.data / "instance").touch(mode=0o600)
         return Opened(SqliteDatabase(path, make_env(settings)), lock)
     except BaseException:

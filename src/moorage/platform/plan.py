@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from moorage.gateway import caddy
-from moorage.platform import folders, keys, store_checks
+from moorage.platform import folders, keys, migration, store_checks
 from moorage.platform.doctor import function_origins
 from moorage.platform.doctor import functions as sandbox_checks
 from moorage.platform.doctor.findings import State
@@ -39,6 +39,8 @@ def make(settings: Settings) -> dict[str, Any]:
     report = capabilities.probe()
     settings = with_sandbox(with_metrics_port(settings), report)
     check_ports(settings)
+    if not settings.uses_postgres:
+        migration.migrate_ahead(settings)
     if problem := function_origins.problem(settings):
         warn(f"{problem}; {function_origins.FIX}")
     env = as_environment(settings)

@@ -105,6 +105,7 @@ def test_an_empty_sandbox_has_no_more_rights_than_a_full_one(host: Host) -> None
     def status(pid: int) -> dict[str, str]:
         return dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
 
+    lab_on(host)
     for pid in kept(host):
         until(lambda: status(pid)["Seccomp"] == "2", "its seal")  # noqa: B023 - done within the turn
 
@@ -116,8 +117,20 @@ def test_an_empty_sandbox_has_no_more_rights_than_a_full_one(host: Host) -> None
 @pytest.mark.parametrize("mode", MODE_PARAMS)
 def test_an_empty_sandbox_ends_with_its_invoker(mode: str) -> None:
     with running(mode, MOORAGE_FUNCTION_POOL="0") as own:
+        lab_on(own)
         empty = kept(own)
 
         own.stop("moorage.runtime.workers.main", signal.SIGKILL)
 
         until(lambda: not any(os.path.exists(f"/proc/{pid}/ns/pid") for pid in empty), "their end")
+
+
+@pytest.mark.parametrize("mode", MODE_PARAMS)
+def test_a_host_without_functions_has_no_sandboxes_and_no_zygote(mode: str) -> None:
+    with running(mode, MOORAGE_FUNCTION_POOL="0") as own:
+        before = own.sandboxes()
+
+        lab_on(own)
+
+        assert before == []
+        assert len(kept(own)) == empty_sandboxes.POOL_SIZE

@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, UniqueConstraint, 
 from moorage.core.artifacts.objects import key_of
 from moorage.core.artifacts.states import ArtifactStatus
 from moorage.core.db.query import Command, Query, arg, insert_or_ignore, scalar
-from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
 
 artifact = table(
     "artifact",
@@ -28,8 +28,8 @@ artifact = table(
 _unreferenced = artifact.c.unreferenced_since.is_not(None)
 _deleting = artifact.c.status == ArtifactStatus.DELETING.value
 # Partial indexes of rows for garbage collection, so that its cost does not grow with the store.
-Index("ix_artifact_unreferenced", artifact.c.id, sqlite_where=_unreferenced, postgresql_where=_unreferenced)
-Index("ix_artifact_deleting", artifact.c.id, sqlite_where=_deleting, postgresql_where=_deleting)
+partial_index("ix_artifact_unreferenced", artifact.c.id, where=_unreferenced)
+partial_index("ix_artifact_deleting", artifact.c.id, where=_deleting)
 
 artifact_ref = table(
     "artifact_ref",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, ColumnElement, Index, Integer, MetaData, Table, Text, event
 
 metadata = MetaData(
     naming_convention={
@@ -27,6 +27,19 @@ Millis = BigInteger()
 def table(name: str, *columns: Any) -> Table:
     """Declare a table; `sqlite_autoincrement` prevents the reuse of ids."""
     return Table(name, metadata, *columns, sqlite_autoincrement=True)
+
+
+def partial_index(name: str, *columns: Column[Any], where: ColumnElement[bool], unique: bool = False) -> Index:
+    """Declare an index of the rows that meet a condition."""
+    # SQLAlchemy imports a dialect for its keyword arguments, and SQLite needs none of PostgreSQL.
+    return Index(name, *columns, unique=unique, sqlite_where=where, info={"where": where})
+
+
+@event.listens_for(metadata, "before_create")
+def _add_conditions(target: MetaData, connection: Any, **_: Any) -> None:
+    if connection.dialect.name == "postgresql":
+        for index in (each for table in target.tables.values() for each in table.indexes if "where" in each.info):
+            index.dialect_kwargs["postgresql_where"] = index.info["where"]
 
 
 def id_column() -> Column[int]:

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ClauseElement
 
 from moorage.core.db.query import Command, Query, arg, insert_or_ignore, pair, scalar
-from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
 from moorage.core.jobs.states import JobStatus
 
 job = table(
@@ -49,11 +49,11 @@ _RUNNING = literal(JobStatus.RUNNING.value, literal_execute=True)
 _queued = job.c.status == _QUEUED
 _running = job.c.status == _RUNNING
 # Partial indexes of unfinished jobs, so that finished ones cost nothing.
-Index("ix_job_due", job.c.lane, job.c.run_at, job.c.id, sqlite_where=_queued, postgresql_where=_queued)
-Index("ix_job_lease", job.c.lease_until, sqlite_where=_running, postgresql_where=_running)
-Index("uq_job_running_key", job.c.key, unique=True, sqlite_where=_running, postgresql_where=_running)
-Index("ix_job_queued_key", job.c.key, job.c.id, sqlite_where=_queued, postgresql_where=_queued)
-Index("uq_job_waiting", job.c.dedupe_key, unique=True, sqlite_where=_queued, postgresql_where=_queued)
+partial_index("ix_job_due", job.c.lane, job.c.run_at, job.c.id, where=_queued)
+partial_index("ix_job_lease", job.c.lease_until, where=_running)
+partial_index("uq_job_running_key", job.c.key, unique=True, where=_running)
+partial_index("ix_job_queued_key", job.c.key, job.c.id, where=_queued)
+partial_index("uq_job_waiting", job.c.dedupe_key, unique=True, where=_queued)
 Index("ix_job_finished", job.c.status, job.c.updated_at)
 
 timetable = table(

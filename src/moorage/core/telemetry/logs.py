@@ -21,9 +21,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import structlog
 
 from moorage.core.kit.clock import to_wire
+from moorage.core.kit.imports import hidden
+
+# structlog imports rich for coloured tracebacks, if it is there: 4 MB and 5 % of the time of all imports.
+with hidden("rich"):
+    import structlog
 
 trace: ContextVar[str | None] = ContextVar("trace", default=None)
 

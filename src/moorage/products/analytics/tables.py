@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Column,
     Index,
@@ -21,10 +22,9 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ClauseElement
 
-from moorage.core.db.query import Command, Query, Source, arg, insert_or_ignore, pair, scalar
+from moorage.core.db.query import Command, Query, Source, arg, insert_for, insert_or_ignore, pair, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.projects.tables import project
 
@@ -117,7 +117,7 @@ def _add_up(into: Table, keys: tuple[str, ...], sums: dict[str, str]) -> Source:
     """Return an upsert that adds to an existing row; `sums` maps columns to operators."""
 
     def source(dialect: str) -> ClauseElement:
-        make: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
+        make = insert_for(dialect)
         added = make(into)
         changes = {name: into.c[name].op(operator)(added.excluded[name]) for name, operator in sums.items()}
         statement: ClauseElement = added.on_conflict_do_update(index_elements=list(keys), set_=changes)
@@ -136,7 +136,7 @@ def _json_elements(dialect: str) -> Select[Any]:
     values = arg("given", Text)
     if dialect == "sqlite":
         return select(func.json_each(values).table_valued("value").c.value)
-    return select(func.json_array_elements_text(cast(values, postgresql.JSON)).table_valued("value").c.value)
+    return select(func.json_array_elements_text(cast(values, JSON)).table_valued("value").c.value)
 
 
 ADD_TO_HOUR = Command(

@@ -22,7 +22,7 @@ from moorage.accounts.identity.tables import organization
 from moorage.accounts.plans import tiers
 from moorage.accounts.plans.tiers import Tier
 from moorage.core.db.query import Command, Query, arg, columns, scalar, sets_of
-from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
 
 database = table(
     "database",
@@ -59,13 +59,12 @@ database = table(
     millis("created_at"),
     millis("updated_at"),
 )
-Index(
+partial_index(
     "uq_database_org_id_name",
     database.c.org_id,
     database.c.name,
     unique=True,
-    sqlite_where=database.c.deleted_at.is_(None),
-    postgresql_where=database.c.deleted_at.is_(None),
+    where=database.c.deleted_at.is_(None),
 )
 
 server = table(

@@ -18,7 +18,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ClauseElement
 
 from moorage.core.db.query import Command, Query, arg, columns, insert_or_ignore, pair, scalar
-from moorage.core.db.schema import Id, id_column, millis, table, text
+from moorage.core.db.schema import Id, id_column, millis, partial_index, table, text
 from moorage.products.domains.states import DomainStatus
 from moorage.products.projects.tables import project
 
@@ -44,12 +44,11 @@ Index("ix_custom_domain_project_id", custom_domain.c.project_id)
 Index("ix_custom_domain_domain", custom_domain.c.domain)
 _is_verified = custom_domain.c.status == DomainStatus.VERIFIED.value
 # The database enforces one owner when two organizations verify a domain at the same time.
-Index(
+partial_index(
     "uq_custom_domain_verified",
     custom_domain.c.domain,
     unique=True,
-    sqlite_where=_is_verified,
-    postgresql_where=_is_verified,
+    where=_is_verified,
 )
 Index("ix_custom_domain_status_next_check_at", custom_domain.c.status, custom_domain.c.next_check_at)
 

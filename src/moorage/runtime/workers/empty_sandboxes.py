@@ -41,6 +41,8 @@ class Invoker(Protocol):
 
     def take_uid(self) -> int: ...
 
+    def has_functions(self) -> bool: ...
+
     def forked(self, number: int, pid: int) -> None: ...
 
     def fork_failed(self, number: int, why: str) -> None: ...
@@ -106,6 +108,9 @@ class EmptySandboxes:
     def refill(self) -> None:
         self._is_refilling = False
         if not self._setup.sandbox or self._invoker.memory.is_low or self._is_stopped:
+            return
+        # Without functions there is no zygote either: together they take 19 MB.
+        if not self._invoker.has_functions():
             return
         while len(self._pool) < POOL_SIZE:
             sandbox = self.make(None)

@@ -106,6 +106,9 @@ class Invoker:
             self._refill(runtime)
         self.empty_sandboxes.refill()
 
+    def has_functions(self) -> bool:
+        return any(edge.wanted for edge in self._edges)
+
     def on_take(self, edge: EdgeConnection, request: Message) -> None:
         """Hand over a sandbox with the function's code, a waiting one if there is any."""
         runtime = request["runtime"]

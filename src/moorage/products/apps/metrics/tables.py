@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Column,
     Index,
@@ -19,10 +19,9 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ClauseElement
 
-from moorage.core.db.query import Command, Query, arg, pair, scalar
+from moorage.core.db.query import Command, Query, arg, insert_for, pair, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.products.projects.tables import project
 
@@ -79,7 +78,7 @@ def _add(dialect: str) -> ClauseElement:
 
     The statement leaves the latency of an existing row; the caller merges it while it holds the row lock.
     """
-    make: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    make = insert_for(dialect)
     added = make(app_sample)
     changes = {name: _s[name] + added.excluded[name] for name in ADDED}
     for name in HIGHEST:
@@ -120,7 +119,7 @@ def _hold_apps(dialect: str) -> ClauseElement:
     if dialect == "sqlite":
         ids = select(func.json_each(project_ids).table_valued("value").c.value)
     else:
-        values = func.json_array_elements_text(cast(project_ids, postgresql.JSON)).table_valued("value")
+        values = func.json_array_elements_text(cast(project_ids, JSON)).table_valued("value")
         ids = select(cast(values.c.value, BigInteger))
     return (
         select(project.c.id)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import BigInteger, Integer, Text, case, cast, delete, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import JSON, BigInteger, Integer, Text, case, cast, delete, func, or_, select, update
 from sqlalchemy.sql.elements import ClauseElement
 
-from moorage.core.db.query import Command, Query, arg, columns, scalar
+from moorage.core.db.query import Command, Query, arg, columns, insert_for, scalar
 from moorage.products.databases.states import DatabaseStatus
 from moorage.products.databases.tables import Database, Server, database, sample, server
 
@@ -59,7 +57,7 @@ def _existing(dialect: str) -> ClauseElement:
     if dialect == "sqlite":
         ids = select(func.json_each(json_ids).table_valued("value").c.value)
     else:
-        values = func.json_array_elements_text(cast(json_ids, postgresql.JSON)).table_valued("value")
+        values = func.json_array_elements_text(cast(json_ids, JSON)).table_valued("value")
         ids = select(cast(values.c.value, BigInteger))
     held = select(_d.id).where(_d.id.in_(ids)).order_by(_d.id)
     return held.with_for_update(read=True, key_share=True)
@@ -83,7 +81,7 @@ SET_SEEN = Command(
 
 def _add(dialect: str) -> ClauseElement:
     """Build an upsert that adds to the existing row."""
-    insert: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    insert = insert_for(dialect)
     added = insert(sample)
     changes = {name: _m[name] + added.excluded[name] for name in COUNTED}
     for name in NULLABLE:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -25,10 +26,9 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ClauseElement
 
-from moorage.core.db.query import Command, Query, arg, insert_or_ignore, scalar
+from moorage.core.db.query import Command, Query, arg, insert_for, insert_or_ignore, scalar
 from moorage.core.db.schema import Id, id_column, millis, table, text
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
@@ -187,7 +187,7 @@ JOIN_LOGS = Command(update(invocation).where(_this & (_i.log_ref == arg("was")))
 
 
 def _add_to_minute(dialect: str) -> ClauseElement:
-    make: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    make = insert_for(dialect)
     added = make(function_minute)
     names = ("invocations", "errors", "cold_starts", "duration_us", "mb_ms")
     sums = {name: function_minute.c[name] + added.excluded[name] for name in names}
@@ -207,7 +207,7 @@ def _existing_functions(dialect: str) -> Select[tuple[int]]:
     if dialect == "sqlite":
         given = select(func.json_each(ids).table_valued("value").c.value)
     else:
-        texts = func.json_array_elements_text(cast(ids, postgresql.JSON)).table_valued("value")
+        texts = func.json_array_elements_text(cast(ids, JSON)).table_valued("value")
         given = select(cast(texts.c.value, BigInteger))
     return select(function.c.id).where(function.c.id.in_(given)).order_by(function.c.id)
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, ColumnElement, Select, cast, func, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import JSON, BigInteger, ColumnElement, Select, cast, func, insert, select, update
 from sqlalchemy.sql.elements import ClauseElement
 
-from moorage.core.db.query import Command, Query, arg, columns, pair, sets_of
+from moorage.core.db.query import Command, Query, arg, columns, insert_for, pair, sets_of
 from moorage.products.monitors.states import MonitorStatus
 from moorage.products.monitors.tables import Monitor, heartbeat, monitor, rollup, state
 
@@ -26,7 +25,7 @@ def ids_of(dialect: str) -> Select[Any]:
     """Select the numbers of the parameter `ids`, a JSON array."""
     if dialect == "sqlite":
         return select(func.json_each(arg("ids")).table_valued("value").c.value)
-    texts = func.json_array_elements_text(cast(arg("ids"), postgresql.JSON)).table_valued("value")
+    texts = func.json_array_elements_text(cast(arg("ids"), JSON)).table_valued("value")
     return select(cast(texts.c.value, BigInteger))
 
 
@@ -47,13 +46,13 @@ def _known(dialect: str) -> ClauseElement:
     if dialect == "sqlite":
         each = func.json_each(arg("beats")).table_valued("value")
     else:
-        each = func.json_array_elements(cast(arg("beats"), postgresql.JSON)).table_valued("value")
+        each = func.json_array_elements(cast(arg("beats"), JSON)).table_valued("value")
     is_it = (_h.monitor_id == number(0)) & (_h.slot == number(1))
     return select(_h.monitor_id, _h.slot).select_from(each.join(heartbeat, is_it))
 
 
 def _add_to_rollup(dialect: str) -> ClauseElement:
-    make: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    make = insert_for(dialect)
     added = make(rollup)
     sums = {name: _r[name] + added.excluded[name] for name in ("up", "down", "response_sum")}
     statement: ClauseElement = added.on_conflict_do_update(index_elements=["monitor_id", "span_s", "start"], set_=sums)
