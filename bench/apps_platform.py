@@ -26,7 +26,7 @@ from bench.projects import CALL_S, NOBODY, Harbor
 from moorage.runtime.engines import wire
 from moorage.runtime.sandbox.usage import process_tree
 
-CONTROL = "moorage.platform.control"
+CONTROL = "moorage.platform.control_start"
 GONE_S = 60.0  # An app may have 10 s to end, and all of them end at once.
 SUCCEEDED = "succeeded"
 _CONNECTED = "03"  # the state of a connection in /proc/net/unix

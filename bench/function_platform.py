@@ -34,7 +34,7 @@ HELLO = {
     "nodejs": f"exports.main = () => ({{ statusCode: 200, body: {GREETING!r} }});\n",
 }
 _MODULES = {
-    "control": "moorage.platform.control",
+    "control": "moorage.platform.control_start",
     "edge": "moorage.runtime.edge.main",
     "invoker": "moorage.runtime.workers.main",
 }

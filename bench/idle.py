@@ -12,10 +12,11 @@ from pathlib import Path
 from bench import machine, processes
 from bench.figures import Figure, at_most, median
 
-CPU_BAR = at_most(1)
-MEMORY_BAR = at_most(200)
-START_BAR = at_most(3)
-CONTROL = "moorage.platform.control"
+CPU_BAR = at_most(0.3)
+MEMORY_BAR = at_most(150)
+CONTROL_MEMORY_BAR = at_most(60)
+START_BAR = at_most(1.5)
+CONTROL = "moorage.platform.control_start"
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,18 @@ def run(folder: Path, sizes: Sizes = FULL) -> list[Figure]:
     with up(folder) as first:
         time.sleep(sizes.settle_s)
         control = _control_of(first.pid)
-        cpu = _idle_percent(control, sizes.idle_s)
+        idle = _measure(first.pid, control, sizes.idle_s)
         if control not in machine.tree_of(first.pid):
             raise processes.NotReady(f"the control process ended while idle: see {folder / 'up.log'}")
-        memory = machine.memory_of(machine.tree_of(first.pid))
+        memory, own = machine.memory_of(machine.tree_of(first.pid)), machine.memory_of([control])
     starts = [_start_once(folder) for _ in range(sizes.starts)]
     return [
-        Figure("idle: CPU of the control process", cpu, "%", bar=CPU_BAR),
-        Figure("idle: memory of all processes, RSS", memory.rss_mb, "MB", bar=MEMORY_BAR),
-        Figure("idle: memory of all processes, PSS", memory.pss_mb, "MB"),
+        Figure("idle: CPU of all processes", idle.percent, "%", bar=CPU_BAR),
+        Figure("idle: CPU of the control process", idle.control_percent, "%"),
+        Figure("idle: waits of the control process that ended", idle.control_waits, "/s"),
+        Figure("idle: memory of all processes, RSS", memory.rss_mb, "MB"),
+        Figure("idle: memory of all processes, PSS", memory.pss_mb, "MB", bar=MEMORY_BAR),
+        Figure("idle: memory of the control process, PSS", own.pss_mb, "MB", bar=CONTROL_MEMORY_BAR),
         Figure("idle: first start to ready", first.ready_s, "s"),
         Figure("idle: later start to ready", median(starts), "s", bar=START_BAR),
     ]
@@ -78,7 +82,19 @@ def _control_of(pid: int) -> int:
     return next(each for each in machine.tree_of(pid) if CONTROL in machine.command_of(each))
 
 
-def _idle_percent(pid: int, seconds: float) -> float:
-    cpu, started = machine.cpu_seconds(pid), time.perf_counter()
+@dataclass(frozen=True)
+class _Idle:
+    percent: float  # of a core, all processes
+    control_percent: float
+    control_waits: float  # per second
+
+
+def _measure(pid: int, control: int, seconds: float) -> _Idle:
+    def read() -> tuple[float, float, float, float]:
+        times = (machine.tree_cpu_seconds(pid), machine.cpu_seconds(control))
+        return (*times, machine.voluntary_switches(control), time.perf_counter())
+
+    before = read()
     time.sleep(seconds)
-    return (machine.cpu_seconds(pid) - cpu) / (time.perf_counter() - started) * 100
+    tree, own, waits, elapsed = (after - start for after, start in zip(read(), before, strict=True))
+    return _Idle(tree / elapsed * 100, own / elapsed * 100, waits / elapsed)

@@ -63,6 +63,16 @@ def tree_cpu_seconds(pid: int) -> float:
     return used
 
 
+def voluntary_switches(pid: int) -> int:
+    """Return how often the threads of a process have waited: about once per wake-up."""
+    count = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # The thread has ended since it was found.
+            lines = (task / "status").read_text().splitlines()
+            count += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches:"))
+    return count
+
+
 @dataclass(frozen=True)
 class Memory:
     rss_mb: float  # resident memory, with shared pages counted in every process

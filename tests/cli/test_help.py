@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import moorage
 from moorage.cli.help import GROUPS, MAX_WIDTH
-from moorage.cli.main import app
+from moorage.cli.commands import app
 from moorage.settings import Settings
 
 

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from moorage.cli.main import app as command_line
+from moorage.cli.commands import app as command_line
 from moorage.settings import Settings
 
 ROOT = Path(__file__).parents[2]

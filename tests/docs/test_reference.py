@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from moorage.cli.main import app as command_line
+from moorage.cli.commands import app as command_line
 from moorage.core.http.answer import STATUS
 from moorage.docs import cli_page, errors_page, markdown, reference, source, states_page
 from moorage.settings import Settings

@@ -31,7 +31,7 @@ ANY_LANGUAGE = pytest.mark.parametrize("language", ["python", pytest.param("node
 MAIN_FILES = {"python": "main.py", "nodejs": "index.js"}
 FORM_EDGE = "----moorage-e2e"
 CHILDREN = {
-    "control": "moorage.platform.control",
+    "control": "moorage.platform.control_start",
     "invoker": "moorage.runtime.workers.main",
     "edge": "moorage.runtime.edge.main",
 }

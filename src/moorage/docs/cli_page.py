@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from moorage.cli.main import app
+from moorage.cli.commands import app
 from moorage.docs.markdown import code, table
 from moorage.docs.markdown import page as join
 from moorage.settings import Settings

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from moorage.gateway import caddy
-from moorage.platform import folders, keys, migration, store_checks
+from moorage.platform import folders, head_start, keys, migration, store_checks
 from moorage.platform.doctor import function_origins
 from moorage.platform.doctor import functions as sandbox_checks
 from moorage.platform.doctor.findings import State
@@ -50,7 +50,7 @@ def make(settings: Settings) -> dict[str, Any]:
         "data": str(settings.data),
         "warnings": sandbox_warnings(settings, report),
         "children": [
-            _python("control", "moorage.platform.control", env),
+            _python("control", "moorage.platform.control_start", env),
             _python("invoker", "moorage.runtime.workers.main", lean(env)),
             _python("edge", "moorage.runtime.edge.main", edge_environment(settings, env)),
             {
@@ -72,7 +72,7 @@ def make_edge(settings: Settings) -> dict[str, Any]:
     settings = with_sandbox(settings)
     check_ports(settings, ("edge_port",))
     env = as_environment(settings)
-    agent = _python("control", "moorage.platform.control", {**env, "MOORAGE_METRICS_PORT": "0"})
+    agent = _python("control", "moorage.platform.control_start", {**env, "MOORAGE_METRICS_PORT": "0"})
     agent["argv"].append("agent")
     children = [
         agent,
@@ -95,6 +95,8 @@ def edge_environment(settings: Settings, env: dict[str, str]) -> dict[str, str]:
 
 def execute(plan: dict[str, Any]) -> None:
     """Exec the supervisor. The plan holds secrets, so it is passed in a memfd."""
+    control = plan["children"][0]
+    control["taken_over"] = head_start.use(control["argv"], control["env"])
     handle = os.memfd_create("moorage-plan", 0)
     os.write(handle, json.dumps(plan).encode())
     os.set_inheritable(handle, True)
@@ -178,6 +180,5 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _python(name: str, module: str, env: dict[str, str]) -> dict[str, Any]:
-    # With several malloc arenas, threads that allocate in turns use a third more memory under load, without a gain.
-    env = {"MALLOC_ARENA_MAX": "1", **env}
+    env = {**head_start.TUNING, **env}
     return {"name": name, "argv": [sys.executable, "-m", module], "env": env, "says_ready": True}

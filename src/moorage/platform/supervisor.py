@@ -36,7 +36,8 @@ class Child:
     env: dict[str, str]
     says_ready: bool
     probe: tuple[str, int] | None = None  # address to connect to, for a child that does not write `ready`
-    process: subprocess.Popen[bytes] | None = None
+    taken_over: dict[str, int] | None = None  # PID and ready descriptor of a process that `moorage up` has started
+    process: subprocess.Popen[bytes] | TakenOver | None = None
     pipe: int | None = None
     output: bytes = b""
     is_ready: bool = False
@@ -46,6 +47,11 @@ class Child:
 
     def start(self) -> None:
         """Start the process; the kernel kills it when the supervisor dies."""
+        if self.taken_over is not None:
+            self.process, self.pipe = TakenOver(self.taken_over["pid"]), self.taken_over["ready"]
+            os.set_inheritable(self.pipe, False)
+            self.taken_over, self.started_at = None, time.monotonic()
+            return
         reading, writing = os.pipe()
         env = {**self.env, "MOORAGE_READY_FD": str(writing)} if self.says_ready else dict(self.env)
         env["MOORAGE_SUPERVISOR"] = str(os.getpid())
@@ -89,6 +95,28 @@ class Child:
         if self.process is not None and self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number) if number == signal.SIGKILL else self.process.send_signal(number)
+
+
+class TakenOver:
+    """A child process that another program started before it became the supervisor, like a `Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
+
+    def wait(self) -> int:
+        if self._code is None:
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
 
 
 def _die_with_parent() -> None:
@@ -195,7 +223,14 @@ class Supervisor:
 
 def _child(plan: dict[str, Any]) -> Child:
     probe = plan.get("probe")
-    return Child(plan["name"], plan["argv"], plan["env"], plan["says_ready"], (probe[0], probe[1]) if probe else None)
+    return Child(
+        plan["name"],
+        plan["argv"],
+        plan["env"],
+        plan["says_ready"],
+        (probe[0], probe[1]) if probe else None,
+        plan.get("taken_over"),
+    )
 
 
 def main() -> None:

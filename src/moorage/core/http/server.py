@@ -329,6 +329,7 @@ def tune_garbage_collector() -> None:
 
     Reference counting frees nearly all objects of a request; the rest can wait for a higher threshold.
     """
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

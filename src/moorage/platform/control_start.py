@@ -1,0 +1,36 @@
+"""Start of the control process: `python -m moorage.platform.control_start [agent] [--wait FD]`.
+
+With `--wait`, it imports its modules while `moorage up` still reads the settings, and gets its environment from the
+descriptor. It exits if the descriptor is closed without one.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+
+from moorage.core.kit import lazy_dataclasses
+
+
+def main() -> None:
+    # A collection finds nothing while modules are imported: 6 % less CPU. `tune_garbage_collector` enables it again.
+    gc.disable()
+    lazy_dataclasses.install()
+    from moorage.platform import control
+
+    if "--wait" in sys.argv:
+        at = sys.argv.index("--wait")
+        with open(int(sys.argv[at + 1]), "rb") as pipe:
+            environment = pipe.read()
+        del sys.argv[at : at + 2]
+        if not environment:
+            return
+        os.environ.clear()
+        os.environ.update(json.loads(environment))
+    control.main()
+
+
+if __name__ == "__main__":
+    main()
