@@ -13,8 +13,8 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 import moorage
-from moorage.cli.help import GROUPS, MAX_WIDTH
 from moorage.cli.commands import app
+from moorage.cli.help import GROUPS, MAX_WIDTH
 from moorage.settings import Settings
 
 

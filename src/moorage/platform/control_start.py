@@ -11,13 +11,10 @@ import json
 import os
 import sys
 
-from moorage.core.kit import lazy_dataclasses
-
 
 def main() -> None:
     # A collection finds nothing while modules are imported: 6 % less CPU. `tune_garbage_collector` enables it again.
     gc.disable()
-    lazy_dataclasses.install()
     from moorage.platform import control
 
     if "--wait" in sys.argv:
