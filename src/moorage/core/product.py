@@ -54,7 +54,7 @@ class Product:
         return ()
 
     async def adopt(self, duties: Duties) -> None:
-        """Find processes of an earlier control process. Runs before any job."""
+        """Find processes of an earlier control process. Runs before any job, together with other products."""
 
     async def start(self, duties: Duties) -> None:
         """Prepare for the loops. Runs after the job worker was started."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from moorage.core.artifacts.store import ArtifactStore
@@ -42,6 +43,7 @@ class Gateway(Product):
     reconciler: GatewayReconciler
     certificates: GatewayCertificates
     is_here: bool
+    _may_route: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
     def make(cls, db: Database, telemetry: Telemetry, artifacts: ArtifactStore, *, is_here: bool) -> Gateway:
@@ -49,7 +51,9 @@ class Gateway(Product):
         settings = db.env.settings
         releases = make_releases(settings)
         reconciler = GatewayReconciler(db, Routes(settings, telemetry), releases, artifacts, telemetry)
-        return cls(db, telemetry, releases, reconciler, GatewayCertificates(settings), is_here)
+        gateway = cls(db, telemetry, releases, reconciler, GatewayCertificates(settings), is_here)
+        gateway._may_route.set()
+        return gateway
 
     @property
     def finish_site(self) -> str:
@@ -62,7 +66,12 @@ class Gateway(Product):
     async def sync_routes(self) -> None:
         """Return when the gateway serves the state of the store; on other machines it reconciles by itself."""
         if self.is_here:
+            await self._may_route.wait()
             await self.reconciler.sync_routes()
+
+    def hold_routes(self) -> None:
+        """Let `sync_routes` wait until `start`: before, stored ports of apps may be stale."""
+        self._may_route.clear()
 
     def mounts(self) -> Sequence[Mount]:
         permission = Permission(self.db, self.certificates, self.telemetry.log)
@@ -76,6 +85,7 @@ class Gateway(Product):
         return [Mount(ASK_PATH.rpartition("/")[0] + "/", may_have_certificate, is_counted=False)]
 
     async def start(self, duties: Duties) -> None:
+        self._may_route.set()
         if duties.has_gateway:
             await self.reconciler.ready(FIRST_SYNC_S)
 

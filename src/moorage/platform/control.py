@@ -120,8 +120,11 @@ class Control:
         await asyncio.to_thread(leftovers.clear, self.db.env, is_owner_starting=not self.settings.uses_postgres)
         self._part(leftovers.run(self.db.env, self.telemetry))
         products, duties = self.app.products, self.duties
-        for product in products:
-            await product.adopt(duties)
+        if self.serves:
+            # Requests read and write rows; jobs and reconcilers, which need the adopted processes, start after them.
+            products.gateway.hold_routes()
+            self._serve(self.app.asgi, self.settings.host, self.settings.api_port)
+        await asyncio.gather(*(product.adopt(duties) for product in products))
         if self.works:
             self._part(self.worker.run())
             self._part(self.scheduler.run())
@@ -137,8 +140,6 @@ class Control:
         self._part(admin.AdminServer(self.db, self.app.products.identity.sessions).run())
         if self.settings.metrics_port:
             self._serve_metrics(metrics.application(self.telemetry.metrics, self.ready))
-        if self.serves:
-            self._serve(self.app.asgi, self.settings.host, self.settings.api_port)
         for product in products:
             await product.ready(duties)
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers no event
