@@ -379,3 +379,21 @@ async def test_a_bug_in_a_handler_is_an_internal_failure_without_its_text() -> N
     assert failure(body)["code"] == "internal"
     assert b"secret" not in body
     assert isinstance(reported[0]["exception"], KeyError)
+
+
+@pytest.mark.anyio
+async def test_a_connection_after_an_idle_time_has_its_whole_time_for_the_headers() -> None:
+    connections = Listener(not_found, Limits(header_s=0.5))
+    server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
+    watch = asyncio.create_task(connections.watch_deadlines(every_s=0.01))
+    await asyncio.sleep(0.7)  # longer than the time for the headers
+
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    await asyncio.sleep(0.1)
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    status, _, _ = split(await reader.read())
+    writer.close()
+    watch.cancel()
+    server.close()
+
+    assert status == 404

@@ -280,3 +280,13 @@ async def test_without_anything_idle_low_memory_makes_calls_wait_until_there_is_
 
     assert takes == 0
     assert await call.done() == "1"
+
+
+async def test_a_pool_without_calls_waits_for_the_next_one(lab: Lab) -> None:
+    await asyncio.sleep(0.2)
+    is_waiting = lab.pool._pause.is_long
+
+    worker = await lab.warm(lab.function())
+
+    assert is_waiting
+    assert worker.sandbox > 0
