@@ -230,6 +230,14 @@ BROKEN = (
         ("package.json", "react-native-web"),
     ),
     Broken(
+        "site-of-gridsome",
+        {
+            "package.json": package(scripts={"build": "gridsome build"}, dependencies={"gridsome": "0.7.23"}),
+            "src/pages/Index.vue": "<template><h1>Harbor</h1></template>\n",
+        },
+        ("package.json", "gridsome build", "dist"),
+    ),
+    Broken(
         "pyproject-with-an-open-quote",
         {"pyproject.toml": '[project]\nname = "harbor\n', "main.py": "print(1)\n"},
         ("pyproject.toml", "line 2"),

@@ -121,7 +121,7 @@ CASES = (
          "docs/.vuepress/dist"),
     Case("Hexo", {**js("hexo", scripts={"build": "hexo generate"}), "_config.yml": "theme: x"}, RUN, "public"),
     Case("Slidev", js("@slidev/cli", scripts={"dev": "slidev"}), "slidev build", "dist"),
-    Case("Gridsome", js("gridsome"), RUN, "dist"),
+    Case("Gridsome", js("gridsome"), refusal="gridsome build"),
     Case("Hugo with a theme in a submodule", {"hugo.toml": "theme = 'a'", **HUGO, ".gitmodules": "path = themes/a"},
          refusal="themes/a"),
     Case("Hugo", {"hugo.toml": "", **HUGO}, "hugo --gc --minify --baseURL /", "public", server="hugo"),

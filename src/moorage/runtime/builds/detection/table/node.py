@@ -230,7 +230,10 @@ GENERATORS = (
          scripts=("docs:build", "build"), build=_docs_build("vuepress")),
     site("Hexo", npm("hexo"), "public", build="hexo generate"),
     site("Slidev", npm("@slidev/cli"), build="slidev build"),
-    site("Gridsome", npm("gridsome"), build="gridsome build"),
+    # Its sharp, mozjpeg and pngquant fetch programs from other hosts than npm's, for Node.js 14 at most.
+    Row("Gridsome", "static", "nodejs", npm("gridsome"),
+        refusal="package.json has gridsome, which is no longer developed and whose image packages cannot be installed "
+                "here: run `gridsome build`, and push the folder dist as a repository of its own"),
 )  # fmt: skip
 
 _BUNDLED = ~SERVER
