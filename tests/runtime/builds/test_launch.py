@@ -47,12 +47,20 @@ def test_an_app_is_told_what_it_needs_and_nothing_of_the_platform(
         "NODE_ENV": "production",
         "NODE_OPTIONS": "--max-old-space-size=384",
         "NEXT_TELEMETRY_DISABLED": "1",
-        "NG_ALLOWED_HOSTS": "*",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "npm_config_update_notifier": "false",
         "NAME": "x",
     }
+
+
+def test_a_server_of_angular_is_told_the_hosts_and_headers_of_the_gateway(settings: Settings, tmp_path: Path) -> None:
+    write_files(tmp_path, {"package.json": {"dependencies": {"@angular/ssr": "^20.3.0"}}})
+
+    made = launched(settings.model_copy(update={"apps_domain": "apps.example"}), tmp_path)
+
+    assert made.env["NG_ALLOWED_HOSTS"] == "*,*.apps.example"
+    assert made.env["NG_TRUST_PROXY_HEADERS"] == "x-forwarded-for,x-forwarded-host,x-forwarded-proto"
 
 
 def test_what_the_user_sets_wins(settings: Settings, tmp_path: Path) -> None:

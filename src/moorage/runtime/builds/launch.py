@@ -66,7 +66,7 @@ def launch(
     authorities = toolchain.authorities(settings.extra_ca)
     trusted = toolchain.AUTHORITIES if is_sandboxed else authorities
     script = scripts.resolve(plan.start, folder, app_path, plan.build)
-    defaults = _defaults(folder, app_path, installed, memory_mb)
+    defaults = _defaults(folder, app_path, installed, memory_mb) | _angular(folder, settings.domain)
     defaults |= toolchain.trusting(trusted) if authorities and trusted else {}
     own = {name: value for name, value in env.items() if name not in ENGINE_VARIABLES}
     binds = installed.binds(programs) | _python_bind(installed, home)
@@ -90,7 +90,6 @@ def _defaults(folder: Folder, app_path: str, installed: tools.Tools, memory_mb: 
         # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
         "NODE_OPTIONS": f"--max-old-space-size={max(memory_mb * 3 // 4, 32)}",
         "NEXT_TELEMETRY_DISABLED": "1",
-        "NG_ALLOWED_HOSTS": "*",  # Angular refuses hosts that it does not know; the gateway passes only the app's.
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "npm_config_update_notifier": "false",
@@ -99,6 +98,19 @@ def _defaults(folder: Folder, app_path: str, installed: tools.Tools, memory_mb: 
         **({"NODE": installed.node, "npm_node_execpath": installed.node} if is_node else {}),
         **({"VIRTUAL_ENV": f"{app_path}/.venv"} if folder.has_folder(".venv") else {}),
     }
+
+
+def _angular(folder: Folder, domain: str) -> dict[str, str]:
+    """Return the hosts and headers that a server of Angular would refuse; the gateway passes only the app's own.
+
+    Versions before 22 do not know `*`; there, `allowedHosts` of angular.json names the app's own domains.
+    """
+    try:
+        is_angular = "@angular/ssr" in folder.node_packages
+    except BuildFailed:  # The build may have left an invalid package.json.
+        return {}
+    headers = "x-forwarded-for,x-forwarded-host,x-forwarded-proto"
+    return {"NG_ALLOWED_HOSTS": f"*,*.{domain}", "NG_TRUST_PROXY_HEADERS": headers} if is_angular else {}
 
 
 def _manager(folder: Folder) -> managers.NodeManager | None:
