@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tests.e2e.starters.rare import python_apps
+from tests.e2e.starters.rare import node_rendered, node_servers, node_sites, python_apps
 from tests.e2e.starters.shapes import Starter
 
-GROUPS = (python_apps,)
+GROUPS = (
+    node_servers,
+    node_rendered,
+    node_sites,
+    python_apps,
+)
 STARTERS: tuple[Starter, ...] = tuple(starter for group in GROUPS for starter in group.STARTERS)
