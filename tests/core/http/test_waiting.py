@@ -279,7 +279,7 @@ class Slip:
             finally:
                 self.ended.set()
 
-        dispatcher.waiter.wait = watched  # type: ignore[method-assign]
+        dispatcher.waiter.wait = watched  # type: ignore[assignment, method-assign]
         return dispatcher
 
 

@@ -24,7 +24,7 @@ PROJECT = (
 ANSWER = {"/": "bottle on Python 3."}
 
 BOTTLE_DIGEST = "27569ab8d1332fbba3e400b3baab2227ab4efb4882ff147af05a7c00ed73409c"
-# As Poetry writes it; Poetry itself needs more of a package index than other tools.
+# As Poetry and PDM write them. The tools themselves need more of a package index than others.
 POETRY_LOCK = """
     [[package]]
     name = "bottle"
@@ -41,6 +41,26 @@ POETRY_LOCK = """
     lock-version = "2.1"
     python-versions = "^3.9"
     content-hash = "0000000000000000000000000000000000000000000000000000000000000000"
+"""
+
+PDM_LOCK = """
+    [metadata]
+    groups = ["default"]
+    strategy = ["inherit_metadata"]
+    lock_version = "4.5.0"
+    content_hash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+
+    [[metadata.targets]]
+    requires_python = ">=3.9"
+
+    [[package]]
+    name = "bottle"
+    version = "0.13.2"
+    summary = "Fast and simple WSGI-framework for small web-applications."
+    groups = ["default"]
+    files = [
+        {file = "bottle-0.13.2-py2.py3-none-any.whl", hash = "sha256:DIGEST"},
+    ]
 """
 
 STARTERS = (
@@ -112,9 +132,12 @@ STARTERS = (
     Starter(
         "pdm",
         "Bottle",
-        {"pyproject.toml": PROJECT + "\n[tool.pdm]\ndistribution = false\n", "main.py": BOTTLE},
+        {
+            "pyproject.toml": PROJECT + "\n[tool.pdm]\ndistribution = false\n",
+            "pdm.lock": PDM_LOCK.replace("DIGEST", BOTTLE_DIGEST),
+            "main.py": BOTTLE,
+        },
         ANSWER,
-        lock="pdm.lock",
     ),
     Starter("uv", "Bottle", {"pyproject.toml": PROJECT, "main.py": BOTTLE}, ANSWER, lock="uv.lock"),
     Starter("pyproject-without-lock", "Bottle", {"pyproject.toml": PROJECT, "main.py": BOTTLE}, ANSWER),

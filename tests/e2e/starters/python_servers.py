@@ -305,7 +305,7 @@ STARTERS = (
                 serve()
             """,
         },
-        {"/": "Let&#x27;s do this!"},
+        {"/": "do this!"},
     ),
     Starter(
         "shiny",

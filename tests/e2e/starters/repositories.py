@@ -36,7 +36,6 @@ class Locks:
             "pnpm-lock.yaml": lambda: _node_tool("pnpm@9.15.4", "pnpm", "install", "--lockfile-only"),
             "yarn.lock": lambda: _node_tool("yarn@1.22.22", "yarn", "install", "--ignore-scripts", "--no-progress"),
             "uv.lock": lambda: [*self._tool("uv==0.9.0", "bin/uv"), "lock"],
-            "pdm.lock": lambda: [*self._tool("pdm==2.22.3", "bin/pdm"), "lock"],
             "Pipfile.lock": lambda: [*self._tool("pipenv==2024.4.1", "bin/pipenv"), "lock"],
         }
         environment = {

@@ -23,8 +23,8 @@ _RELATIVE = re.compile(r"^(-[rc] )(?!/)|^((?:-e )?)(?=\.\.?/)", re.MULTILINE)
 USUAL = "setuptools<81; python_version < '3.12'"
 OVERRIDES = "overrides.txt"
 # An override with a condition that is never met leaves a package out.
-_WITHOUT_PSYCOPG2 = "psycopg2 ; python_version < '0'\n"
-_NO_PG_CONFIG = re.compile(r"pg_config executable not found|fatal error: libpq-fe\.h")
+_BINARY_PSYCOPG2 = "psycopg2 ; python_version < '0'\npsycopg2-binary>=2.9.5\n"
+_NO_PSYCOPG2 = re.compile(r"pg_config executable not found|fatal error: libpq-fe\.h|Failed to build `psycopg2\b")
 _SYNC = ("sync", "--frozen", "--no-dev", "--no-editable", "--inexact")
 
 
@@ -46,7 +46,7 @@ def write_requirements(folder: Folder, target: Path, base: str) -> None:
     Paths in them are below the base folder, which commands see at `base`.
     """
     manager = python_managers.find_manager(folder)
-    (target / OVERRIDES).write_text(_WITHOUT_PSYCOPG2)
+    (target / OVERRIDES).write_text(_BINARY_PSYCOPG2)
     for name, text in ((GENERATED, manager.generated), (CONSTRAINTS, manager.constraints)):
         if text:
             (target / name).write_text(_RELATIVE.sub(lambda match: f"{match[1] or match[2] or ''}{base}/", text))
@@ -93,10 +93,10 @@ def _with_uv(manager: PythonManager, plan: Plan, layout: Layout) -> list[Step]:
 
 
 def _binary_psycopg2(install: list[str], layout: Layout) -> Retry:
-    """Return the installation for machines without the files that psycopg2 is compiled with."""
+    """Return the installation without compiling psycopg2: it needs libpq-dev, and old versions an old Python."""
     return Retry(
-        _NO_PG_CONFIG,
-        "psycopg2 cannot be compiled without libpq-dev: psycopg2-binary, which is the same module, is installed",
+        _NO_PSYCOPG2,
+        "psycopg2 cannot be compiled here: a current psycopg2-binary, which is the same module, is installed",
         "pip install psycopg2-binary with the other dependencies",
         [*install, f"--override={layout.bin}/{OVERRIDES}", "psycopg2-binary"],
     )
