@@ -15,12 +15,13 @@ from pathlib import Path
 from requirements.installer.environment import Environment
 from requirements.installer.failures import SHOWN_LINES
 from requirements.installer.packages import ROOT
-from requirements.installer.progress import Finished, Step, Steps
+from requirements.installer.progress import LINE_INTERVAL_S, Finished, Step, Steps
 
 LOG = "databases.log"
 # Locked while software is prepared; the platform's catalog of database software reads it.
 PREPARING = Path("share/moorage/engines/.preparing")
 STOP_TIMEOUT_S = 5.0
+SUPERVISOR = b"moorage.platform.supervisor"  # in the command line of `moorage up` once it starts its processes
 
 
 def install(venv: Path) -> None:
@@ -62,9 +63,35 @@ def start_platform(venv: Path, arguments: list[str]) -> None:
         argv = [sys.executable, "-B", "-E", "-s", "-m", "requirements.installer", "background", str(venv)]
         subprocess.Popen([*argv, str(os.getpid())], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True).wait()
         print(f"setup: database software is fetched in the background, see {_short(venv / LOG)}", flush=True)
-    print("setup: starting Moorage", flush=True)
+    _show_progress(os.getpid())
     program = str(venv / "bin" / "moorage")
     os.execv(program, [program, "up", *arguments])
+
+
+def _show_progress(pid: int) -> None:
+    """Print lines from another process until this one has become the supervisor, which prints its own."""
+    print("setup: starting Moorage", flush=True)
+    if (child := os.fork()) != 0:
+        os.waitpid(child, 0)
+        return
+    if os.fork() == 0:  # of init, so that the supervisor has no child of which it does not know
+        started_at = time.monotonic()
+        while not _has_started(pid, LINE_INTERVAL_S):
+            print(f"setup: starting Moorage: {time.monotonic() - started_at:.0f} s", flush=True)
+    os._exit(0)
+
+
+def _has_started(pid: int, wait_s: float) -> bool:
+    """Wait; tell whether a process is the supervisor, or has ended."""
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        try:
+            if SUPERVISOR in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return True
+        except OSError:
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def _is_missing(venv: Path) -> bool:

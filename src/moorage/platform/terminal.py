@@ -112,7 +112,8 @@ class Startup:
 
     def __init__(self, *, interval_s: float = 2.0, stuck_s: float = 120.0, limit_s: float = 900.0) -> None:
         self.started_at = time.time()
-        self._began = self._printed = self._moved = time.monotonic()
+        self._began = self._moved = time.monotonic()
+        self._printed = self._began - interval_s / 2  # The first line comes earlier: imports took time before.
         self._interval_s, self._stuck_s, self._limit_s = interval_s, stuck_s, limit_s
         self._activity = 0
 
