@@ -263,7 +263,7 @@ class Slip:
         self.looked.set()
         return Progress(Hull(answer.name, "running"), False)
 
-    def app(self, db: Database) -> Dispatcher:
+    def app(self, db: Database, monkeypatch: pytest.MonkeyPatch) -> Dispatcher:
         router = Router("Lab")
 
         @router.post("/hulls/{name}", follow=self.follow)
@@ -279,16 +279,16 @@ class Slip:
             finally:
                 self.ended.set()
 
-        dispatcher.waiter.wait = watched  # type: ignore[assignment, method-assign]
+        monkeypatch.setattr(dispatcher.waiter, "wait", watched)
         return dispatcher
 
 
 @one_store
 @pytest.mark.parametrize("behind", [b"", HEALTH], ids=["alone", "with a request waiting behind it"])
-async def test_a_closed_connection_ends_the_wait(db: Database, behind: bytes) -> None:
+async def test_a_closed_connection_ends_the_wait(db: Database, monkeypatch: pytest.MonkeyPatch, behind: bytes) -> None:
     slip = Slip()
 
-    with live_server(slip.app(db)) as server:
+    with live_server(slip.app(db, monkeypatch)) as server:
         with server.dial() as wire:
             wire.send(request("POST", "/v1/hulls/argo?wait=60", Authorization=f"Bearer {ADA}") + behind)
             assert await asyncio.to_thread(slip.looked.wait, PATIENCE_S)
@@ -300,9 +300,9 @@ async def test_a_closed_connection_ends_the_wait(db: Database, behind: bytes) ->
 
 
 @one_store
-async def test_a_stopping_server_answers_a_waiting_connection(db: Database) -> None:
+async def test_a_stopping_server_answers_a_waiting_connection(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     slip = Slip()
-    app = slip.app(db)
+    app = slip.app(db, monkeypatch)
 
     with live_server(app) as server, server.dial() as wire:
         wire.send(request("POST", "/v1/hulls/argo?wait=60", Authorization=f"Bearer {ADA}"))
