@@ -188,7 +188,7 @@ def started_apps(data: Path, ports: dict[str, int] | None = None, **settings: st
     given = {"rate_limit": "1000000", "codehost_url": NOBODY, "function_pool": "0", **settings}
     env = {f"MOORAGE_{name.upper()}": value for name, value in given.items()}
     with running(data, ports=ports, env=env) as platform:
-        yield Apps(platform, platform.token())
+        yield Apps(platform, platform.session())
 
 
 def checkout(folder: Path, release: str, **files: str) -> Checkout:

@@ -199,7 +199,7 @@ def started_apps(
     told = {f"MOORAGE_{name.upper()}": value for name, value in given.items()}
     try:
         with running(data, program=program, env={**told, **(env or {})}) as platform:
-            yield Apps(platform, platform.token())
+            yield Apps(platform, platform.session())
     finally:
         end_shims(data)
 

@@ -277,7 +277,7 @@ class Harbor:
         given = {"rate_limit": "1000000", "codehost_url": NOBODY, "function_pool": "0"}
         env = {f"MOORAGE_{name.upper()}": value for name, value in given.items()}
         platform = self._up.enter_context(running(self.data, ports=self.ports, env=env))
-        self.databases = Databases(platform, platform.token())
+        self.databases = Databases(platform, platform.session())
 
     def stop(self) -> None:
         """End the platform in an orderly way; the databases run on."""

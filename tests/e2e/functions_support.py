@@ -240,7 +240,7 @@ class Platform:
 
 
 def make_platform(running_platform: Running) -> Platform:
-    return Platform(running_platform, running_platform.token())
+    return Platform(running_platform, running_platform.session())
 
 
 @contextlib.contextmanager

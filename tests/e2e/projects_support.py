@@ -225,7 +225,7 @@ def started_sites(data: Path, ports: dict[str, int] | None = None, **settings: s
 
 
 def sites_of(platform: Running) -> Sites:
-    return Sites(platform, platform.token())
+    return Sites(platform, platform.session())
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Story:
         self.stopped_at = 0.0
         self._up = contextlib.ExitStack()
         self.start()
-        self.platform = Databases(self.running, self.running.token())
+        self.platform = Databases(self.running, self.running.session())
         # A token of one organization: its user will be in many.
         self.platform.token = str(self.platform.call("POST", "/v1/api-tokens", {"name": "chaos"})["token"])
 

@@ -70,7 +70,7 @@ def shims(data: Path) -> dict[str, int]:
 
 def set_up(platform: Running, folder: Path) -> Databases:
     """Create an app, a database with a row, and a cronjob with a run that goes on."""
-    owner = Databases(platform, platform.token())
+    owner = Databases(platform, platform.session())
     app = Checkout.init(folder / "app")
     app.commit("first", main_py=APP, requirements_txt="")
     owner.live(owner.launch("ferry", app, startCmd="python main.py"))
@@ -104,7 +104,7 @@ def test_apps_databases_and_runs_of_the_version_before_go_on(folder: Path, old_s
         commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in before.values()]
 
     with running(data, ports=ports, env=ENV) as new:
-        owner = Databases(new, new.token())
+        owner = Databases(new, new.session())
         after, adopted = shims(data), owner.text("ferry")
         rows = owner.client("ledger").numbers()
         wait_until(lambda: statuses(owner) == ["succeeded"], 90)

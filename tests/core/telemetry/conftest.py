@@ -70,7 +70,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         running(folder / "data", "--log-format", "json", "--otlp-endpoint", url, env=SOON) as platform,
     ):
         secrets = ask_with_secrets(platform)
-        sent = {"Authorization": f"Bearer {platform.token()}", "x-request-id": "made-an-org"}
+        sent = {"Authorization": f"Bearer {platform.session()}", "x-request-id": "made-an-org"}
         platform.call("POST", "/v1/orgs", headers=sent, json_body={"name": "Harbor"})
         platform.wait_until(lambda: spans.keys() >= WANTED)
         platform.wait_until(lambda: any('"event":"job"' in line for line in log.open() if "made-an-org" in line))
@@ -79,7 +79,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 
 def ask_with_secrets(platform: Running) -> tuple[str, ...]:
-    token = platform.token()
+    token = platform.session()
     headers = {"Authorization": f"Bearer {token}", "x-request-id": "trace-of-mine"}
     response = platform.call("POST", "/v1/api-tokens", headers=headers, json_body={"name": NAME_IN_THE_BODY})
     raw = response[1]["data"]["token"]
