@@ -6,7 +6,6 @@ Test modules name this one in `pytest_plugins`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.e2e.projects_support import GITHUB_SECRET, Codehost, Sites, page, running_codehost, started_sites
@@ -22,8 +21,11 @@ def codehost(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers) ->
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory, shared: SharedServers, codehost: Codehost) -> Sites:
     """A running platform; the tests of a group share it and use names of their own."""
-    settings: dict[str, Any] = {"codehost_url": codehost.url, "github_webhook_secret": GITHUB_SECRET}
-    return shared.get("sites", lambda: started_sites(tmp_path_factory.mktemp("projects") / "data", **settings))
+    data = tmp_path_factory.mktemp("projects") / "data"
+    return shared.get(
+        "sites",
+        lambda: started_sites(data, codehost_url=codehost.url, github_webhook_secret=GITHUB_SECRET),
+    )
 
 
 @pytest.fixture
