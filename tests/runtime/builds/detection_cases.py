@@ -71,7 +71,7 @@ CASES = (
     Case("Nuxt (static)", js("nuxt", scripts={"build": "nuxt build", "generate": "nuxt generate"}),
          "npm run generate", ".output/public", wanted="static"),
     Case("Nuxt 2", {"package.json": {"dependencies": {"nuxt": "^2.15.0"}, "scripts": {"start": "nuxt start"}}},
-         'NODE_OPTIONS="$NODE_OPTIONS --openssl-legacy-provider" nuxt build', start="npm start"),
+         "nuxt build", start="npm start"),
     Case("Nuxt", js("nuxt", scripts={"build": "nuxt build", "generate": "nuxt generate", "preview": "nuxt preview"}),
          RUN, start=NITRO),
     Case("SvelteKit (static)", js("@sveltejs/kit", "@sveltejs/adapter-static", "vite"), RUN, "build"),
@@ -129,7 +129,8 @@ CASES = (
          server="hugo"),
     # Bundlers.
     Case("Create React App", js("react-scripts", scripts={"start": "react-scripts start", "build": "x"}), RUN, "build"),
-    Case("Preact CLI", js("preact-cli"), RUN, "build"),
+    Case("Preact CLI", js("preact-cli"), f"npm install --no-save --no-audit --no-fund webpack@4 && {RUN}", "build"),
+    Case("Preact CLI", js("preact-cli", "webpack"), RUN, "build"),
     Case("Angular", {**js("@angular/core", scripts={"build": "x", "start": "ng serve"}), "angular.json": ANGULAR}, RUN,
          "dist/shop/browser"),
     Case("Vue CLI", js("@vue/cli-service"), RUN, "dist"),

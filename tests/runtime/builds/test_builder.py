@@ -16,6 +16,7 @@ from tests.runtime.workers.invoker_support import pids
 
 from moorage.runtime.builds import environment
 from moorage.runtime.builds.builder import Builder
+from moorage.runtime.builds.node import versions
 from moorage.runtime.builds.ports import BuildFailed, Built
 from moorage.runtime.workers import toolchain
 from moorage.settings import Settings
@@ -177,6 +178,27 @@ async def test_an_install_script_that_cannot_download_does_not_stop_an_installat
 
     assert (built.folder / "index.html").read_text() == "made\n"
     assert "$ npm install --legacy-peer-deps --ignore-scripts" in site.log.system
+
+
+async def test_an_old_bundler_gets_old_digests_unless_an_old_node_was_fetched_for_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "package.json": {"devDependencies": {"webpack": "file:webpack-4"}, "scripts": {"build": "node build.js"}},
+        "webpack-4/package.json": {"name": "webpack", "version": "4.0.0"},
+        "build.js": "require('fs').writeFileSync('index.html', process.env.NODE_OPTIONS)",
+    }
+
+    async def fetched(*_: object, **__: object) -> str:
+        return "16.20.2"
+
+    new = await site.build("npm run build", files, is_default_build=True)
+    options = (new.folder / "index.html").read_text()
+    monkeypatch.setattr(versions, "choose", fetched)
+    old = await site.build("npm run build", files, is_default_build=True)
+
+    assert "--openssl-legacy-provider" in options
+    assert "--openssl-legacy-provider" not in (old.folder / "index.html").read_text()
 
 
 async def test_pip_fills_an_environment_that_holds_no_links(settings: Settings, tmp_path: Path) -> None:

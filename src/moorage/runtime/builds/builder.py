@@ -32,6 +32,7 @@ from moorage.runtime.builds import (
 )
 from moorage.runtime.builds.detection import detect, managers
 from moorage.runtime.builds.detection.reading import Folder, is_outside
+from moorage.runtime.builds.detection.table.node import needs_old_openssl
 from moorage.runtime.builds.environment import BuildEnvironment, BuildPaths, Step
 from moorage.runtime.builds.node import prune, versions
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink
@@ -123,6 +124,8 @@ class _Build:
             uv=found.uv,
             go=found.go,
             node=versions.find(settings, plan.node),
+            # A version that was fetched for an old bundler does not know the option.
+            node_options="" if plan.node or not needs_old_openssl(folder) else "--openssl-legacy-provider",
         )
         self._has_own_user = is_sandboxed and os.getuid() == 0
         manager = managers.node_manager(folder) if plan.language == "nodejs" else None

@@ -133,12 +133,15 @@ class BuildEnvironment:
         node: Runtime | None = None,
         uv: Path | None = None,  # folders of downloaded toolchains
         go: Path | None = None,
+        node_options: str = "",
     ) -> None:
         self._settings = settings
         self._is_sandboxed = is_sandboxed
         self._tools = tools.find_tools(is_sandboxed=is_sandboxed, python=python, node=node)
         self._uv = uv
         self._go = go
+        # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
+        self._node_options = f"--max-old-space-size={settings.build_memory_mb * 3 // 4} {node_options}".strip()
 
     @property
     def _go_root(self) -> str:
@@ -231,8 +234,7 @@ class BuildEnvironment:
         return env | {
             "HOME": layout.tmp,
             "TMPDIR": layout.tmp,
-            # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
-            "NODE_OPTIONS": f"--max-old-space-size={self._settings.build_memory_mb * 3 // 4}",
+            "NODE_OPTIONS": self._node_options,
             "npm_config_cache": f"{layout.cache}/npm",
             # An `npm install` of a build tool with NODE_ENV=production would remove the development dependencies.
             "npm_config_include": "dev",

@@ -268,8 +268,6 @@ def _build(row: Row, folder: Folder) -> str:
     manager = managers.node_manager(folder).name
     script = next((name for name in row.scripts if folder.scripts.get(name, "").strip()), "")
     command = f"{manager} run {script}" if script else row.text(row.build, folder)
-    if command and node.needs_old_openssl(folder):
-        command = f'NODE_OPTIONS="$NODE_OPTIONS --openssl-legacy-provider" {command}'
     missing = _missing(row, folder)
     parts = (f"{_ADD[manager]} {missing}" if missing else "", command, row.text(row.after, folder))
     return " && ".join(part for part in parts if part)

@@ -239,7 +239,9 @@ GENERATORS = (
 _BUNDLED = ~SERVER
 BUNDLERS = (
     site("Create React App", npm("react-scripts") & _BUNDLED, "build", build="react-scripts build"),
-    site("Preact CLI", npm("preact-cli") & _BUNDLED, "build", build="preact build"),
+    # npm installs webpack 5 beside its own webpack 4 for the peer dependencies of its plugins, which then fail.
+    site("Preact CLI", npm("preact-cli") & _BUNDLED, "build", build="preact build",
+         server=lambda folder: "" if "webpack" in folder.node_packages else "webpack@4"),
     site("Angular", npm("@angular/core") & _BUNDLED, _angular_output, build="ng build"),
     site("Vue CLI", npm("@vue/cli-service") & _BUNDLED,
          _configured("dist", r"outputDir\s*:\s*['\"`]([\w./-]+)", *configs("vue")), build="vue-cli-service build"),
