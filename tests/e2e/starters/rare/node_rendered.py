@@ -9,6 +9,164 @@ ANGULAR_PARTS = ("common", "compiler", "core", "platform-browser", "platform-ser
 
 STARTERS = (
     Starter(
+        # `ng new --ssr`: one page is rendered in advance, the other for each request.
+        "angular-ssr",
+        "Angular server",
+        {
+            "package.json": package(
+                scripts={
+                    "ng": "ng",
+                    "start": "ng serve",
+                    "build": "ng build",
+                    "watch": "ng build --watch --configuration development",
+                    "serve:ssr:harbor": "node dist/harbor/server/server.mjs",
+                },
+                dependencies={
+                    **{f"@angular/{each}": ANGULAR for each in ANGULAR_PARTS},
+                    "@angular/ssr": "20.3.37",
+                    "express": "5.1.0",
+                    "rxjs": "7.8.2",
+                    "tslib": "2.8.1",
+                    "zone.js": "0.15.1",
+                },
+                devDependencies={
+                    "@angular/build": "20.3.37",
+                    "@angular/cli": "20.3.37",
+                    "@angular/compiler-cli": ANGULAR,
+                    "@types/express": "5.0.3",
+                    "@types/node": "20.19.0",
+                    "typescript": "5.9.3",
+                },
+            ),
+            "angular.json": """
+                {"version": 1, "newProjectRoot": "projects", "projects": {"harbor": {"projectType": "application",
+                  "root": "", "sourceRoot": "src", "prefix": "app", "architect": {"build": {
+                    "builder": "@angular/build:application",
+                    "options": {"browser": "src/main.ts", "polyfills": ["zone.js"], "tsConfig": "tsconfig.app.json",
+                      "server": "src/main.server.ts", "outputMode": "server", "ssr": {"entry": "src/server.ts"}},
+                    "configurations": {"production": {"outputHashing": "all"},
+                      "development": {"optimization": false, "sourceMap": true}},
+                    "defaultConfiguration": "production"}}}}}
+            """,
+            "tsconfig.json": """
+                {"compileOnSave": false, "compilerOptions": {"strict": true, "skipLibCheck": true, "target": "ES2022",
+                  "isolatedModules": true, "experimentalDecorators": true, "importHelpers": true, "module": "preserve"},
+                  "files": [], "references": [{"path": "./tsconfig.app.json"}]}
+            """,
+            "tsconfig.app.json": """
+                {"extends": "./tsconfig.json", "compilerOptions": {"outDir": "./out-tsc/app", "types": ["node"]},
+                  "include": ["src/**/*.ts"]}
+            """,
+            "src/index.html": """
+                <!doctype html>
+                <html lang="en">
+                <head><meta charset="utf-8"><title>Harbor</title><base href="/"></head>
+                <body><app-root></app-root></body>
+                </html>
+            """,
+            "src/main.ts": """
+                import { bootstrapApplication } from '@angular/platform-browser';
+                import { appConfig } from './app/app.config';
+                import { App } from './app/app';
+
+                bootstrapApplication(App, appConfig).catch((error) => console.error(error));
+            """,
+            "src/main.server.ts": """
+                import { BootstrapContext, bootstrapApplication } from '@angular/platform-browser';
+                import { App } from './app/app';
+                import { config } from './app/app.config.server';
+
+                export default (context: BootstrapContext) => bootstrapApplication(App, config, context);
+            """,
+            "src/server.ts": """
+                import {
+                  AngularNodeAppEngine,
+                  createNodeRequestHandler,
+                  isMainModule,
+                  writeResponseToNodeResponse,
+                } from '@angular/ssr/node';
+                import express from 'express';
+                import { join } from 'node:path';
+
+                const app = express();
+                const engine = new AngularNodeAppEngine();
+
+                app.use(express.static(join(import.meta.dirname, '../browser'), { index: false, redirect: false }));
+                app.use((request, response, next) => {
+                  engine
+                    .handle(request)
+                    .then((rendered) => (rendered ? writeResponseToNodeResponse(rendered, response) : next()))
+                    .catch(next);
+                });
+
+                if (isMainModule(import.meta.url)) {
+                  app.listen(process.env['PORT'] || 4000);
+                }
+
+                export const reqHandler = createNodeRequestHandler(app);
+            """,
+            "src/app/app.ts": """
+                import { Component } from '@angular/core';
+                import { RouterOutlet } from '@angular/router';
+
+                @Component({ selector: 'app-root', imports: [RouterOutlet], template: '<router-outlet />' })
+                export class App {}
+            """,
+            "src/app/pages.ts": """
+                import { Component, REQUEST, inject } from '@angular/core';
+
+                @Component({ template: '<p>Welcome aboard</p>' })
+                export class Home {}
+
+                @Component({ template: '<p>Rendered for {{ method }}</p>' })
+                export class Now {
+                  method = inject(REQUEST, { optional: true })?.method ?? 'the browser';
+                }
+            """,
+            "src/app/app.routes.ts": """
+                import { Routes } from '@angular/router';
+                import { Home, Now } from './pages';
+
+                export const routes: Routes = [{ path: '', component: Home }, { path: 'now', component: Now }];
+            """,
+            "src/app/app.routes.server.ts": """
+                import { RenderMode, ServerRoute } from '@angular/ssr';
+
+                export const serverRoutes: ServerRoute[] = [
+                  { path: 'now', renderMode: RenderMode.Server },
+                  { path: '**', renderMode: RenderMode.Prerender },
+                ];
+            """,
+            "src/app/app.config.ts": """
+                import { ApplicationConfig, provideZoneChangeDetection } from '@angular/core';
+                import { provideClientHydration, withEventReplay } from '@angular/platform-browser';
+                import { provideRouter } from '@angular/router';
+                import { routes } from './app.routes';
+
+                export const appConfig: ApplicationConfig = {
+                  providers: [
+                    provideZoneChangeDetection({ eventCoalescing: true }),
+                    provideRouter(routes),
+                    provideClientHydration(withEventReplay()),
+                  ],
+                };
+            """,
+            "src/app/app.config.server.ts": """
+                import { ApplicationConfig, mergeApplicationConfig } from '@angular/core';
+                import { provideServerRendering, withRoutes } from '@angular/ssr';
+                import { appConfig } from './app.config';
+                import { serverRoutes } from './app.routes.server';
+
+                const serverConfig: ApplicationConfig = {
+                  providers: [provideServerRendering(withRoutes(serverRoutes))],
+                };
+                export const config = mergeApplicationConfig(appConfig, serverConfig);
+            """,
+        },
+        {"/": "Welcome aboard", "/now": "Rendered for GET"},
+        lock="package-lock.json",
+    ),
+    Starter(
         # `vite build` writes a handler of requests; the row adds the server.
         "tanstack-start",
         "TanStack Start",
