@@ -68,11 +68,9 @@ class Running:
             return error.code, _parsed(error.read())
 
     def token(self) -> str:
-        """Return the token of the command that was printed: of its file, if it reads one."""
+        """Return the token of the file that the printed command reads."""
         line = next(line for line in self.said if line.startswith("try:"))
-        if "$(cat " in line:
-            return Path(line.partition("$(cat ")[2].rstrip(")").strip("'")).read_text().strip()
-        return line.partition("Bearer ")[2].partition("'")[0]
+        return Path(line.partition("$(cat ")[2].rstrip(")").strip("'")).read_text().strip()
 
     def session(self) -> str:
         """Log in as the demo user; a session acts on any organization of that user."""

@@ -182,7 +182,8 @@ class Control:
         """Report ready to the supervisor, with a demo token or the one-time owner link."""
         lines = []
         if not self.settings.is_production and self.serves:
-            lines += [f"token {await demo_token.ensure(self.db)}", f"token_file {demo_token_path(self.settings)}"]
+            await demo_token.ensure(self.db)
+            lines.append(f"token_file {demo_token_path(self.settings)}")
         elif self.serves and RESTARTED not in os.environ:
             # A new link replaces the previous one, so only a start that can show it creates one.
             setup = await self.db.write(logins.offer_setup)

@@ -37,8 +37,6 @@ def print_ready(plan: dict[str, Any], facts: dict[str, str]) -> None:
         if "token_file" in facts:
             print(f"try:   export TOKEN=$(cat {shortest(Path(facts['token_file']))})")
             print(f'       curl -H "Authorization: Bearer $TOKEN" {url}/v1/me')
-        elif "token" in facts:
-            print(f"try:   curl -H 'Authorization: Bearer {facts['token']}' {url}/v1/me")
         if plan["metrics_port"] not in (0, USUAL_METRICS_PORT):
             print(f"watch: http://127.0.0.1:{plan['metrics_port']}/metrics")
         if sys.stderr.isatty():
