@@ -15,8 +15,8 @@ from moorage.runtime.builds.detection.table import ROWS
 # Rows that are tested by their files alone: these need minutes to install, a database, or a release of Node.js or of
 # Python that is no longer supported.
 NOT_DEPLOYED = {
-    *("Analog", "Analog (static)", "Ember", "KeystoneJS", "Nuxt 2", "Preact CLI"),
-    *("Qwik City", "Qwik City (static)", "Slidev", "Strapi"),
+    *("Analog", "Analog (static)", "Ember", "KeystoneJS", "Nuxt 2"),
+    *("Slidev", "Strapi"),
 }
 # A plan for Go needs its toolchain on this machine.
 DETECTED = [starter for starter in STARTERS if starter.row not in ("Go", "Go file")]

@@ -1,0 +1,46 @@
+"""Frameworks that are no longer developed, in the repositories that people still have."""
+
+from __future__ import annotations
+
+from tests.e2e.starters.shapes import Starter, package
+
+VUE_2 = "^2.7.10"
+
+STARTERS = (
+    Starter(
+        # The default template of `preact create`
+        "preact-cli",
+        "Preact CLI",
+        {
+            "package.json": package(
+                scripts={
+                    "build": "preact build",
+                    "serve": "sirv build --port 8080 --cors --single",
+                    "dev": "preact watch",
+                },
+                dependencies={"preact": "10.25.4", "preact-render-to-string": "5.2.6", "preact-router": "4.1.2"},
+                devDependencies={"preact-cli": "3.5.1", "sirv-cli": "2.0.2"},
+            ),
+            "src/index.js": """
+                import './style';
+                import App from './components/app';
+
+                export default App;
+            """,
+            "src/style/index.css": "h1 { color: navy; }\n",
+            "src/components/app.js": """
+                import { h } from 'preact';
+                import { Router } from 'preact-router';
+
+                const Home = () => <h1>Preact in the harbor</h1>;
+                const App = () => <div id="app"><Router><Home path="/" /></Router></div>;
+
+                export default App;
+            """,
+            "src/manifest.json": '{"name": "harbor", "short_name": "harbor", "start_url": "/", "icons": []}\n',
+        },
+        {"/": "Preact in the harbor"},
+        kind="static",
+        lock="package-lock.json",
+    ),
+)
