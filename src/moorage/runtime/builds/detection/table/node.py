@@ -166,6 +166,8 @@ def _major(folder: Folder, package: str) -> int:
 
 # Full-stack frameworks, each as a static site where it is configured so, else as a server.
 FULL_STACK = (
+    # Its own pages are made by Next.js, which package.json lists too.
+    app("KeystoneJS", npm("@keystone-6/core"), script_or("keystone start"), build="keystone build"),
     site("Next.js export", NEXT & _EXPORTS, _configured("out", r"distDir\s*:\s*['\"`]([\w./-]+)", *configs("next")),
          scripts=("export", "build"), build="next build"),
     app("Next.js", NEXT, script_or("next start"), build="next build"),
@@ -260,7 +262,6 @@ SERVERS = (
         lambda folder: "node build/bin/server.js" if folder.has("bin/server.ts") else "node build/server.js",
         build="node ace build", after=_adonis_variables, keys=("APP_KEY",)),
     app("Strapi", npm("@strapi/strapi", "strapi"), script_or("strapi start"), build="strapi build", keys=STRAPI_KEYS),
-    app("KeystoneJS", npm("@keystone-6/core"), script_or("keystone start"), build="keystone build"),
     *(
         app(name, npm(*packages) & SERVER)
         for name, *packages in (
