@@ -15,7 +15,7 @@ from moorage.runtime.builds.detection.table import ROWS
 # Rows that are tested by their files alone: these need minutes to install, a database, or a release of Node.js or of
 # Python that is no longer supported.
 NOT_DEPLOYED = {
-    *("Analog", "Analog (static)", "Ember", "KeystoneJS", "Nuxt 2"),
+    *("Analog", "Analog (static)", "KeystoneJS", "Nuxt 2"),
     *("Slidev", "Strapi"),
 }
 # A plan for Go needs its toolchain on this machine.

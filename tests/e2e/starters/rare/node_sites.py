@@ -96,4 +96,104 @@ STARTERS = (
         {"/": "Harbor handbook", "/tides.html": "High water"},
         kind="static",
     ),
+    Starter(
+        # The blueprint of `ember new` with Webpack.
+        "ember",
+        "Ember",
+        {
+            "package.json": package(
+                scripts={
+                    "build": "ember build --environment=production",
+                    "start": "ember serve",
+                    "test:ember": "ember test",
+                },
+                devDependencies={
+                    "@babel/core": "7.28.5",
+                    "@ember/optional-features": "2.1.0",
+                    "@glimmer/component": "1.1.2",
+                    "@glimmer/syntax": "0.95.0",
+                    "@glimmer/tracking": "1.1.2",
+                    "broccoli-asset-rev": "3.0.0",
+                    "ember-auto-import": "2.8.1",
+                    "ember-cli": "5.12.0",
+                    "ember-cli-babel": "8.2.0",
+                    "ember-cli-htmlbars": "6.3.0",
+                    "ember-load-initializers": "3.0.1",
+                    "ember-resolver": "13.0.2",
+                    "ember-source": "5.12.0",
+                    "loader.js": "4.7.0",
+                    "webpack": "5.95.0",
+                },
+                engines={"node": ">= 18"},
+                ember={"edition": "octane"},
+            ),
+            "ember-cli-build.js": """
+                'use strict';
+
+                const EmberApp = require('ember-cli/lib/broccoli/ember-app');
+
+                module.exports = (defaults) => new EmberApp(defaults, {}).toTree();
+            """,
+            "config/environment.js": """
+                'use strict';
+
+                module.exports = (environment) => ({
+                  modulePrefix: 'harbor',
+                  environment,
+                  rootURL: '/',
+                  locationType: 'history',
+                  EmberENV: { EXTEND_PROTOTYPES: false, FEATURES: {} },
+                  APP: {},
+                });
+            """,
+            "config/optional-features.json": """
+                {"application-template-wrapper": false, "default-async-observers": true,
+                  "jquery-integration": false, "template-only-glimmer-components": true}
+            """,
+            "config/targets.js": "module.exports = { browsers: ['last 1 Chrome versions'] };\n",
+            "app/index.html": """
+                <!DOCTYPE html>
+                <html>
+                  <head><meta charset="utf-8"><title>Harbor of Ember</title>{{content-for "head"}}
+                    <link integrity="" rel="stylesheet" href="{{rootURL}}assets/vendor.css"></head>
+                  <body>
+                    {{content-for "body"}}
+                    <script src="{{rootURL}}assets/vendor.js"></script>
+                    <script src="{{rootURL}}assets/harbor.js"></script>
+                  </body>
+                </html>
+            """,
+            "app/app.js": """
+                import Application from '@ember/application';
+                import config from 'harbor/config/environment';
+                import loadInitializers from 'ember-load-initializers';
+                import Resolver from 'ember-resolver';
+
+                export default class App extends Application {
+                  modulePrefix = config.modulePrefix;
+                  podModulePrefix = config.podModulePrefix;
+                  Resolver = Resolver;
+                }
+
+                loadInitializers(App, config.modulePrefix);
+            """,
+            "app/router.js": """
+                import EmberRouter from '@ember/routing/router';
+                import config from 'harbor/config/environment';
+
+                export default class Router extends EmberRouter {
+                  location = config.locationType;
+                  rootURL = config.rootURL;
+                }
+
+                Router.map(function () { this.route('tides'); });
+            """,
+            "app/styles/app.css": "h1 { color: navy; }\n",
+            "app/templates/application.hbs": "<h1>Welcome to Ember</h1>\n{{outlet}}\n",
+            "app/templates/tides.hbs": "<p>High water at noon</p>\n",
+        },
+        {"/": "Harbor of Ember", "/tides": "Harbor of Ember"},
+        kind="static",
+        lock="package-lock.json",
+    ),
 )
