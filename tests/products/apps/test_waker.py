@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 from moorage.core.net import error_pages
 from moorage.gateway.caddy import find_caddy
@@ -237,7 +238,7 @@ async def test_an_app_that_does_not_come_up_gets_a_page_that_says_so(path: Path)
             raise TimeoutError
         if host == "stuck":
             await asyncio.Event().wait()
-        return AppAddress(closed_port()) if host == "crashed" else None
+        return AppAddress(free_port()) if host == "crashed" else None
 
     async with waker_of(path, wake, within_s=0.2):
         answers = {
@@ -482,7 +483,7 @@ async def test_caddy_gets_requests_through_and_comes_back_by_its_own_way(path: P
 
 @contextlib.asynccontextmanager
 async def caddy_before(path: Path, folder: Path) -> AsyncIterator[int]:
-    port = closed_port()
+    port = free_port()
     proxy = {"handler": "reverse_proxy", "upstreams": [{"dial": f"unix/{path}"}], "flush_interval": -1}
     server = {"listen": [f"127.0.0.1:{port}"], "routes": [{"handle": [proxy]}], "automatic_https": {"disable": True}}
     config = {"admin": {"disabled": True}, "apps": {"http": {"servers": {"one": server}}}}
@@ -499,10 +500,3 @@ async def caddy_before(path: Path, folder: Path) -> AsyncIterator[int]:
 def takes_connections(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def closed_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
