@@ -486,17 +486,13 @@ async def caddy_before(path: Path, folder: Path) -> AsyncIterator[int]:
     port = free_port()
     proxy = {"handler": "reverse_proxy", "upstreams": [{"dial": f"unix/{path}"}], "flush_interval": -1}
     server = {"listen": [f"127.0.0.1:{port}"], "routes": [{"handle": [proxy]}], "automatic_https": {"disable": True}}
-    config = {"admin": {"disabled": True}, "apps": {"http": {"servers": {"one": server}}}}
-    (folder / "caddy.json").write_text(json.dumps(config))
-    command = [str(find_caddy()), "run", "--config", str(folder / "caddy.json")]
+    config = folder / "caddy.json"
+    config.write_text(json.dumps({"admin": {"disabled": True}, "apps": {"http": {"servers": {"one": server}}}}))
+    command = [str(find_caddy()), "run", "--config", str(config)]
     with subprocess.Popen(command, env={"HOME": str(folder)}, stderr=subprocess.DEVNULL) as caddy:
         try:
-            await until(lambda: takes_connections(port))
+            with socket.socket() as probe:
+                await until(lambda: probe.connect_ex(("127.0.0.1", port)) == 0)
             yield port
         finally:
             caddy.kill()
-
-
-def takes_connections(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
