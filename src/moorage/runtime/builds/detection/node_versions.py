@@ -28,7 +28,7 @@ _LAST_MINOR = 99
 _OLD_TOOLS = (
     ("node-sass", 4, "14"), ("node-sass", 6, "16"), ("node-sass", 8, "18"),
     ("webpack", 4, "16"), ("react-scripts", 4, "16"), ("@vue/cli-service", 4, "16"), ("gatsby", 2, "16"),
-    ("nuxt", 2, "16"), ("next", 11, "16"), ("@angular/cli", 12, "14"),
+    ("nuxt", 2, "18"), ("next", 11, "16"), ("@angular/cli", 12, "14"),
 )  # fmt: skip
 
 
