@@ -64,6 +64,8 @@ STARTERS = (
                     "react": "19.0.0",
                     "react-dom": "19.0.0",
                 },
+                # A mirror of npm may lack the newest release of one of two packages that fit only each other.
+                overrides={"@docsearch/react": "4.6.3"},
             ),
             "docusaurus.config.js": """
                 export default {
