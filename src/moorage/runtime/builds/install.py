@@ -36,7 +36,7 @@ _NODE_RETRIES = (
         "npm",
         re.compile(rf"npm (?:error|ERR!) command failed\n[\s\S]*{_UNREACHABLE}"),
         _NO_SCRIPTS,
-        ("install", "--legacy-peer-deps", "--ignore-scripts"),
+        ("install", "--ignore-scripts"),
     ),
     (
         "pnpm",
