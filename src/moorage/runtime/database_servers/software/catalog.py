@@ -279,26 +279,26 @@ class SoftwareCatalog:
         try:
             fetching.check_programs(software)
         except CannotRun as error:
-            if not self._add_spare(release, error.library, new):
+            if not self._add_libraries(release, error.library, new):
                 raise
             fetching.check_programs(software)
         return software
 
-    def _add_spare(self, release: Release, library: str, new: Path) -> bool:
+    def _add_libraries(self, release: Release, library: str, new: Path) -> bool:
         """Add libraries of another package to a server that lacks one; tell whether it has it then."""
-        spare, target = release.spare, new / SERVER / "lib"
-        if spare is None or not library:
+        package, target = release.libraries, new / SERVER / "lib"
+        if package is None or not library:
             return False
         homes = [Path(software.home) for software in self.installed()]
         source = next((home for home in homes if (home / "lib" / library).is_file()), None)
         if source is None:
-            fetching.fetch(replace(release, packages=(spare,)), new, say=self._say, extra_ca=self._extra_ca)
-            source = new / spare.to
-        for name in spare.only:
+            fetching.fetch(replace(release, packages=(package,)), new, say=self._say, extra_ca=self._extra_ca)
+            source = new / package.to
+        for name in package.only:
             for path in source.glob(f"{name}*"):
                 if path.parent.name == target.name and not (target / path.name).exists():
                     shutil.copy(path, target / path.name)
-        folders.remove(new / spare.to)
+        folders.remove(new / package.to)
         return (target / library).is_file()
 
     def _await_others(self) -> None:

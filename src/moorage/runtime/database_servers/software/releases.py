@@ -29,7 +29,7 @@ class Release:
     tools: str = "server/bin"
     env: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # libraries that the system must have
-    spare: Package | None = None  # libraries for a machine that lacks the system's
+    libraries: Package | None = None  # libraries for a machine that lacks the system's
 
     @property
     def name(self) -> str:
@@ -89,7 +89,7 @@ _ALL_14 = Package(
 # The system's libxml2 is missing on small machines, and newer systems have another major version of it.
 _LIBXML2 = replace(
     _SERVER_16,
-    to="spare",
+    to="libraries",
     only=("lib/libxml2.so.2", "lib/libicuuc.so.60", "lib/libicudata.so.60", "lib/liblzma.so.5", "pg-symlinks.json"),
 )
 _SYSTEM_14 = ("libcrypto.so.3", "libgssapi_krb5.so.2", "liblz4.so.1", "libreadline.so.8", "libssl.so.3", "libz.so.1")
