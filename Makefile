@@ -44,8 +44,8 @@ bench: $(VENV)/.bench $(VENV)/.engines bench/npm/node_modules/.installed ## meas
 	@$(BIN)/python -m pytest -q -m bench tests/bench
 	@$(BIN)/python -m bench $(ARGS)
 
-docs: $(VENV)/.runtime ## generate docs/reference from the code
-	@$(BIN)/python -m moorage.docs docs/reference
+docs: $(VENV)/.dev ## generate docs/reference and the client's methods from the code
+	@$(BIN)/python -m moorage.docs docs/reference src/moorage/client
 
 lock: ## resolve the dependencies again (needs uv)
 	@./requirements/lock

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the so
 # From the bottom up. Packages on one line do not import each other, unless BESIDE says so.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
+    ("client",),
     ("core.kit", "core.hooks", "errors"),
     ("core.net",),
     ("core.disk", "runtime.sandbox"),

@@ -22,7 +22,7 @@ def test_no_file_is_longer_than_five_hundred_lines() -> None:
 def test_no_function_is_longer_than_sixty_lines() -> None:
     long = {}
     for path in modules():
-        if "migrations" in path.parts:
+        if "migrations" in path.parts or {"api", "api_async"} & set(path.parts):  # generated: one line per argument
             continue
         for function in functions(path):
             length = (function.end_lineno or function.lineno) - function.lineno + 1

@@ -8,13 +8,11 @@ import subprocess
 import sys
 
 import pytest
-import typer
-from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 import moorage
-from moorage.cli.commands import app
-from moorage.cli.help import GROUPS, MAX_WIDTH
+from moorage.cli.commands import ENTRIES, app
+from moorage.cli.help import MAX_WIDTH, Entry, summary
 from moorage.settings import Settings
 
 
@@ -31,19 +29,19 @@ def test_the_version_is_printed_alone() -> None:
     assert run("--version") == run("version") == f"{moorage.__version__}\n"
 
 
-def test_every_command_stands_in_one_group() -> None:
-    root = typer.main.get_command(app)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_the_listed_summary_is_the_first_paragraph_of_the_help(entry: Entry) -> None:
+    command = entry.load()
 
-    grouped = [name for names in GROUPS.values() for name in names]
-    assert isinstance(root, TyperGroup)
-    assert sorted(grouped) == sorted(name for name, command in root.commands.items() if not command.hidden)
+    assert command.name == entry.name
+    assert summary(command.help) == entry.summary
 
 
 def test_the_command_without_arguments_lists_the_groups_with_whole_sentences() -> None:
     shown = run()
 
-    assert [title for title in GROUPS if f"\n{title}:\n" not in shown] == []
-    assert "and the reasons for it." in words(shown)
+    assert [entry.title for entry in ENTRIES if f"\n{entry.title}:\n" not in shown] == []
+    assert "with a fix for each gap." in words(shown)
     assert re.findall(r"\.\.\.$", shown, re.MULTILINE) == ["..."]  # of the usage line
 
 

@@ -137,4 +137,4 @@ def test_a_wrong_call_says_how_to_call_it() -> None:
     result = subprocess.run([sys.executable, "-m", "moorage.docs"], capture_output=True, text=True, timeout=60)
 
     assert result.returncode == 2
-    assert "usage: python -m moorage.docs FOLDER" in result.stderr
+    assert "usage: python -m moorage.docs REFERENCE [CLIENT]" in result.stderr

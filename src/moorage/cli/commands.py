@@ -1,33 +1,62 @@
-"""All commands of `moorage`."""
+"""All commands of `moorage`, in two groups. The modules are imported when their command is used."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
 from moorage import __version__
-from moorage.cli import admin, databases, detect, engines, keys, system, up
-from moorage.cli.help import MAX_WIDTH, GroupedCommands
+from moorage.cli.help import MAX_WIDTH, Entry, LazyCommands
+
+# Command, module and summary: the first paragraph of the command's help, which a test compares.
+USED = (
+    ("login", "session.login", "Sign in to a platform and store the credential."),
+    ("logout", "session.login", "Forget the credential of a context."),
+    ("whoami", "session.login", "Show the platform, the user, the organization and the role."),
+    ("context", "session.commands", "Platforms and organizations that you signed in to."),
+    ("detect", "detect", "Print the build plan that a deployment of a folder would have."),
+)
+OPERATED = (
+    ("up", "operate.up", "Start the whole platform in the foreground; Ctrl-C stops it."),
+    ("doctor", "operate.system", "Check this machine for the platform's requirements, with a fix for each gap."),
+    ("admin", "operate.admin", "Operator commands: they need a running platform."),
+    ("databases", "operate.databases", "Databases of all organizations, also deleted ones."),
+    ("engines", "operate.engines", "Database software of this machine."),
+    ("backup", "operate.system", "Back up the store, artifacts, databases and keys to one file."),
+    ("restore", "operate.system", "Restore a backup after a complete check; the platform must be stopped."),
+    ("keys", "operate.keys", "Keys that encrypt secrets and sign sessions."),
+    ("audit", "operate.audit", "Integrity of the activity feed."),
+    ("serve", "operate.up", "Start an API process without workers (several may run on one PostgreSQL)."),
+    ("work", "operate.up", "Start a worker process without the API (several may run on one PostgreSQL)."),
+    (
+        "edge",
+        "operate.up",
+        "Start an edge with its function workers (several may run on one PostgreSQL, each on its own machine).",
+    ),
+    ("version", "operate.version", "Print the version."),
+)
+ENTRIES = tuple(
+    Entry(name, title, f"moorage.cli.{module}", summary)
+    for title, rows in (("Use a platform", USED), ("Run a platform", OPERATED))
+    for name, module, summary in rows
+)
+
+
+class Commands(LazyCommands):
+    entries: ClassVar = {entry.name: entry for entry in ENTRIES}
+
 
 app = typer.Typer(
     name="moorage",
-    cls=GroupedCommands,
-    context_settings={"max_content_width": MAX_WIDTH},
+    cls=Commands,
+    context_settings={"max_content_width": MAX_WIDTH, "help_option_names": ["--help", "-h"]},
     help="Moorage: sites, apps, functions, databases, schedules and monitors with one command.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-up.register(app)
-system.register(app)
-detect.register(app)
-app.add_typer(admin.app, name="admin")
-app.add_typer(databases.app, name="databases")
-app.add_typer(engines.app, name="engines")
-app.add_typer(keys.app, name="keys")
-app.add_typer(system.audit_app, name="audit")
 
 
 def _print_version(is_asked: bool) -> None:
@@ -38,14 +67,15 @@ def _print_version(is_asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: Annotated[
+        str | None, typer.Option("--context", help="Context to use instead of the current one. [MOORAGE_CONTEXT]")
+    ] = None,
+    org: Annotated[str | None, typer.Option("--org", help="Organization to act on. [MOORAGE_ORG]")] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    if context is not None or org is not None:
+        from moorage.cli.session import connect
 
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)
+        connect.options.context, connect.options.organization = context, org

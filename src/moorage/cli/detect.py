@@ -7,25 +7,26 @@ from typing import Annotated, Literal
 
 import typer
 
-from moorage.cli.client import fail
+from moorage.cli.help import single
+from moorage.cli.output.terminal import fail
 
 Kind = Literal["auto", "static", "container"]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("detect")(_detect)
+app = single()
 
 
+@app.command("detect")
 def _detect(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The checked-out repository.")],
     base_dir: Annotated[str, typer.Option("--base-dir", help="`baseDir` of the project.")] = "./",
     kind: Annotated[Kind, typer.Option("--kind", help="`slug` of the project.")] = "auto",
     start_cmd: Annotated[str, typer.Option("--start-cmd", help="`startCmd` of the project.")] = "",
 ) -> None:
-    """Print the build plan that a deployment of a folder would have, and the reasons for it.
+    """Print the build plan that a deployment of a folder would have.
 
-    Nothing is executed, and no running platform is needed. Exits with code 1 and the reason if the folder cannot be
-    deployed.
+    The reasons for it follow. Nothing is executed, and no running platform is needed. Exits with code 1 and the
+    reason if the folder cannot be deployed.
     """
     from moorage.runtime.builds.detection import detect
     from moorage.runtime.builds.ports import DEFAULT_CMD, DEFAULT_DIR, BuildFailed, BuildRequest

@@ -1,56 +1,94 @@
-"""Help texts of the command line: commands in groups, and types and defaults of settings."""
+"""Groups of commands: loaded when they are used, and listed with the first paragraph of their help."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from pathlib import Path
-from typing import Any, get_args
+import importlib
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from pydantic import SecretStr
-from pydantic.fields import FieldInfo
+import typer
 from typer.core import TyperGroup
 
 MAX_WIDTH = 120  # columns; a narrower terminal wraps the text
 
-GROUPS = {
-    "Start": ("up", "doctor", "version"),
-    "Try a repository": ("detect",),
-    "Operate": ("admin", "databases", "engines", "backup", "restore", "keys", "audit"),
-    "Single processes, on several machines": ("serve", "work", "edge"),
-}
-_TYPES = {bool: "<bool>", int: "<int>", float: "<number>", Path: "<path>", SecretStr: "<secret>", str: "<text>"}
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command of `moorage`: its module has a Typer `app`, which is the group or contains the command."""
+
+    name: str
+    title: str  # of the group of commands in the help
+    module: str
+    summary: str  # the first paragraph of its help, so that `moorage --help` need not import it
+
+    def load(self) -> Any:
+        command: Any = typer.main.get_command(importlib.import_module(self.module).app)
+        found = getattr(command, "commands", {}).get(self.name)
+        command = found if found is not None and command.name != self.name else command
+        command.name = self.name
+        return command
 
 
 class GroupedCommands(TyperGroup):
-    """Lists the commands with the whole first paragraph of their help; those of `moorage` by group."""
+    """Lists the commands of a group with the whole first paragraph of their help."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         shown = {name: command for name, command in self.commands.items() if not command.hidden}
-        width = max(map(len, shown))
-        for title, names in (GROUPS if ctx.parent is None else {"Commands": tuple(shown)}).items():
-            with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), _summary(shown[name].help or "")) for name in names])
+        _write(formatter, "Commands", {name: summary(command.help or "") for name, command in shown.items()})
 
 
-def type_text(field: FieldInfo) -> str:
-    """Return the type of a setting as a placeholder: `<int>`, or the values of an enum."""
-    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
-    for kind in kinds:
-        if issubclass(kind, StrEnum):
-            return f"<{'|'.join(kind)}>"
-    if getattr(field.annotation, "__origin__", None) is tuple:
-        return "<list>"
-    return next((_TYPES[kind] for kind in kinds if kind in _TYPES), "<text>")
+class LazyCommands(TyperGroup):
+    """The commands of `moorage`. A module is imported when one of its commands is used."""
+
+    entries: ClassVar[dict[str, Entry]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.entries)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        entry = self.entries.get(cmd_name)
+        return entry.load() if entry is not None else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in self.entries:
+            ctx.fail(f"No such command '{args[0]}'.{_suggestion(args[0], self.entries)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title in dict.fromkeys(entry.title for entry in self.entries.values()):
+            rows = {entry.name: entry.summary for entry in self.entries.values() if entry.title == title}
+            _write(formatter, title, rows, width=max(map(len, self.entries)))
 
 
-def default_text(field: FieldInfo) -> str:
-    """Return the default of a setting; empty where the description says how it is chosen."""
-    value = field.default
-    if isinstance(value, SecretStr) or value in (None, "", ()):
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _write(formatter: Any, title: str, rows: dict[str, str], width: int = 0) -> None:
+    width = width or max(map(len, rows), default=0)
+    with formatter.section(title):
+        formatter.write_dl([(name.ljust(width), text) for name, text in rows.items()])
 
 
-def _summary(text: str) -> str:
+def _suggestion(name: str, known: dict[str, Entry]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f" Did you mean '{near[0]}'?" if near else " `moorage --help` lists all commands."
+
+
+def summary(text: str) -> str:
     """Return the first paragraph of a help text in one line."""
     return " ".join(text.partition("\n\n")[0].split())
+
+
+def group(text: str) -> typer.Typer:
+    """Return a Typer for a group of commands, such as `moorage projects`."""
+    app = typer.Typer(cls=GroupedCommands, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+    app.callback(help=text)(_nothing)  # With a callback, a group of one command stays a group.
+    return app
+
+
+def _nothing() -> None:
+    pass
+
+
+def single() -> typer.Typer:
+    """Return a Typer for commands that stand alone, such as `moorage deploy`."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None)

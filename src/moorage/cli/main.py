@@ -4,24 +4,59 @@ from __future__ import annotations
 
 import sys
 
-from moorage.platform import head_start
-
 HELP = frozenset(("--help", "-h"))
+# Modules of the extra `server`; a client-only installation has none of them.
+SERVER_PARTS = frozenset(("sqlalchemy", "pydantic", "uvicorn", "structlog", "cryptography", "alembic", "psycopg"))
 
 
 def main() -> None:
-    """Run the command line; exit with code 2 and the reason if a start fails."""
+    """Run the command line; exit with a code above 0 and the reason if it fails."""
     if sys.argv[1:2] == ["up"] and not HELP & set(sys.argv):
-        head_start.begin()  # before the imports of the commands
+        _begin_start()  # before the imports of the commands
     from moorage.cli.commands import app
-    from moorage.core.kit.crypto import CannotDecrypt
-    from moorage.errors import CannotStart
 
     try:
         app()
-    except (CannotStart, CannotDecrypt, OSError) as error:
-        print(f"moorage: {error}", file=sys.stderr)
-        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # `moorage projects list | head`
+        sys.stderr.close()
+        sys.exit(141)
+    except ModuleNotFoundError as error:
+        if error.name not in SERVER_PARTS:
+            raise
+        _fail("this command runs the platform itself; install it with: pip install 'moorage[server]'")
+    except Exception as error:  # noqa: BLE001 - explained or raised again
+        _explain(error)
+
+
+def _begin_start() -> None:
+    try:
+        from moorage.platform import head_start
+    except ModuleNotFoundError:
+        return  # explained by the command itself
+    head_start.begin()
+
+
+def _explain(error: Exception) -> None:
+    """Print an error that the user can mend; anything else is a bug and keeps its traceback."""
+    from moorage.errors import CannotStart
+
+    if isinstance(error, CannotStart | OSError) or type(error).__name__ == "CannotDecrypt":
+        _fail(str(error))
+    if "moorage.client.errors" in sys.modules:
+        from moorage.cli.output import errors
+        from moorage.client.errors import ClientError
+
+        if isinstance(error, ClientError):
+            errors.show(error)
+            sys.exit(1)
+    raise error
+
+
+def _fail(message: str) -> None:
+    print(f"moorage: {message}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m moorage.docs FOLDER`, the command of `make docs`."""
+"""`python -m moorage.docs REFERENCE [CLIENT]`, the command of `make docs`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import sys
 from pathlib import Path
 
 from moorage.docs import reference
+from moorage.docs.client_source import write as client_source
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python -m moorage.docs FOLDER", file=sys.stderr)
+    if len(arguments) not in (1, 2):
+        print("usage: python -m moorage.docs REFERENCE [CLIENT]", file=sys.stderr)
         return 2
     for path in reference.write(Path(arguments[0])):
         print(path)
+    for folder in arguments[1:]:
+        print(f"{len(client_source.write(reference.openapi_document(), Path(folder)))} files of {folder}")
     return 0
 
 

@@ -33,8 +33,8 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         if not command.hidden:
             yield name, command
         return
-    for each in sorted(command.commands):
-        yield from commands(command.commands[each], f"{name} {each}")
+    for each in sorted(command.list_commands(None)):  # type: ignore[arg-type] - needs no context
+        yield from commands(command.get_command(None, each), f"{name} {each}")  # type: ignore[arg-type]
 
 
 def _command(name: str, command: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Requests to the running platform over its unix socket, and command helpers."""
+"""Requests of operator commands to the running platform, over its unix socket."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moorage import settings as settings_module
+from moorage.cli.output.terminal import fail
 from moorage.core.db.snapshots import store_path
 from moorage.settings import Settings
 
@@ -39,7 +40,7 @@ def ask(data: Path | None, command: str, **arguments: Any) -> Any:
     except PermissionError:
         fail(f"no permission to connect to the Moorage on {folder}; use the account that it runs as")
     except (OSError, ValueError) as error:
-        fail(f"the Moorage on {folder} did not response ({error}); its log says why")
+        fail(f"the Moorage on {folder} did not answer ({error}); its log says why")
     if not response["ok"]:
         fail(response["error"])
     return response["result"]
@@ -77,11 +78,6 @@ def opened_store(settings: Settings) -> Iterator[Database]:
             yield opened.db
     finally:
         opened.close()
-
-
-def fail(message: str) -> Any:
-    typer.echo(f"moorage: {message}", err=True)
-    raise typer.Exit(1)
 
 
 def _exchange(path: Path, request: dict[str, Any]) -> dict[str, Any]:

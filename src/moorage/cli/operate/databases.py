@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from moorage.cli.client import DataOption, ask
-from moorage.cli.help import GroupedCommands
+from moorage.cli.help import group
+from moorage.cli.operate.socket import DataOption, ask
 
-app = typer.Typer(cls=GroupedCommands, help="Databases of all organizations, also deleted ones.", no_args_is_help=True)
+app = group("Databases of all organizations, also deleted ones.")
 
 Number = Annotated[int, typer.Argument(help="Number of the database, as `moorage databases list` shows it.")]
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from moorage.cli.client import DataOption, ask
-from moorage.cli.help import GroupedCommands
+from moorage.cli.help import group
+from moorage.cli.operate.socket import DataOption, ask
 
-app = typer.Typer(cls=GroupedCommands, help="Operator commands: they need a running platform.", no_args_is_help=True)
+app = group("Operator commands: they need a running platform.")
 
 Email = Annotated[str, typer.Argument(help="Mail address of the user.")]
 Org = Annotated[str, typer.Argument(help="Id or slug of the organization.")]

@@ -6,11 +6,12 @@ import asyncio
 
 import typer
 
-from moorage.cli.client import DataOption, ask, check_store, fail, is_running, load, opened_store
-from moorage.cli.help import GroupedCommands
+from moorage.cli.help import group
+from moorage.cli.operate.socket import DataOption, ask, check_store, is_running, load, opened_store
+from moorage.cli.output.terminal import fail
 from moorage.settings import Settings
 
-app = typer.Typer(cls=GroupedCommands, help="Keys that encrypt secrets and sign sessions.", no_args_is_help=True)
+app = group("Keys that encrypt secrets and sign sessions.")
 
 
 @app.command()

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moorage.cli.client import DataOption, fail, load
-from moorage.cli.help import GroupedCommands
+from moorage.cli.help import group
+from moorage.cli.operate.socket import DataOption, load
+from moorage.cli.output.terminal import fail
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from moorage.runtime.database_servers.software.catalog import SoftwareCatalog
     from moorage.runtime.database_servers.software.releases import Release
 
-app = typer.Typer(cls=GroupedCommands, help="Database software of this machine.", no_args_is_help=True)
+app = group("Database software of this machine.")
 
 
 @app.command("list")

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from moorage.cli.client import DataOption, ask, data_folder, fail, is_running, load, opened_store
-from moorage.cli.help import GroupedCommands
+from moorage.cli.help import single
+from moorage.cli.operate.socket import DataOption, ask, data_folder, is_running, load
+from moorage.cli.output.terminal import fail
 from moorage.core.db.lock import DataFolderInUse
 from moorage.settings import BadSettings, Settings
 
-audit_app = typer.Typer(cls=GroupedCommands, help="Integrity of the activity feed.", no_args_is_help=True)
+app = single()
 
 Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup, such as moorage-2030-01-31.tar.gz.")]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("doctor")(_doctor)
-    app.command("backup")(_backup)
-    app.command("restore")(_restore)
-
-
+@app.command("doctor")
 def _doctor(
     data: DataOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -55,6 +50,7 @@ def _doctor(
         raise typer.Exit(1)
 
 
+@app.command("backup")
 def _backup(
     file: Backup,
     data: DataOption = None,
@@ -62,9 +58,10 @@ def _backup(
         bool, typer.Option("--files-only", help="Leave out the store, because it is on PostgreSQL.")
     ] = False,
 ) -> None:
-    """Back up the store, artifacts, databases and keys to one file, also while the platform runs.
+    """Back up the store, artifacts, databases and keys to one file.
 
-    The file gets its name after it was read back and checked. It contains the keys: protect it as well as them.
+    The platform may run meanwhile. The file gets its name after it was read back and checked. It contains the keys:
+    protect it as well as them.
     """
     from moorage.platform.backups import backup
 
@@ -83,6 +80,7 @@ def _backup(
         typer.echo("the store is not part of it: keep the dump of PostgreSQL that belongs to it")
 
 
+@app.command("restore")
 def _restore(
     file: Backup,
     data: DataOption = None,
@@ -120,21 +118,3 @@ def _explained(action: str, outcome: str) -> Iterator[None]:
         fail(f"cannot {action}: the platform could not copy its store, its log says why; {outcome}")
     except (OSError, sqlite3.Error) as error:
         fail(f"cannot {action}: {error}; {outcome}")
-
-
-@audit_app.command("verify")
-def verify(data: DataOption = None) -> None:
-    """Check that no row of the activity feed was changed, removed or added outside of the platform."""
-    result = ask(data, "verify-audit") if is_running(data) else asyncio.run(_verify_stopped(data))
-    for broken in result["broken"]:
-        typer.echo(f"organization {broken['organization']}, row {broken['row']}: {broken['why']}", err=True)
-    if result["broken"]:
-        fail("the activity feed was tampered with")
-    typer.echo(f"all {result['rows']} rows hold")
-
-
-async def _verify_stopped(data: Path | None) -> dict[str, Any]:
-    from moorage.platform import admin
-
-    with opened_store(load(data)) as db:
-        return await admin.verify_audit(db)

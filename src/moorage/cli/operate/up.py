@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, get_args
 
 import typer
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from moorage import settings as settings_module
-from moorage.cli.help import default_text, type_text
+from moorage.cli.help import single
 from moorage.settings import Settings
 
+app = single()
 
-def register(app: typer.Typer) -> None:
-    app.command("up", help=_up.__doc__)(with_settings(_up))
-    app.command("serve", help=_serve.__doc__)(with_settings(_serve))
-    app.command("work", help=_work.__doc__)(with_settings(_work))
-    app.command("edge", help=_edge.__doc__)(with_settings(_edge))
+_TYPES = {bool: "<bool>", int: "<int>", float: "<number>", Path: "<path>", SecretStr: "<secret>", str: "<text>"}
 
 
 def _up(settings: Settings) -> None:
@@ -67,3 +67,26 @@ def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
     text = f"{field.description or ''} [MOORAGE_{name.upper()}{f'; default: {default}' if default else ''}]"
     option = typer.Option(None, f"--{name.replace('_', '-')}", help=text, metavar=type_text(field), show_default=False)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=str | None)
+
+
+def type_text(field: FieldInfo) -> str:
+    """Return the type of a setting as a placeholder: `<int>`, or the values of an enum."""
+    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
+    for kind in kinds:
+        if issubclass(kind, StrEnum):
+            return f"<{'|'.join(kind)}>"
+    if getattr(field.annotation, "__origin__", None) is tuple:
+        return "<list>"
+    return next((_TYPES[kind] for kind in kinds if kind in _TYPES), "<text>")
+
+
+def default_text(field: FieldInfo) -> str:
+    """Return the default of a setting; empty where the description says how it is chosen."""
+    value = field.default
+    if isinstance(value, SecretStr) or value in (None, "", ()):
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+for _run in (_up, _serve, _work, _edge):
+    app.command(_run.__name__.removeprefix("_"), help=_run.__doc__)(with_settings(_run))

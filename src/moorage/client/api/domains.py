@@ -1,0 +1,70 @@
+"""Routes of the group Domains. Generated from the OpenAPI document by `make docs`; edits are lost."""
+
+from __future__ import annotations
+
+from moorage.client.blocking import BlockingTransport
+from moorage.client.exchange import Call, path_part
+from moorage.client.model import List
+from moorage.client.models import AddCustomDomainInput, CustomDomain, DomainDeleted
+
+
+class Domains:
+    """Methods of the group Domains."""
+
+    def __init__(self, transport: BlockingTransport) -> None:
+        self._transport = transport
+
+    def list(self, name: str) -> List[CustomDomain]:
+        """List the custom domains of a project, oldest first."""
+        result: List[CustomDomain] = self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/domains"), List[CustomDomain]
+        )
+        return result
+
+    def add(
+        self, name: str, *, domain: str, wait: int | None = None, idempotency_key: str | None = None
+    ) -> CustomDomain:
+        """Add a custom domain to a project.
+
+        `records` lists the DNS records to set. The domain is served once `verify` finds the TXT record, or
+        a CNAME record from the domain to the project. Keep the record: the platform checks it again every
+        day.
+        """
+        result: CustomDomain = self._transport.call(
+            Call(
+                "POST",
+                f"/v1/projects/{path_part(name)}/domains",
+                query={"wait": wait},
+                body=AddCustomDomainInput(domain=domain),
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            CustomDomain,
+        )
+        return result
+
+    def verify(
+        self, domain_id: int | str, *, wait: int | None = None, idempotency_key: str | None = None
+    ) -> CustomDomain:
+        """Check a domain's DNS records now, and return the updated domain.
+
+        The check waits for DNS, at most 5 seconds. `lastError` describes any other record found.
+        """
+        result: CustomDomain = self._transport.call(
+            Call(
+                "POST",
+                f"/v1/domains/{path_part(domain_id)}/verify",
+                query={"wait": wait},
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            CustomDomain,
+        )
+        return result
+
+    def delete(self, domain_id: int | str, *, idempotency_key: str | None = None) -> DomainDeleted:
+        """Release a domain. It is no longer served, and other organizations may verify it."""
+        result: DomainDeleted = self._transport.call(
+            Call("DELETE", f"/v1/domains/{path_part(domain_id)}", key=idempotency_key), DomainDeleted
+        )
+        return result

@@ -1,0 +1,185 @@
+"""Routes of the group Identity. Generated from the OpenAPI document by `make docs`; edits are lost."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from moorage.client.blocking import BlockingTransport
+from moorage.client.exchange import Call, path_part
+from moorage.client.model import List
+from moorage.client.models import (
+    Account,
+    AccountInput,
+    CreatedToken,
+    CreateTokenInput,
+    DemoLogin,
+    LoginResult,
+    MarkedRead,
+    Me,
+    NotificationOut,
+    RevokedSession,
+    SessionOut,
+    SetupInput,
+    SocialLoginInput,
+    TokenItem,
+    Whoami,
+)
+
+
+class Identity:
+    """Methods of the group Identity."""
+
+    def __init__(self, transport: BlockingTransport) -> None:
+        self._transport = transport
+
+    def social_login(
+        self, *, auth_secret: str, terms_accepted: bool | UnsetType = UNSET, idempotency_key: str | None = None
+    ) -> LoginResult:
+        """Log in with an identity provider's ID token.
+
+        A first login creates the user and an organization, and needs `terms_accepted`.
+        """
+        result: LoginResult = self._transport.call(
+            Call(
+                "POST",
+                "/v1/auth/social",
+                body=SocialLoginInput(auth_secret=auth_secret, terms_accepted=terms_accepted),
+                key=idempotency_key,
+            ),
+            LoginResult,
+        )
+        return result
+
+    def demo_login(self, *, idempotency_key: str | None = None) -> DemoLogin:
+        """Log in as the demo user. Development only."""
+        result: DemoLogin = self._transport.call(Call("POST", "/v1/auth/demo", key=idempotency_key), DemoLogin)
+        return result
+
+    def set_up(self, *, setup_token: str, email: str, name: str, idempotency_key: str | None = None) -> LoginResult:
+        """Create the first owner with the one-time token that production prints at start."""
+        result: LoginResult = self._transport.call(
+            Call(
+                "POST",
+                "/v1/auth/setup",
+                body=SetupInput(setup_token=setup_token, email=email, name=name),
+                key=idempotency_key,
+            ),
+            LoginResult,
+        )
+        return result
+
+    def whoami(self) -> Whoami:
+        """Return the user of the credential with the active organization and role."""
+        result: Whoami = self._transport.call(Call("GET", "/v1/whoami"), Whoami)
+        return result
+
+    def me(self) -> Me:
+        """Return the user with its organizations."""
+        result: Me = self._transport.call(Call("GET", "/v1/me"), Me)
+        return result
+
+    def list_tokens(self) -> List[TokenItem]:
+        """List the organization's API tokens, masked."""
+        result: List[TokenItem] = self._transport.call(Call("GET", "/v1/api-tokens"), List[TokenItem])
+        return result
+
+    def create_token(
+        self,
+        *,
+        name: str,
+        expires_in_days: int | UnsetType = UNSET,
+        role: Literal["viewer", "member", "admin", "owner"] | UnsetType = UNSET,
+        idempotency_key: str | None = None,
+    ) -> CreatedToken:
+        """Create an API token. Only this response has its value.
+
+        The role defaults to the caller's and is never above the creator's role at the time of use. A token
+        that is created with another token expires no later than that one.
+        """
+        result: CreatedToken = self._transport.call(
+            Call(
+                "POST",
+                "/v1/api-tokens",
+                body=CreateTokenInput(name=name, expires_in_days=expires_in_days, role=role),
+                key=idempotency_key,
+            ),
+            CreatedToken,
+        )
+        return result
+
+    def revoke_token(self, token_id: int | str, *, idempotency_key: str | None = None) -> None:
+        """Revoke an API token immediately."""
+        self._transport.call(Call("DELETE", f"/v1/api-tokens/{path_part(token_id)}", key=idempotency_key), None)
+
+    def read_account(self) -> Account:
+        """Return the caller's account."""
+        result: Account = self._transport.call(Call("GET", "/v1/account"), Account)
+        return result
+
+    def update_account(
+        self,
+        *,
+        username: str | UnsetType = UNSET,
+        first_name: str | UnsetType = UNSET,
+        last_name: str | UnsetType = UNSET,
+        avatar_url: str | UnsetType | None = UNSET,
+        idempotency_key: str | None = None,
+    ) -> Account:
+        """Change the caller's names and picture. An API token needs the owner role."""
+        result: Account = self._transport.call(
+            Call(
+                "PATCH",
+                "/v1/account",
+                body=AccountInput(username=username, first_name=first_name, last_name=last_name, avatar_url=avatar_url),
+                key=idempotency_key,
+            ),
+            Account,
+        )
+        return result
+
+    def delete_account(self, *, idempotency_key: str | None = None) -> None:
+        """Delete the caller's account, tokens and organizations without other members.
+
+        Needs a session token. Refused while an organization with other members has no other owner.
+        """
+        self._transport.call(Call("DELETE", "/v1/account", key=idempotency_key), None)
+
+    def list_notifications(self) -> List[NotificationOut]:
+        """List the caller's newest notifications; for an API token its organization's."""
+        result: List[NotificationOut] = self._transport.call(Call("GET", "/v1/notifications"), List[NotificationOut])
+        return result
+
+    def read_all_notifications(self, *, idempotency_key: str | None = None) -> MarkedRead:
+        """Mark all of the caller's notifications as read."""
+        result: MarkedRead = self._transport.call(
+            Call("POST", "/v1/notifications/read", key=idempotency_key), MarkedRead
+        )
+        return result
+
+    def read_notification(self, notification_id: int | str, *, idempotency_key: str | None = None) -> NotificationOut:
+        """Mark one notification as read."""
+        result: NotificationOut = self._transport.call(
+            Call("POST", f"/v1/notifications/{path_part(notification_id)}/read", key=idempotency_key), NotificationOut
+        )
+        return result
+
+    def list_sessions(self) -> List[SessionOut]:
+        """List the caller's sessions, the most recently seen first. Needs a session token.
+
+        `device` is derived from the `User-Agent` of the login, and `address` is its client address.
+        `lastSeenAt` is updated every ten minutes. `current` is the session of this request.
+        """
+        result: List[SessionOut] = self._transport.call(Call("GET", "/v1/sessions"), List[SessionOut])
+        return result
+
+    def revoke_session(self, session_id: int | str, *, idempotency_key: str | None = None) -> RevokedSession:
+        """Revoke a session of the caller immediately. Needs a session token.
+
+        Its event streams end within 15 seconds.
+        """
+        result: RevokedSession = self._transport.call(
+            Call("DELETE", f"/v1/sessions/{path_part(session_id)}", key=idempotency_key), RevokedSession
+        )
+        return result

@@ -1,0 +1,328 @@
+"""Routes of the group Monitors. Generated from the OpenAPI document by `make docs`; edits are lost."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from moorage.client.blocking import BlockingTransport
+from moorage.client.exchange import Call, path_part
+from moorage.client.model import List
+from moorage.client.models import (
+    AlertDeleted,
+    AlertOut,
+    AlertTest,
+    CreateAlertInput,
+    CreateMonitorInput,
+    HeaderInput,
+    HeartbeatOut,
+    IncidentOut,
+    MonitorAggregate,
+    MonitorDeleted,
+    MonitorOut,
+    NotificationsInput,
+    SomeNotificationsInput,
+    UpdateAlertInput,
+    UpdateMonitorInput,
+)
+
+
+class Monitors:
+    """Methods of the group Monitors."""
+
+    def __init__(self, transport: BlockingTransport) -> None:
+        self._transport = transport
+
+    def list(self) -> List[MonitorOut]:
+        """List the organization's monitors, newest first.
+
+        Viewers get `****` for header values, for `httpBody` and for a password in `url`.
+        """
+        result: List[MonitorOut] = self._transport.call(Call("GET", "/v1/monitors"), List[MonitorOut])
+        return result
+
+    def create(
+        self,
+        *,
+        name: str,
+        url: str,
+        project_id: int | UnsetType = UNSET,
+        interval: int | UnsetType = UNSET,
+        timeout: int | UnsetType = UNSET,
+        retries: int | UnsetType = UNSET,
+        http_method: Literal["GET", "HEAD", "POST"] | UnsetType = UNSET,
+        status_codes: List[str] | UnsetType = UNSET,
+        keyword: str | UnsetType = UNSET,
+        headers: List[HeaderInput] | UnsetType = UNSET,
+        http_body: str | UnsetType = UNSET,
+        expire_cert_notify: bool | UnsetType = UNSET,
+        ignore_tls_error: bool | UnsetType = UNSET,
+        public: bool | UnsetType = UNSET,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> MonitorOut:
+        """Create a monitor that checks a URL at an interval, the first time immediately.
+
+        A check makes up to `1 + retries` attempts and is `DOWN` only if all of them fail. Redirects are
+        followed, unless `statusCodes` accept them.
+        """
+        result: MonitorOut = self._transport.call(
+            Call(
+                "POST",
+                "/v1/monitors",
+                query={"wait": wait},
+                body=CreateMonitorInput(
+                    name=name,
+                    url=url,
+                    project_id=project_id,
+                    interval=interval,
+                    timeout=timeout,
+                    retries=retries,
+                    http_method=http_method,
+                    status_codes=status_codes,
+                    keyword=keyword,
+                    headers=headers,
+                    http_body=http_body,
+                    expire_cert_notify=expire_cert_notify,
+                    ignore_tls_error=ignore_tls_error,
+                    public=public,
+                ),
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            MonitorOut,
+        )
+        return result
+
+    def read(self, monitor_id: int | str) -> MonitorOut:
+        """Return a monitor with its uptime and last heartbeat.
+
+        `uptimePercent` is over the last 24 hours. `missedChecks` counts checks that were due and did not
+        run, and `lagMs` is the delay of the last check. Viewers get `****` for header values, for
+        `httpBody` and for a password in `url`.
+        """
+        result: MonitorOut = self._transport.call(Call("GET", f"/v1/monitors/{path_part(monitor_id)}"), MonitorOut)
+        return result
+
+    def update(
+        self,
+        monitor_id: int | str,
+        *,
+        name: str | UnsetType = UNSET,
+        url: str | UnsetType = UNSET,
+        interval: int | UnsetType = UNSET,
+        timeout: int | UnsetType = UNSET,
+        retries: int | UnsetType = UNSET,
+        http_method: Literal["GET", "HEAD", "POST"] | UnsetType = UNSET,
+        status_codes: List[str] | UnsetType = UNSET,
+        keyword: str | UnsetType | None = UNSET,
+        headers: List[HeaderInput] | UnsetType = UNSET,
+        http_body: str | UnsetType | None = UNSET,
+        expire_cert_notify: bool | UnsetType = UNSET,
+        ignore_tls_error: bool | UnsetType = UNSET,
+        public: bool | UnsetType = UNSET,
+        idempotency_key: str | None = None,
+    ) -> MonitorOut:
+        """Change a monitor.
+
+        `headers` replaces all headers; null removes `keyword` and `httpBody`. A header value or an
+        `httpBody` of `****` keeps the stored value, if any.
+        """
+        result: MonitorOut = self._transport.call(
+            Call(
+                "PATCH",
+                f"/v1/monitors/{path_part(monitor_id)}",
+                body=UpdateMonitorInput(
+                    name=name,
+                    url=url,
+                    interval=interval,
+                    timeout=timeout,
+                    retries=retries,
+                    http_method=http_method,
+                    status_codes=status_codes,
+                    keyword=keyword,
+                    headers=headers,
+                    http_body=http_body,
+                    expire_cert_notify=expire_cert_notify,
+                    ignore_tls_error=ignore_tls_error,
+                    public=public,
+                ),
+                key=idempotency_key,
+            ),
+            MonitorOut,
+        )
+        return result
+
+    def delete(self, monitor_id: int | str, *, idempotency_key: str | None = None) -> MonitorDeleted:
+        """Delete a monitor with its alerts and heartbeats."""
+        result: MonitorDeleted = self._transport.call(
+            Call("DELETE", f"/v1/monitors/{path_part(monitor_id)}", key=idempotency_key), MonitorDeleted
+        )
+        return result
+
+    def list_heartbeats(self, monitor_id: int | str, *, limit: int | None = None) -> List[HeartbeatOut]:
+        """List the latest heartbeats of a monitor, newest first.
+
+        `PAUSE` marks the beginning of a time without checks.
+        """
+        result: List[HeartbeatOut] = self._transport.call(
+            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/heartbeats", query={"limit": limit}), List[HeartbeatOut]
+        )
+        return result
+
+    def read_aggregate(self, monitor_id: int | str, *, hours: int | None = None) -> MonitorAggregate:
+        """Return a monitor's uptime in hourly buckets up to a week, else in daily ones.
+
+        Hours and days are in UTC; the last bucket is incomplete. Buckets without checks are included.
+        Paused time counts neither as up nor as down.
+        """
+        result: MonitorAggregate = self._transport.call(
+            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/aggregate", query={"hours": hours}), MonitorAggregate
+        )
+        return result
+
+    def pause(self, monitor_id: int | str, *, idempotency_key: str | None = None) -> MonitorOut:
+        """Stop the checks of a monitor and the evaluation of its alerts."""
+        result: MonitorOut = self._transport.call(
+            Call("POST", f"/v1/monitors/{path_part(monitor_id)}/pause", key=idempotency_key), MonitorOut
+        )
+        return result
+
+    def resume(
+        self, monitor_id: int | str, *, wait: int | None = None, idempotency_key: str | None = None
+    ) -> MonitorOut:
+        """Start the checks of a monitor again, the first one immediately."""
+        result: MonitorOut = self._transport.call(
+            Call(
+                "POST",
+                f"/v1/monitors/{path_part(monitor_id)}/resume",
+                query={"wait": wait},
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            MonitorOut,
+        )
+        return result
+
+    def list_alerts(self, monitor_id: int | str) -> List[AlertOut]:
+        """List the alerts of a monitor, oldest first.
+
+        `deliveries` has the last notice of each channel with its status. `disabled` has the reason why a
+        channel is not used any more.
+        """
+        result: List[AlertOut] = self._transport.call(
+            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/alerts"), List[AlertOut]
+        )
+        return result
+
+    def create_alert(
+        self,
+        monitor_id: int | str,
+        *,
+        metric: Literal["status", "response_time", "status_code", "error_rate", "ssl_expiry"],
+        condition: Literal["gt", "lt", "eq", "neq"],
+        threshold: float,
+        duration: int | UnsetType = UNSET,
+        severity: Literal["info", "warning", "error", "critical"] | UnsetType = UNSET,
+        notifications: NotificationsInput | UnsetType = UNSET,
+        webhook_url: str | UnsetType = UNSET,
+        slack_webhook: str | UnsetType = UNSET,
+        idempotency_key: str | None = None,
+    ) -> AlertOut:
+        """Create an alert that triggers when a condition holds for `duration` minutes.
+
+        A notice is sent when it triggers and when it resolves. Two good checks in a row resolve it. An
+        alert that triggers and resolves repeatedly sends one notice as flapping, and the next one after it
+        was steady.
+        """
+        result: AlertOut = self._transport.call(
+            Call(
+                "POST",
+                f"/v1/monitors/{path_part(monitor_id)}/alerts",
+                body=CreateAlertInput(
+                    metric=metric,
+                    condition=condition,
+                    threshold=threshold,
+                    duration=duration,
+                    severity=severity,
+                    notifications=notifications,
+                    webhook_url=webhook_url,
+                    slack_webhook=slack_webhook,
+                ),
+                key=idempotency_key,
+            ),
+            AlertOut,
+        )
+        return result
+
+    def list_incidents(self, monitor_id: int | str, *, limit: int | None = None) -> List[IncidentOut]:
+        """List the incidents of a monitor, newest first."""
+        result: List[IncidentOut] = self._transport.call(
+            Call("GET", f"/v1/monitors/{path_part(monitor_id)}/incidents", query={"limit": limit}), List[IncidentOut]
+        )
+        return result
+
+    def update_alert(
+        self,
+        alert_id: int | str,
+        *,
+        condition: Literal["gt", "lt", "eq", "neq"] | UnsetType = UNSET,
+        threshold: float | UnsetType = UNSET,
+        duration: int | UnsetType = UNSET,
+        severity: Literal["info", "warning", "error", "critical"] | UnsetType = UNSET,
+        notifications: SomeNotificationsInput | UnsetType = UNSET,
+        webhook_url: str | UnsetType | None = UNSET,
+        slack_webhook: str | UnsetType | None = UNSET,
+        acknowledged: bool | UnsetType = UNSET,
+        enabled: bool | UnsetType = UNSET,
+        idempotency_key: str | None = None,
+    ) -> AlertOut:
+        """Change, acknowledge, enable or disable an alert.
+
+        A new condition counts from now. A channel that is not used any more is tried again after it is
+        switched on or gets an address.
+        """
+        result: AlertOut = self._transport.call(
+            Call(
+                "PATCH",
+                f"/v1/alerts/{path_part(alert_id)}",
+                body=UpdateAlertInput(
+                    condition=condition,
+                    threshold=threshold,
+                    duration=duration,
+                    severity=severity,
+                    notifications=notifications,
+                    webhook_url=webhook_url,
+                    slack_webhook=slack_webhook,
+                    acknowledged=acknowledged,
+                    enabled=enabled,
+                ),
+                key=idempotency_key,
+            ),
+            AlertOut,
+        )
+        return result
+
+    def delete_alert(self, alert_id: int | str, *, idempotency_key: str | None = None) -> AlertDeleted:
+        """Delete an alert with its incidents. Pending notices are not sent."""
+        result: AlertDeleted = self._transport.call(
+            Call("DELETE", f"/v1/alerts/{path_part(alert_id)}", key=idempotency_key), AlertDeleted
+        )
+        return result
+
+    def try_alert(
+        self, alert_id: int | str, *, wait: int | None = None, idempotency_key: str | None = None
+    ) -> AlertTest:
+        """Send a test notice to every enabled channel; the list of alerts has the result."""
+        result: AlertTest = self._transport.call(
+            Call(
+                "POST",
+                f"/v1/alerts/{path_part(alert_id)}/test",
+                query={"wait": wait},
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            AlertTest,
+        )
+        return result

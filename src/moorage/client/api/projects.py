@@ -1,0 +1,318 @@
+"""Routes of the group Projects. Generated from the OpenAPI document by `make docs`; edits are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from moorage.client.blocking import BlockingTransport
+from moorage.client.exchange import Call, Upload, path_part
+from moorage.client.model import List
+from moorage.client.models import (
+    ActivityOut,
+    AppLogLines,
+    AutoScalingInput,
+    CommandResult,
+    CreateProjectInput,
+    CreateProjectResult,
+    CursorPage,
+    DeletedProject,
+    EnvVar,
+    NameAvailability,
+    ProjectAnalytics,
+    ProjectDetail,
+    ProjectListItem,
+    ProjectMetrics,
+    RenameInput,
+    RevealedSecret,
+    RevealInput,
+    RunCommandInput,
+    SecretName,
+    SecretUpsert,
+    TierInput,
+    ToggleInput,
+    UpdateProjectInput,
+    UploadResult,
+)
+from moorage.client.streams import Event
+
+
+class Projects:
+    """Methods of the group Projects."""
+
+    def __init__(self, transport: BlockingTransport) -> None:
+        self._transport = transport
+
+    def list(
+        self, *, cursor: str | None = None, limit: int | None = None, slug: Literal["static", "container"] | None = None
+    ) -> CursorPage[ProjectListItem]:
+        """List the organization's projects, newest first."""
+        result: CursorPage[ProjectListItem] = self._transport.call(
+            Call("GET", "/v1/projects", query={"cursor": cursor, "limit": limit, "slug": slug}),
+            CursorPage[ProjectListItem],
+        )
+        return result
+
+    def create(
+        self, *, body: CreateProjectInput, wait: int | None = None, idempotency_key: str | None = None
+    ) -> CreateProjectResult:
+        """Create a project from a repository and start its first deployment."""
+        result: CreateProjectResult = self._transport.call(
+            Call("POST", "/v1/projects", query={"wait": wait}, body=body, key=idempotency_key, wait_s=wait or 0),
+            CreateProjectResult,
+        )
+        return result
+
+    def check_name(self, *, name: str) -> NameAvailability:
+        """Return whether a name is available; names are unique on the whole platform."""
+        result: NameAvailability = self._transport.call(
+            Call("GET", "/v1/projects/check-name", query={"name": name}), NameAvailability
+        )
+        return result
+
+    def read(self, name: str) -> ProjectDetail:
+        """Return a project with its settings, without its secrets."""
+        result: ProjectDetail = self._transport.call(Call("GET", f"/v1/projects/{path_part(name)}"), ProjectDetail)
+        return result
+
+    def update(
+        self,
+        name: str,
+        *,
+        build_cmd: str | UnsetType = UNSET,
+        start_cmd: str | UnsetType = UNSET,
+        base_dir: str | UnsetType = UNSET,
+        build_dir: str | UnsetType = UNSET,
+        health_check_path: str | UnsetType = UNSET,
+        docker_file_path: str | UnsetType = UNSET,
+        disk: int | UnsetType = UNSET,
+        tier: TierInput | UnsetType = UNSET,
+        auto_scaling: AutoScalingInput | UnsetType = UNSET,
+        enable_analytics: bool | UnsetType = UNSET,
+        auto_deploy: bool | UnsetType = UNSET,
+        deploy_guard: bool | UnsetType = UNSET,
+        env: List[EnvVar] | UnsetType = UNSET,
+        secrets: List[SecretUpsert] | UnsetType = UNSET,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> ProjectDetail:
+        """Change settings of a project.
+
+        `env` replaces all variables and `secrets` all secrets; a secret without a value keeps its stored
+        value. A container app is deployed again where its variables, secrets or compute change; other
+        changes take effect with the next deployment.
+        """
+        result: ProjectDetail = self._transport.call(
+            Call(
+                "PATCH",
+                f"/v1/projects/{path_part(name)}",
+                query={"wait": wait},
+                body=UpdateProjectInput(
+                    build_cmd=build_cmd,
+                    start_cmd=start_cmd,
+                    base_dir=base_dir,
+                    build_dir=build_dir,
+                    health_check_path=health_check_path,
+                    docker_file_path=docker_file_path,
+                    disk=disk,
+                    tier=tier,
+                    auto_scaling=auto_scaling,
+                    enable_analytics=enable_analytics,
+                    auto_deploy=auto_deploy,
+                    deploy_guard=deploy_guard,
+                    env=env,
+                    secrets=secrets,
+                ),
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            ProjectDetail,
+        )
+        return result
+
+    def delete(self, name: str, *, idempotency_key: str | None = None) -> DeletedProject:
+        """Delete a project with its deployments, domains, rules and secrets."""
+        result: DeletedProject = self._transport.call(
+            Call("DELETE", f"/v1/projects/{path_part(name)}", key=idempotency_key), DeletedProject
+        )
+        return result
+
+    def read_audit_log(
+        self, name: str, *, cursor: str | None = None, limit: int | None = None
+    ) -> CursorPage[ActivityOut]:
+        """Return the audit log of a project, newest first, including its former names."""
+        result: CursorPage[ActivityOut] = self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/audit-log", query={"cursor": cursor, "limit": limit}),
+            CursorPage[ActivityOut],
+        )
+        return result
+
+    def rename(self, project_name: str, *, name: str, idempotency_key: str | None = None) -> ProjectDetail:
+        """Rename a project. The former address redirects for a day, unless it is reused."""
+        result: ProjectDetail = self._transport.call(
+            Call(
+                "PATCH",
+                f"/v1/projects/{path_part(project_name)}/name",
+                body=RenameInput(name=name),
+                key=idempotency_key,
+            ),
+            ProjectDetail,
+        )
+        return result
+
+    def toggle(self, name: str, *, enable: bool, idempotency_key: str | None = None) -> ProjectDetail:
+        """Disable or enable a project. The address of a disabled project answers 503."""
+        result: ProjectDetail = self._transport.call(
+            Call(
+                "POST", f"/v1/projects/{path_part(name)}/toggle", body=ToggleInput(enable=enable), key=idempotency_key
+            ),
+            ProjectDetail,
+        )
+        return result
+
+    def list_secrets(self, name: str) -> List[SecretName]:
+        """List the names of a project's secrets."""
+        result: List[SecretName] = self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/secrets"), List[SecretName]
+        )
+        return result
+
+    def reveal_secret(self, project_name: str, *, name: str, idempotency_key: str | None = None) -> RevealedSecret:
+        """Return the value of one secret and record the caller in the project's audit log.
+
+        A secret of a database link contains the database's password; only admins may read it (else 403).
+        """
+        result: RevealedSecret = self._transport.call(
+            Call(
+                "POST",
+                f"/v1/projects/{path_part(project_name)}/secrets/reveal",
+                body=RevealInput(name=name),
+                key=idempotency_key,
+            ),
+            RevealedSecret,
+        )
+        return result
+
+    def upload_site(
+        self, *, name: str, file: Upload, wait: int | None = None, idempotency_key: str | None = None
+    ) -> UploadResult:
+        """Publish a ZIP archive, sent in the field `staticFiles`, as a static site.
+
+        An archive for an existing uploaded project becomes its next deployment. `uploadId` is the uuid of
+        that deployment and works with every route of deployments.
+        """
+        result: UploadResult = self._transport.call(
+            Call(
+                "POST",
+                "/v1/projects/static-upload",
+                query={"wait": wait},
+                form={"name": name},
+                upload=file,
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            UploadResult,
+        )
+        return result
+
+    def read_analytics(self, name: str, *, range: Literal["24h", "7d", "30d", "90d"] | None = None) -> ProjectAnalytics:
+        """Return a project's requests, visitors, bytes, top paths and referrers.
+
+        `range` is `24h` (in hours), `7d`, `30d` or `90d` (in days, UTC); the current hour or day is the
+        last. A visitor counts once a day: no cookie is set and no IP address is stored, so visitors are not
+        recognized on another day. Self-declared bots count as requests, not as visitors. The top lists
+        cover whole days and have 20 entries each, and `other` for the rest. Without `enableAnalytics`,
+        `enabled` is false and there are no figures.
+        """
+        result: ProjectAnalytics = self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/analytics", query={"range": range}), ProjectAnalytics
+        )
+        return result
+
+    def read_app_logs(
+        self,
+        name: str,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        search: str | None = None,
+        limit: int | None = None,
+    ) -> AppLogLines:
+        """Return the newest log lines of a project's app, oldest first.
+
+        `since` and `until` are times (`2026-01-31T12:00:00Z`), epoch milliseconds, or ages (`15m`, `2h`,
+        `7d`); both are inclusive. `search` matches a text in the line, ignoring case. `limit` is 100 by
+        default, at most 1000. `stream` is `stdout`, `stderr`, or `system` for messages of the platform
+        about the app. Lines are kept across deployments, for 7 days and up to 100 MB.
+        """
+        result: AppLogLines = self._transport.call(
+            Call(
+                "GET",
+                f"/v1/projects/{path_part(name)}/logs",
+                query={"since": since, "until": until, "search": search, "limit": limit},
+            ),
+            AppLogLines,
+        )
+        return result
+
+    def follow_app_logs(self, name: str, *, tail: int | None = None) -> Iterator[Event]:
+        """Follow the output of a project's app as server-sent events, one `log` per line.
+
+        The stream starts with the newest 100 lines, or as many as `tail` says. A client that reconnects
+        with `Last-Event-ID`, as browsers do, gets the lines after that event instead.
+        """
+        return self._transport.follow(Call("GET", f"/v1/projects/{path_part(name)}/logs/stream", query={"tail": tail}))
+
+    def read_app_metrics(self, name: str, *, range: Literal["1h", "6h", "24h", "7d"] | None = None) -> ProjectMetrics:
+        """Return usage, requests and latency of a container project over time.
+
+        `range` is `1h` (buckets of one minute), `6h` (two minutes), `24h` (five minutes) or `7d` (one hour,
+        UTC); the last bucket is the current one, and empty buckets are included. `cpuPercent` is relative
+        to the tier's limit for the replicas that ran, null where none ran; `memoryMiB` and `replicas` are
+        maxima. `p50Ms` and `p95Ms` are null without requests, and exclude WebSockets. All figures of a
+        static project are zero.
+        """
+        result: ProjectMetrics = self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/metrics", query={"range": range}), ProjectMetrics
+        )
+        return result
+
+    def run_command(
+        self, name: str, *, command: str, timeout_seconds: int | UnsetType = UNSET, idempotency_key: str | None = None
+    ) -> CommandResult:
+        """Run a command in a fresh sandbox of the live release, with its environment.
+
+        With `Accept: text/event-stream` the answer is a stream: `output` events with `stream` and `text`
+        while the command prints, and one `exit` with `exitCode` and `reason` at the end. The command is
+        killed when the client disconnects.
+        """
+        result: CommandResult = self._transport.call(
+            Call(
+                "POST",
+                f"/v1/projects/{path_part(name)}/exec",
+                body=RunCommandInput(command=command, timeout_seconds=timeout_seconds),
+                key=idempotency_key,
+            ),
+            CommandResult,
+        )
+        return result
+
+    def iterate(
+        self, *, limit: int | None = None, slug: Literal["static", "container"] | None = None
+    ) -> Iterator[ProjectListItem]:
+        """Iterate over the items of all pages of `list`."""
+
+        def fetch(cursor: str | None) -> CursorPage[ProjectListItem]:
+            return self.list(limit=limit, slug=slug, cursor=cursor)
+
+        return self._transport.iterate_cursors(fetch)
+
+    def iterate_audit_log(self, name: str, *, limit: int | None = None) -> Iterator[ActivityOut]:
+        """Iterate over the items of all pages of `read_audit_log`."""
+
+        def fetch(cursor: str | None) -> CursorPage[ActivityOut]:
+            return self.read_audit_log(name, limit=limit, cursor=cursor)
+
+        return self._transport.iterate_cursors(fetch)

@@ -1,0 +1,76 @@
+"""Routes of the group Rules. Generated from the OpenAPI document by `make docs`; edits are lost."""
+
+from __future__ import annotations
+
+from moorage.client.blocking import BlockingTransport
+from moorage.client.exchange import Call, path_part
+from moorage.client.model import List
+from moorage.client.models import (
+    HeaderRule,
+    HeaderRuleInput,
+    RedirectRule,
+    RedirectRuleInput,
+    SetHeadersInput,
+    SetRedirectsInput,
+)
+
+
+class Rules:
+    """Methods of the group Rules."""
+
+    def __init__(self, transport: BlockingTransport) -> None:
+        self._transport = transport
+
+    def list_header(self, name: str) -> List[HeaderRule]:
+        """List the header rules of a project, in their order."""
+        result: List[HeaderRule] = self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/headers"), List[HeaderRule]
+        )
+        return result
+
+    def set_header(
+        self, name: str, *, headers: List[HeaderRuleInput], idempotency_key: str | None = None
+    ) -> List[HeaderRule]:
+        """Replace all header rules of a project.
+
+        Every rule with a matching source applies; among rules for the same header, the first one wins. `*`
+        in the last segment of a source matches the rest of the path; elsewhere `*` and `:name` match one
+        segment.
+        """
+        result: List[HeaderRule] = self._transport.call(
+            Call(
+                "PUT",
+                f"/v1/projects/{path_part(name)}/headers",
+                body=SetHeadersInput(headers=headers),
+                key=idempotency_key,
+            ),
+            List[HeaderRule],
+        )
+        return result
+
+    def list_redirects(self, name: str) -> List[RedirectRule]:
+        """List the redirects of a project, in their order."""
+        result: List[RedirectRule] = self._transport.call(
+            Call("GET", f"/v1/projects/{path_part(name)}/redirects"), List[RedirectRule]
+        )
+        return result
+
+    def set_redirects(
+        self, name: str, *, redirects: List[RedirectRuleInput], idempotency_key: str | None = None
+    ) -> List[RedirectRule]:
+        """Replace all redirects of a project.
+
+        The first rule with a matching source applies, even if a file exists at the path. In the
+        destination, `*` (or `:splat`) and `:name` are replaced by the text that they matched; the request's
+        query is kept, unless the destination has its own. Redirect loops are refused.
+        """
+        result: List[RedirectRule] = self._transport.call(
+            Call(
+                "PUT",
+                f"/v1/projects/{path_part(name)}/redirects",
+                body=SetRedirectsInput(redirects=redirects),
+                key=idempotency_key,
+            ),
+            List[RedirectRule],
+        )
+        return result

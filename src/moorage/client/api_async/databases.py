@@ -1,0 +1,362 @@
+"""Routes of the group Databases. Generated from the OpenAPI document by `make docs`; edits are lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from moorage.client.asynchronous import AsyncTransport
+from moorage.client.exchange import Call, path_part
+from moorage.client.models import (
+    BackupItem,
+    ChangeTierInput,
+    CreateDatabaseInput,
+    DatabaseBackups,
+    DatabaseConnectionStrings,
+    DatabaseCredentials,
+    DatabaseDetail,
+    DatabaseEngineMetricsSummary,
+    DatabaseEngineMetricsTimeseries,
+    DatabaseExtensions,
+    DatabaseListItem,
+    DatabaseMetrics,
+    Deleted,
+    Done,
+    Page,
+    RestoreDatabaseInput,
+    UpdateBackupsInput,
+)
+
+
+class AsyncDatabases:
+    """Methods of the group Databases."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def list(self, *, page: int | None = None, page_size: int | None = None) -> Page[DatabaseListItem]:
+        """List the organization's databases, newest first."""
+        result: Page[DatabaseListItem] = await self._transport.call(
+            Call("GET", "/v1/databases", query={"page": page, "pageSize": page_size}), Page[DatabaseListItem]
+        )
+        return result
+
+    async def create(
+        self,
+        *,
+        name: str,
+        type: Literal["postgresql", "mysql"],
+        version: str,
+        instance_type: str,
+        visibility: Literal["public", "private"] | UnsetType = UNSET,
+        username: str | UnsetType = UNSET,
+        db_name: str | UnsetType = UNSET,
+        password: str | UnsetType = UNSET,
+        region: str | UnsetType = UNSET,
+        backup: Literal["enabled", "disabled"] | UnsetType = UNSET,
+        architecture: Literal["standalone", "replicaset"] | UnsetType = UNSET,
+        project_id: int | UnsetType = UNSET,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> DatabaseDetail:
+        """Create a database; it accepts connections once it is `running`.
+
+        Usually that takes less than a second. With `projectId` the project's app gets the URL as the secret
+        `DATABASE_URL`, and may connect to the database.
+        """
+        result: DatabaseDetail = await self._transport.call(
+            Call(
+                "POST",
+                "/v1/databases",
+                query={"wait": wait},
+                body=CreateDatabaseInput(
+                    name=name,
+                    type=type,
+                    version=version,
+                    instance_type=instance_type,
+                    visibility=visibility,
+                    username=username,
+                    db_name=db_name,
+                    password=password,
+                    region=region,
+                    backup=backup,
+                    architecture=architecture,
+                    project_id=project_id,
+                ),
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            DatabaseDetail,
+        )
+        return result
+
+    async def read(self, name: str) -> DatabaseDetail:
+        """Return a database, without its password.
+
+        `version` is the requested version, `engineVersion` the running one, and `engineNote` explains a
+        difference.
+        """
+        result: DatabaseDetail = await self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}"), DatabaseDetail
+        )
+        return result
+
+    async def delete(self, name: str, *, wait: int | None = None, idempotency_key: str | None = None) -> Deleted:
+        """Delete a database; the operator can restore its data and backups for days."""
+        result: Deleted = await self._transport.call(
+            Call(
+                "DELETE",
+                f"/v1/databases/{path_part(name)}",
+                query={"wait": wait},
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            Deleted,
+        )
+        return result
+
+    async def read_connection_strings(self, name: str) -> DatabaseConnectionStrings:
+        """Return the URLs of a database, with stars for the password.
+
+        A public database offers TLS; `caCertificate` verifies its certificate.
+        """
+        result: DatabaseConnectionStrings = await self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/connection-strings"), DatabaseConnectionStrings
+        )
+        return result
+
+    async def read_password(self, name: str) -> DatabaseCredentials:
+        """Return the password of a database, and record the caller in the activity feed."""
+        result: DatabaseCredentials = await self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/password"), DatabaseCredentials
+        )
+        return result
+
+    async def list_extensions(self, name: str) -> DatabaseExtensions:
+        """List the extensions of a running PostgreSQL database, by name.
+
+        `CREATE EXTENSION` works for those with `available`; `reason` says why not for the others.
+        `installedVersion` is null until it is created. MySQL has no extensions: `items` is empty.
+        """
+        result: DatabaseExtensions = await self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/extensions"), DatabaseExtensions
+        )
+        return result
+
+    async def rotate_password(self, name: str, *, wait: int | None = None, idempotency_key: str | None = None) -> Done:
+        """Set a new random password, and update the URL of a linked project.
+
+        The database is `updating` until the new password is valid. Open connections stay open.
+        """
+        result: Done = await self._transport.call(
+            Call(
+                "POST",
+                f"/v1/databases/{path_part(name)}/rotate-password",
+                query={"wait": wait},
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            Done,
+        )
+        return result
+
+    async def change_tier(
+        self,
+        name: str,
+        *,
+        instance_type: str,
+        expected_current_tier: str | UnsetType = UNSET,
+        confirm_downgrade_to_free: bool | UnsetType = UNSET,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> DatabaseDetail:
+        """Change the tier of a database and restart it; keeps its tier on failure."""
+        result: DatabaseDetail = await self._transport.call(
+            Call(
+                "POST",
+                f"/v1/databases/{path_part(name)}/change-tier",
+                query={"wait": wait},
+                body=ChangeTierInput(
+                    instance_type=instance_type,
+                    expected_current_tier=expected_current_tier,
+                    confirm_downgrade_to_free=confirm_downgrade_to_free,
+                ),
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            DatabaseDetail,
+        )
+        return result
+
+    async def upgrade(
+        self,
+        name: str,
+        *,
+        instance_type: str,
+        expected_current_tier: str | UnsetType = UNSET,
+        confirm_downgrade_to_free: bool | UnsetType = UNSET,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> DatabaseDetail:
+        """Change the tier of a database: the former name of `change-tier`."""
+        result: DatabaseDetail = await self._transport.call(
+            Call(
+                "POST",
+                f"/v1/databases/{path_part(name)}/upgrade",
+                query={"wait": wait},
+                body=ChangeTierInput(
+                    instance_type=instance_type,
+                    expected_current_tier=expected_current_tier,
+                    confirm_downgrade_to_free=confirm_downgrade_to_free,
+                ),
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            DatabaseDetail,
+        )
+        return result
+
+    async def list_backups(self, name: str) -> DatabaseBackups:
+        """Return the backup policy of a database, and its backups, newest first.
+
+        `config` is null while backups are disabled. A backup is `completed` once the stored file was read
+        back and checked; `verifiedAt` is the time of its last restore test.
+        """
+        result: DatabaseBackups = await self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/backups"), DatabaseBackups
+        )
+        return result
+
+    async def make_backup(
+        self, name: str, *, wait: int | None = None, idempotency_key: str | None = None
+    ) -> BackupItem:
+        """Create a backup now; it is `running` until the stored file was checked."""
+        result: BackupItem = await self._transport.call(
+            Call(
+                "POST",
+                f"/v1/databases/{path_part(name)}/backups",
+                query={"wait": wait},
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            BackupItem,
+        )
+        return result
+
+    async def update_backups(
+        self,
+        name: str,
+        *,
+        enabled: bool | UnsetType = UNSET,
+        method: Literal["logical", "physical"] | UnsetType = UNSET,
+        cron_expression: str | UnsetType = UNSET,
+        retention_period: str | UnsetType = UNSET,
+        backups_to_keep: int | UnsetType = UNSET,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> DatabaseBackups:
+        """Change the schedule, method and retention of backups.
+
+        With the method `physical` the server's log is stored too, so that any point in time can be
+        restored. Switching this on or off restarts the server: the database is `updating` for a moment.
+        """
+        result: DatabaseBackups = await self._transport.call(
+            Call(
+                "PATCH",
+                f"/v1/databases/{path_part(name)}/backups",
+                query={"wait": wait},
+                body=UpdateBackupsInput(
+                    enabled=enabled,
+                    method=method,
+                    cron_expression=cron_expression,
+                    retention_period=retention_period,
+                    backups_to_keep=backups_to_keep,
+                ),
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            DatabaseBackups,
+        )
+        return result
+
+    async def restore(
+        self,
+        name: str,
+        *,
+        backup_name: str,
+        confirm: bool | UnsetType = UNSET,
+        target_time: str | UnsetType = UNSET,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Done:
+        """Replace the data of a database with a backup.
+
+        The database stays available while the backup is loaded and checked, then it is down for about a
+        second. A safety backup of the current data is created first. On an error the database is unchanged,
+        and `statusReason` has the reason. With `targetTime` and a physical backup any later point in time
+        can be restored.
+        """
+        result: Done = await self._transport.call(
+            Call(
+                "POST",
+                f"/v1/databases/{path_part(name)}/restore",
+                query={"wait": wait},
+                body=RestoreDatabaseInput(backup_name=backup_name, confirm=confirm, target_time=target_time),
+                key=idempotency_key,
+                wait_s=wait or 0,
+            ),
+            Done,
+        )
+        return result
+
+    async def read_metrics(self, name: str) -> DatabaseMetrics:
+        """Return the current CPU and memory usage of a database's servers.
+
+        Usage is measured every 15 seconds. `cpuMilli` covers the time since the previous measurement,
+        `memoryMiB` counts shared memory once; if the last measurement is older than a minute both are null
+        and `available` is false. `containers` lists the server, named after its engine, and the replica of
+        a replica set.
+        """
+        result: DatabaseMetrics = await self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/metrics"), DatabaseMetrics
+        )
+        return result
+
+    async def read_metrics_summary(
+        self, name: str, *, range: Literal["1h", "24h", "7d", "30d"] | None = None
+    ) -> DatabaseEngineMetricsSummary:
+        """Return engine metrics: current `connections`, `qps` and `cacheHitPct`.
+
+        `qps` and `cacheHitPct` are averages over `range`: `1h`, `24h`, `7d` or `30d`. Fields without data
+        are null, and `cacheHitPct` without reads. A cache miss of PostgreSQL may still be a hit in the
+        operating system's cache.
+        """
+        result: DatabaseEngineMetricsSummary = await self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/metrics/summary", query={"range": range}),
+            DatabaseEngineMetricsSummary,
+        )
+        return result
+
+    async def read_metrics_timeseries(
+        self, name: str, *, range: Literal["1h", "24h", "7d", "30d"] | None = None
+    ) -> DatabaseEngineMetricsTimeseries:
+        """Return engine metrics of a database over time.
+
+        A point covers the time from `t` on: one minute (`1h`), five (`24h`), one hour (`7d`) or four
+        (`30d`). The last point is the current one; a null is a missing sample.
+        """
+        result: DatabaseEngineMetricsTimeseries = await self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/metrics/timeseries", query={"range": range}),
+            DatabaseEngineMetricsTimeseries,
+        )
+        return result
+
+    def iterate(self, *, page_size: int | None = None) -> AsyncIterator[DatabaseListItem]:
+        """Iterate over the items of all pages of `list`."""
+
+        async def fetch(page: int) -> Page[DatabaseListItem]:
+            return await self.list(page_size=page_size, page=page)
+
+        return self._transport.iterate_pages(fetch)

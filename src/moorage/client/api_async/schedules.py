@@ -1,0 +1,118 @@
+"""Routes of the group Scheduled functions. Generated from the OpenAPI document by `make docs`; edits are lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from moorage.client.asynchronous import AsyncTransport
+from moorage.client.exchange import Call, path_part
+from moorage.client.model import List
+from moorage.client.models import (
+    CreateScheduledFunctionInput,
+    InvokeFunctionResult,
+    ScheduledFunction,
+    UpdateScheduledFunctionInput,
+)
+
+
+class AsyncSchedules:
+    """Methods of the group Scheduled functions."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def list(self) -> List[ScheduledFunction]:
+        """List the organization's scheduled functions, oldest first."""
+        result: List[ScheduledFunction] = await self._transport.call(
+            Call("GET", "/v1/scheduled-functions"), List[ScheduledFunction]
+        )
+        return result
+
+    async def create(
+        self,
+        *,
+        name: str,
+        function: int | str,
+        cron_schedule: str,
+        timezone: str | UnsetType = UNSET,
+        enabled: bool | UnsetType = UNSET,
+        params: dict[str, Any] | UnsetType = UNSET,
+        payload: dict[str, Any] | UnsetType = UNSET,
+        idempotency_key: str | None = None,
+    ) -> ScheduledFunction:
+        """Run a function at fixed times.
+
+        `cronSchedule` has five fields, or is a name such as `@hourly`; times are those of `timezone`.
+        """
+        result: ScheduledFunction = await self._transport.call(
+            Call(
+                "POST",
+                "/v1/scheduled-functions",
+                body=CreateScheduledFunctionInput(
+                    name=name,
+                    function=function,
+                    cron_schedule=cron_schedule,
+                    timezone=timezone,
+                    enabled=enabled,
+                    params=params,
+                    payload=payload,
+                ),
+                key=idempotency_key,
+            ),
+            ScheduledFunction,
+        )
+        return result
+
+    async def read(self, schedule_id: int | str) -> ScheduledFunction:
+        """Return a scheduled function, with its latest and its next run."""
+        result: ScheduledFunction = await self._transport.call(
+            Call("GET", f"/v1/scheduled-functions/{path_part(schedule_id)}"), ScheduledFunction
+        )
+        return result
+
+    async def update(
+        self,
+        schedule_id: int | str,
+        *,
+        cron_schedule: str | UnsetType = UNSET,
+        timezone: str | UnsetType = UNSET,
+        enabled: bool | UnsetType = UNSET,
+        params: dict[str, Any] | UnsetType = UNSET,
+        payload: dict[str, Any] | UnsetType = UNSET,
+        idempotency_key: str | None = None,
+    ) -> ScheduledFunction:
+        """Update the times, the parameters or `enabled` of a scheduled function.
+
+        New times, a new timezone and `enabled` apply from now on. New `params` do not move the next run.
+        """
+        result: ScheduledFunction = await self._transport.call(
+            Call(
+                "PATCH",
+                f"/v1/scheduled-functions/{path_part(schedule_id)}",
+                body=UpdateScheduledFunctionInput(
+                    cron_schedule=cron_schedule, timezone=timezone, enabled=enabled, params=params, payload=payload
+                ),
+                key=idempotency_key,
+            ),
+            ScheduledFunction,
+        )
+        return result
+
+    async def delete(self, schedule_id: int | str, *, idempotency_key: str | None = None) -> None:
+        """Delete a scheduled function. A running run is not cancelled and does not count."""
+        await self._transport.call(
+            Call("DELETE", f"/v1/scheduled-functions/{path_part(schedule_id)}", key=idempotency_key), None
+        )
+
+    async def run(self, schedule_id: int | str, *, idempotency_key: str | None = None) -> InvokeFunctionResult:
+        """Run a scheduled function now, even if it is disabled, and return the result.
+
+        The run counts like any other and does not move the next run.
+        """
+        result: InvokeFunctionResult = await self._transport.call(
+            Call("POST", f"/v1/scheduled-functions/{path_part(schedule_id)}/run", key=idempotency_key),
+            InvokeFunctionResult,
+        )
+        return result
