@@ -56,12 +56,17 @@ class Shell:
         return run_in_terminal(argv, env=self.env | env, keys=keys, cwd=cwd or self.home)
 
     @property
+    def signed_out(self) -> Shell:
+        """The same user without a credential in the environment."""
+        return Shell(self.home, self.sites, self.env | {"MOORAGE_TOKEN": "", "MOORAGE_URL": "", "MOORAGE_ORG": ""})
+
+    @property
     def client(self) -> Client:
         return Client(self.env["MOORAGE_URL"], token=self.env["MOORAGE_TOKEN"], organization=self.sites.org)
 
 
 def shell(home: Path, sites: Sites) -> Shell:
     home.mkdir(exist_ok=True)
-    env = environment(URL=sites.running.url, TOKEN=sites.token)
+    env = environment(URL=sites.running.url, TOKEN=sites.token, ORG=sites.org)
     env |= {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config"), "XDG_CACHE_HOME": str(home / "cache")}
     return Shell(home, sites, {name: value for name, value in env.items() if name not in ("FORCE_COLOR", "NO_COLOR")})

@@ -12,19 +12,15 @@ from tests.ports import free_port
 pytestmark = pytest.mark.xdist_group("cli-live")
 
 
-def without_credential(shell: Shell) -> dict[str, str]:
-    return {"MOORAGE_TOKEN": "", "MOORAGE_URL": ""}
-
-
 def contexts_file(shell: Shell) -> Path:
     return shell.home / "config" / "moorage" / "contexts.toml"
 
 
 def test_the_demo_login_is_stored_for_the_user_alone_and_used_from_then_on(shell: Shell) -> None:
-    shell.ok("login", shell.sites.running.url, "--demo", "--name", "here", **without_credential(shell))
+    shell.signed_out.ok("login", shell.sites.running.url, "--demo", "--name", "here")
 
     assert stat.S_IMODE(contexts_file(shell).stat().st_mode) == 0o600
-    assert "owner" in shell.ok("whoami", **without_credential(shell))
+    assert "owner" in shell.signed_out.ok("whoami")
 
 
 def test_a_token_is_asked_for_without_showing_it(shell: Shell) -> None:
@@ -41,13 +37,13 @@ def test_a_token_is_asked_for_without_showing_it(shell: Shell) -> None:
 def test_a_token_is_read_from_a_pipe(shell: Shell) -> None:
     token = shell.client.identity.create_token(name="pipe").token
 
-    shell.ok("login", shell.sites.running.url, stdin=token, **without_credential(shell))
+    shell.signed_out.ok("login", shell.sites.running.url, stdin=token)
 
-    assert "owner" in shell.ok("whoami", **without_credential(shell))
+    assert "owner" in shell.signed_out.ok("whoami")
 
 
 def test_a_wrong_token_is_not_stored(shell: Shell) -> None:
-    done = shell("login", shell.sites.running.url, stdin="mrg_wrong\n", **without_credential(shell))
+    done = shell.signed_out("login", shell.sites.running.url, stdin="mrg_wrong\n")
 
     assert done.returncode == 1
     assert "next: sign in with `moorage login`" in done.stderr
@@ -55,21 +51,21 @@ def test_a_wrong_token_is_not_stored(shell: Shell) -> None:
 
 
 def test_contexts_are_listed_chosen_and_forgotten(shell: Shell) -> None:
-    env = without_credential(shell)
+    user = shell.signed_out
     for name in ("one", "two"):
-        shell.ok("login", shell.sites.running.url, "--demo", "--name", name, **env)
-    shell.ok("context", "use", "one", **env)
+        user.ok("login", shell.sites.running.url, "--demo", "--name", name)
+    user.ok("context", "use", "one")
 
-    listed = [line.split("\t")[:2] for line in shell.ok("context", "list", **env).splitlines()]
-    shell.ok("logout", "one", **env)
+    listed = [line.split("\t")[:2] for line in user.ok("context", "list").splitlines()]
+    user.ok("logout", "one")
 
     assert listed == [["*", "one"], ["", "two"]]
-    assert shell.ok("context", "list", **env).split("\t")[:2] == ["*", "two"]
-    assert shell("--context", "one", "whoami", **env).returncode == 1
+    assert user.ok("context", "list").split("\t")[:2] == ["*", "two"]
+    assert user("--context", "one", "whoami").returncode == 1
 
 
 def test_a_stored_token_is_not_sent_to_another_platform(shell: Shell) -> None:
-    shell.ok("login", shell.sites.running.url, "--demo", **without_credential(shell))
+    shell.signed_out.ok("login", shell.sites.running.url, "--demo")
 
     done = shell("whoami", MOORAGE_TOKEN="", MOORAGE_URL=f"http://127.0.0.1:{free_port()}")
 
@@ -102,7 +98,7 @@ def test_a_broken_file_of_contexts_is_named(shell: Shell) -> None:
     contexts_file(shell).parent.mkdir(parents=True)
     contexts_file(shell).write_text("current = ")
 
-    done = shell("whoami", **without_credential(shell))
+    done = shell.signed_out("whoami")
 
     assert done.returncode == 1
     assert f"cannot read {contexts_file(shell)}" in done.stderr

@@ -15,6 +15,7 @@ USED = (
     ("logout", "session.login", "Forget the credential of a context."),
     ("whoami", "session.login", "Show the platform, the user, the organization and the role."),
     ("context", "session.commands", "Platforms and organizations that you signed in to."),
+    ("deploy", "deploy.command", "Deploy a folder and print its address."),
     ("detect", "detect", "Print the build plan that a deployment of a folder would have."),
 )
 OPERATED = (

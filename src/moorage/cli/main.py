@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 
 HELP = frozenset(("--help", "-h"))
-# Modules of the extra `server`; a client-only installation has none of them.
-SERVER_PARTS = frozenset(("sqlalchemy", "pydantic", "uvicorn", "structlog", "cryptography", "alembic", "psycopg"))
 
 
 def main() -> None:
@@ -23,9 +21,10 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(141)
     except ModuleNotFoundError as error:
-        if error.name not in SERVER_PARTS:
+        if (error.name or "moorage").partition(".")[0] == "moorage":
             raise
-        _fail("this command runs the platform itself; install it with: pip install 'moorage[server]'")
+        install = "pip install 'moorage[server]'"
+        _fail(f"this command runs the platform itself and needs {error.name}; install it with: {install}")
     except Exception as error:  # noqa: BLE001 - explained or raised again
         _explain(error)
 

@@ -128,7 +128,7 @@ class BlockingTransport:
             files = None
             if call.upload is not None:
                 upload = opened(call.upload, stack)
-                files = {"file": ("upload.zip", upload, "application/zip")}
+                files = {call.upload_field: ("upload.zip", upload, "application/zip")}
             return self._http.request(
                 call.method,
                 call.path,

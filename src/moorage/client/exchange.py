@@ -39,6 +39,7 @@ class Call:
     body: Any = None  # encoded as JSON
     form: Mapping[str, Any] | None = None  # fields of a multipart form; the file is in `upload`
     upload: Upload | None = None
+    upload_field: str = "file"
     key: str | None = None  # Idempotency-Key; made up for writes where it is missing
     wait_s: int = 0  # the server may take that much longer
 

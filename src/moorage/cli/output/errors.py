@@ -34,5 +34,11 @@ def show(error: ClientError) -> None:
             note(f"  {plain(name)}: {plain(message)}")
         if error.trace_id:
             note(f"  trace id: {plain(error.trace_id)}", "dim")
-    if (step := NEXT_STEPS.get(type(error))) is not None:
+    if step := _next_step(error):
         note(f"  next: {step}")
+
+
+def _next_step(error: ClientError) -> str:
+    if isinstance(error, ApiError) and "x-organization-id" in error.fields:
+        return "choose one of `moorage orgs list` with --org ID, MOORAGE_ORG, or `moorage context use NAME --org ID`"
+    return NEXT_STEPS.get(type(error), "")

@@ -28,6 +28,13 @@ class Spinner:
         self._is_shown = is_terminal(sys.stderr)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._turn, daemon=True)
+        self._lock = threading.Lock()
+
+    def print(self, line: str) -> None:
+        """Print a line of a log above the spinner, on standard error."""
+        with self._lock:
+            sys.stderr.write(f"\r\x1b[K{line}\n" if self._is_shown else f"{line}\n")
+            sys.stderr.flush()
 
     def update(self, text: str) -> None:
         """Show another text, such as a new state."""
@@ -36,6 +43,11 @@ class Spinner:
         self._text = text
         if not self._is_shown:
             print(plain(text), file=sys.stderr, flush=True)
+
+    def hint(self, text: str) -> None:
+        """Show a percentage or the like on a terminal; a pipe does not get it."""
+        if self._is_shown:
+            self._text = text
 
     @property
     def seconds(self) -> float:
@@ -58,8 +70,9 @@ class Spinner:
     def _turn(self) -> None:
         for frame in itertools.cycle(FRAMES):
             line = f"{paint(frame, 'cyan', stream=sys.stderr)} {plain(self._text)} {self.seconds:.0f} s"
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
+            with self._lock:
+                sys.stderr.write(f"\r\x1b[K{line}")
+                sys.stderr.flush()
             if self._ended.wait(FRAME_S):
                 return
 

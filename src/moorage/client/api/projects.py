@@ -210,6 +210,7 @@ class Projects:
                 query={"wait": wait},
                 form={"name": name},
                 upload=file,
+                upload_field="staticFiles",
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),

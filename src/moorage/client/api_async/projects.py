@@ -214,6 +214,7 @@ class AsyncProjects:
                 query={"wait": wait},
                 form={"name": name},
                 upload=file,
+                upload_field="staticFiles",
                 key=idempotency_key,
                 wait_s=wait or 0,
             ),

@@ -132,7 +132,8 @@ def _call(method: Method) -> str:
     if method.is_form:
         fields = [each for each in method.body if each.name != "file"]
         parts.append(f"form={{{', '.join(f'{_quoted(each.api_name)}: {each.name}' for each in fields)}}}")
-        parts.append("upload=file")
+        field = next(each.api_name for each in method.body if each.name == "file")
+        parts.append(f"upload=file, upload_field={_quoted(field)}")
     elif method.body_model:
         parts.append(f"body={method.body_model}({', '.join(f'{each.name}={each.name}' for each in method.body)})")
     elif method.body:

@@ -127,12 +127,18 @@ def _add_body(method: Method, body: dict[str, Any] | None, document: dict[str, A
     name = next((found for part in parts if (found := ref_name(part))), None)
     resolved = document["components"]["schemas"][name] if name else parts[0]
     if method.is_form:
-        method.body = [*_arguments(resolved, types), Argument("file", "Upload", "file")]
+        method.body = [*_arguments(resolved, types), Argument("file", "Upload", _file_field(parts))]
     elif "properties" in resolved and name:
         method.body_model = types.of({"$ref": name})
         method.body = _arguments(resolved, types)
     else:
         method.body = [Argument("body", types.of({"$ref": name}) if name else "Any", "body")]
+
+
+def _file_field(parts: list[dict[str, Any]]) -> str:
+    """Return the name of the form field that carries the file."""
+    properties = (item for part in parts for item in part.get("properties", {}).items())
+    return next(name for name, schema in properties if schema.get("format") == "binary")
 
 
 def _arguments(schema: dict[str, Any], types: Types) -> list[Argument]:

@@ -47,6 +47,7 @@ class Push:
     repository: str
     updates: tuple[Update, ...]
     actor: Actor
+    deploys: bool = True  # False: the client starts the deployment itself, after it has set up the project
 
 
 # Records a push in the transaction that starts its deployments; False where that was done already.
@@ -60,6 +61,7 @@ class FollowPush(msgspec.Struct, frozen=True, tag="repositories.follow_push"):
     repository_id: int
     updates: tuple[Update, ...]
     actor: Actor
+    deploys: bool = True
 
 
 class RemoveRepositories(msgspec.Struct, frozen=True, tag="repositories.remove"):

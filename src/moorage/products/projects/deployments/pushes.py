@@ -65,6 +65,8 @@ def _start(
     others: list[str] = []
     if not record_push(tx):
         return started, ["Stored. Its deployments were started already"]
+    if not push.deploys:
+        return started, ["Stored. No deployment was started, as the client asked"]
     moved = {update.branch: update.new for update in push.updates}
     tracking = tx.all(tables.OF_REPOSITORY, repository=push.repository.lower())
     projects = [each for each in tracking if each.org_id == org_id]

@@ -52,6 +52,7 @@ from moorage.products.repositories.storage import MB, Storage
 from moorage.products.repositories.tables import Repository
 
 PREFIX = "/git/"
+DEPLOY_HEADER = b"x-moorage-deploy"  # `none`: store the push, and let the client start the deployment
 MAX_FETCH_REQUEST_BYTES = 16 * MB  # the list of commits that a client has and wants
 ADVERTISE_TIMEOUT_S = 60
 FETCH_TIMEOUT_S = 3600
@@ -265,7 +266,8 @@ class GitServer:
         if problem is not None:
             return problem
         os.lseek(body.fileno(), 0, os.SEEK_SET)  # Python's own seek may move within its buffer only.
-        return Incoming(repository, path, caller.as_actor, request, body)
+        deploys = (git_request.request.header(DEPLOY_HEADER) or "").strip().lower() != "none"
+        return Incoming(repository, path, caller.as_actor, request, body, deploys)
 
     def _follow(self, incoming: Incoming) -> AsyncIterator[bytes]:
         """Store a push in its own task, and return the output for its client."""

@@ -54,6 +54,7 @@ class Incoming:
     actor: Actor
     request: PushRequest
     body: IO[bytes]
+    deploys: bool = True
 
 
 class Receiver:
@@ -126,7 +127,7 @@ class Receiver:
             if run.db.env.clock.now() - run.job.created_at < RECEIVE_TIMEOUT_S * 1000:
                 raise RetryLater(after_s=FOLLOW_RETRY_S, why="no branch was moved so far")
             return
-        push = Push(repository.org_id, str(repository.full_name), updates, payload.actor)
+        push = Push(repository.org_id, str(repository.full_name), updates, payload.actor, payload.deploys)
         record = await self._recorder(repository, path, heads, push)
 
         def record_push(tx: Tx) -> bool:
@@ -150,7 +151,7 @@ class Receiver:
         """Add the job that continues the push after a crash, and postpone it meanwhile."""
         repository = incoming.repository
         updates = tuple(_requested_updates(incoming.request))
-        payload = FollowPush(repository.org_id, repository.id, updates, incoming.actor)
+        payload = FollowPush(repository.org_id, repository.id, updates, incoming.actor, incoming.deploys)
         add = partial(jobs.add, payload=payload, delay_ms=FOLLOW_DELAY_MS, max_attempts=MAX_FOLLOW_ATTEMPTS)
         job_id = await self._db.write(add)
         assert job_id is not None
@@ -186,7 +187,7 @@ class Receiver:
         repository, path = incoming.repository, incoming.path
         heads = await self._heads(path)
         updates = tuple(_updates(incoming.request, heads))
-        push = Push(repository.org_id, str(repository.full_name), updates, incoming.actor)
+        push = Push(repository.org_id, str(repository.full_name), updates, incoming.actor, incoming.deploys)
         record = await self._recorder(repository, path, heads, push)
 
         def record_push(tx: Tx) -> bool:
