@@ -46,16 +46,18 @@ class Desk:
     def __init__(self, app: App, team: Team, work: Checkout, run_jobs: RunJobs) -> None:
         self.app, self.team, self.work, self.run_jobs = app, team, work, run_jobs
 
-    async def push(self, repository: str = "acme/site", branch: str = "main") -> list[str]:
+    async def push(self, repository: str = "acme/site", branch: str = "main", *, deploys: bool = True) -> list[str]:
         """Store a push, deploy it, and return the lines for the client."""
-        reading = await self.begin_push(repository, branch)
+        reading = await self.begin_push(repository, branch, deploys=deploys)
         async with asyncio.timeout(60):
             while not reading.done():
                 await self.run_jobs()
                 await asyncio.sleep(0.01)
         return reading.result()
 
-    async def begin_push(self, repository: str = "acme/site", branch: str = "main") -> asyncio.Future[list[str]]:
+    async def begin_push(
+        self, repository: str = "acme/site", branch: str = "main", *, deploys: bool = True
+    ) -> asyncio.Future[list[str]]:
         """Store a push, and return the lines for the client, which come while jobs run."""
         db, org_id, name = self.team.db, self.team.org_id, parse_name(repository)
         assert name is not None
@@ -63,7 +65,7 @@ class Desk:
         folder = await Storage(db.env.settings).ensure(row.id)
         await asyncio.to_thread(self.work.git, "push", str(folder), f"main:{branch}")
         sha = await asyncio.to_thread(self.work.git, "rev-parse", "HEAD")
-        push = Push(org_id, str(row.full_name), (Update(branch, "0" * 40, sha),), ADA)
+        push = Push(org_id, str(row.full_name), (Update(branch, "0" * 40, sha),), ADA, deploys)
 
         def record(tx: Tx) -> bool:
             service.finish_push(tx, org_id, row, push, size_bytes=1, default_branch="main")
@@ -99,6 +101,15 @@ async def test_a_push_alone_creates_a_project_and_deploys_it(desk: Desk) -> None
     assert (project["slug"], project["autoDeploy"], project["branch"]) == ("static", True, "main")
     assert project["repositoryName"] == "acme/site"
     assert project["latestDeployment"]["status"] == "succeeded"
+
+
+async def test_a_push_that_is_only_stored_creates_and_deploys_nothing(desk: Desk) -> None:
+    lines = await desk.push(deploys=False)
+
+    assert lines == ["Stored. No deployment was started, as the client asked"]
+    assert await desk.names() == set()
+    assert (await desk.post()).status == 200  # the repository is there
+    assert (await desk.team.read())["latestDeployment"]["status"] == "succeeded"
 
 
 async def test_the_next_push_deploys_the_same_project(desk: Desk) -> None:
