@@ -97,9 +97,9 @@ def call_problem(words: list[str]) -> str | None:
     for at, word in enumerate(words):
         if not isinstance(command, TyperGroup) or word.startswith("-"):
             return option_problem(command, words[at:])
-        if word not in command.commands:
+        if word not in command.list_commands(None):  # type: ignore[arg-type]
             return f"moorage {' '.join(words)}: there is no command {word!r}"
-        command = command.commands[word]
+        command = command.get_command(None, word)  # type: ignore[arg-type]
     return None
 
 
