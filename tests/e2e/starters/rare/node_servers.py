@@ -156,6 +156,92 @@ STARTERS = (
         {"/": '{"hello":"harbor"}', "/sign": "signed", "/nothing": 404},
     ),
     Starter(
+        # `create-strapi`: SQLite beside the code, and secrets that only .env has.
+        "strapi",
+        "Strapi",
+        {
+            "package.json": package(
+                scripts={
+                    "build": "strapi build",
+                    "console": "strapi console",
+                    "deploy": "strapi deploy",
+                    "dev": "strapi develop",
+                    "develop": "strapi develop",
+                    "start": "strapi start",
+                    "strapi": "strapi",
+                },
+                dependencies={
+                    "@strapi/plugin-cloud": STRAPI,
+                    "@strapi/plugin-users-permissions": STRAPI,
+                    "@strapi/strapi": STRAPI,
+                    "better-sqlite3": "12.8.0",
+                    "react": "^18.0.0",
+                    "react-dom": "^18.0.0",
+                    "react-router-dom": "^6.0.0",
+                    "styled-components": "^6.0.0",
+                },
+                engines={"node": ">=20.0.0 <=24.x.x", "npm": ">=6.0.0"},
+            ),
+            ".env.example": """
+                HOST=0.0.0.0
+                PORT=1337
+                APP_KEYS="toBeModified1,toBeModified2"
+                API_TOKEN_SALT=tobemodified
+                ADMIN_JWT_SECRET=tobemodified
+                TRANSFER_TOKEN_SALT=tobemodified
+                JWT_SECRET=tobemodified
+                ENCRYPTION_KEY=tobemodified
+            """,
+            ".gitignore": "node_modules\n.env\n.tmp\n.cache\nbuild\n",
+            "config/server.js": """
+                module.exports = ({ env }) => ({
+                  host: env('HOST', '0.0.0.0'),
+                  port: env.int('PORT', 1337),
+                  app: { keys: env.array('APP_KEYS') },
+                });
+            """,
+            "config/admin.js": """
+                module.exports = ({ env }) => ({
+                  auth: { secret: env('ADMIN_JWT_SECRET') },
+                  apiToken: { salt: env('API_TOKEN_SALT') },
+                  transfer: { token: { salt: env('TRANSFER_TOKEN_SALT') } },
+                  secrets: { encryptionKey: env('ENCRYPTION_KEY') },
+                });
+            """,
+            "config/api.js": "module.exports = { rest: { defaultLimit: 25, maxLimit: 100, withCount: true } };\n",
+            "config/plugins.js": "module.exports = () => ({});\n",
+            "config/database.js": """
+                const path = require('path');
+
+                module.exports = ({ env }) => ({
+                  connection: {
+                    client: 'sqlite',
+                    connection: { filename: path.join(__dirname, '..', env('DATABASE_FILENAME', '.tmp/data.db')) },
+                    useNullAsDefault: true,
+                  },
+                });
+            """,
+            "config/middlewares.js": """
+                module.exports = ['logger', 'errors', 'security', 'cors', 'poweredBy', 'query', 'body', 'session',
+                  'favicon', 'public'].map((name) => `strapi::${name}`);
+            """,
+            "src/index.js": "module.exports = { register() {}, bootstrap() {} };\n",
+            "src/api/berth/routes/berth.js": """
+                module.exports = {
+                  routes: [{ method: 'GET', path: '/berths', handler: 'berth.list', config: { auth: false } }],
+                };
+            """,
+            "src/api/berth/controllers/berth.js": """
+                module.exports = { list: async () => ({ berths: [1, 2, 3] }) };
+            """,
+            "public/robots.txt": "User-agent: *\n",
+            "public/uploads/.gitkeep": "",
+            "database/migrations/.gitkeep": "",
+        },
+        {"/_health": 204, "/api/berths": '{"berths":[1,2,3]}', "/admin": "<title>Strapi Admin</title>"},
+        lock="package-lock.json",
+    ),
+    Starter(
         # `lb4 app`: `prestart` compiles again.
         "loopback",
         "LoopBack",
@@ -319,5 +405,65 @@ STARTERS = (
             "views/pages/homepage.ejs": "<h1>A new Sails app with <%= boats %> boats</h1>\n",
         },
         {"/": "A new Sails app with 0 boats", "/boats": "[]", "/nothing": 404},
+    ),
+    Starter(
+        # `create-keystone-app` without its users: SQLite beside the code.
+        "keystone",
+        "KeystoneJS",
+        {
+            "package.json": package(
+                scripts={"dev": "keystone dev", "start": "keystone start", "build": "keystone build"},
+                dependencies={
+                    "@keystone-6/core": "8.1.0",
+                    "@prisma/adapter-better-sqlite3": "7.9.0",
+                    "@prisma/client": "7.9.0",
+                    "better-sqlite3": "12.8.0",
+                    "next": "16.2.10",
+                    "prisma": "7.9.0",
+                    "react": "19.2.7",
+                    "react-dom": "19.2.7",
+                    "typescript": "6.0.3",
+                },
+            ),
+            "tsconfig.json": """
+                {"compilerOptions": {"target": "esnext", "module": "commonjs", "strict": true, "noEmit": true,
+                  "esModuleInterop": true, "forceConsistentCasingInFileNames": true}}
+            """,
+            "prisma.config.ts": """
+                import { defineConfig } from 'prisma/config'
+
+                export default defineConfig({
+                  schema: 'schema.prisma',
+                  migrations: { path: 'migrations' },
+                  datasource: { url: 'file:./keystone.db' },
+                })
+            """,
+            "keystone.ts": """
+                import { config } from '@keystone-6/core'
+                import { PrismaBetterSqlite3 } from '@prisma/adapter-better-sqlite3'
+                import { lists } from './schema.ts'
+
+                export default config({
+                  db: {
+                    provider: 'sqlite',
+                    prismaClientOptions: () => ({
+                      adapter: new PrismaBetterSqlite3({ url: 'file:./keystone.db' }),
+                    }),
+                  },
+                  lists,
+                })
+            """,
+            "schema.ts": """
+                import { list } from '@keystone-6/core'
+                import { allowAll } from '@keystone-6/core/access'
+                import { text } from '@keystone-6/core/fields'
+
+                export const lists = {
+                  Boat: list({ access: allowAll, fields: { name: text({ validation: { isRequired: true } }) } }),
+                }
+            """,
+        },
+        {"/": "/_next/"},
+        lock="package-lock.json",
     ),
 )

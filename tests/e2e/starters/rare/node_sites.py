@@ -97,6 +97,46 @@ STARTERS = (
         kind="static",
     ),
     Starter(
+        # `npm init slidev`
+        "slidev",
+        "Slidev",
+        {
+            "package.json": package(
+                type="module",
+                scripts={
+                    "build": "slidev build",
+                    "dev": "slidev --open",
+                    "export": "slidev export",
+                },
+                dependencies={
+                    "@slidev/cli": "0.49.29",
+                    "@slidev/theme-default": "0.25.0",
+                    "vue": "3.5.40",
+                },
+            ),
+            "slides.md": """
+                ---
+                theme: default
+                title: Harbor slides
+                ---
+
+                # Harbor slides
+
+                The first slide
+
+                ---
+
+                # Berths
+
+                - north
+                - south
+            """,
+        },
+        {"/": "<title>Harbor slides", "/2": "<title>Harbor slides"},
+        kind="static",
+        lock="package-lock.json",
+    ),
+    Starter(
         # The blueprint of `ember new` with Webpack.
         "ember",
         "Ember",
