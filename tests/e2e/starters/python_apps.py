@@ -17,14 +17,14 @@ MANAGE = """
 
         execute_from_command_line(sys.argv)
 """
-# What `django-admin startproject` writes: DEBUG, no allowed hosts, SQLite beside the code.
+# What `django-admin startproject` writes, SQLite beside the code, and the allowed hosts of a developer's machine.
 SETTINGS = """
     from pathlib import Path
 
     BASE_DIR = Path(__file__).resolve().parent.parent
     SECRET_KEY = "django-insecure-of-a-starter"
     DEBUG = True
-    ALLOWED_HOSTS = []
+    ALLOWED_HOSTS = ["localhost", "127.0.0.1"]
     INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "django.contrib.staticfiles"]
     MIDDLEWARE = ["django.middleware.common.CommonMiddleware"]
     ROOT_URLCONF = "mysite.urls"

@@ -173,3 +173,49 @@ async def test_without_a_sandbox_an_app_runs_where_it_was_moved_to(settings: Set
     assert built.plan.install == "pip install ."
     assert done.stdout == f"{release}/.venv it is here\n"
     assert os.listdir(settings.folder("engines"))
+
+
+MANAGE = "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')\nfrom django.core import management\n"
+GUARDED = {"manage.py": MANAGE, "shop/wsgi.py": MANAGE, "shop/settings.py": "ALLOWED_HOSTS = ['localhost']\nDEBUG = 1"}
+
+
+def django_launched(settings: Settings, release: Path, *, is_boxed: bool = True, **env: str) -> Launch:
+    plan = Plan("container", "python", "Django", start="gunicorn shop.wsgi")
+    return launch(settings, plan, env, is_sandboxed=is_boxed, release=release, memory_mb=512)
+
+
+def test_a_django_app_accepts_the_hosts_of_the_gateway_and_keeps_its_other_settings(
+    settings: Settings, tmp_path: Path
+) -> None:
+    write_files(tmp_path, GUARDED)
+
+    boxed = django_launched(settings, tmp_path, PYTHONPATH="lib")
+    free = django_launched(settings, tmp_path, is_boxed=False)
+
+    assert boxed.env["PYTHONPATH"] == "/opt/moorage/django:lib"
+    assert Path(boxed.binds["/opt/moorage/django"], f"{boxed.env['DJANGO_SETTINGS_MODULE']}.py").is_file()
+    code = f"import {free.env['DJANGO_SETTINGS_MODULE']} as made; print(made.ALLOWED_HOSTS, made.DEBUG)"
+    told = subprocess.run([PYTHON.executable, "-c", code], env=free.env, cwd=tmp_path, capture_output=True, text=True)
+    assert told.stdout == "['localhost', '*'] 1\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "env"),
+    [
+        ({"shop/settings.py": "ALLOWED_HOSTS = [\n    'localhost',\n    '*',\n]"}, {}),
+        ({"shop/wsgi.py": MANAGE.replace("shop.settings", "shop.live")}, {}),
+        ({"requirements.txt": "django-configurations"}, {}),
+        ({}, {"DJANGO_SETTINGS_MODULE": "shop.other"}),
+    ],
+    ids=["accepts all", "server with other settings", "settings in classes", "chosen by a variable"],
+)
+def test_other_django_apps_start_with_their_own_settings(
+    settings: Settings, tmp_path: Path, files: dict[str, str], env: dict[str, str]
+) -> None:
+    write_files(tmp_path, {**GUARDED, **files})
+
+    made = django_launched(settings, tmp_path, **env)
+
+    assert made.env.get("DJANGO_SETTINGS_MODULE") == env.get("DJANGO_SETTINGS_MODULE")
+    assert "PYTHONPATH" not in made.env
+    assert "/opt/moorage/django" not in made.binds

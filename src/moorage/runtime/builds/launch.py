@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from moorage.runtime.builds import toolchain_downloads, tools
-from moorage.runtime.builds.detection import managers, scripts
+from moorage.runtime.builds.detection import managers, python_apps, scripts
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import TMP, path_of
 from moorage.runtime.builds.node import versions
@@ -23,6 +23,9 @@ from moorage.runtime.workers.runtimes import Runtime
 from moorage.settings import Settings
 
 ENGINES = "engines"  # folder in the data folder with files that all apps share
+DJANGO = "/opt/moorage/django"  # where sandboxes see the settings that Django apps start with
+DJANGO_MODULE = "moorage_settings"
+_DJANGO_FOLDER = Path(__file__).with_name("django")
 ENGINE_VARIABLES = ("PORT", "HOST")  # set by the engine: in a sandbox, PORT may be the user's value
 _REGISTRY = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
 _SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/dev", "/proc", "/tmp", "/opt", WORK)  # noqa: S108
@@ -71,6 +74,10 @@ def launch(
     own = {name: value for name, value in env.items() if name not in ENGINE_VARIABLES}
     binds = installed.binds(programs) | _python_bind(installed, home)
     binds |= {toolchain.AUTHORITIES: authorities} if authorities else {}
+    if plan.framework == "Django":
+        defaults |= (django := _django(folder, own, DJANGO if is_sandboxed else str(_DJANGO_FOLDER)))
+        binds |= {DJANGO: str(_DJANGO_FOLDER)} if django else {}
+        own = {name: value for name, value in own.items() if not django or name != "PYTHONPATH"}
     path = path_of((app_path, str(root_path)), programs_path, installed.node, own.get("PATH"))
     return Launch(
         argv=["/bin/sh", "-c", script.command],
@@ -111,6 +118,18 @@ def _angular(folder: Folder, domain: str) -> dict[str, str]:
         return {}
     headers = "x-forwarded-for,x-forwarded-host,x-forwarded-proto"
     return {"NG_ALLOWED_HOSTS": f"*,*.{domain}", "NG_TRUST_PROXY_HEADERS": headers} if is_angular else {}
+
+
+def _django(folder: Folder, own: Mapping[str, str], place: str) -> dict[str, str]:
+    """Return the variables with which a Django app accepts its hosts; {} where the user chose the settings."""
+    try:
+        settings = python_apps.django_guarded_settings(folder)
+    except BuildFailed:  # The build may have left an invalid manifest.
+        settings = ""
+    if not settings or "DJANGO_SETTINGS_MODULE" in own:
+        return {}
+    path = ":".join(filter(None, (place, own.get("PYTHONPATH"))))
+    return {"DJANGO_SETTINGS_MODULE": DJANGO_MODULE, "MOORAGE_DJANGO_SETTINGS": settings, "PYTHONPATH": path}
 
 
 def _manager(folder: Folder) -> managers.NodeManager | None:

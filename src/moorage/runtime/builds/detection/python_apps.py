@@ -37,6 +37,9 @@ _MADE = re.compile(rf"{_VARIABLE}(?:{FACTORIES})\(", re.MULTILINE)
 _IMPORTED = re.compile(r"^from\s+([.\w]+)\s+import\s+\(?(?:\w+\s*,\s*)*(app|application)\b", re.MULTILINE)
 _IMPORTS = re.compile(r"^[ \t]*(?:from\s+(\w+)[\w.]*\s+import|import\s+(\w+))", re.MULTILINE)
 
+_SETTINGS = re.compile(r"DJANGO_SETTINGS_MODULE['\"](?:\s*,|\]\s*=)\s*['\"]([\w.]+)")
+_ALL_HOSTS = re.compile(r"^[ \t]*ALLOWED_HOSTS\s*=\s*[\[(][^\])]{0,1000}['\"]\*['\"]", re.MULTILINE)
+
 
 class AppObject(NamedTuple):
     target: str  # `module:variable`
@@ -157,7 +160,7 @@ def django_folder(folder: Folder) -> str | None:
 def django_settings(folder: Folder, place: str = "") -> str:
     """Return the settings module that manage.py names, or ""."""
     text = folder.find_text(f"{place}/manage.py".lstrip("/")) or ""
-    match = re.search(r"DJANGO_SETTINGS_MODULE['\"]\s*,\s*['\"]([\w.]+)", text)
+    match = _SETTINGS.search(text)
     return match[1] if match else ""
 
 
@@ -188,6 +191,23 @@ def django(folder: Folder) -> str:
     if package and folder.has(f"{at}{package.replace('.', '/')}/wsgi.py"):
         return f"{cd}{migrate}gunicorn {package}.wsgi {GUNICORN}"
     return f"{cd}{migrate}python manage.py runserver --noreload {HOST}:{PORT}"
+
+
+def django_guarded_settings(folder: Folder) -> str:
+    """Return the settings module of a Django app that refuses unknown hosts; "" if it accepts all.
+
+    Also "" where the server and manage.py have different settings, and for classes of settings.
+    """
+    place = django_folder(folder)
+    name = django_settings(folder, place) if place is not None else ""
+    if not name or "django-configurations" in folder.python_packages:
+        return ""
+    at = f"{place}/" if place else ""
+    package = _django_package(folder, at, name).replace(".", "/")
+    servers = [folder.find_text(f"{at}{package}/{each}.py") or "" for each in ("wsgi", "asgi")]
+    named = {match[1] for text in servers for match in _SETTINGS.finditer(text)}
+    accepts_all = any(_ALL_HOSTS.search(text) for text in django_settings_texts(folder, place or ""))
+    return "" if accepts_all or named - {name} else name
 
 
 def django_server(folder: Folder) -> str:
