@@ -240,6 +240,8 @@ CASES = (
          "sphinx"}, "sphinx-build -b html docs docs/_build/html", "docs/_build/html",
          server="-r docs/requirements.txt sphinx furo"),
     Case("Jekyll", {"_config.yml": "theme: minima", "index.html": "---\n---"}, refusal="_config.yml"),
+    Case("Jekyll", {"_config.yml": "theme: x", ".nojekyll": "", "index.html": "---\nlayout: home\n---\n"},
+         refusal="_config.yml"),
     Case("Zola", {"config.toml": "base_url = 'x'", "content/a.md": "x", "themes/a/b": ""}, refusal="zola"),
     Case("mdBook", {"book.toml": "x"}, refusal="book.toml"),
     # Go.

@@ -284,7 +284,8 @@ def test_the_only_app_below_the_base_folder_is_found_there(tmp_path: Path) -> No
 
 
 def test_several_apps_below_the_base_folder_are_named(tmp_path: Path) -> None:
-    write_files(tmp_path, {"README.md": "x", "api/requirements.txt": "", "web/package.json": {}})
+    code = "from fastapi import FastAPI\napp = FastAPI()"
+    write_files(tmp_path, {"api/requirements.txt": "fastapi", "api/main.py": code, "web/package.json": {}})
 
     with pytest.raises(BuildFailed, match="there are several apps, in api, web: set baseDir"):
         plan(make_request(tmp_path, wanted="auto"))

@@ -54,9 +54,16 @@ def open_base(request: BuildRequest) -> Folder:
 
 
 def _only_app(folder: Folder) -> Folder:
-    """Return the only sub-folder with an app, where the folder itself has none."""
+    """Return the only sub-folder with an app, where the folder itself has none.
+
+    Raises BuildFailed where there are several: their Python files would make the folder look like one app.
+    """
     apps = _apps_below(folder)
-    return Folder(folder.root, apps[0]) if len(apps) == 1 else folder
+    if len(apps) > 1:
+        raise BuildFailed(
+            f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one"
+        )
+    return Folder(folder.root, apps[0]) if apps else folder
 
 
 def _apps_below(folder: Folder) -> list[str]:
@@ -251,8 +258,6 @@ def _unknown(folder: Folder) -> str:
     names = [name for name in folder.names() if name != ".git"]
     if not names:
         return "the repository has no files: commit some and push again"
-    if apps := _apps_below(folder):
-        return f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one"
     shown = ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
     return (
         f"cannot tell what this project is: its base folder has {shown}, and no package.json, requirements.txt, "

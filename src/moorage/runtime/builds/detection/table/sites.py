@@ -62,7 +62,8 @@ ROWS = (
     Row("Jekyll", "static", "", file("_config.yml") & (
             contains(r"jekyll|github-pages", "Gemfile", words="jekyll") | subfolder("_posts", "_layouts", "_includes")
             | contains(r"(?m)^(?:theme|remote_theme|plugins|markdown)\s*:", "_config.yml", words="a theme or plugins"))
-        & ~file("_site/index.html", ".nojekyll"),
+        & ~file("_site/index.html")
+        & (~file(".nojekyll") | contains(r"\A---\s*$", "index.html", "index.md", words="front matter")),
         refusal="_config.yml is of a Jekyll site, and Ruby is not available here: run `bundle exec jekyll build`, push "
                 "the folder _site, and set buildDir to _site"),
     Row("Zola", "static", "", _ZOLA,
