@@ -198,7 +198,7 @@ def test_nothing_of_a_release_can_be_changed_by_what_runs_it(sea: Sea) -> None:
     )
 
     releases = [path.parent for path in sea.data.glob("app-releases/*/main.py")]
-    assert answer == ["done"] * 6 + ["EROFS"] * 2 + ["done"] * 2
+    assert answer == ["done"] * 6 + ["EROFS"] + ["done"] * 3
     assert releases
     assert not any((folder / name).exists() for folder in releases for name in ("new.py", "link", "other.py"))
     assert all((folder / "main.py").stat().st_size > 1 for folder in releases)

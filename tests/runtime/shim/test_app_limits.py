@@ -117,7 +117,7 @@ def test_an_app_sees_no_more_of_the_machine_than_it_needs(engine: Engine) -> Non
 
     assert (answer["cwd"], answer["host"], answer["first"]) == ("/work/site", "app", 1)
     assert not {"data", "home", "sys", "var", "opt"} & set(answer["root"])
-    assert answer["writes"] == ["done", "EROFS", "EROFS", "done", "done"]
+    assert answer["writes"] == ["done"] * 5
     assert answer["signals"] == [
         "done",
         "done",

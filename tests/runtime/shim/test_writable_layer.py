@@ -77,8 +77,46 @@ def test_an_app_cannot_reach_the_release_below_its_layer(engine: Engine) -> None
     app = start(engine)
 
     mounts = app.run("answer = open('/proc/self/mountinfo').read()")
-    answer = app.run("answer = [os.listdir('/run'), attempt(write, '/run/x'), attempt(write, '/work2')]")
+    answer = app.run("answer = [os.listdir('/run'), *(attempt(write, f'{place}/x') for place in ('/usr/bin', '/lib'))]")
 
     assert " /work " in mounts
     assert answer == [[], "EROFS", "EROFS"]
+    app.stop()
+
+
+@pytest.mark.boundary(
+    "tenant-to-tenant", "What an app writes to its root folder is bounded, seen by itself alone, and ends with it."
+)
+def test_an_app_may_create_folders_outside_of_its_own_as_in_a_container(engine: Engine) -> None:
+    app, other = start(engine), start(engine)
+
+    answer = app.run("""
+        os.makedirs("/etc/todos")
+        os.makedirs("/var/lib/harbor")
+        write("/etc/todos/todo.db")
+        answer = [attempt(write, "/var/lib/harbor/large", 100 << 20), os.stat("/var").st_uid == os.getuid()]
+    """)
+    seen = other.run("answer = [os.path.exists(path) for path in ('/etc/todos', '/var')]")
+    with contextlib.suppress(OSError):
+        app.run("os._exit(2)")
+    app.until(restarts=1, is_listening=True)
+
+    assert answer == ["ENOSPC", True]
+    assert seen == [False, False]
+    assert not Path("/etc/todos").exists()
+    assert app.run("answer = os.path.exists('/etc/todos')") is False
+    app.stop()
+    other.stop()
+
+
+def test_entries_of_the_platform_stay_where_an_app_has_its_own_user(engine: Engine) -> None:
+    app = start(engine)
+
+    answer = app.run("""
+        paths = ("/etc/passwd", "/etc/resolv.conf", "/bin")
+        answer = [attempt(os.rename, path, f"{path}-old") for path in paths]
+    """)
+
+    # Without root the platform is the same user, and the app harms itself alone.
+    assert answer == (["EPERM"] * 3 if engine.mode == "root" else ["done"] * 3)
     app.stop()

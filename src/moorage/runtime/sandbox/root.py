@@ -32,6 +32,7 @@ SYSTEM = (
 )
 LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 DEVICES = ("null", "zero", "full", "random", "urandom")
+SIZE_MB = 4  # of the tmpfs
 USER_ID = 1000  # of a function, in its own /etc/passwd
 
 READ_ONLY = sys_.MOUNT_ATTR_RDONLY | sys_.MOUNT_ATTR_NOSUID
@@ -66,12 +67,12 @@ def keep_mounts_private() -> None:
     sys_.mount(None, "/", None, sys_.MS_REC | sys_.MS_PRIVATE, None)
 
 
-def build(root: Path, *, binds: dict[str, str], files: dict[str, str]) -> None:
+def build(root: Path, *, binds: dict[str, str], files: dict[str, str], size_mb: int = SIZE_MB) -> None:
     """Mount system folders, `binds` (path inside -> outside) and `files` on `root`.
 
     The caller has its own mount namespace and the right to mount in it. The mounts end with that namespace.
     """
-    begin(root)
+    begin(root, size_mb)
     for path in SYSTEM:
         if os.path.exists(path) and not os.path.islink(path):
             bind(path, _inside(root, path))
@@ -88,10 +89,20 @@ def build(root: Path, *, binds: dict[str, str], files: dict[str, str]) -> None:
     finish(root, folders=("proc", "tmp", "code", "work", "run"))
 
 
-def begin(root: Path) -> None:
+def begin(root: Path, size_mb: int = SIZE_MB) -> None:
     """Mount an empty, writable tmpfs on `root`."""
     root.mkdir(parents=True, exist_ok=True)
-    sys_.mount("tmpfs", str(root), "tmpfs", sys_.MS_NOSUID | sys_.MS_NODEV, "mode=755,size=4m")
+    sys_.mount("tmpfs", str(root), "tmpfs", sys_.MS_NOSUID | sys_.MS_NODEV, f"mode=755,size={size_mb}m")
+
+
+def make_writable() -> None:
+    """Let the program of this sandbox create entries in `/` and `/etc`, until the sandbox ends.
+
+    Mounts stay as they are, and entries of other users can be neither changed nor replaced.
+    """
+    sys_.mount_setattr(sys_.AT_FDCWD, "/", 0, 0, sys_.MOUNT_ATTR_RDONLY)
+    for path in ("/", "/etc"):
+        os.chmod(path, 0o1777)  # noqa: S103 - as every /tmp
 
 
 def finish(root: Path, *, folders: tuple[str, ...]) -> None:

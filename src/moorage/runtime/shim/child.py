@@ -28,6 +28,7 @@ DATA = "/data"
 UNPRIVILEGED_ID = 1000  # uid inside the sandbox of servers and images, if the platform is not root: many refuse root
 TMP_MB = 256
 MIN_TMP_MB = 64
+ROOT_MB = 64  # that an app may write to `/` and `/etc`; programs made for containers keep their data there
 OPEN_FILES = 65_536
 NAMESPACES = sys_.CLONE_NEWNS | sys_.CLONE_NEWPID | sys_.CLONE_NEWIPC | sys_.CLONE_NEWUTS | sys_.CLONE_NEWNET
 STATUS = struct.Struct("=i")
@@ -174,15 +175,20 @@ def _mount(spec: ReplicaSpec, context: LaunchContext) -> int | None:
         return None
     volumes = {DATA: spec.volume} if spec.volume else {}
     binds = {release_path(spec): spec.release, **spec.binds, **volumes}
-    root.build(context.tree, binds=binds, files=_files(spec))
+    is_layered = not isinstance(spec, ServerSpec)
+    size_mb = ROOT_MB if is_layered else root.SIZE_MB
+    root.build(context.tree, binds=binds, files=_files(spec), size_mb=size_mb)
     clones = {path: inside.clone_mount(folder) for path, folder in volumes.items()}
     root.enter(str(context.tree))
-    is_layered = not isinstance(spec, ServerSpec)
     inside.mount_own("app", clones, None if is_layered else f"size={tmp_mb(spec)}m")
     if spec.volume and context.is_read_only:
         sys_.mount_setattr(sys_.AT_FDCWD, DATA, 0, sys_.MOUNT_ATTR_RDONLY)
     uid = 0 if context.user else spec.uid
-    return layer.place(working_directory(spec), uid=uid, tmp_mb=tmp_mb(spec)) if is_layered else None
+    if not is_layered:
+        return None
+    changes = layer.place(working_directory(spec), uid=uid, tmp_mb=tmp_mb(spec))
+    root.make_writable()
+    return changes
 
 
 def _mount_image(spec: RunSpec, context: LaunchContext) -> None:

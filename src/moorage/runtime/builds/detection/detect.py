@@ -60,9 +60,7 @@ def _only_app(folder: Folder) -> Folder:
     """
     apps = _apps_below(folder)
     if len(apps) > 1:
-        raise BuildFailed(
-            f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one"
-        )
+        raise BuildFailed(f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one")
     return Folder(folder.root, apps[0]) if apps else folder
 
 
