@@ -41,6 +41,25 @@ def test_lock_files_choose_the_manager(tmp_path: Path, files: dict[str, Any], pa
     assert (found.package, found.label) == (package, label)
 
 
+@pytest.mark.parametrize(
+    ("files", "runs_all"),
+    [
+        ({"pnpm-workspace.yaml": "overrides:\n  x: 1\n"}, True),
+        ({"pnpm-workspace.yaml": "onlyBuiltDependencies:\n  - esbuild\n"}, False),
+        ({"pnpm-workspace.yaml": "allowBuilds:\n  esbuild: true\n"}, False),
+        ({"package.json": {"pnpm": {"onlyBuiltDependencies": ["esbuild"]}}}, False),
+    ],
+)
+def test_pnpm_runs_the_install_scripts_that_a_project_chooses_else_all(
+    tmp_path: Path, files: dict[str, Any], runs_all: bool
+) -> None:
+    write_files(tmp_path, {"package.json": {}, "pnpm-lock.yaml": "lockfileVersion: '9.0'", **files})
+
+    found = node_manager(Folder(tmp_path, ""))
+
+    assert ("--config.dangerously-allow-all-builds=true" in found.flags) == runs_all
+
+
 def test_dependencies_for_development_are_installed_whatever_the_environment_says(tmp_path: Path) -> None:
     write_files(tmp_path, {"package.json": {"scripts": {"start": "x"}}})
     request = make_app_request(tmp_path)

@@ -153,15 +153,16 @@ def test_an_interpreter_with_another_digest_is_refused(settings: Settings, tmp_p
 
 
 @pytest.mark.parametrize("files", [{}, {"pyproject.toml": "[project]\nrequires-python='>=3.9'"}])
+@pytest.mark.parametrize("pin", ["3.12", "3.6"])
 def test_the_nearest_version_of_the_machine_is_used_where_the_pinned_one_cannot_be_had(
-    settings: Settings, tmp_path: Path, mirror: Path, files: dict[str, str]
+    settings: Settings, tmp_path: Path, mirror: Path, files: dict[str, str], pin: str
 ) -> None:
     mirror.unlink()
 
-    python, said = find(settings, tmp_path / "app", {".python-version": "3.12", **files})
+    python, said = find(settings, tmp_path / "app", {".python-version": pin, **files})
 
     assert python in toolchain_downloads.pythons(settings).values()
-    assert "warning: this project needs Python 3.12 (.python-version), this machine has 3." in said[-1]
+    assert f"warning: this project needs Python {pin} (.python-version), this machine has 3." in said[-1]
 
 
 def test_a_pinned_version_that_does_not_exist_is_refused(settings: Settings, tmp_path: Path, mirror: Path) -> None:

@@ -117,6 +117,7 @@ class _Build:
         self._folder = folder
         self._plan = plan
         self._sink = sink
+        manager = managers.node_manager(folder) if plan.language == "nodejs" else None
         self._environment = BuildEnvironment(
             settings,
             is_sandboxed=is_sandboxed,
@@ -126,9 +127,9 @@ class _Build:
             node=versions.find(settings, plan.node),
             # A version that was fetched for an old bundler does not know the option.
             node_options="" if plan.node or not needs_old_openssl(folder) else "--openssl-legacy-provider",
+            has_pnpm=manager is not None and manager.name == "pnpm",
         )
         self._has_own_user = is_sandboxed and os.getuid() == 0
-        manager = managers.node_manager(folder) if plan.language == "nodejs" else None
         self._env = {**tools.choice(manager), **request.env}
         self._deadline = time.monotonic() + settings.build_minutes * 60
 

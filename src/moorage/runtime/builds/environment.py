@@ -25,6 +25,8 @@ GO = "/opt/moorage/go"
 DEVELOPMENT = ("/usr/include", "/usr/share/pkgconfig")
 TMP = "/tmp"  # noqa: S108
 MAX_PIDS = 1024
+MAX_COMPILERS = 4  # at once; each takes up to 400 MB
+PNPM_STORE = ("npm_config_store_dir", "pnpm_config_store_dir")
 MAX_FILE_MB = 1024
 MAX_DISK_MB = 10 * 1024
 MAX_OUTPUT_BYTES = 32 * 2**20
@@ -134,12 +136,14 @@ class BuildEnvironment:
         uv: Path | None = None,  # folders of downloaded toolchains
         go: Path | None = None,
         node_options: str = "",
+        has_pnpm: bool = False,
     ) -> None:
         self._settings = settings
         self._is_sandboxed = is_sandboxed
         self._tools = tools.find_tools(is_sandboxed=is_sandboxed, python=python, node=node)
         self._uv = uv
         self._go = go
+        self._has_pnpm = has_pnpm
         # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
         self._node_options = f"--max-old-space-size={settings.build_memory_mb * 3 // 4} {node_options}".strip()
 
@@ -252,6 +256,7 @@ class BuildEnvironment:
             "UV_SYSTEM_CERTS": "1",
             "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip does
             **self._tools.node_headers,
+            "JOBS": str(min(os.cpu_count() or 1, MAX_COMPILERS)),  # of node-gyp, which has one by default
             "GOCACHE": f"{layout.cache}/go-build",
             "GOPATH": f"{layout.cache}/go",
             "GOTOOLCHAIN": "local",
@@ -259,6 +264,8 @@ class BuildEnvironment:
             "CGO_ENABLED": "0",
             **({"GOROOT": self._go_root} if self._go is not None else {}),
             **({"YARN_NPM_REGISTRY_SERVER": registry} if registry else {}),
+            # The second name is that of newer versions. npm warns of names that it does not know.
+            **(dict.fromkeys(PNPM_STORE, f"{layout.cache}/pnpm") if self._has_pnpm else {}),
         }
 
 

@@ -89,10 +89,8 @@ def _package_steps(plan: Plan, manager: managers.NodeManager, layout: Layout) ->
 
 
 def _node_step(manager: managers.NodeManager, layout: Layout, where: str) -> Step:
-    store = [f"--store-dir={layout.cache}/pnpm"] if manager.name == "pnpm" else []
-
     def command(*arguments: str) -> list[str]:
-        return [f"{layout.bin}/{manager.name}", *arguments, *manager.flags, *store]
+        return [f"{layout.bin}/{manager.name}", *arguments, *manager.flags]
 
     retries = tuple(
         Retry(pattern, note, " ".join((manager.name, *arguments)), command(*arguments))

@@ -17,6 +17,8 @@ from moorage.settings import Settings
 # Versions that are fetched for a range, in this order: the newest may still lack wheels.
 FETCHED = ("3.13", "3.12", "3.11", "3.10", "3.9", "3.14", "3.15")
 
+OLDEST_FETCHED = 9  # minor version; most apps that were pinned to an older one also run with a newer one
+
 
 @dataclass(frozen=True, slots=True)
 class Toolchains:
@@ -62,7 +64,8 @@ def _instead(wanted: Wanted, known: dict[str, Runtime], needed: str, why: str, s
     """Return an interpreter that the project also allows; raises BuildFailed if there is none."""
     machine = ", ".join(sorted(known, key=_minor))
     allowed = [version for version in known if wanted.allows(version)]
-    if allowed and needed in FETCHED:
+    is_release = needed in FETCHED or 0 < _minor(needed or "3.0") < OLDEST_FETCHED
+    if allowed and is_release:
         nearest = min(allowed, key=lambda version: abs(_minor(version) - _minor(needed)))
         say(
             f"warning: this project needs Python {needed} ({wanted.pin_file}), this machine has {machine}: {nearest} "

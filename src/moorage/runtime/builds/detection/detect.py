@@ -21,7 +21,7 @@ MANIFESTS = ("package.json", *python.MANIFESTS, "go.mod", "manage.py", "mkdocs.y
 MAX_NAMES = 12
 _ADD = {
     "npm": "npm install --no-save --no-audit --no-fund",
-    "pnpm": "pnpm add --config.node-linker=hoisted",
+    "pnpm": "pnpm add --config.node-linker=hoisted --config.ignore-workspace-root-check=true",
     "yarn": "yarn add",
 }
 

@@ -73,7 +73,8 @@ def _pnpm(folder: Folder, version: str) -> NodeManager:
     # Hoisted, because pnpm's default layout consists of links, which artifacts do not support.
     # pnpm 10 runs install scripts of no package by default; here they run in a sandbox, like those of npm.
     # A project that lists those with scripts has its own choice, and pnpm refuses both.
-    has_choice = "BuiltDependencies" in f"{folder.package} {folder.find_text('pnpm-workspace.yaml')}"
+    texts = f"{(folder.package or {}).get('pnpm')} {folder.find_text('pnpm-workspace.yaml')}"
+    has_choice = re.search(r"BuiltDependencies|\ballowBuilds\b|dangerouslyAllowAllBuilds", texts) is not None
     scripts = () if has_choice else ("--config.dangerously-allow-all-builds=true",)
     flags = ("--prod=false", "--config.node-linker=hoisted", *scripts, "--reporter=append-only")
     frozen = "--no-frozen-lockfile" if lock is None else "--frozen-lockfile"
