@@ -48,6 +48,8 @@ FIRST_UID = 191_000  # where the platform runs as root, a build runs as FIRST_UI
 MB = 2**20
 TAIL_CHARS = 64 * 1024
 MEMORY_FIX = ": let it do less at once, or raise MOORAGE_BUILD_MEMORY_MB"
+# Value of keys that only the running app gets: settings that a build reads may require one.
+BUILD_KEY = "only-for-builds-0123456789-0123456789"
 COMMAND_CHARS = 80  # of a command in a message
 
 
@@ -130,7 +132,7 @@ class _Build:
             has_pnpm=manager is not None and manager.name == "pnpm",
         )
         self._has_own_user = is_sandboxed and os.getuid() == 0
-        self._env = {**tools.choice(manager), **request.env}
+        self._env = {**tools.choice(manager), **dict.fromkeys(plan.keys, BUILD_KEY), **request.env}
         self._deadline = time.monotonic() + settings.build_minutes * 60
 
     async def run(self, slot: int, cache_root: Path) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import re
 from dataclasses import dataclass, replace
 
-from moorage.runtime.builds.detection import go, managers, starts, workspaces
+from moorage.runtime.builds.detection import go, managers, secret_names, starts, workspaces
 from moorage.runtime.builds.detection.python_managers import python_manager
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, node, other, python
@@ -95,7 +95,7 @@ def decide(request: BuildRequest, folder: Folder) -> Decision:
         plan = _container_plan(request, folder, match, start)
     plan = workspaces.complete(plan, folder)
     at = rows.index(match.row) if match else len(rows)
-    notes = (*plan.notes, *_notes(folder, match))
+    notes = (*plan.notes, *_notes(folder, match, plan.keys))
     if folder.base and not folder_inside(request.source, request.base_dir, "baseDir"):
         notes = (f"the only app is in {folder.base}, which is deployed; baseDir chooses another folder", *notes)
     return Decision(replace(plan, notes=notes), match, tuple(rows[:at]), tuple(rows[at + 1 :]))
@@ -228,7 +228,8 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
     if row is None and not start:
         raise BuildFailed(_cannot_start(folder, language))
     plan = Plan("container", language, row.name if row else "", base=folder.base)
-    plan = replace(plan, start=start or (row.text(row.start, folder) if row else ""), keys=row.keys if row else ())
+    keys = dict.fromkeys((*(row.keys if row else ()), *secret_names.find(folder, language)))
+    plan = replace(plan, start=start or (row.text(row.start, folder) if row else ""), keys=tuple(keys))
     command = "" if request.is_default_build else request.build_cmd.strip()
     command = command or (_build(row, folder) if row else "")
     needed = _missing(row, folder) if row and not start else ""
@@ -295,9 +296,9 @@ def _language(folder: Folder) -> str:
     return next((language for language, names in rules if any(folder.glob(name) for name in names)), "")
 
 
-def _notes(folder: Folder, match: Match | None) -> tuple[str, ...]:
-    notes = [match.row.text(match.row.note, folder)] if match is not None and match.row.note else []
-    if match is not None and (keys := match.row.keys):
+def _notes(folder: Folder, match: Match | None, keys: tuple[str, ...]) -> tuple[str, ...]:
+    notes = [note] if match is not None and (note := match.row.text(match.row.note, folder)) else []
+    if keys:
         has, them = ("have random values", "them") if len(keys) > 1 else ("has a random value", "it")
         notes.append(f"{', '.join(keys)} {has} of this project, unless a variable or a secret sets {them}")
     if folder.has("Dockerfile"):
