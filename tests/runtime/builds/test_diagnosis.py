@@ -49,6 +49,34 @@ CASES = {
         "npm error sharp: Installation error: getaddrinfo ENOTFOUND files.example.test\n",
         ("sharp", "package.json", "files.example.test"),
     ),
+    "an old package on a newer Python": (
+        "Error: module 'inspect' has no attribute 'getargspec'\n",
+        ("too old for its version of Python", ".python-version", "getargspec"),
+    ),
+    "a new package beside an old one": (
+        "ImportError: cannot import name 'url_quote' from 'werkzeug.urls' (/work/.venv/lib/urls.py)\n",
+        ("too new for another package", "requirements.txt", "url_quote"),
+    ),
+    "a variable of Python": (
+        "Traceback:\n  File \"<frozen os>\", line 679, in __getitem__\nKeyError: 'STRIPE_KEY'\n",
+        ("the variable STRIPE_KEY is not set", "`env`"),
+    ),
+    "a variable of Pydantic": (
+        "pydantic_core.ValidationError: 1 validation error for Settings\nAPI_TOKEN\n  Field required [type=missing]\n",
+        ("the variable API_TOKEN is not set",),
+    ),
+    "no address of a database": (
+        "AttributeError: 'NoneType' object has no attribute '_instantiate_plugins'\n",
+        ("no address of its database", "DATABASE_URL"),
+    ),
+    "a database on its own machine": (
+        "Error: connect ECONNREFUSED 127.0.0.1:5432\n    at TCPConnectWrap\n",
+        ("PostgreSQL on its own machine", "create a database"),
+    ),
+    "a MongoDB on its own machine": (
+        "MongooseServerSelectionError: connect ECONNREFUSED ::1:27017\n",
+        ("MongoDB on its own machine",),
+    ),
     "an error of Vite": (
         'error during build:\nmain.js (1:7): "default" is not exported by "shared.js".\nfile: /work/main.js:1:7\n',
         ('main.js (1:7): "default" is not exported by "shared.js".',),

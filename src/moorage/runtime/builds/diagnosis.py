@@ -95,6 +95,24 @@ def _peer_conflict(match: re.Match[str]) -> str:
     )
 
 
+def _no_database(match: re.Match[str]) -> str:
+    name = _DATABASES.get(next((group for group in match.groups() if group), ""), "a database")
+    return (
+        f"the app connects to {name} on its own machine, and there is none: create a database, and set its address in "
+        "a variable that the app reads"
+    )
+
+
+_DATABASES = {"5432": "PostgreSQL", "3306": "MySQL", "27017": "MongoDB", "6379": "Redis"}
+_NO_ADDRESS = (
+    "the app has no address of its database: create a database, and set its address in a variable that the app reads, "
+    "such as DATABASE_URL"
+)
+_NO_VARIABLE = "the variable {0} is not set, and the app does not start without it: set it in `env` or `secrets`"
+_OLD_PACKAGES = (
+    "a package of this app is too old for its version of Python, or too new for another package: raise the versions in "
+    "requirements.txt, or name the Python that it needs in .python-version ({0})"
+)
 _STALE_LOCK = "{} does not match package.json: run `{}`, and commit the lock file"
 _NODE_MEMORY = (
     "Node.js ran out of memory: reduce what it loads at once, or give it more (MOORAGE_BUILD_MEMORY_MB for builds, a "
@@ -110,6 +128,33 @@ RULES = (
     rule(r"Can't resolve '((?:@[\w.-]+/)?\w[\w.-]*)' in", _missing_module),
     rule(r"failed to resolve import \"((?:@[\w.-]+/)?\w[\w.-]*)\"", _missing_module),
     rule(r"ModuleNotFoundError: No module named '([\w.]+)'", _missing_import),
+    rule(
+        r"^(?:AttributeError|ImportError|Error): ((?:module '(?:inspect|collections|asyncio|fractions|time)' has "
+        r"no attribute|cannot import name '\w+' from '(?:collections|werkzeug|jinja2|markupsafe|itsdangerous|flask"
+        r"|click|typing|importlib)\b)[^\n]{0,120})",
+        _OLD_PACKAGES,
+    ),
+    rule(
+        r"in __getitem__\n(?:[^\n]*\n){0,3}?KeyError: '([A-Z][A-Z0-9_]+)'"
+        r"|Environment variable not found: (\w+)|UndefinedValueError: (\w+) not found"
+        r"|ImproperlyConfigured: Set the (\w+) environment variable"
+        r"|validation errors? for \w*[Ss]ettings\n(\w+)\n\s+(?:Field required|field required)"
+        r"|Missing required environment variable:? (\w+)",
+        _NO_VARIABLE,
+    ),
+    rule(
+        r"'NoneType' object has no attribute '_instantiate_plugins'|Expected string or URL object, got None"
+        r"|`uri` parameter to `openUri\(\)` must be a string, got \"undefined\""
+        r"|Either 'SQLALCHEMY_DATABASE_URI' or 'SQLALCHEMY_BINDS' must be set",
+        _NO_ADDRESS,
+    ),
+    rule(
+        r"ECONNREFUSED [^\n]*?:(5432|3306|27017|6379)\b"
+        r"|(?:localhost|127\.0\.0\.1)[^\n]*\bport (5432|3306)\b[^\n]*failed"
+        r"|Can't connect to MySQL server on '(?:localhost|127\.0\.0\.1)|localhost:(27017): \[Errno 111\]"
+        r"|Error 111 connecting to localhost:(6379)",
+        _no_database,
+    ),
     rule(
         rf"File \"{_ROOT}?([^\"\n]+)\", line (\d+)\n(?:[^\n]*\n){{1,3}}?\s*((?:Syntax|Indentation|Tab)Error: [^\n]+)",
         _python_syntax,
