@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from moorage.runtime.builds.detection import python_managers
+from moorage.runtime.builds.detection import companions, python_managers
 from moorage.runtime.builds.detection.python_managers import CONSTRAINTS, GENERATED, PythonManager
 from moorage.runtime.builds.detection.reading import Folder
 from moorage.runtime.builds.environment import Layout, Retry, Step
@@ -22,6 +22,7 @@ _RELATIVE = re.compile(r"^(-[rc] )(?!/)|^((?:-e )?)(?=\.\.?/)", re.MULTILINE)
 # Up to Python 3.11 a new environment has setuptools, and older packages import its pkg_resources without listing it.
 USUAL = "setuptools<81; python_version < '3.12'"
 OVERRIDES = "overrides.txt"
+COMPANIONS = "companions.txt"
 # An override with a condition that is never met leaves a package out.
 _BINARY_PSYCOPG2 = "psycopg2 ; python_version < '0'\npsycopg2-binary>=2.9.5\n"
 _NO_PSYCOPG2 = re.compile(r"pg_config executable not found|fatal error: libpq-fe\.h|Failed to build `psycopg2\b")
@@ -34,7 +35,8 @@ def steps(plan: Plan, folder: Folder, layout: Layout) -> list[Step]:
     # Without access to packages of the machine or the platform.
     create = [layout.python, "-m", "venv", "--clear", "--copies", "--without-pip", VENV]
     commands = [Step("python -m venv", create, without=_OTHER_PYTHON, is_cached=True, is_quiet=True)]
-    commands += _with_uv(manager, plan, layout) if layout.uv else _with_pip(manager, plan, folder, layout)
+    bounds = companions.bounds(folder)
+    commands += _with_uv(manager, plan, layout, bounds) if layout.uv else _with_pip(manager, plan, folder, layout)
     compile_all = compiling(f"{layout.base}/{VENV}/lib")
     number = sum(step.is_cached for step in commands)
     return [*commands[:number], compile_all, *commands[number:]]
@@ -47,6 +49,7 @@ def write_requirements(folder: Folder, target: Path, base: str) -> None:
     """
     manager = python_managers.find_manager(folder)
     (target / OVERRIDES).write_text(_BINARY_PSYCOPG2)
+    (target / COMPANIONS).write_text("".join(f"{bound}\n" for bound in companions.bounds(folder)))
     for name, text in ((GENERATED, manager.generated), (CONSTRAINTS, manager.constraints)):
         if text:
             (target / name).write_text(_RELATIVE.sub(lambda match: f"{match[1] or match[2] or ''}{base}/", text))
@@ -62,7 +65,7 @@ def compiling(path: str, *options: str) -> Step:
     return Step("python -m compileall", argv, without=_OTHER_PYTHON, is_optional=True, is_quiet=True, is_cached=True)
 
 
-def _with_uv(manager: PythonManager, plan: Plan, layout: Layout) -> list[Step]:
+def _with_uv(manager: PythonManager, plan: Plan, layout: Layout, bounds: tuple[str, ...]) -> list[Step]:
     venv = f"{layout.base}/{VENV}"
     env = {"VIRTUAL_ENV": venv, "UV_PROJECT_ENVIRONMENT": venv, "UV_PYTHON": f"{layout.base}/{PYTHON}"}
     pip = [layout.uv, "pip", "install"]
@@ -75,7 +78,11 @@ def _with_uv(manager: PythonManager, plan: Plan, layout: Layout) -> list[Step]:
     else:
         dependencies = []
         project = [*pip, "."]  # setup.py: only its build knows the dependencies
-    retries = (_binary_psycopg2(dependencies, layout),) if dependencies[:3] == pip else ()
+    retries: tuple[Retry, ...] = ()
+    if dependencies[:3] == pip:
+        free = dependencies
+        dependencies = [*free, *([f"--constraint={layout.bin}/{COMPANIONS}"] if bounds else [])]
+        retries = (_binary_psycopg2(dependencies, layout), *([_without_bounds(free, manager.label)] if bounds else []))
     found = []
     if dependencies:
         # First, so that the version of the project replaces it.
@@ -99,6 +106,16 @@ def _binary_psycopg2(install: list[str], layout: Layout) -> Retry:
         "psycopg2 cannot be compiled here: a current psycopg2-binary, which is the same module, is installed",
         "pip install psycopg2-binary with the other dependencies",
         [*install, f"--override={layout.bin}/{OVERRIDES}", "psycopg2-binary"],
+    )
+
+
+def _without_bounds(install: list[str], label: str) -> Retry:
+    """Return the installation where the bounds of `companions` contradict another requirement."""
+    return Retry(
+        re.compile("No solution found when resolving dependencies"),
+        "installing without the upper bounds that fit to the pinned versions",
+        label,
+        install,
     )
 
 

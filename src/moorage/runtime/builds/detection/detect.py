@@ -9,7 +9,7 @@ import contextlib
 import re
 from dataclasses import dataclass, replace
 
-from moorage.runtime.builds.detection import go, managers, secret_names, starts, workspaces
+from moorage.runtime.builds.detection import companions, go, managers, secret_names, starts, workspaces
 from moorage.runtime.builds.detection.python_managers import python_manager
 from moorage.runtime.builds.detection.reading import Folder, folder_inside
 from moorage.runtime.builds.detection.table import ROWS, node, other, python
@@ -242,6 +242,8 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
         needed = needed or starts.missing_servers(folder, start)
         install = python_manager(folder)
         notes = (f"{needed} is installed as well: the app does not list it",) if needed else ()
+        if bounds := companions.bounds(folder):
+            notes = (*notes, f"newer versions do not fit to those that the project pins: {', '.join(bounds)}")
         plan = replace(plan, install=install, server=needed, notes=notes)
     return replace(plan, build=command)
 

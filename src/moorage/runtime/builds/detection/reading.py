@@ -161,11 +161,13 @@ class Folder:
         """Normalized names of a Python app's dependencies, from all manifests and the locks of uv and Poetry."""
         texts = [self.find_text(name) or "" for name in ("uv.lock", "poetry.lock", "pdm.lock")]
         names = [name for text in texts for name in re.findall(r'^name = "([^"]+)"', text, re.MULTILINE)]
-        matches = (re.match(r"\s*(?:-\s+)?([A-Za-z0-9][A-Za-z0-9._-]*)", line) for line in self._dependency_lines())
+        matches = (re.match(r"\s*(?:-\s+)?([A-Za-z0-9][A-Za-z0-9._-]*)", line) for line in self.dependency_lines)
         names += [match[1] for match in matches if match]
         return frozenset(re.sub("[-_.]+", "-", name).lower() for name in names)
 
-    def _dependency_lines(self) -> list[str]:
+    @cached_property
+    def dependency_lines(self) -> list[str]:
+        """Requirements of all manifests; those of Poetry and Pipenv without their versions."""
         lines = self._requirements()
         lines += _items(self.project.get("project"), "dependencies")
         lines += _keys(self.project.get("tool"), "poetry", "dependencies")

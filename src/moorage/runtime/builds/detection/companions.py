@@ -1,0 +1,52 @@
+"""Versions of packages that fit to an old, pinned one whose own metadata sets no upper bound.
+
+A tutorial that pins `Flask==1.1.2` alone gets the newest Werkzeug, with which that Flask cannot be imported.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from moorage.runtime.builds.detection.reading import Folder
+
+
+class Companion(NamedTuple):
+    package: str
+    below: tuple[int, ...]  # versions of the package that are affected
+    bounds: tuple[str, ...]  # requirements on other packages
+
+
+TABLE = (
+    Companion("flask", (2, 0), ("werkzeug<2.1", "jinja2<3.1", "itsdangerous<2.1", "markupsafe<2.1")),
+    Companion("flask", (2, 3), ("werkzeug<3",)),
+    Companion("jinja2", (3, 0), ("markupsafe<2.1",)),
+    Companion("flask-login", (0, 6, 3), ("werkzeug<3",)),
+    Companion("flask-sqlalchemy", (3, 0), ("sqlalchemy<2", "flask<2.3", "werkzeug<3")),
+    Companion("dash", (2, 4), ("werkzeug<2.1", "flask<2.3")),
+    Companion("dash", (2, 10), ("flask<2.3", "werkzeug<3")),
+    Companion("pandas", (2, 2, 2), ("numpy<2",)),
+    Companion("scikit-learn", (1, 4, 2), ("numpy<2",)),
+    Companion("matplotlib", (3, 8, 4), ("numpy<2",)),
+    Companion("streamlit", (1, 12), ("protobuf<4", "altair<5")),
+    Companion("streamlit", (1, 23), ("altair<5",)),
+    Companion("gradio", (5,), ("huggingface-hub<1", "pydantic<2.11")),
+    Companion("passlib", (2,), ("bcrypt<4.1",)),
+)
+_PIN = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
+_LAST = {"passlib": (1, 7, 4)}  # packages without newer versions need no pin
+
+
+def bounds(folder: Folder) -> tuple[str, ...]:
+    """Return requirements on packages that the project does not list, for the versions that it pins."""
+    pins: dict[str, tuple[int, ...]] = {
+        name: version for name, version in _LAST.items() if name in folder.python_packages
+    }
+    for match in filter(None, map(_PIN.match, folder.dependency_lines)):
+        pins[re.sub("[-_.]+", "-", match[1]).lower()] = tuple(map(int, match[2].split(".")))
+    found: dict[str, str] = {}
+    for package, below, needed in TABLE:
+        if package in pins and pins[package] < below:
+            for bound in needed:
+                found.setdefault(bound.partition("<")[0], bound)
+    return tuple(bound for name, bound in sorted(found.items()) if name not in folder.python_packages)

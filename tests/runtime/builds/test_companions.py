@@ -1,0 +1,65 @@
+"""Upper bounds of packages that fit to pinned, older ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.runtime.builds.app_support import release
+from tests.runtime.builds.build_support import make_request, write_files
+
+from moorage.runtime.builds.detection import companions, detect
+from moorage.runtime.builds.detection.reading import Folder
+
+
+@pytest.mark.parametrize(
+    ("requirements", "bounds"),
+    [
+        ("Flask==1.1.2\ngunicorn", ["itsdangerous<2.1", "jinja2<3.1", "markupsafe<2.1", "werkzeug<2.1"]),
+        ("Flask==1.1.2\nWerkzeug==1.0.1\njinja2==2.11.3", ["itsdangerous<2.1", "markupsafe<2.1"]),
+        ("flask==2.2.5", ["werkzeug<3"]),
+        ("flask<3\nFlask_Login==0.5.0", ["werkzeug<3"]),
+        ("flask==3.0.0\npandas==2.3.0\nnumpy", []),
+        ("pandas==1.5.3\nscikit-learn==1.2.2", ["numpy<2"]),
+        ("streamlit==1.20.0\nnumpy", ["altair<5"]),
+        ("fastapi\npasslib[bcrypt]", ["bcrypt<4.1"]),
+        ("flask\npandas", []),
+    ],
+)
+def test_packages_that_are_not_listed_fit_to_those_that_are_pinned(
+    tmp_path: Path, requirements: str, bounds: list[str]
+) -> None:
+    write_files(tmp_path, {"requirements.txt": requirements})
+
+    assert list(companions.bounds(Folder(tmp_path, ""))) == bounds
+
+
+def test_the_plan_names_the_bounds(tmp_path: Path) -> None:
+    write_files(
+        tmp_path, {"requirements.txt": "flask==2.2.5", "app.py": "from flask import Flask\napp = Flask(__name__)"}
+    )
+    request = make_request(tmp_path, wanted="auto")
+
+    plan = detect.make_plan(request, detect.open_base(request))
+
+    assert "newer versions do not fit to those that the project pins: werkzeug<3" in plan.notes
+
+
+@pytest.mark.deep
+@pytest.mark.anyio
+async def test_a_pinned_flask_of_old_can_be_imported(tmp_path: Path) -> None:
+    app = await release(tmp_path, {"main.py": "", "requirements.txt": "flask==1.1.2"})
+    (app.folder / "shown.py").write_text("import flask; print(flask.__version__)")
+
+    assert await app.run([".venv/bin/python", "shown.py"], app.launch("python shown.py")) == ("1.1.2\n", "")
+
+
+@pytest.mark.deep
+@pytest.mark.anyio
+async def test_bounds_that_contradict_a_requirement_are_left_out(tmp_path: Path) -> None:
+    setup = "from setuptools import setup\nsetup(name='helper', version='1', install_requires=['werkzeug>=3'])\n"
+    requirements = "flask==2.2.5\nhelper @ file:///work/helper\n"
+
+    app = await release(tmp_path, {"main.py": "", "requirements.txt": requirements, "helper/setup.py": setup})
+
+    assert "note: installing without the upper bounds that fit to the pinned versions" in app.log.system
