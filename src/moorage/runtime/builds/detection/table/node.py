@@ -22,6 +22,7 @@ from moorage.runtime.builds.detection.table.node_starts import (
 from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file, npm, script, subfolder
 
 BUILD = ("build",)
+LOCKS = ("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml")
 CONFIG_ENDINGS = ("js", "mjs", "cjs", "ts", "mts")
 STRAPI_KEYS = (
     *("APP_KEYS", "API_TOKEN_SALT", "ADMIN_JWT_SECRET", "TRANSFER_TOKEN_SALT", "JWT_SECRET", "ENCRYPTION_KEY"),
@@ -143,6 +144,14 @@ def _adonis_variables(folder: Folder) -> str:
     return "cp .env.example build/.env" if folder.has(".env.example") and not folder.has(".env") else ""
 
 
+def _docusaurus_webpack(folder: Folder) -> str:
+    """Return the webpack for a Docusaurus without a lock whose progress bar newer versions refuse: up to 3.9."""
+    version = re.match(r"[^0-9]*(\d{1,4})(?:\.(\d{1,4}))?", folder.node_packages.get("@docusaurus/core", ""))
+    is_old = version is not None and (int(version[1]), int(version[2] or 99)) < (3, 10)
+    is_free = not folder.has(*LOCKS) and "webpack" not in folder.node_packages
+    return "webpack@5.97.1" if is_old and is_free else ""
+
+
 NEXT, NUXT, KIT, ASTRO = npm("next"), npm("nuxt", "nuxt3", "nuxt-edge"), npm("@sveltejs/kit"), npm("astro")
 SERVER = Sign("a server package that the `start` script runs", has_server)
 NUXT_2 = Sign("version 2", lambda folder: (_major(folder, "nuxt") == 2 and "Nuxt 2") or None)
@@ -225,7 +234,8 @@ GENERATORS = (
     site("Gatsby", npm("gatsby"), "public", build="gatsby build"),
     site("Eleventy", npm("@11ty/eleventy"), _configured("_site", r"\boutput\s*:\s*['\"`]([\w./-]+)", ".eleventy.js",
          *configs("eleventy")), build="eleventy"),
-    site("Docusaurus", npm("@docusaurus/core", "docusaurus"), "build", build="docusaurus build"),
+    site("Docusaurus", npm("@docusaurus/core", "docusaurus"), "build", build="docusaurus build",
+         server=_docusaurus_webpack),
     site("VitePress", npm("vitepress"), _docs_output("vitepress"), scripts=("docs:build", "build"),
          build=_docs_build("vitepress")),
     site("VuePress", npm("vuepress", "vuepress-vite", "vuepress-webpack"), _docs_output("vuepress"),
