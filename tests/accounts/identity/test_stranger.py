@@ -171,7 +171,7 @@ async def database_of(api: Client, db: Database, victim: Victim) -> dict[str, An
         backups.complete(tx, org_id, made.id, StoredBackup("0" * 64, 1, 1, None))
 
     await db.write(finish)
-    return {"name": "orders"}
+    return {"name": "orders", "schema": "public", "table": "boat"}
 
 
 async def cronjob_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
@@ -240,6 +240,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/projects/{name}/domains"): {"domain": "taken.example.com"},
     ("PUT", "/v1/projects/{name}/headers"): {"headers": []},
     ("PUT", "/v1/projects/{name}/redirects"): {"redirects": []},
+    ("POST", "/v1/databases/{name}/query"): {"sql": "SELECT 1"},
     ("POST", "/v1/databases/{name}/change-tier"): {"instanceType": "mini"},
     ("POST", "/v1/databases/{name}/upgrade"): {"instanceType": "mini"},
     ("POST", "/v1/databases/{name}/restore"): {"backupName": MARK, "confirm": True},
@@ -252,6 +253,10 @@ BODIES: dict[tuple[str, str], Any] = {
 # Responses to the owner for actions that the victim's resource does not support: the resource was found.
 FOUND: dict[tuple[str, str], int] = {
     ("POST", "/v1/projects/{name}/exec"): 409,  # a static site runs nothing
+    ("GET", "/v1/databases/{name}/extensions"): 409,  # these four ask its server, which does not run
+    ("POST", "/v1/databases/{name}/query"): 409,
+    ("GET", "/v1/databases/{name}/tables"): 409,
+    ("GET", "/v1/databases/{name}/tables/{schema}/{table}"): 409,
 }
 UPLOADS: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/functions/{name}/deploy"): form(zip_of({"main.py": "taken = 'over'"})),

@@ -48,6 +48,7 @@ QUICK = {
     "POST /v1/functions/{name}/invoke": RUNS,
     "POST /v1/scheduled-functions/{schedule_id}/run": RUNS,
     "POST /v1/projects/{name}/exec": RUNS,
+    "POST /v1/databases/{name}/query": RUNS,
     "PATCH /v1/projects/{name}/name": GATEWAY,
     "POST /v1/projects/{name}/toggle": GATEWAY,
     "PUT /v1/projects/{name}/headers": GATEWAY,

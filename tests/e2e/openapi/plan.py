@@ -328,6 +328,8 @@ CALLS: dict[str, Call] = {
     # Databases.
     "make_backup": Call(first=database_runs, then=backup_is_made),
     "update_backups": Call(body=always({"backupsToKeep": 3})),
+    "query_database": Call(body=always({"sql": "CREATE TABLE boat (id int PRIMARY KEY)", "write": True})),
+    "read_table": Call(path=always({"schema": "public", "table": "boat"}), source="create_database"),
     "rotate_password": Call(then=database_runs),
     "change_tier": Call(body=always({"instanceType": "mini"}), then=database_runs),
     "upgrade_database": Call(body=always({"instanceType": "micro"}), then=database_runs),

@@ -15,13 +15,13 @@ from moorage.core.kit.clock import to_wire
 from moorage.products.databases import urls
 from moorage.products.databases.service import NewDatabase
 from moorage.products.databases.tables import Database
-from moorage.runtime.database_servers.ports import ADMIN, REPLICATOR, Extension
+from moorage.runtime.database_servers.ports import ADMIN, READER, REPLICATOR, Extension
 from moorage.runtime.database_servers.software.releases import VERSIONS
 from moorage.settings import Settings
 
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 # Names that the servers use themselves.
-RESERVED_USERS = frozenset((ADMIN, REPLICATOR, "postgres", "root", "mysql", "mariadb.sys", "public", "none"))
+RESERVED_USERS = frozenset((ADMIN, READER, REPLICATOR, "postgres", "root", "mysql", "mariadb.sys", "public", "none"))
 RESERVED_DATABASES = frozenset(
     ("postgres", "template0", "template1", "mysql", "information_schema", "performance_schema", "sys")
 )

@@ -33,6 +33,8 @@ from moorage.products.databases.metrics import retention
 from moorage.products.databases.metrics import routes as metric_routes
 from moorage.products.databases.metrics import service as metrics
 from moorage.products.databases.metrics.sampling import Sampler
+from moorage.products.databases.queries import routes as query_routes
+from moorage.products.databases.queries.service import Queries
 from moorage.products.databases.reconciler import DatabaseReconciler
 from moorage.products.databases.replication.watcher import Replicator
 from moorage.products.databases.servers import Servers
@@ -111,6 +113,7 @@ class Databases(Product):
             routes.make_router(self.db, self.servers),
             backup_routes.make_router(),
             metric_routes.make_router(),
+            query_routes.make_router(Queries(self.db, self.servers)),
         ]
 
     def register(self, handlers: Handlers) -> None:

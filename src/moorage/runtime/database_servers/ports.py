@@ -22,6 +22,7 @@ from typing import Literal, Protocol
 
 ADMIN = "moorage"  # the platform's superuser; it can log in through the Unix socket only
 REPLICATOR = "moorage_replica"  # the role that a replica uses to connect to its primary
+READER = "moorage_reader"  # of MariaDB and MySQL: can read the tenant's database; created by the first query
 SCRATCH_PORT = 5432  # part of the socket's name; a scratch server does not listen on TCP
 
 DATA, RUN, CONF, TLS, ARCHIVE, IDENTITY_FILE = "data", "run", "conf", "tls", "archive", "moorage.json"

@@ -222,6 +222,13 @@ def _may_insert(cursor: Cursor, credentials: Credentials) -> bool | None:
     return None if row is None else bool(row[0])
 
 
+def ensure_reader_account(access: Access, credentials: Credentials, name: str, password: str) -> None:
+    """Create an account that can only read the tenant's database, over the socket. Safe to repeat."""
+    with connected(access, OWN_DATABASE) as server, server.cursor() as cursor:
+        _ensure_user(cursor, name, ADMIN_HOST, password)
+        cursor.execute(f"GRANT SELECT, SHOW VIEW ON {_pattern(credentials)}.* TO %s@%s", (name, ADMIN_HOST))
+
+
 def _ensure_user(cursor: Cursor, name: str, host: str, password: str) -> None:
     cursor.execute("CREATE USER IF NOT EXISTS %s@%s IDENTIFIED WITH mysql_native_password", (name, host))
     _set_password(cursor, name, host, password)
