@@ -10,9 +10,10 @@ from typing import Any
 import moorage
 from moorage.accounts.identity.wiring import Identity
 from moorage.accounts.webhooks.wiring import Webhooks
+from moorage.console.files import ASSETS_PREFIX, ConsoleFiles
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
-from moorage.core.http.dispatch import Dispatcher
+from moorage.core.http.dispatch import Dispatcher, Mount
 from moorage.core.http.openapi import document as openapi
 from moorage.core.http.openapi import routes as platform_routes
 from moorage.core.http.openapi.pages import Pages
@@ -118,7 +119,10 @@ def build(
     handlers = Handlers()
     for product in products:
         product.register(handlers)
-    mounts, pages = [mount for product in products for mount in product.mounts()], Pages(describe, settings)
+    console = ConsoleFiles()
+    mounts = [mount for product in products for mount in product.mounts()]
+    mounts.append(Mount(ASSETS_PREFIX, console.asset, is_counted=False))
+    pages = Pages(describe, settings, console.page)
     asgi = Dispatcher(routes, db, products.identity.gate, telemetry, fallback=pages.find, mounts=mounts)
     return App(asgi, routes, handlers, artifacts, products, describe)
 

@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("products.databases",),
     ("products.cronjobs",),
     ("products.monitors",),
-    ("gateway",),
+    ("gateway", "console"),
     ("app",),
     ("platform",),
     ("cli", "docs"),

@@ -64,7 +64,8 @@ def test_the_commands_to_paste_are_short_and_the_last_lines(data: Path, tmp_path
         lines = read_until_ready(process)
 
     assert lines == [
-        f"open:  {URL}/docs",
+        f"open:  {URL}/",
+        f"docs:  {URL}/docs",
         "try:   export TOKEN=$(cat data/demo-token)",
         f'       curl -H "Authorization: Bearer $TOKEN" {URL}/v1/me',
         f"ready: {URL}",

@@ -104,7 +104,8 @@ def test_it_prints_where_to_look_a_curl_that_works_and_ready(platform: Running) 
     status, answer = platform.get("/v1/me", token=platform.token())
 
     port = platform.ports["api"]
-    assert platform.said[0] == f"open:  http://localhost:{port}/docs"
+    assert platform.said[0] == f"open:  http://localhost:{port}/"
+    assert platform.said[1] == f"docs:  http://localhost:{port}/docs"
     assert platform.said[-1] == f"ready: http://localhost:{port}"
     assert status == 200
     assert answer["data"]["organizations"][0]["role"] == "owner"

@@ -31,7 +31,8 @@ def print_ready(plan: dict[str, Any], facts: dict[str, str]) -> None:
     for warning in plan["warnings"]:
         print_message(f"warning: {warning}")
     if not plan.get("is_edge"):
-        print(f"open:  {url}/docs")
+        print(f"open:  {url}/")
+        print(f"docs:  {url}/docs")
         if "setup" in facts:
             print(f"owner: {url}/setup#{facts['setup']}  (works once: it makes the first owner)")
         if "token_file" in facts:

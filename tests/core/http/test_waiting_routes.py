@@ -75,6 +75,8 @@ QUICK = {
     "POST /v1/github/installations": ROWS,
     "DELETE /v1/github/installations/{installation_id}": ROWS,
     "POST /v1/auth/social": ROWS,
+    "POST /v1/auth/oidc/begin": "asks an identity provider, and changes no row",
+    "POST /v1/auth/oidc/token": "asks an identity provider, and changes no row",
     "POST /v1/auth/demo": ROWS,
     "POST /v1/auth/setup": ROWS,
     "POST /v1/api-tokens": ROWS,

@@ -146,11 +146,17 @@ def _decode(token: str, keys: KeySet) -> dict[str, Any]:
     return dict(jwt.decode(token, keys, algorithms=ALGORITHMS).claims)
 
 
+async def discover(client: GuardedClient, issuer: str) -> dict[str, Any]:
+    """Return the discovery document of an issuer."""
+    discovered = await _json(client, issuer.rstrip("/") + "/.well-known/openid-configuration")
+    if discovered.get("issuer") != issuer:
+        raise ValueError("the discovery document names another issuer")
+    return discovered
+
+
 async def _fetch_keys(issuer: _Issuer) -> KeySet:
     async with GuardedClient(OPERATOR_TARGETS) as client:
-        discovered = await _json(client, issuer.url.rstrip("/") + "/.well-known/openid-configuration")
-        if discovered.get("issuer") != issuer.url:
-            raise ValueError("the discovery document names another issuer")
+        discovered = await discover(client, issuer.url)
         address = str(discovered["jwks_uri"])
         if urlsplit(address).scheme != "https" and not is_loopback(urlsplit(address).hostname or ""):
             raise ValueError("jwks_uri must use https")

@@ -5,20 +5,27 @@ from __future__ import annotations
 from moorage.accounts.identity import logins, notifications, tokens, users
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.oidc import OidcVerifier
+from moorage.accounts.identity.oidc_code import CodeFlow
 from moorage.accounts.identity.organizations import members
 from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.identity.schemas import (
     Account,
     AccountInput,
+    BeginSignInInput,
+    BegunSignIn,
     CreatedToken,
     CreateTokenInput,
     DemoLogin,
+    ExchangeCodeInput,
+    ExchangedCode,
     LoginResult,
     MarkedRead,
     Me,
     NotificationOut,
     SetupInput,
+    SignInMethods,
+    SignInProvider,
     SocialLoginInput,
     TokenItem,
     Whoami,
@@ -70,6 +77,31 @@ def login_router(db: Database, sessions: Sessions, verifier: OidcVerifier) -> Ro
         return LoginResult.of(log_in(tx, request, user), user)
 
     return login
+
+
+def console_router(db: Database) -> Router:
+    """Return the routes with which the console finds out how to sign in, and signs in at an identity provider."""
+    sign_in = Router("Identity")
+    settings = db.env.settings
+    flow = CodeFlow(settings)
+
+    @sign_in.get("/auth/methods", scope=Scope.PUBLIC)
+    def read_sign_in_methods() -> SignInMethods:
+        """Return how users of this platform sign in: as the demo user, or at identity providers."""
+        providers = [SignInProvider(issuer, client_id) for issuer, client_id in flow.providers]
+        return SignInMethods(not settings.is_production, providers)
+
+    @sign_in.post("/auth/oidc/begin", scope=Scope.PUBLIC)
+    async def begin_sign_in(body: BeginSignInInput) -> BegunSignIn:
+        """Return the address at which a user signs in at an identity provider: authorization code with PKCE (S256)."""
+        return BegunSignIn(await flow.begin(body.issuer, body.redirect_uri, body.state, body.code_challenge))
+
+    @sign_in.post("/auth/oidc/token", scope=Scope.PUBLIC, secret=True)
+    async def exchange_code(body: ExchangeCodeInput) -> ExchangedCode:
+        """Exchange a code of an identity provider for an ID token, for a login with `POST /v1/auth/social`."""
+        return ExchangedCode(await flow.exchange(body.issuer, body.code, body.code_verifier, body.redirect_uri))
+
+    return sign_in
 
 
 @router.get("/whoami", scope=Scope.IDENTITY, point=True)

@@ -21,6 +21,7 @@ from moorage.core.kit.clock import to_wire, to_wire_or_none
 from moorage.settings import Settings
 
 RoleName = Literal["viewer", "member", "admin", "owner"]
+URL_SAFE = "^[A-Za-z0-9._~-]+$"
 
 
 def _not_blank(text: str) -> str:
@@ -50,6 +51,20 @@ PictureUrl = Annotated[str | None, Field(max_length=2000), AfterValidator(_https
 class SocialLoginInput(SnakeInput):
     auth_secret: Annotated[str, Field(min_length=1, max_length=20_000)]
     terms_accepted: bool = False
+
+
+class BeginSignInInput(SnakeInput):
+    issuer: Annotated[str, Field(min_length=1, max_length=500)]
+    redirect_uri: Annotated[str, Field(min_length=1, max_length=500)]
+    state: Annotated[str, Field(min_length=16, max_length=200, pattern=URL_SAFE)]
+    code_challenge: Annotated[str, Field(min_length=43, max_length=128, pattern=URL_SAFE)]
+
+
+class ExchangeCodeInput(SnakeInput):
+    issuer: Annotated[str, Field(min_length=1, max_length=500)]
+    redirect_uri: Annotated[str, Field(min_length=1, max_length=500)]
+    code: Annotated[str, Field(min_length=1, max_length=4000)]
+    code_verifier: Annotated[str, Field(min_length=43, max_length=128, pattern=URL_SAFE)]
 
 
 class SetupInput(SnakeInput):
@@ -104,6 +119,24 @@ class LoginResult(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, access_token: str, user: User) -> LoginResult:
         return cls(access_token, LoginUser(user.status, user.profile_completed, user.mfa_enabled))
+
+
+class SignInProvider(Output, frozen=True):
+    issuer: str
+    client_id: str
+
+
+class SignInMethods(Output, frozen=True):
+    demo: bool
+    providers: list[SignInProvider]
+
+
+class BegunSignIn(msgspec.Struct, frozen=True):
+    url: str
+
+
+class ExchangedCode(msgspec.Struct, frozen=True):
+    id_token: str
 
 
 class DemoLogin(Output, frozen=True):

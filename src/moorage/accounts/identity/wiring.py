@@ -39,6 +39,7 @@ class Identity(Product):
         verifier = OidcVerifier(settings.oidc_issuers, settings.oidc_audience, self.db.env.clock)
         return [
             routes.login_router(self.db, self.sessions, verifier),
+            routes.console_router(self.db),
             routes.router,
             session_routes.router,
             org_routes.router,

@@ -30,6 +30,7 @@ _USED_HEADERS = frozenset(
         b"origin",
         b"last-event-id",
         b"accept",
+        b"accept-encoding",
         b"user-agent",
         b"stripe-signature",
         b"x-hub-signature-256",

@@ -1,13 +1,13 @@
-"""HTML pages of the API server: API page, and setup page of the first owner.
+"""HTML pages of the API server: API page, setup page of the first owner, and the console for all other addresses.
 
-They are rendered on the server, contain their styles and load no other resources.
+The first two are rendered on the server, contain their styles and load no other resources.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
@@ -19,18 +19,26 @@ from moorage.settings import Settings
 
 
 class Pages:
-    def __init__(self, describe: Callable[[], dict[str, Any]], settings: Settings) -> None:
+    def __init__(
+        self,
+        describe: Callable[[], dict[str, Any]],
+        settings: Settings,
+        find_console: Callable[[Request], Awaitable[Answer | None]],
+    ) -> None:
         self._describe = describe
         self._settings = settings
+        self._find_console = find_console
 
     async def find(self, request: Request) -> Answer | None:
         """Return the page at a path, or None."""
-        if request.path == "/":
-            return Answer(302, b"", [(b"location", b"/docs")])
         if request.path == "/docs":
             return html(self._docs, policy=self._docs_policy)
         if request.path == "/setup" and self._settings.is_production:
             return html(self._setup, policy=self._setup_policy)
+        if (console := await self._find_console(request)) is not None:
+            return console
+        if request.path == "/":  # for programs; browsers get the console
+            return Answer(302, b"", [(b"location", b"/docs")])
         return None
 
     @cached_property

@@ -1,0 +1,51 @@
+/**
+ * All pages of the console. Add yours here: its path, its code (loaded when it is opened), and, if it belongs into the
+ * side bar, its place there. `console/README.md` tells the rest.
+ */
+
+import { Activity, Boxes, Clock, Database, House, SquareFunction, type LucideIcon } from "lucide-preact";
+import type { AnyComponent } from "preact";
+import { text } from "./text";
+
+export interface Page {
+  path: string; // as of preact-iso: `:name` is a parameter, `:tab?` may be missing
+  load: () => Promise<{ default: AnyComponent<any> }>;
+}
+
+export interface NavItem {
+  href: string;
+  label: string;
+  icon: LucideIcon;
+  key: string; // of the shortcut `g KEY`
+  isBottom?: boolean;
+}
+
+export const PAGES: Page[] = [
+  { path: "/", load: () => import("./pages/home/home") },
+  { path: "/projects", load: () => import("./pages/projects/list") },
+  { path: "/projects/new", load: () => import("./pages/projects/create") },
+  { path: "/projects/:name/:tab?/:id?", load: () => import("./pages/projects/project") },
+  { path: "/functions", load: () => import("./pages/lists/functions") },
+  { path: "/databases", load: () => import("./pages/lists/databases") },
+  { path: "/cronjobs", load: () => import("./pages/lists/cronjobs") },
+  { path: "/monitors", load: () => import("./pages/lists/monitors") },
+];
+
+export const NAV: NavItem[] = [
+  { href: "/", label: text.nav.home, icon: House, key: "h" },
+  { href: "/projects", label: text.nav.projects, icon: Boxes, key: "p" },
+  { href: "/functions", label: text.nav.functions, icon: SquareFunction, key: "f" },
+  { href: "/databases", label: text.nav.databases, icon: Database, key: "d" },
+  { href: "/cronjobs", label: text.nav.cronjobs, icon: Clock, key: "c" },
+  { href: "/monitors", label: text.nav.monitors, icon: Activity, key: "m" },
+];
+
+/** Whether there is a page at a path; lists link to their resources only where one exists. */
+export function hasPage(path: string): boolean {
+  const parts = path.split("/");
+  return PAGES.some((page) => {
+    const wanted = page.path.split("/");
+    const least = wanted.filter((part) => !part.endsWith("?")).length;
+    return parts.length >= least && parts.length <= wanted.length && wanted.every((part, at) => part.startsWith(":") || part === parts[at]);
+  });
+}

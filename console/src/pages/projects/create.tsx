@@ -1,0 +1,133 @@
+/** Create a project: from a folder or ZIP, or from a git repository. */
+
+import { useEffect, useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
+import { api } from "../../api/client";
+import { useResource } from "../../api/resource";
+import type { Body } from "../../api/types";
+import { PageHead } from "../../frame/page";
+import { whyNot } from "../../lib/roles";
+import { text } from "../../text";
+import { ApiCall } from "../../ui/apicall";
+import { Card } from "../../ui/feedback";
+import { Choices, Form, SelectField, SwitchField, TextField, useForm } from "../../ui/form";
+import { DropSite } from "../home/drop";
+
+export default function CreateProject() {
+  const { query } = useLocation();
+  const [source, setSource] = useState(query["from"] === "git" ? "git" : "upload");
+  const t = text.createProject;
+  return (
+    <>
+      <PageHead title={t.title} crumbs={[{ label: text.projects.title, href: "/projects" }]} />
+      <div class="stack wide narrow">
+        <Choices
+          label={t.source}
+          value={source}
+          onChange={setSource}
+          options={[
+            { value: "upload", label: t.fromUpload, hint: text.home.dropHint },
+            { value: "git", label: t.fromRepository, hint: text.home.fromGitHint },
+          ]}
+        />
+        {source === "upload" ? <DropSite /> : <FromRepository />}
+      </div>
+    </>
+  );
+}
+
+interface Values {
+  name: string;
+  repositoryName: string;
+  branch: string;
+  slug: string;
+  language: string;
+  baseDir: string;
+  buildCmd: string;
+  buildDir: string;
+  startCmd: string;
+  autoDeploy: boolean;
+  prPreview: boolean;
+  enableAnalytics: boolean;
+}
+
+const INITIAL: Values = {
+  name: "", repositoryName: "", branch: "main", slug: "auto", language: "auto", baseDir: "", buildCmd: "", buildDir: "",
+  startCmd: "", autoDeploy: true, prPreview: false, enableAnalytics: false,
+};
+const OF_KIND: Record<string, (keyof Values)[]> = {
+  auto: ["buildCmd", "buildDir", "startCmd"],
+  static: ["buildCmd", "buildDir"],
+  container: ["language", "buildCmd", "startCmd"],
+};
+
+/** The fields of the chosen kind that have a value; the server has defaults for all others. */
+function bodyOf(values: Values): Body<"/v1/projects", "post"> {
+  const { name, repositoryName, branch, slug, baseDir, autoDeploy, prPreview, enableAnalytics } = values;
+  const chosen = (OF_KIND[slug] ?? []).filter((field) => values[field] !== "").map((field) => [field, values[field]]);
+  const body = { name, repositoryName, branch, slug, autoDeploy, prPreview, enableAnalytics, ...(baseDir && { baseDir }), ...Object.fromEntries(chosen) };
+  return body as Body<"/v1/projects", "post">;
+}
+
+function FromRepository() {
+  const { route } = useLocation();
+  const t = text.createProject;
+  const form = useForm(INITIAL, (values) => api.post("/v1/projects", { body: bodyOf(values) }), {
+    done: (made) => t.created(made.name),
+    refreshes: ["/v1/projects", "/v1/usage"],
+    onDone: (made) => route(`/projects/${made.name}/deployments/${made.deploymentUuid}`),
+  });
+  const values = form.values.value;
+  const hint = useNameHint(values.name);
+  const has = (field: keyof Values) => OF_KIND[values.slug]?.includes(field);
+  return (
+    <Card>
+      <Form form={form} submit={t.submit} why={whyNot("member")}>
+        <TextField form={form} name="name" label={text.common.name} hint={hint} clean={(given) => given.toLowerCase()} isFocused />
+        <div class="fields">
+          <TextField form={form} name="repositoryName" label={t.repository} hint={t.repositoryHint} placeholder="acme/shop" />
+          <TextField form={form} name="branch" label={t.branch} />
+        </div>
+        <Choices
+          label={t.kind}
+          value={values.slug}
+          onChange={(slug) => form.set("slug", slug)}
+          options={[
+            { value: "auto", label: text.projects.kinds["auto"]!, hint: t.kindAuto },
+            { value: "static", label: text.projects.kinds["static"]!, hint: t.kindStatic },
+            { value: "container", label: text.projects.kinds["container"]!, hint: t.kindContainer },
+          ]}
+        />
+        <SwitchField form={form} name="autoDeploy" label={t.autoDeploy} />
+        <details class="fold">
+          <summary>{text.common.advanced}</summary>
+          <div class="stack wide">
+            <div class="fields">
+              {has("language") && <SelectField form={form} name="language" label={t.language} options={["auto", "nodejs", "python", "go", "docker"].map((value) => ({ value, label: value }))} />}
+              <TextField form={form} name="baseDir" label={t.baseDir} placeholder="./" isCode isOptional />
+              {has("buildCmd") && <TextField form={form} name="buildCmd" label={t.buildCmd} placeholder="npm run build" isCode isOptional />}
+              {has("buildDir") && <TextField form={form} name="buildDir" label={t.buildDir} placeholder="dist" isCode isOptional />}
+              {has("startCmd") && <TextField form={form} name="startCmd" label={t.startCmd} placeholder="npm start" isCode isOptional />}
+            </div>
+            <SwitchField form={form} name="prPreview" label={t.prPreview} />
+            <SwitchField form={form} name="enableAnalytics" label={t.analytics} />
+          </div>
+        </details>
+        <ApiCall method="POST" path="/v1/projects" body={bodyOf(values)} />
+      </Form>
+    </Card>
+  );
+}
+
+/** Say whether a name is free while it is typed. */
+export function useNameHint(name: string): string {
+  const [asked, setAsked] = useState("");
+  useEffect(() => {
+    const timer = setTimeout(() => setAsked(name), 300);
+    return () => clearTimeout(timer);
+  }, [name]);
+  const isName = /^[a-z0-9]([a-z0-9-]*[a-z0-9])?$/.test(asked);
+  const check = useResource("/v1/projects/check-name", { query: { name: asked || "x" } }, { isOn: isName });
+  if (!isName || asked !== name || !check.data) return text.createProject.nameHint;
+  return check.data.available ? text.createProject.free : text.createProject.taken;
+}

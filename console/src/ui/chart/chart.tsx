@@ -1,0 +1,177 @@
+/**
+ * Charts over time. uPlot is loaded when the first chart is shown. Charts with the same `group` share one cursor.
+ * Missing samples are gaps, and a table with the values is there for screen readers.
+ */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import type uPlot from "uplot";
+import { absolute, compact } from "../../lib/format";
+import { isDark } from "../../lib/theme";
+import { text } from "../../text";
+import { Segments } from "../tabs";
+
+export interface Series {
+  label: string;
+  values: (number | null)[];
+  color?: "accent" | "blue" | "amber" | "bad" | undefined;
+}
+
+export interface Mark {
+  at: number; // seconds
+  label: string;
+  href?: string | undefined;
+}
+
+interface ChartProps {
+  title: string;
+  times: number[]; // seconds since 1970
+  series: Series[];
+  unit?: string | undefined;
+  format?: ((value: number) => string) | undefined;
+  group?: string | undefined;
+  height?: number | undefined;
+  marks?: Mark[] | undefined; // deployments and incidents
+  max?: number | undefined; // of the axis, for example 100 for percent
+}
+
+const COLORS = { accent: "--teal-9", blue: "--blue-9", amber: "--amber-9", bad: "--tomato-9" };
+const ORDER = ["accent", "blue", "amber", "bad"] as const;
+
+export function Chart(props: ChartProps) {
+  const { title, times, series, format = compact, unit = "" } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const [at, setAt] = useState<number | null>(null);
+  const isEmpty = !series.some(({ values }) => values.some((value) => value !== null));
+  const dark = isDark.value;
+  usePlot(box, props, setAt, `${dark}`, isEmpty);
+  const shown = at ?? times.length - 1;
+  return (
+    <figure class="chart">
+      <figcaption class="chart-head">
+        <h3>{title}</h3>
+        <span class="value">
+          {series.map(({ label, values }) => {
+            const value = values[shown];
+            return (
+              <span key={label} style={{ marginLeft: 12 }}>
+                {series.length > 1 && `${label} `}
+                {value === null || value === undefined ? "–" : `${format(value)}${unit && ` ${unit}`}`}
+              </span>
+            );
+          })}
+        </span>
+      </figcaption>
+      {isEmpty ? <p class="soft small chart-box">{text.chart.noData}</p> : <div class="chart-box" ref={box} aria-hidden="true" />}
+      <ValueTable {...props} />
+    </figure>
+  );
+}
+
+function usePlot(box: { current: HTMLDivElement | null }, props: ChartProps, onCursor: (at: number | null) => void, theme: string, isEmpty: boolean) {
+  const plot = useRef<uPlot | undefined>(undefined);
+  const data = [props.times, ...props.series.map(({ values }) => values)] as uPlot.AlignedData;
+  useEffect(() => {
+    if (isEmpty) return undefined;
+    let isGone = false;
+    let watcher: ResizeObserver | undefined;
+    void import("uplot").then(({ default: UPlot }) => {
+      if (isGone || !box.current) return;
+      const width = box.current.clientWidth;
+      plot.current = new UPlot(optionsOf(props, width, onCursor, UPlot), data, box.current);
+      watcher = new ResizeObserver(([entry]) => plot.current?.setSize({ width: entry!.contentRect.width, height: props.height ?? 180 }));
+      watcher.observe(box.current);
+    });
+    return () => {
+      isGone = true;
+      watcher?.disconnect();
+      plot.current?.destroy();
+      plot.current = undefined;
+    };
+  }, [theme, isEmpty, props.series.length, props.marks?.length]);
+  useEffect(() => plot.current?.setData(data), [props.times, props.series]);
+}
+
+function cssColor(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function optionsOf(props: ChartProps, width: number, onCursor: (at: number | null) => void, UPlot: typeof uPlot): uPlot.Options {
+  const { series, format = compact, group, height = 180, marks = [], max } = props;
+  const axis = { stroke: cssColor("--soft"), grid: { stroke: cssColor("--line"), width: 1 }, ticks: { show: false }, font: "11px Inter Variable" };
+  return {
+    width,
+    height,
+    legend: { show: false },
+    padding: [8, 4, 0, 0],
+    cursor: { ...(group ? { sync: { key: group } } : {}), points: { size: 7 }, y: false, drag: { x: false, y: false } },
+    scales: { y: { range: (_, __, high) => [0, max ?? Math.max(high * 1.1, 1e-6)] } },
+    axes: [axis, { ...axis, size: 46, values: (_, splits) => splits.map((value) => format(value)) }],
+    series: [
+      {},
+      ...series.map(({ label, color }, at) => {
+        const stroke = cssColor(COLORS[color ?? ORDER[at % ORDER.length]!]);
+        return { label, stroke, width: 1.75, fill: series.length === 1 ? `color-mix(in srgb, ${stroke} 12%, transparent)` : "", spanGaps: false, points: { show: false } };
+      }),
+    ],
+    hooks: {
+      setCursor: [(plot) => onCursor(plot.cursor.idx ?? null)],
+      draw: [(plot) => drawMarks(plot, marks, UPlot)],
+    },
+  };
+}
+
+function drawMarks(plot: uPlot, marks: Mark[], UPlot: typeof uPlot): void {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.strokeStyle = cssColor("--soft");
+  ctx.lineWidth = UPlot.pxRatio;
+  ctx.setLineDash([3 * UPlot.pxRatio, 3 * UPlot.pxRatio]);
+  for (const mark of marks) {
+    const x = Math.round(plot.valToPos(mark.at, "x", true));
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
+function ValueTable({ title, times, series, format = compact }: ChartProps) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details class="unseen" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>
+        {text.chart.table}: {title}
+      </summary>
+      {isOpen && (
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">{text.chart.time}</th>
+              {series.map(({ label }) => (
+                <th key={label} scope="col">
+                  {label}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {times.map((time, at) => (
+              <tr key={time}>
+                <th scope="row">{absolute(time * 1_000)}</th>
+                {series.map(({ label, values }) => (
+                  <td key={label}>{values[at] === null || values[at] === undefined ? "–" : format(values[at])}</td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </details>
+  );
+}
+
+export function Ranges<R extends string>({ value, ranges, onChange }: { value: R; ranges: readonly R[]; onChange: (range: R) => void }) {
+  return <Segments label={text.chart.ranges} value={value} options={ranges.map((range) => ({ value: range, label: range }))} onChange={(range) => onChange(range as R)} />;
+}

@@ -1,0 +1,78 @@
+/** CodeMirror with the languages of the platform. Only `editor.tsx` imports it, on demand. */
+
+import { autocompletion, closeBrackets } from "@codemirror/autocomplete";
+import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { javascript } from "@codemirror/lang-javascript";
+import { json } from "@codemirror/lang-json";
+import { python } from "@codemirror/lang-python";
+import { sql } from "@codemirror/lang-sql";
+import { bracketMatching, indentOnInput, StreamLanguage, syntaxHighlighting } from "@codemirror/language";
+import { dockerFile } from "@codemirror/legacy-modes/mode/dockerfile";
+import { go } from "@codemirror/legacy-modes/mode/go";
+import { yaml } from "@codemirror/legacy-modes/mode/yaml";
+import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
+import { EditorState, type Extension } from "@codemirror/state";
+import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
+import { classHighlighter, tagHighlighter, tags } from "@lezer/highlight";
+
+export interface EditorOptions {
+  name: string; // its ending selects the language
+  label: string;
+  value: string;
+  isReadOnly: boolean;
+  onChange: (value: string) => void;
+  onSave: () => void;
+}
+
+export interface OpenEditor {
+  set: (value: string) => void;
+  close: () => void;
+}
+
+// Classes instead of styles, so that both themes share them.
+const functions = tagHighlighter([
+  { tag: tags.function(tags.variableName), class: "tok-function" },
+  { tag: tags.function(tags.propertyName), class: "tok-function" },
+  { tag: tags.typeName, class: "tok-type" },
+]);
+
+function languageOf(name: string): Extension {
+  const ending = name.toLowerCase().replace(/^.*[./]/, "");
+  if (["js", "mjs", "cjs", "jsx"].includes(ending)) return javascript({ jsx: true });
+  if (["ts", "tsx", "mts"].includes(ending)) return javascript({ jsx: true, typescript: true });
+  if (ending === "py") return python();
+  if (ending === "json") return json();
+  if (ending === "sql") return sql();
+  if (ending === "go") return StreamLanguage.define(go);
+  if (["yml", "yaml"].includes(ending)) return StreamLanguage.define(yaml);
+  if (ending === "dockerfile") return StreamLanguage.define(dockerFile);
+  return [];
+}
+
+export function openEditor(parent: HTMLElement, options: EditorOptions): OpenEditor {
+  const save = { key: "Mod-s", preventDefault: true, run: () => (options.onSave(), true) };
+  const view = new EditorView({
+    parent,
+    state: EditorState.create({
+      doc: options.value,
+      extensions: [
+        lineNumbers(), history(), drawSelection(), indentOnInput(), bracketMatching(), closeBrackets(), autocompletion(),
+        highlightActiveLine(), highlightSelectionMatches(),
+        syntaxHighlighting(classHighlighter), syntaxHighlighting(functions), languageOf(options.name),
+        keymap.of([save, ...defaultKeymap, ...historyKeymap, ...searchKeymap, indentWithTab]),
+        EditorView.contentAttributes.of({ "aria-label": options.label }),
+        EditorState.readOnly.of(options.isReadOnly),
+        EditorView.updateListener.of((update) => {
+          if (update.docChanged) options.onChange(update.state.doc.toString());
+        }),
+      ],
+    }),
+  });
+  return {
+    set: (value) => {
+      const now = view.state.doc.toString();
+      if (value !== now) view.dispatch({ changes: { from: 0, to: now.length, insert: value } });
+    },
+    close: () => view.destroy(),
+  };
+}

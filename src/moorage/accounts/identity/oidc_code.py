@@ -1,0 +1,105 @@
+"""Sign-in of the console at an identity provider: authorization code with PKCE.
+
+The platform reads the provider's addresses and exchanges the code, so that the console connects to no other host. The
+console then logs in with the ID token, like any application.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from moorage.accounts.identity.oidc import FETCH_TIMEOUT_S, MAX_RESPONSE_BYTES, discover
+from moorage.core.net.calls import OutboundError
+from moorage.core.net.client import GuardedClient
+from moorage.core.net.targets import OPERATOR_TARGETS, TargetRefused
+from moorage.errors import BadRequest, Unauthorized
+from moorage.settings import Settings, is_loopback
+
+SCOPE = "openid email profile"
+RETURN_PATH = "/sign-in/return"
+_UNREACHABLE = "The identity provider cannot be reached; try again"
+
+
+class CodeFlow:
+    def __init__(self, settings: Settings) -> None:
+        self._issuers = settings.oidc_issuers
+        self._client_id = settings.oidc_audience[0] if settings.oidc_audience else ""
+        self._own = frozenset((settings.api_url.rstrip("/"), *settings.console_origins))
+        self._is_production = settings.is_production
+
+    @property
+    def providers(self) -> list[tuple[str, str]]:
+        """Issuers with the client id of the console."""
+        return [(issuer, self._client_id) for issuer in self._issuers]
+
+    async def begin(self, issuer: str, redirect_uri: str, state: str, code_challenge: str) -> str:
+        """Return the provider's address at which the user signs in."""
+        self._check(issuer, redirect_uri)
+        found = await self._discovered(issuer, "authorization_endpoint")
+        query = {
+            "response_type": "code",
+            "client_id": self._client_id,
+            "redirect_uri": redirect_uri,
+            "scope": SCOPE,
+            "state": state,
+            "code_challenge": code_challenge,
+            "code_challenge_method": "S256",
+        }
+        return f"{found}{'&' if '?' in found else '?'}{urlencode(query)}"
+
+    async def exchange(self, issuer: str, code: str, code_verifier: str, redirect_uri: str) -> str:
+        """Return the ID token for a code."""
+        self._check(issuer, redirect_uri)
+        address = await self._discovered(issuer, "token_endpoint")
+        form = {
+            "grant_type": "authorization_code",
+            "client_id": self._client_id,
+            "code": code,
+            "code_verifier": code_verifier,
+            "redirect_uri": redirect_uri,
+        }
+        answer = await self._post(address, form)
+        token = answer.get("id_token")
+        if not isinstance(token, str):
+            raise Unauthorized("The identity provider refused the sign-in; start again")
+        return token
+
+    def _check(self, issuer: str, redirect_uri: str) -> None:
+        if issuer not in self._issuers:
+            raise BadRequest("Unknown identity provider", fields={"issuer": "is not configured"})
+        origin, _, path = redirect_uri.partition(RETURN_PATH)
+        is_local = not self._is_production and is_loopback(urlsplit(origin).hostname or "")
+        if path or not redirect_uri.endswith(RETURN_PATH) or not (origin in self._own or is_local):
+            problem = {"redirect_uri": "is not an address of this platform"}
+            raise BadRequest("Unknown address of the console", fields=problem)
+
+    async def _discovered(self, issuer: str, name: str) -> str:
+        try:
+            async with GuardedClient(OPERATOR_TARGETS) as client:
+                address = str((await discover(client, issuer))[name])
+        except (OutboundError, TargetRefused, ValueError, KeyError) as error:
+            raise Unauthorized(_UNREACHABLE) from error
+        if urlsplit(address).scheme != "https" and not is_loopback(urlsplit(address).hostname or ""):
+            raise Unauthorized(_UNREACHABLE)
+        return address
+
+    async def _post(self, address: str, form: dict[str, str]) -> dict[str, Any]:
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        try:
+            async with GuardedClient(OPERATOR_TARGETS) as client:
+                response = await client.request(
+                    "POST",
+                    address,
+                    headers=headers,
+                    body=urlencode(form).encode(),
+                    timeout_s=FETCH_TIMEOUT_S,
+                    max_body_bytes=MAX_RESPONSE_BYTES,
+                    follow=0,
+                )
+            answer = response.json()
+        except (OutboundError, TargetRefused) as error:
+            raise Unauthorized(_UNREACHABLE) from error
+        except ValueError:
+            answer = None
+        return answer if isinstance(answer, dict) else {}
