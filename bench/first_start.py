@@ -24,7 +24,7 @@ WARM_BAR, AGAIN_BAR, SILENCE_BAR = at_most(25), at_most(3), at_most(3)
 LIMIT_S = 900.0
 STOP_TIMEOUT_S = 30.0
 OFFLINE = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
-_DATABASES = re.compile(r"^setup: (?:database software is ready|some database software is missing)")
+_DATABASES = re.compile(r"^setup: database software: (?:ready|not complete)")
 
 
 @dataclass(frozen=True)

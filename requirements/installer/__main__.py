@@ -29,7 +29,7 @@ def main(command: str, first: str, *rest: str) -> int:
     elif command == "up":
         engines.start_platform(venv, list(rest))
     elif command == "background":
-        engines.run_in_background(venv, int(rest[0]))
+        engines.run_in_background(venv, int(rest[0]), rest[1])
     else:
         Environment(venv).ensure(command)
     return 0

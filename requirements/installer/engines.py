@@ -1,4 +1,4 @@
-"""Database software: in the foreground for tests, in the background while the platform starts."""
+"""Database software and the console: in the foreground for tests, in the background while the platform starts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from requirements.installer.environment import Environment
@@ -17,9 +18,24 @@ from requirements.installer.failures import SHOWN_LINES
 from requirements.installer.packages import ROOT
 from requirements.installer.progress import LINE_INTERVAL_S, Finished, Step, Steps
 
-LOG = "databases.log"
-# Locked while software is prepared; the platform's catalog of database software reads it.
-PREPARING = Path("share/moorage/engines/.preparing")
+
+@dataclass(frozen=True)
+class Part:
+    """What the platform can start without, and is made in the background at the first start."""
+
+    target: str  # of make; {venv} is the environment
+    title: str
+    log: str
+    lock: Path  # in the environment; locked while the part is made
+
+
+PARTS = {
+    "console": Part(
+        "src/moorage/console/static/index.html", "the console", "console.log", Path("share/moorage/.console")
+    ),
+    # The platform's catalog of database software reads this lock.
+    "engines": Part("{venv}/.engines", "database software", "databases.log", Path("share/moorage/engines/.preparing")),
+}
 STOP_TIMEOUT_S = 5.0
 SUPERVISOR = b"moorage.platform.supervisor"  # in the command line of `moorage up` once it starts its processes
 
@@ -56,13 +72,18 @@ def _notes(done: Finished) -> list[str]:
 
 
 def start_platform(venv: Path, arguments: list[str]) -> None:
-    """Become `moorage up`; fetch missing database software in the background meanwhile."""
+    """Become `moorage up`; make missing parts in the background meanwhile."""
     if not (venv / "bin" / "python").exists():  # The system's Python was replaced.
         Environment(venv).ensure("runtime")
-    if _is_missing(venv):
+    missing = [name for name in PARTS if _is_missing(venv, name)] if _is_missing(venv, *PARTS) else []
+    for name in missing:
         argv = [sys.executable, "-B", "-E", "-s", "-m", "requirements.installer", "background", str(venv)]
-        subprocess.Popen([*argv, str(os.getpid())], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True).wait()
-        print(f"setup: database software is fetched in the background, see {_short(venv / LOG)}", flush=True)
+        argv += [str(os.getpid()), name]
+        subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True).wait()
+    if missing:
+        titles = " and ".join(PARTS[name].title for name in missing)
+        logs = ", ".join(_short(venv / PARTS[name].log) for name in missing)
+        print(f"setup: {titles}: made in the background, see {logs}", flush=True)
     _show_progress(os.getpid())
     program = str(venv / "bin" / "moorage")
     os.execv(program, [program, "up", *arguments])
@@ -94,37 +115,41 @@ def _has_started(pid: int, wait_s: float) -> bool:
     return False
 
 
-def _is_missing(venv: Path) -> bool:
-    asked = [*_make(venv), "--question"]
+def _is_missing(venv: Path, *names: str) -> bool:
+    asked = [*_make(venv, *names), "--question"]
     return subprocess.run(asked, env=_make_environment(), cwd=ROOT, capture_output=True, check=False).returncode != 0
 
 
-def run_in_background(venv: Path, platform_pid: int) -> None:
-    """Install database software in a process of its own, as long as the platform runs."""
+def run_in_background(venv: Path, platform_pid: int, name: str) -> None:
+    """Make a part in a process of its own, as long as the platform runs."""
+    part = PARTS[name]
     platform = os.pidfd_open(platform_pid)
     if os.fork():
         return
-    (venv / PREPARING).parent.mkdir(parents=True, exist_ok=True)
-    with (venv / PREPARING).open("a") as lock:
+    (venv / part.lock).parent.mkdir(parents=True, exist_ok=True)
+    with (venv / part.lock).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
         started_at = time.monotonic()
-        with (venv / LOG).open("w") as log:
-            argv, env = ["nice", *_make(venv)], _make_environment()
+        with (venv / part.log).open("w") as log:
+            argv, env = ["nice", *_make(venv, name)], _make_environment()
             process = subprocess.Popen(argv, env=env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
             is_stopped = _wait(process, platform)
-        if is_stopped:
-            return
-        took_s = time.monotonic() - started_at
-        if (venv / ".engines").exists():
-            print(f"setup: database software is ready, after {took_s:.0f} s", flush=True)
-            for line in (venv / LOG).read_text().splitlines():
-                if line.startswith(("setup: without ", "moorage: ")):
-                    print(line, flush=True)
-        else:
-            print(f"setup: some database software is missing, see {_short(venv / LOG)}", flush=True)
+        if not is_stopped:
+            _report(venv, name, time.monotonic() - started_at)
+
+
+def _report(venv: Path, name: str, took_s: float) -> None:
+    part = PARTS[name]
+    if _is_missing(venv, name):
+        print(f"setup: {part.title}: not complete, see {_short(venv / part.log)}", flush=True)
+        return
+    print(f"setup: {part.title}: ready, after {took_s:.0f} s", flush=True)
+    for line in (venv / part.log).read_text().splitlines():
+        if line.startswith(("setup: without ", "moorage: ")):
+            print(line, flush=True)
 
 
 def _wait(process: subprocess.Popen[bytes], platform: int) -> bool:
@@ -142,10 +167,10 @@ def _wait(process: subprocess.Popen[bytes], platform: int) -> bool:
     return True
 
 
-def _make(venv: Path) -> list[str]:
+def _make(venv: Path, *names: str) -> list[str]:
     # Relative to the checkout, because make cannot name a path with spaces.
-    name = venv.relative_to(ROOT) if venv.is_relative_to(ROOT) else venv
-    return ["make", "--silent", f"VENV={name}", f"{name}/.engines"]
+    folder = venv.relative_to(ROOT) if venv.is_relative_to(ROOT) else venv
+    return ["make", "--silent", f"VENV={folder}", *(PARTS[name].target.format(venv=folder) for name in names)]
 
 
 def _make_environment() -> dict[str, str]:
