@@ -29,6 +29,7 @@ export const PAGES: Page[] = [
   { path: "/databases", load: () => import("./pages/lists/databases") },
   { path: "/cronjobs", load: () => import("./pages/lists/cronjobs") },
   { path: "/monitors", load: () => import("./pages/lists/monitors") },
+  { path: "/components", load: () => import("./pages/components/components") },
 ];
 
 export const NAV: NavItem[] = [

@@ -107,7 +107,7 @@ export function Palette() {
             </div>
           );
         })}
-        {found.length === 0 && <p class="soft small none">{text.palette.nothing}</p>}
+        {found.length === 0 && <p class="soft small nothing">{text.palette.nothing}</p>}
       </div>
       <div class="foot not-phone">{text.palette.hint}</div>
     </dialog>

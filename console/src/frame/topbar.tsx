@@ -98,7 +98,7 @@ function Notifications() {
               ))}
             </ul>
           ) : (
-            <p class="soft small none">{text.frame.noNotifications}</p>
+            <p class="soft small nothing">{text.frame.noNotifications}</p>
           )}
         </div>
       )}

@@ -19,7 +19,8 @@ export const signIn = {
   provider: (name: string) => `Continue with ${name}`,
   token: "API token",
   tokenPlaceholder: "Paste an API token or a session token",
-  tokenHint: "`moorage admin token EMAIL` prints one on the machine of the platform.",
+  tokenCommand: "moorage admin token EMAIL",
+  tokenHint: "prints one on the machine of the platform.",
   useToken: "Sign in with a token",
   keep: "Keep me signed in on this device",
   or: "or",
@@ -56,6 +57,7 @@ export const home = {
   openProject: "Open the project",
   another: "Deploy another",
   siteName: "Name of the site",
+  packed: (files: number, size: string) => `${files} ${files === 1 ? "file" : "files"}, ${size} packed`,
   deploy: "Deploy",
   tooEmpty: "There is no file in it.",
   fromGit: "Push with git",
@@ -84,7 +86,8 @@ export const home = {
   activity: "Activity",
   plan: (name: string) => `Plan ${name}`,
   created: (name: string) => `${name} was created`,
-  healthy: (well: number, all: number) => (well === all ? "all healthy" : `${all - well} need attention`),
+  noneYet: "none yet",
+  healthy: (well: number, all: number) => (well === all ? "all healthy" : `${all - well} ${all - well === 1 ? "needs" : "need"} attention`),
 };
 
 export const projects = {
@@ -117,6 +120,8 @@ export const projects = {
   rollbackText: "The earlier release is published again at once, without a build. It becomes a new deployment.",
   rolledBack: "Rolled back",
   live: "live",
+  liveSince: "Live since",
+  newVersion: "Deploy new files",
   deployments: "Deployments",
   log: "Build log",
   last24h: "Last 24 h",

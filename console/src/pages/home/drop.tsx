@@ -7,7 +7,7 @@ import { api } from "../../api/client";
 import { ApiError } from "../../api/errors";
 import { refresh } from "../../api/resource";
 import type { Data } from "../../api/types";
-import { hostOf, slugify } from "../../lib/format";
+import { bytes, hostOf, slugify } from "../../lib/format";
 import { whyNot } from "../../lib/roles";
 import { archiveOf, filesOf, filesOfInput, type Dropped, type NamedFile } from "../../lib/zip";
 import { text } from "../../text";
@@ -20,7 +20,8 @@ import { Status } from "../../ui/status";
 
 type Uploaded = Data<"/v1/projects/static-upload", "post">;
 
-export function DropSite() {
+/** Without a name it creates a site; with one, the files become the next deployment of that site. */
+export function DropSite({ name }: { name?: string | undefined }) {
   const [dropped, setDropped] = useState<Dropped>();
   const [uploaded, setUploaded] = useState<Uploaded>();
   const pack = useAction(
@@ -31,7 +32,7 @@ export function DropSite() {
     { isQuiet: true },
   );
   if (uploaded) return <Progress uploaded={uploaded} onAgain={() => (setUploaded(undefined), setDropped(undefined))} />;
-  if (dropped) return <NameAndDeploy dropped={dropped} onDone={setUploaded} onCancel={() => setDropped(undefined)} />;
+  if (dropped) return <NameAndDeploy dropped={dropped} fixed={name} onDone={setUploaded} onCancel={() => setDropped(undefined)} />;
   return (
     <div class="stack">
       <DropZone isBusy={pack.isBusy} onFiles={(files) => void pack.run(files)} />
@@ -76,8 +77,8 @@ function DropZone({ isBusy, onFiles }: { isBusy: boolean; onFiles: (files: Named
   );
 }
 
-function NameAndDeploy({ dropped, onDone, onCancel }: { dropped: Dropped; onDone: (uploaded: Uploaded) => void; onCancel: () => void }) {
-  const [name, setName] = useState(slugify(dropped.name) || "my-site");
+function NameAndDeploy({ dropped, fixed, onDone, onCancel }: { dropped: Dropped; fixed: string | undefined; onDone: (uploaded: Uploaded) => void; onCancel: () => void }) {
+  const [name, setName] = useState(fixed ?? (slugify(dropped.name) || "my-site"));
   const upload = useAction(() => uploadSite(name, dropped.archive), { isQuiet: true, onDone, refreshes: ["/v1/projects", "/v1/usage"] });
   return (
     <form
@@ -88,8 +89,9 @@ function NameAndDeploy({ dropped, onDone, onCancel }: { dropped: Dropped; onDone
       }}
     >
       {upload.error && !upload.error.fields["name"] && <ErrorBox error={upload.error} />}
+      {dropped.fileCount > 0 && <p class="soft">{text.home.packed(dropped.fileCount, bytes(dropped.archive.size))}</p>}
       <Field label={text.home.siteName} hint={text.createProject.nameHint} problem={upload.error?.fields["name"]}>
-        {(ids) => <input {...ids} class="input" value={name} autofocus autocomplete="off" spellcheck={false} onFocus={(event) => event.currentTarget.select()} onInput={(event) => setName(event.currentTarget.value.toLowerCase())} />}
+        {(ids) => <input {...ids} class="input" value={name} disabled={fixed !== undefined} autofocus autocomplete="off" spellcheck={false} onFocus={(event) => event.currentTarget.select()} onInput={(event) => setName(event.currentTarget.value.toLowerCase())} />}
       </Field>
       <div class="row wrap">
         <Button type="submit" kind="primary" isBusy={upload.isBusy} why={whyNot("member")}>

@@ -2,6 +2,7 @@
 
 import { Activity, ArrowRight, Boxes, Clock, Database, SquareFunction, type LucideIcon } from "lucide-preact";
 import { useResource } from "../../api/resource";
+import { organizationId } from "../../api/session";
 import type { Data, Item } from "../../api/types";
 import { PageHead } from "../../frame/page";
 import { count } from "../../lib/format";
@@ -21,10 +22,12 @@ export default function Home() {
   const databases = useResource("/v1/databases", { query: { pageSize: 100 } }, { pollMs: 15_000 });
   const cronjobs = useResource("/v1/cronjobs", { query: { pageSize: 100 } }, { pollMs: 15_000 });
   const monitors = useResource("/v1/monitors", {}, { pollMs: 15_000 });
+  const me = useResource("/v1/me", {}, { pollMs: 120_000 });
+  const organization = me.data?.organizations.find((each) => each.organizationId === organizationId.value);
   const isNew = projects.data?.items.length === 0;
   return (
     <>
-      <PageHead title={text.home.title} />
+      <PageHead title={text.home.title} subtitle={<p class="soft">{organization?.name ?? " "}</p>} />
       <div class="stack wide">
         <div class="tiles">
           <Tile icon={Boxes} href="/projects" label={text.nav.projects} states={projects.data?.items.map(projectState)} isMore={projects.data?.nextCursor != null} />
@@ -84,7 +87,7 @@ function Tile({ icon: Icon, href, label, states, total, isMore = false }: TilePr
         {states === undefined ? (
           <Skeleton width={70} />
         ) : states.length === 0 ? (
-          <span class="soft">{text.common.none}</span>
+          <span class="soft">{text.home.noneYet}</span>
         ) : unwell ? (
           <Status of="failed" word={text.home.healthy(states.length - unwell, states.length)} />
         ) : busy ? (
@@ -153,12 +156,12 @@ function UsageCard() {
     <Card title={text.home.usage} actions={usage.data && <span class="tag">{text.home.plan(usage.data.plan)}</span>}>
       <Loaded of={usage}>
         {({ usage: used }) => (
-          <div class="stack">
+          <div class="usage">
             {Object.entries(used).map(([name, { used: now, limit }]) => (
               <div key={name} class="stack tight">
                 <div class="row between small">
                   <span>{labelOf(name)}</span>
-                  <span class="soft figures">{limit === null ? `${count(now)}, ${text.home.unlimited}` : text.home.usageOf(count(now), count(limit))}</span>
+                  <span class="soft figures">{limit === null ? count(now) : text.home.usageOf(count(now), count(limit))}</span>
                 </div>
                 {limit !== null && <Meter used={now} limit={limit} label={labelOf(name)} />}
               </div>

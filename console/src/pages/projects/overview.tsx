@@ -51,7 +51,7 @@ function Live({ deployment, project }: { deployment: Deployment; project: Projec
       <Facts
         items={[
           [text.projects.commit, deployment.commitId ? <Copy value={deployment.commitSha ?? deployment.commitId} shown={shortCommit(deployment.commitId)} isMono /> : text.projects.upload],
-          [text.projects.live, <Time at={deployment.updatedAt} />],
+          [text.projects.liveSince, <Time at={deployment.updatedAt} />],
           [text.projects.builtIn, deployment.durationMs === null ? "–" : duration(deployment.durationMs)],
           [text.projects.by, deployment.actor.name ?? deployment.actor.username ?? "–"],
           ...(deployment.swap ? ([[text.projects.swap, text.projects.swapText(deployment.swap.requests, deployment.swap.failed)]] as [string, string][]) : []),

@@ -1,8 +1,9 @@
 /** One project: its head, its tabs, and the tab that is open. Others add their tabs to `TABS`. */
 
-import { Ellipsis, ExternalLink, History, RefreshCw, RotateCw, Rocket } from "lucide-preact";
+import { Ellipsis, ExternalLink, History, RefreshCw, RotateCw, Rocket, Upload } from "lucide-preact";
 import type { AnyComponent } from "preact";
 import { lazy, useLocation } from "preact-iso";
+import { useState } from "preact/hooks";
 import { useAction } from "../../api/actions";
 import { api } from "../../api/client";
 import { useResource } from "../../api/resource";
@@ -12,10 +13,12 @@ import { hostOf } from "../../lib/format";
 import { whyNot } from "../../lib/roles";
 import { text } from "../../text";
 import { Button, ButtonLink } from "../../ui/button";
+import { Dialog } from "../../ui/dialog";
 import { Loaded, Skeleton, SkeletonRows } from "../../ui/feedback";
 import { MenuItem, Popover } from "../../ui/menu";
 import { Status } from "../../ui/status";
 import { Tabs } from "../../ui/tabs";
+import { DropSite } from "../home/drop";
 import { projectState, type Project } from "./state";
 
 export interface TabProps {
@@ -77,6 +80,7 @@ function Actions({ project }: { project: Project }) {
   const deploy = useAction((operation: "deploy" | "restart" | "rebuild") => api.post("/v1/projects/{name}/deploy", { path, body: { operation } }), options);
   const redeploy = useAction(() => api.post("/v1/projects/{name}/redeploy", { path }), options);
   const why = whyNot("member");
+  const [isUploading, setUploading] = useState(false);
   const hasRepository = project.repositoryName !== null;
   return (
     <>
@@ -87,6 +91,16 @@ function Actions({ project }: { project: Project }) {
         <Button kind="primary" why={why} isBusy={deploy.isBusy} onClick={() => deploy.run("deploy")} icon={<Rocket size={15} aria-hidden="true" />}>
           {text.projects.deploy}
         </Button>
+      )}
+      {!hasRepository && (
+        <Button kind="primary" why={why} onClick={() => setUploading(true)} icon={<Upload size={15} aria-hidden="true" />}>
+          {text.projects.newVersion}
+        </Button>
+      )}
+      {isUploading && (
+        <Dialog title={text.projects.newVersion} onClose={() => setUploading(false)} isLarge>
+          <DropSite name={project.name} />
+        </Dialog>
       )}
       <Popover
         label={text.common.more}

@@ -85,7 +85,11 @@ function TokenForm({ onDone }: { onDone: () => void }) {
         void check.run();
       }}
     >
-      <Field label={text.signIn.token} hint={text.signIn.tokenHint} problem={check.error?.message}>
+      <Field label={text.signIn.token} hint={
+          <>
+            <code>{text.signIn.tokenCommand}</code> {text.signIn.tokenHint}
+          </>
+        } problem={check.error?.message}>
         {(ids) => (
           <input {...ids} class="input mono" type="password" name="token" autocomplete="off" placeholder={text.signIn.tokenPlaceholder} value={token} onInput={(event) => setToken(event.currentTarget.value)} />
         )}

@@ -14,6 +14,7 @@ import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
 import { EditorState, type Extension } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
 import { classHighlighter, tagHighlighter, tags } from "@lezer/highlight";
+import { StyleModule } from "style-mod";
 
 export interface EditorOptions {
   name: string; // its ending selects the language
@@ -35,6 +36,18 @@ const functions = tagHighlighter([
   { tag: tags.function(tags.propertyName), class: "tok-function" },
   { tag: tags.typeName, class: "tok-type" },
 ]);
+
+/**
+ * CodeMirror adds a `<style>` element to a document, which the Content-Security-Policy forbids, but constructed sheets to
+ * a shadow root, which it allows. Its set of sheets is kept at the root, so the document gets the one of a shadow root.
+ */
+function allowStyles(): void {
+  const root = document.createElement("div").attachShadow({ mode: "open" });
+  StyleModule.mount(root, new StyleModule({}));
+  for (const key of Object.getOwnPropertySymbols(root)) Object.assign(document, { [key]: Reflect.get(root, key) });
+}
+
+allowStyles();
 
 function languageOf(name: string): Extension {
   const ending = name.toLowerCase().replace(/^.*[./]/, "");
