@@ -13,10 +13,11 @@ def main(arguments: list[str]) -> int:
     if len(arguments) not in (1, 2):
         print("usage: python -m moorage.docs REFERENCE [CLIENT]", file=sys.stderr)
         return 2
-    for path in reference.write(Path(arguments[0])):
-        print(path)
+    # The client first: the page of commands imports it.
     for folder in arguments[1:]:
         print(f"{len(client_source.write(reference.openapi_document(), Path(folder)))} files of {folder}")
+    for path in reference.write(Path(arguments[0])):
+        print(path)
     return 0
 
 

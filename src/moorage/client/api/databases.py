@@ -22,6 +22,10 @@ from moorage.client.models import (
     DatabaseExtensions,
     DatabaseListItem,
     DatabaseMetrics,
+    DatabaseQueryInput,
+    DatabaseQueryResult,
+    DatabaseTableDetail,
+    DatabaseTables,
     Deleted,
     Done,
     Page,
@@ -346,6 +350,50 @@ class Databases:
         result: DatabaseEngineMetricsTimeseries = self._transport.call(
             Call("GET", f"/v1/databases/{path_part(name)}/metrics/timeseries", query={"range": range}),
             DatabaseEngineMetricsTimeseries,
+        )
+        return result
+
+    def query(
+        self, name: str, *, sql: str, write: bool | UnsetType = UNSET, idempotency_key: str | None = None
+    ) -> DatabaseQueryResult:
+        r"""Run one SQL statement on a running database, and record it in the activity feed.
+
+        The statement can only read, unless an admin sends `write`. It ends after 10 seconds, and the answer
+        has at most 1,000 rows and 4 MB: `truncated` says that there are more. `rowCount` counts the rows of
+        the answer, or the rows that a statement without a result changed. Values are null, text, or as
+        `format` says: `number`, `boolean`, `json`, `hex` (text with the prefix `\x`) or `datetime` (ISO
+        8601). Large integers and decimals are text. An error of the server is a `bad_request` with its
+        message in `fields.sql`, and `fields.position`, the place in the statement, if the server names one.
+        """
+        result: DatabaseQueryResult = self._transport.call(
+            Call(
+                "POST",
+                f"/v1/databases/{path_part(name)}/query",
+                body=DatabaseQueryInput(sql=sql, write=write),
+                key=idempotency_key,
+            ),
+            DatabaseQueryResult,
+        )
+        return result
+
+    def list_tables(self, name: str) -> DatabaseTables:
+        """List the tables and views of a running database, by schema and name, 5,000 at most.
+
+        `rowEstimate` is the server's estimate, and `sizeBytes` includes indexes. Both are null for views.
+        """
+        result: DatabaseTables = self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/tables"), DatabaseTables
+        )
+        return result
+
+    def read_table(self, name: str, schema: str, table: str) -> DatabaseTableDetail:
+        """Return the columns and indexes of a table or view.
+
+        `selectSql` is a statement for `POST /v1/databases/{name}/query` that reads its first 100 rows.
+        """
+        result: DatabaseTableDetail = self._transport.call(
+            Call("GET", f"/v1/databases/{path_part(name)}/tables/{path_part(schema)}/{path_part(table)}"),
+            DatabaseTableDetail,
         )
         return result
 

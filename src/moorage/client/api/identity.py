@@ -12,9 +12,13 @@ from moorage.client.model import List
 from moorage.client.models import (
     Account,
     AccountInput,
+    BeginSignInInput,
+    BegunSignIn,
     CreatedToken,
     CreateTokenInput,
     DemoLogin,
+    ExchangeCodeInput,
+    ExchangedCode,
     LoginResult,
     MarkedRead,
     Me,
@@ -22,6 +26,7 @@ from moorage.client.models import (
     RevokedSession,
     SessionOut,
     SetupInput,
+    SignInMethods,
     SocialLoginInput,
     TokenItem,
     Whoami,
@@ -67,6 +72,47 @@ class Identity:
                 key=idempotency_key,
             ),
             LoginResult,
+        )
+        return result
+
+    def read_sign_in_methods(self) -> SignInMethods:
+        """Return how users of this platform sign in: as the demo user, or at identity providers."""
+        result: SignInMethods = self._transport.call(Call("GET", "/v1/auth/methods"), SignInMethods)
+        return result
+
+    def begin_sign_in(
+        self, *, issuer: str, redirect_uri: str, state: str, code_challenge: str, idempotency_key: str | None = None
+    ) -> BegunSignIn:
+        """Return the address at which a user signs in at an identity provider: authorization code with PKCE
+        (S256).
+        """
+        result: BegunSignIn = self._transport.call(
+            Call(
+                "POST",
+                "/v1/auth/oidc/begin",
+                body=BeginSignInInput(
+                    issuer=issuer, redirect_uri=redirect_uri, state=state, code_challenge=code_challenge
+                ),
+                key=idempotency_key,
+            ),
+            BegunSignIn,
+        )
+        return result
+
+    def exchange_code(
+        self, *, issuer: str, redirect_uri: str, code: str, code_verifier: str, idempotency_key: str | None = None
+    ) -> ExchangedCode:
+        """Exchange a code of an identity provider for an ID token, for a login with `POST /v1/auth/social`."""
+        result: ExchangedCode = self._transport.call(
+            Call(
+                "POST",
+                "/v1/auth/oidc/token",
+                body=ExchangeCodeInput(
+                    issuer=issuer, redirect_uri=redirect_uri, code=code, code_verifier=code_verifier
+                ),
+                key=idempotency_key,
+            ),
+            ExchangedCode,
         )
         return result
 

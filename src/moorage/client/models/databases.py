@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -168,6 +168,64 @@ class DatabaseEngineMetricsPoint(Model, kw_only=True):
     cache_hit_pct: float | None
 
 
+class DatabaseQueryResult(Model, kw_only=True):
+    columns: List[DatabaseQueryColumn]
+    rows: List[List[Any]]
+    row_count: int
+    truncated: bool
+    duration_ms: int
+
+
+class DatabaseQueryColumn(Model, kw_only=True):
+    name: str
+    type: str
+    format: str
+
+
+class DatabaseTables(Model, kw_only=True):
+    items: List[DatabaseTable]
+    truncated: bool
+
+
+class DatabaseTable(Model, kw_only=True):
+    schema: str
+    name: str
+    kind: str
+    row_estimate: int | None
+    size_bytes: int | None
+    comment: str | None
+
+
+class DatabaseTableDetail(Model, kw_only=True):
+    schema: str
+    name: str
+    kind: str
+    row_estimate: int | None
+    size_bytes: int | None
+    comment: str | None
+    columns: List[DatabaseTableColumn]
+    indexes: List[DatabaseTableIndex]
+    select_sql: str
+
+
+class DatabaseTableColumn(Model, kw_only=True):
+    name: str
+    type: str
+    nullable: bool
+    default: str | None
+    primary_key: bool
+    comment: str | None
+
+
+class DatabaseTableIndex(Model, kw_only=True):
+    name: str
+    columns: List[str]
+    unique: bool
+    primary: bool
+    method: str
+    size_bytes: int | None
+
+
 class CreateDatabaseInput(Model, kw_only=True):
     name: str
     type: Literal["postgresql", "mysql"]
@@ -210,3 +268,10 @@ class RestoreDatabaseInput(Model, kw_only=True):
     confirm: bool | msgspec.UnsetType = msgspec.UNSET
     # The point in time to restore; needs a physical backup before it.
     target_time: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class DatabaseQueryInput(Model, kw_only=True):
+    # One statement.
+    sql: str
+    # Run it in a read-write transaction; needs the admin role.
+    write: bool | msgspec.UnsetType = msgspec.UNSET

@@ -26,6 +26,24 @@ class DemoLogin(Model, kw_only=True):
     organization_id: str
 
 
+class SignInMethods(Model, kw_only=True):
+    demo: bool
+    providers: List[SignInProvider]
+
+
+class SignInProvider(Model, kw_only=True):
+    issuer: str
+    client_id: str
+
+
+class BegunSignIn(Model, kw_only=True):
+    url: str
+
+
+class ExchangedCode(Model, kw_only=True):
+    id_token: str = msgspec.field(name="id_token")
+
+
 class Whoami(Model, kw_only=True):
     user_id: int
     org_id: str
@@ -121,6 +139,20 @@ class SetupInput(Model, kw_only=True):
     setup_token: str = msgspec.field(name="setup_token")
     email: str
     name: str
+
+
+class BeginSignInInput(Model, kw_only=True):
+    issuer: str
+    redirect_uri: str = msgspec.field(name="redirect_uri")
+    state: str
+    code_challenge: str = msgspec.field(name="code_challenge")
+
+
+class ExchangeCodeInput(Model, kw_only=True):
+    issuer: str
+    redirect_uri: str = msgspec.field(name="redirect_uri")
+    code: str
+    code_verifier: str = msgspec.field(name="code_verifier")
 
 
 class CreateTokenInput(Model, kw_only=True):

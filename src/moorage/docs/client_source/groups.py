@@ -117,9 +117,8 @@ def _method(method: Method, flavour: Flavour) -> str:
 
 
 def _docstring(text: str) -> str:
-    if "\n" not in text:
-        return f'    """{text}"""'
-    return textwrap.indent(f'"""{text}\n"""', "    ")
+    quotes = f'{"r" if chr(92) in text else ""}"""'
+    return textwrap.indent(f'{quotes}{text}{chr(10) if chr(10) in text else ""}"""', "    ")
 
 
 def _call(method: Method) -> str:

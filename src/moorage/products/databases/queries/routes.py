@@ -15,7 +15,6 @@ from moorage.products.databases.queries.schemas import (
 )
 from moorage.products.databases.queries.service import Queries
 
-
 TABLE_PATH = "/v1/databases/{name}/tables/{schema}/{table}"
 
 
