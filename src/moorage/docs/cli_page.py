@@ -33,7 +33,7 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         if not command.hidden:
             yield name, command
         return
-    for each in sorted(command.list_commands(None)):  # type: ignore[arg-type] - needs no context
+    for each in sorted(command.list_commands(None)):  # type: ignore[arg-type]
         yield from commands(command.get_command(None, each), f"{name} {each}")  # type: ignore[arg-type]
 
 

@@ -214,7 +214,7 @@ def test_other_django_apps_start_with_their_own_settings(
 ) -> None:
     write_files(tmp_path, {**GUARDED, **files})
 
-    made = django_launched(settings, tmp_path, **env)
+    made = django_launched(settings, tmp_path, is_boxed=True, **env)
 
     assert made.env.get("DJANGO_SETTINGS_MODULE") == env.get("DJANGO_SETTINGS_MODULE")
     assert "PYTHONPATH" not in made.env

@@ -138,7 +138,7 @@ def _add_body(method: Method, body: dict[str, Any] | None, document: dict[str, A
 def _file_field(parts: list[dict[str, Any]]) -> str:
     """Return the name of the form field that carries the file."""
     properties = (item for part in parts for item in part.get("properties", {}).items())
-    return next(name for name, schema in properties if schema.get("format") == "binary")
+    return str(next(name for name, schema in properties if schema.get("format") == "binary"))
 
 
 def _arguments(schema: dict[str, Any], types: Types) -> list[Argument]:
