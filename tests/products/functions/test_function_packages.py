@@ -21,8 +21,9 @@ from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import HOUR_MS, ManualClock
 from moorage.products.functions import code
+from moorage.products.functions.contents import BadPackage
 from moorage.products.functions.dependencies.failures import InstallFailed
-from moorage.products.functions.packages import BadPackage, Packages
+from moorage.products.functions.packages import Packages
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.products.functions.support import NODE
 
-from moorage.products.functions import packages
-from moorage.products.functions.packages import BadPackage
+from moorage.products.functions import contents, packages
+from moorage.products.functions.contents import BadPackage
 
 
 def folder_with(tmp_path: Path, files: Mapping[str, str | bytes]) -> Path:
@@ -49,7 +49,7 @@ def folder_with(tmp_path: Path, files: Mapping[str, str | bytes]) -> Path:
 def test_the_main_file_is_found(tmp_path: Path, runtime: str, files: dict[str, str], main: str) -> None:
     folder = folder_with(tmp_path, files)
 
-    assert packages.find_main(folder, f"{runtime}:1") == main
+    assert contents.find_main(folder, f"{runtime}:1") == main
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_package_without_a_main_file_of_its_language_is_refused(
     folder = folder_with(tmp_path, files)
 
     with pytest.raises(BadPackage, match=says):
-        packages.find_main(folder, f"{runtime}:1")
+        contents.find_main(folder, f"{runtime}:1")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_dependencies_are_installed_where_they_are_named_and_not_brought(
 ) -> None:
     folder = folder_with(tmp_path, files)
 
-    assert packages.needs_install(folder, f"{runtime}:1") is needs
+    assert contents.needs_install(folder, f"{runtime}:1") is needs
 
 
 def test_packing_the_same_folder_twice_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -27,8 +27,9 @@ from moorage.core.http.waiting import follow_finished
 from moorage.core.vault import service as vault
 from moorage.errors import BadRequest, NotFound, RateLimited
 from moorage.products.functions import code, service, variables
+from moorage.products.functions.contents import BadPackage
 from moorage.products.functions.edge_client import Call, EdgeClient, Outcome
-from moorage.products.functions.packages import PACKED_BYTES, BadPackage, Packages
+from moorage.products.functions.packages import PACKED_BYTES, Packages
 from moorage.products.functions.publisher import Publisher
 from moorage.products.functions.schemas import (
     FILES,
