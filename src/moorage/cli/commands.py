@@ -16,6 +16,11 @@ USED = (
     ("whoami", "session.login", "Show the platform, the user, the organization and the role."),
     ("context", "session.commands", "Platforms and organizations that you signed in to."),
     ("deploy", "deploy.command", "Deploy a folder and print its address."),
+    (
+        "functions",
+        "resources.functions.commands",
+        "Functions: deploy, call and observe them, or run one on this machine.",
+    ),
     ("detect", "detect", "Print the build plan that a deployment of a folder would have."),
 )
 OPERATED = (
