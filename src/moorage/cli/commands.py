@@ -21,6 +21,8 @@ USED = (
         "resources.functions.commands",
         "Functions: deploy, call and observe them, or run one on this machine.",
     ),
+    ("diff", "manifest.commands", "Show the difference between moorage.toml and the platform."),
+    ("apply", "manifest.commands", "Make the platform as moorage.toml says."),
     ("detect", "detect", "Print the build plan that a deployment of a folder would have."),
 )
 OPERATED = (
