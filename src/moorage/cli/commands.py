@@ -21,8 +21,10 @@ USED = (
         "resources.functions.commands",
         "Functions: deploy, call and observe them, or run one on this machine.",
     ),
+    ("init", "manifest.starting", "Write moorage.toml for a folder."),
     ("diff", "manifest.commands", "Show the difference between moorage.toml and the platform."),
     ("apply", "manifest.commands", "Make the platform as moorage.toml says."),
+    ("schema", "manifest.starting", "Print the JSON Schema of moorage.toml, for editors."),
     ("detect", "detect", "Print the build plan that a deployment of a folder would have."),
 )
 OPERATED = (

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import create_engine
 
 from moorage import app as application
+from moorage.cli.manifest import schema
 from moorage.core.db.schema import metadata
 from moorage.core.db.sqlite import SqliteDatabase
 from moorage.core.env import Env
@@ -33,7 +34,7 @@ def pages() -> dict[str, str]:
         "states.md": states_page.page(),
         "threat-model.md": threat_page.page(),
     }
-    return {name: f"{NOTE}\n\n{text}" for name, text in texts.items()}
+    return {name: f"{NOTE}\n\n{text}" for name, text in texts.items()} | {"moorage.schema.json": schema.text()}
 
 
 def write(folder: Path) -> list[Path]:

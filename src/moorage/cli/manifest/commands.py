@@ -19,7 +19,7 @@ from moorage.cli.session import connect
 
 app = single()
 
-FolderArgument = Annotated[Path, typer.Argument(metavar="[DIR]", help=f"Folder with {FILE_NAME}, or the file.")]
+FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help=f"Folder with {FILE_NAME}, or the file.")]
 PruneOption = Annotated[bool, typer.Option("--prune", help="Also remove what the file does not have.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

@@ -130,32 +130,26 @@ class _Planner:
         for path, entry in self._entries(DATABASE):
             named.add(entry["name"])
             database = find(lambda entry=entry: self._client.databases.read(entry["name"]))  # type: ignore[misc]
-            live = self._database(database, entry) if database is not None else None
+            live = (
+                database_entry(self._client, database, self._project, has_backups="backups" in entry)
+                if database is not None
+                else None
+            )
             changes.append(self._compare(DATABASE, path, self._with_link(entry), live, entry["name"]))
         if self._project is not None:
             for item in self._client.databases.iterate():
                 if item.name is not None and item.name not in named:
                     database = find(lambda item=item: self._client.databases.read(item.name))  # type: ignore[misc]
                     if database is not None and database.project_id == self._project.id:
-                        changes.append(self._surplus(DATABASE, item.name, item.name, self._database(database, {})))
+                        changes.append(
+                            self._surplus(
+                                DATABASE, item.name, item.name, database_entry(self._client, database, self._project)
+                            )
+                        )
         return changes
 
     def _with_link(self, entry: Entry) -> Entry:
         return {**entry, "linked": entry.get("linked", True)} if self._manifest.project is not None else entry
-
-    def _database(self, database: DatabaseDetail, entry: Entry) -> Entry:
-        live = from_output(database, DATABASE.fields)
-        live["type"] = database.type.lower()
-        live["username"] = database.connection_details.username
-        live["db-name"] = database.connection_details.database
-        live["linked"] = database.project_id is not None and (
-            self._project is not None and database.project_id == self._project.id
-        )
-        if "backups" in entry:
-            config = self._client.databases.list_backups(entry["name"]).config
-            table = DATABASE.fields["backups"].table
-            live["backups"] = from_output(config, table) if config is not None else {"enabled": False}
-        return live
 
     def _domains(self) -> list[Change]:
         known = {}
@@ -300,6 +294,22 @@ class _Planner:
             if has and key in entry:
                 live[key] = entry[key]
         return live
+
+
+def database_entry(
+    client: Client, database: DatabaseDetail, project: ProjectDetail | None, *, has_backups: bool = False
+) -> Entry:
+    """Return a database of the platform in the form of the file; `backups` takes another request."""
+    entry = from_output(database, DATABASE.fields)
+    entry["type"] = database.type.lower()
+    entry["username"] = database.connection_details.username
+    entry["db-name"] = database.connection_details.database
+    entry["linked"] = project is not None and database.project_id == project.id
+    if has_backups:
+        config = client.databases.list_backups(database.name or "").config
+        table = DATABASE.fields["backups"].table
+        entry["backups"] = from_output(config, table) if config is not None else {"enabled": False}
+    return entry
 
 
 _RANK = {kind: number for number, kind in enumerate(
