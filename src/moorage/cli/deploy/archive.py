@@ -46,7 +46,7 @@ def list_files(folder: Path) -> list[str]:
         snapshot = Snapshot(folder)
         snapshot.open()
         return snapshot.files()
-    left_out = {each.rstrip("/") for each in ALWAYS_LEFT_OUT}
+    left_out = {each.strip("/") for each in ALWAYS_LEFT_OUT}
     names = []
     for root, folders, files in os.walk(folder):
         folders[:] = [each for each in folders if each not in left_out]

@@ -40,16 +40,21 @@ class Deployment:
         }
 
 
-def start(client: Client, plan: FolderPlan, to: Target, settings: Settings, token: str) -> Deployment:
-    """Send the folder and start its deployment."""
+Apply = Callable[[], bool]  # applies moorage.toml to the existing project; reports whether its app is affected
+
+
+def start(
+    client: Client, plan: FolderPlan, to: Target, settings: Settings, token: str, apply: Apply | None = None
+) -> Deployment:
+    """Send the folder and start its deployment. `apply` is called as soon as the project exists."""
     if to.is_upload or (plan.way == "zip" and to.project is None):
         if plan.way != "zip":
             raise NotDeployable(
                 f"the project {to.name} publishes uploaded files, and this folder is built first; deploy it as another "
                 "project with --name"
             )
-        return _upload(client, plan, to, settings)
-    return _push(client, plan, to, settings, token)
+        return _upload(client, plan, to, apply)
+    return _push(client, plan, to, settings, token, apply)
 
 
 def finish(client: Client, deployment: Deployment, *, shows_log: bool = True) -> Ended:
@@ -60,17 +65,21 @@ def finish(client: Client, deployment: Deployment, *, shows_log: bool = True) ->
     return deployment.ended
 
 
-def _upload(client: Client, plan: FolderPlan, to: Target, settings: Settings) -> Deployment:
+def _upload(client: Client, plan: FolderPlan, to: Target, apply: Apply | None) -> Deployment:
     clock = _Clock()
     with Spinner("packing") as spinner, archive.packed(plan.folder) as (path, count):
         clock.step("pack")
         spinner.update(f"sending {count} files")
         result = client.projects.upload_site(name=to.name, file=path)
         clock.step("send")
+    if apply is not None:
+        apply()
     return Deployment(to.name, result.upload_id, clock.seconds)
 
 
-def _push(client: Client, plan: FolderPlan, to: Target, settings: Settings, token: str) -> Deployment:
+def _push(
+    client: Client, plan: FolderPlan, to: Target, settings: Settings, token: str, apply: Apply | None
+) -> Deployment:
     if find_git() is None:
         raise NotDeployable(NO_GIT)
     clock = _Clock()
@@ -90,11 +99,15 @@ def _push(client: Client, plan: FolderPlan, to: Target, settings: Settings, toke
             spinner.update("sending")
             snapshot.push(commit, url, branch, token, on_progress=_progress(spinner))
         clock.step("send")
-        if to.project is None:
-            uuid = target.create(client, to, settings)
-        else:
-            target.update(client, to, settings)
+    if to.project is None:
+        uuid = target.create(client, to, settings)
+        if apply is not None and apply():  # The first deployment did not have its database or its health check.
             uuid = target.deploy(client, to, commit.sha)
+    else:
+        if apply is not None:
+            apply()
+        target.update(client, to, settings)
+        uuid = target.deploy(client, to, commit.sha)
     return Deployment(to.name, uuid, clock.seconds)
 
 

@@ -18,9 +18,11 @@ ALWAYS_LEFT_OUT = (
     ".env.local",
     ".env.*.local",
     ".moorage/",
+    "/moorage.toml",
+    "/.moorageignore",
     "node_modules/",
-    ".DS_Store",
     "__pycache__/",
+    ".DS_Store",
 )
 IGNORE_FILE = ".moorageignore"
 MAX_BYTES = 1024 * 2**20

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import UNSET
+
+from moorage.cli.manifest import Manifest, project_input
 from moorage.client import Client, Conflict, NotFound
 from moorage.client.models import AutoInput, EnvVar, ProjectDetail, SecretUpsert
 
@@ -24,7 +27,7 @@ class Settings:
     branch: str = "main"
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
-    fields: Mapping[str, object] = field(default_factory=dict)  # of `moorage.toml`, by the names of the client
+    file: Manifest | None = None  # moorage.toml of the folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +66,17 @@ def _free_name(client: Client, name: str, slug: str) -> str:
 
 def create(client: Client, target: Target, settings: Settings) -> str:
     """Create the project on its pushed repository, and return the uuid of its first deployment."""
-    body = AutoInput(
-        name=target.name,
-        repository_name=target.repository,
-        branch=settings.branch,
-        auto_deploy=True,
-        env=_variables(settings.env),
-        secrets=_variables(settings.secrets),
-    )
-    for name, value in settings.fields.items():
-        setattr(body, name, value)
+    if settings.file is not None and settings.file.project is not None:
+        repository = target.repository
+        body = project_input(settings.file, repository_name=repository, env=settings.env, secrets=settings.secrets)
+        body.name = target.name
+    else:
+        env, secrets = _variables(settings.env), _variables(settings.secrets)
+        body = AutoInput(name=target.name, repository_name=target.repository, env=env, secrets=secrets)
+    if body.branch is UNSET:
+        body.branch = settings.branch
+    if body.auto_deploy is UNSET:
+        body.auto_deploy = True
     return client.projects.create(body=body).deployment_uuid
 
 
