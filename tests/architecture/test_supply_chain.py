@@ -59,7 +59,7 @@ def test_every_requirement_is_pinned_with_hashes(lock: Path) -> None:
 
 
 @pytest.mark.boundary("supply-chain", "Every npm dependency is pinned to a version and to a hash of its archive.")
-@pytest.mark.parametrize("folder", ["tests/npm", "bench/npm"])
+@pytest.mark.parametrize("folder", ["console", "tests/npm", "bench/npm"])
 def test_every_npm_package_is_pinned_with_its_hash(folder: str) -> None:
     packages = json.loads((ROOT / folder / "package-lock.json").read_text())["packages"]
 

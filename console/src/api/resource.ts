@@ -143,7 +143,10 @@ export function useResource<P extends PathOf<"get">>(
   };
 }
 
-/** Read everything again whose path begins with one of these, after a write. */
+/**
+ * Read everything again whose path begins with one of these, after a write: "/v1/projects" is the list and all projects,
+ * "/v1/projects?" the list only.
+ */
 export function refresh(...prefixes: string[]): void {
   for (const entry of entries.values()) {
     const path = entry.key.slice(entry.key.indexOf(" ") + 1);

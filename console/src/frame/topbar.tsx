@@ -43,7 +43,7 @@ export function TopBar() {
           ))}
         </ol>
       </nav>
-      <button type="button" class="search-button" aria-label={text.frame.search} onClick={() => (isPaletteOpen.value = true)}>
+      <button type="button" class="search-button" onClick={() => (isPaletteOpen.value = true)}>
         <Search size={15} aria-hidden="true" />
         <span>{text.frame.search}</span>
         <kbd aria-hidden="true">{isMac ? "⌘K" : "Ctrl K"}</kbd>

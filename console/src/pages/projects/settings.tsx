@@ -43,7 +43,7 @@ export default function Settings({ project }: TabProps) {
           act={() => api.delete("/v1/projects/{name}", { path })}
           onClose={() => setAsking(false)}
           done={text.projects.deleted(project.name)}
-          refreshes={["/v1/projects", "/v1/usage"]}
+          refreshes={["/v1/projects?", "/v1/usage"]}
           onDone={() => route("/projects")}
         >
           <p>{text.projects.deleteText}</p>

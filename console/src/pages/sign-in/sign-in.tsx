@@ -7,7 +7,7 @@ import { useAction } from "../../api/actions";
 import { api } from "../../api/client";
 import { ApiError } from "../../api/errors";
 import { useResource } from "../../api/resource";
-import { hasExpired, session, signIn, signOut, takePlace } from "../../api/session";
+import { hasExpired, signIn, takePlace } from "../../api/session";
 import { text } from "../../text";
 import { Button } from "../../ui/button";
 import { ErrorBox, Notice, Skeleton } from "../../ui/feedback";
@@ -62,18 +62,11 @@ function TokenForm({ onDone }: { onDone: () => void }) {
   const check = useAction(
     async () => {
       const given = token.trim();
-      // The token is tried before it is kept; `whoami` names the organization of an API token.
-      signIn({ token: given, kind: "token", organizationId: "" }, { keep });
-      try {
-        const me = await api.get("/v1/me");
-        const first = me.organizations[0];
-        if (!first) throw new ApiError(403, "forbidden", text.signIn.noOrganization);
-        signIn({ token: given, kind: given.startsWith("eyJ") ? "session" : "token", organizationId: first.organizationId }, { keep });
-      } catch (error) {
-        if (session.peek()) signOut();
-        hasExpired.value = false;
-        throw error;
-      }
+      // The token is tried before it is kept.
+      const me = await api.get("/v1/me", { headers: { Authorization: `Bearer ${given}` } });
+      const first = me.organizations[0];
+      if (!first) throw new ApiError(403, "forbidden", text.signIn.noOrganization);
+      signIn({ token: given, kind: given.startsWith("eyJ") ? "session" : "token", organizationId: first.organizationId }, { keep });
     },
     { isQuiet: true, onDone },
   );
