@@ -45,7 +45,7 @@ async def test_a_browser_gets_the_console_at_every_address_of_a_page(client: Cli
     assert b'<div id="root">' in reply.body
 
 
-@pytest.mark.boundary("internet-to-api", "The console runs no script, style or connection of another host.")
+@pytest.mark.boundary("stranger-to-platform", "The console runs no script, style or connection of another host.")
 async def test_the_policy_admits_nothing_inline_and_no_other_host(client: Client) -> None:
     reply = await page(client)
     policy = policy_of(reply)

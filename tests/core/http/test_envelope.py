@@ -188,7 +188,7 @@ async def test_an_unknown_path_is_404_before_any_credential_is_asked_for(ships: 
 async def test_a_browser_gets_a_page_outside_of_the_api_and_the_envelope_below_it(api: Client) -> None:
     browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
-    page = await api.get("/nothing/<script>", headers=browser)
+    page = await api.get("/api/nothing/<script>", headers=browser)  # Other addresses are pages of the console.
     below = await api.get("/v1/nothing", headers=browser)
     program = await api.get("/nothing")
 

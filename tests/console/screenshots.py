@@ -1,0 +1,104 @@
+"""Writes pictures of the main pages in both themes, from a real platform with a few resources: `make screenshots`.
+
+A person looks at each picture before it is committed. `--all` adds tablet and phone width.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tempfile
+import urllib.request
+import uuid
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from tests.console.support import Console, Scheme, chromium
+from tests.platform.running import Running, running
+
+PAGES = {
+    "home": "/",
+    "projects": "/projects",
+    "project": "/projects/harbor",
+    "create-project": "/projects/new",
+    "functions": "/functions",
+    "monitors": "/monitors",
+}
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+SITES = ("harbor", "lighthouse", "docs", "landing")
+FUNCTION = "def main(params):\n    return {'statusCode': 200, 'body': 'hello'}\n"
+
+
+def archive(files: dict[str, str]) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as packed:
+        for name, text in files.items():
+            packed.writestr(name, text)
+    return target.getvalue()
+
+
+def upload(platform: Running, path: str, fields: dict[str, str | bytes]) -> Any:
+    """Send a form; bytes are a file."""
+    edge = uuid.uuid4().hex
+    body = b""
+    for name, value in fields.items():
+        file = '; filename="files.zip"' if isinstance(value, bytes) else ""
+        head = f'--{edge}\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'
+        body += head.encode() + (value if isinstance(value, bytes) else value.encode()) + b"\r\n"
+    headers = {
+        "Authorization": f"Bearer {platform.token()}",
+        "Content-Type": f"multipart/form-data; boundary={edge}",
+    }
+    request = urllib.request.Request(platform.url + path, body + f"--{edge}--\r\n".encode(), headers, method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def fill(platform: Running) -> None:
+    """Create what the pictures show."""
+    for name in SITES:
+        page = f"<!doctype html><title>{name}</title><h1>{name}</h1>"
+        upload(
+            platform, "/v1/projects/static-upload?wait=30", {"name": name, "staticFiles": archive({"index.html": page})}
+        )
+    for name in ("thumbnails", "webhook-relay"):
+        upload(platform, "/v1/functions", {"name": name, "runtime": "python", "code": archive({"main.py": FUNCTION})})
+    monitors = {
+        "Harbor": f"http://harbor.localhost:{platform.ports['gateway']}",
+        "Payments": "http://localhost:9/health",
+    }
+    headers = {"Authorization": f"Bearer {platform.token()}"}
+    for name, url in monitors.items():
+        body = {"name": name, "url": url, "interval": 30, "retries": 0}
+        platform.call("POST", "/v1/monitors?wait=20", headers=headers, json_body=body)
+
+
+def main(target: Path, widths: tuple[int, ...]) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with running(Path(folder) / "data", env={"MOORAGE_RATE_LIMIT": "1000000"}) as platform, chromium() as browser:
+            fill(platform)
+            console = Console(platform, browser)
+            for scheme in SCHEMES:
+                for width in widths:
+                    take(console, target, scheme, width)
+
+
+def take(console: Console, target: Path, scheme: Scheme, width: int) -> None:
+    ending = f"{scheme}.png" if width == 1440 else f"{scheme}-{width}.png"
+    with console.visit(scheme=scheme, width=width) as visit:
+        visit.open("/")
+        visit.page.wait_for_selector("button.primary")
+        visit.page.screenshot(path=target / f"console-sign-in-{ending}")
+        visit.sign_in()
+        for name, path in PAGES.items():
+            visit.settle(path)
+            visit.page.wait_for_load_state("networkidle")
+            visit.page.screenshot(path=target / f"console-{name}-{ending}")
+            print(target / f"console-{name}-{ending}", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), (1440, 1024, 390) if "--all" in sys.argv else (1440,))
