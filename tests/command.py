@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tests.ports import free_port
 
-from moorage.accounts.identity import operator
+from moorage.accounts.identity.operators import commands as operator
 from moorage.accounts.identity.organizations import members
 from moorage.core.db.tx import Tx
 from moorage.core.vault import service as vault

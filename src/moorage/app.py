@@ -9,6 +9,7 @@ from typing import Any
 
 import moorage
 from moorage.accounts.identity.wiring import Identity
+from moorage.accounts.operator.wiring import Operator
 from moorage.accounts.webhooks.wiring import Webhooks
 from moorage.console.files import ASSETS_PREFIX, ConsoleFiles
 from moorage.core.artifacts.store import ArtifactStore
@@ -43,7 +44,7 @@ from moorage.runtime.engines.local import LocalReplicas
 # Order of the resources in the documentation of the API: as a new user needs them.
 API_ORDER = (
     *("Projects", "Deployments", "Domains", "Rules", "GitHub", "Functions", "Scheduled functions", "Databases"),
-    *("Cronjobs", "Monitors", "Organizations", "Identity", "Webhooks", "Platform"),
+    *("Cronjobs", "Monitors", "Organizations", "Identity", "Webhooks", "Operator", "Platform"),
 )
 
 
@@ -66,6 +67,7 @@ class Products:
     webhooks: Webhooks
     gateway: Gateway
     maintenance: Maintenance
+    operator: Operator
 
     def __iter__(self) -> Iterator[Product]:
         return (getattr(self, each.name) for each in fields(self))
@@ -159,4 +161,5 @@ def _make_products(
         webhooks=webhooks,
         gateway=gateway,
         maintenance=Maintenance(artifacts),
+        operator=Operator(db),
     )

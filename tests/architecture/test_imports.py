@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("core.product",),
     ("core.maintenance", "runtime.edge", "runtime.builds", "runtime.images"),
     ("accounts.identity",),
+    ("accounts.operator",),
     ("products.functions",),
     ("products.schedules",),
     ("accounts.webhooks",),

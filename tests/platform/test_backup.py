@@ -17,7 +17,7 @@ import pytest
 from tests.command import environment, fill, in_store, moorage, running, secret_of
 from tests.platform.backup_support import ARTIFACT, kill_when, quiet, settings_for, size_of, tree, write
 
-from moorage.accounts.identity import operator
+from moorage.accounts.identity.operators import commands as operator
 from moorage.platform.backups import archive, backup, restore
 from moorage.platform.backups.backup import CannotBackUp
 

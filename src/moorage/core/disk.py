@@ -25,6 +25,12 @@ def free_bytes(folder: Path) -> int:
     return _bytes(_statvfs(folder))
 
 
+def total_bytes(folder: Path) -> int:
+    """Return the size of a folder's file system; the folder need not exist yet."""
+    status = _statvfs(folder)
+    return status.f_blocks * status.f_frsize
+
+
 def check_room(folder: Path, more_bytes: int, reserve_mb: int) -> None:
     """Raise DiskFull if this would use the reserve, or inodes are scarce."""
     status = _statvfs(folder)

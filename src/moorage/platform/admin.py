@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moorage.accounts.identity import operator
+from moorage.accounts.identity import users
+from moorage.accounts.identity.operators import commands as operator
+from moorage.accounts.identity.operators import role as operator_role
 from moorage.accounts.identity.sessions import service as session_list
 from moorage.accounts.identity.sessions.session_tokens import Sessions
+from moorage.accounts.identity.users import User
 from moorage.core.audit import service as audit
 from moorage.core.db import snapshots
 from moorage.core.db.store import Database
@@ -87,16 +90,7 @@ class AdminServer:
     def commands(self) -> dict[str, Command]:
         return {
             "create-user": self._write(_create_user),
-            "approve": self._write(lambda tx, arguments: operator.approve(tx, arguments["email"]).email),
-            "suspend": self._write(
-                lambda tx, arguments: operator.suspend(tx, arguments["email"], suspended=True).email
-            ),
-            "unsuspend": self._write(
-                lambda tx, arguments: operator.suspend(tx, arguments["email"], suspended=False).email
-            ),
-            "verify-card": self._write(lambda tx, arguments: operator.set_card(tx, arguments["org"], verified=True)),
-            "unverify-card": self._write(lambda tx, arguments: operator.set_card(tx, arguments["org"], verified=False)),
-            "set-plan": self._write(lambda tx, arguments: operator.set_plan(tx, arguments["org"], arguments["plan"])),
+            **self._account_commands(),
             "token": self._write(_token),
             "databases": self._write(lambda tx, arguments: databases.list_all(tx)),
             "stop-database": self._write(lambda tx, arguments: databases.stop(tx, arguments["id"])),
@@ -107,6 +101,32 @@ class AdminServer:
             "rotate-keys": self._rotate,
             "verify-audit": self._verify_audit,
             "snapshot": self._snapshot,
+        }
+
+    def _account_commands(self) -> dict[str, Command]:
+        def on_user(change: Callable[[Tx, User], object]) -> Command:
+            def unit(tx: Tx, arguments: dict[str, Any]) -> str:
+                user = operator.get_user(tx, arguments["email"])
+                change(tx, user)
+                return user.email
+
+            return self._write(unit)
+
+        def on_org(change: Callable[[Tx, int], str]) -> Command:
+            return self._write(lambda tx, arguments: change(tx, operator.get_org(tx, arguments["org"]).id))
+
+        return {
+            "approve": on_user(operator.approve),
+            "suspend": on_user(lambda tx, user: operator.suspend(tx, user, suspended=True)),
+            "unsuspend": on_user(lambda tx, user: operator.suspend(tx, user, suspended=False)),
+            "grant-operator": on_user(operator_role.grant),
+            "revoke-operator": on_user(operator_role.revoke),
+            "operators": self._write(lambda tx, arguments: [user.email for user in users.all_operators(tx)]),
+            "suspend-organization": on_org(lambda tx, org: operator.suspend_organization(tx, org, suspended=True)),
+            "unsuspend-organization": on_org(lambda tx, org: operator.suspend_organization(tx, org, suspended=False)),
+            "verify-card": on_org(lambda tx, org: operator.set_card(tx, org, verified=True)),
+            "unverify-card": on_org(lambda tx, org: operator.set_card(tx, org, verified=False)),
+            "set-plan": self._write(_set_plan),
         }
 
     def _write(self, unit: Callable[[Tx, dict[str, Any]], Any]) -> Command:
@@ -166,6 +186,11 @@ async def verify_audit(db: Database) -> dict[str, Any]:
 def _create_user(tx: Tx, arguments: dict[str, Any]) -> dict[str, Any]:
     user, org_id = operator.create_user(tx, arguments["email"])
     return {"userId": user.id, "email": user.email, "organizationId": str(org_id)}
+
+
+def _set_plan(tx: Tx, arguments: dict[str, Any]) -> str:
+    plan = arguments["plan"]
+    return operator.set_plan(tx, operator.get_org(tx, arguments["org"]).id, plan)
 
 
 def _token(tx: Tx, arguments: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ STOP_TIMEOUT_S = 9.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 60.0  # A child that ran this long restarts with the shortest back-off.
 PR_SET_PDEATHSIG = 1
+PROCESSES_FILE = "processes.json"  # read by `accounts/operator/machine.py`
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Child:
     is_ready: bool = False
     started_at: float = 0.0
     failures: int = 0
+    restarts: int = 0
     start_at: float = 0.0
 
     def start(self) -> None:
@@ -141,6 +143,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for child in self.children:
             child.start()
+        self._write_processes()
         code = 0
         while not self.stopping:
             self._wait()
@@ -177,6 +180,8 @@ class Supervisor:
                 self._schedule_restart(child, code)
             elif child.process is None and time.monotonic() >= child.start_at:
                 child.start()
+                child.restarts += 1
+                self._write_processes()
         return 0 if self.announced else self._check_start()
 
     def _check_start(self) -> int:
@@ -205,6 +210,19 @@ class Supervisor:
         child.start_at = time.monotonic() + delay
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         terminal.print_message(f"{child.name} ended ({how}); starting it again in {delay:g} s")
+
+    def _write_processes(self) -> None:
+        """Write the PIDs for operators, who see them through the API."""
+        mine = {"name": "supervisor", "pid": os.getpid(), "restarts": 0}
+        others = [
+            {"name": child.name, "pid": child.process.pid, "restarts": child.restarts}
+            for child in self.children
+            if child.process is not None
+        ]
+        path = Path(self.plan["data"]) / "run" / PROCESSES_FILE
+        with contextlib.suppress(OSError):
+            path.with_suffix(".new").write_text(json.dumps({"processes": [mine, *others]}))
+            path.with_suffix(".new").replace(path)
 
     def _stop(self) -> None:
         """Send SIGTERM to every child, wait, then SIGKILL."""

@@ -6,7 +6,7 @@ import pytest
 from tests.builders import make_member, make_org, make_user, session_for
 from tests.client import Client
 
-from moorage.accounts.identity import operator
+from moorage.accounts.identity.operators import commands as operator
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.plans import service as plans
 from moorage.accounts.plans.service import ALLOWANCES, Plan, Standing
@@ -41,8 +41,8 @@ async def test_where_an_operator_decides_plan_and_card_are_what_the_operator_say
     session = session_for(db, user)
     before = (await api.get("/v1/billing", token=session)).data
 
-    await db.write(lambda tx: operator.set_plan(tx, str(org.id), "pro"))
-    await db.write(lambda tx: operator.set_card(tx, org.slug, verified=True))
+    await db.write(lambda tx: operator.set_plan(tx, org.id, "pro"))
+    await db.write(lambda tx: operator.set_card(tx, org.id, verified=True))
 
     after = (await api.get("/v1/billing", token=session)).data
     assert (before["provider"], before["plan"], before["paid"], before["cardVerified"]) == (

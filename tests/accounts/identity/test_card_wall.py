@@ -7,7 +7,7 @@ from tests.accounts.identity.support import HangsUp, guarded, path_of
 from tests.builders import make_org, make_token, make_user, session_for
 from tests.client import Client
 
-from moorage.accounts.identity import operator
+from moorage.accounts.identity.operators import commands as operator
 from moorage.accounts.plans.service import Plan
 from moorage.app import App
 from moorage.core.db.store import Database
@@ -56,9 +56,9 @@ async def test_the_wall_stands_before_api_tokens_too_and_clears_with_the_card(ap
     token = await make_token(db, user, org.id)
     assert (await api.get("/v1/activity", token=token)).status == 402
 
-    await db.write(lambda tx: operator.set_card(tx, str(org.id), verified=True))
+    await db.write(lambda tx: operator.set_card(tx, org.id, verified=True))
     open_again = await api.get("/v1/activity", token=token)
-    await db.write(lambda tx: operator.set_card(tx, str(org.id), verified=False))
+    await db.write(lambda tx: operator.set_card(tx, org.id, verified=False))
     walled_again = await api.get("/v1/activity", token=token)
 
     assert (open_again.status, walled_again.status) == (200, 402)

@@ -12,7 +12,8 @@ from tests.accounts.identity.support import IN_PRODUCTION, whole_store
 from tests.builders import make_member, make_org, make_user, session_for
 from tests.client import Client
 
-from moorage.accounts.identity import logins, operator, users
+from moorage.accounts.identity import logins, users
+from moorage.accounts.identity.operators import commands as operator
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.store import Database
 from moorage.core.kit.clock import DAY_MS, ManualClock

@@ -283,3 +283,39 @@ async def test_the_command_line_speaks_to_the_platform(admin: AdminServer, api: 
     assert (refused.returncode, refused.stderr) == (1, "moorage: there is no user nobody@example.com\n")
     assert stopped.returncode == 1
     assert "no Moorage runs" in stopped.stderr
+
+
+async def test_the_operator_role_is_granted_listed_and_revoked(admin: AdminServer, api: Client, db: Database) -> None:
+    user = await make_user(db, "keeper@example.com")
+    session = session_for(db, user)
+    granted = [await ask(admin, "grant-operator", email="Keeper@example.com") for _ in range(2)]
+    listed, allowed = await ask(admin, "operators"), await api.get("/v1/operator/queues", token=session)
+    kept = await refusal(admin, "suspend", email=user.email)
+    await ask(admin, "revoke-operator", email=user.email)
+
+    assert (granted, listed, allowed.status) == (["keeper@example.com"] * 2, ["keeper@example.com"], 200)
+    assert "revoke-operator" in kept
+    assert (await api.get("/v1/operator/queues", token=session)).status == 404
+    assert await ask(admin, "operators") == []
+    assert "is not an operator" in await refusal(admin, "revoke-operator", email=user.email)
+    assert "there is no user" in await refusal(admin, "grant-operator", email="nobody@example.com")
+
+
+async def test_a_suspended_user_becomes_no_operator(admin: AdminServer, db: Database) -> None:
+    user = await make_user(db)
+    await ask(admin, "suspend", email=user.email)
+
+    assert "is suspended" in await refusal(admin, "grant-operator", email=user.email)
+
+
+async def test_an_organization_is_suspended_by_id_or_slug(admin: AdminServer, api: Client, db: Database) -> None:
+    owner = await make_user(db)
+    org = await make_org(db, owner)
+    session = session_for(db, owner)
+
+    suspended = await ask(admin, "suspend-organization", org=org.slug)
+    refused = await api.get("/v1/usage", token=session)
+    lifted = await ask(admin, "unsuspend-organization", org=str(org.id))
+
+    assert (suspended, refused.status, lifted) == (org.name, 403, org.name)
+    assert (await api.get("/v1/usage", token=session)).status == 200

@@ -167,6 +167,7 @@ async def test_me_lists_the_organizations_of_a_session_and_only_its_own_of_a_tok
         "lastName": "Moor",
         "avatarUrl": None,
         "mfaEnabled": False,
+        "isOperator": False,
         "organizations": [of_first, of_second],
     }
     assert by_token == {**by_session, "organizations": [of_second]}

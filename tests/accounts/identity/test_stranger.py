@@ -19,11 +19,13 @@ from tests.products.functions.support import PYTHON, form, zip_of
 from tests.products.repositories.support import bind
 
 from moorage.accounts.identity import notifications, tokens
+from moorage.accounts.identity.organizations.service import WelcomeOrganization
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.identity.sessions import service as session_list
 from moorage.accounts.identity.sessions.session_tokens import Sessions
 from moorage.accounts.identity.users import User
 from moorage.app import App
+from moorage.core import jobs
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx, move
 from moorage.core.http.route import Route, Scope
@@ -205,6 +207,13 @@ async def alert_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
     return {"alert_id": made.data["id"]}
 
 
+async def tenant_of(api: Client, db: Database, victim: Victim) -> dict[str, Any]:
+    """Return the victim as an operator sees it, and one of its jobs."""
+    job_id = await db.write(lambda tx: jobs.add(tx, WelcomeOrganization(victim.house.org.id, victim.guest.id)))
+    owner = victim.house.people[Role.OWNER]
+    return {"organization_id": victim.house.org.id, "user_id": owner.id, "job_id": job_id}
+
+
 # First path segment after /v1, and the builder of the victim's resource for its parameters.
 VICTIM: dict[str, Builder] = {
     "github": installation_of,
@@ -222,6 +231,7 @@ VICTIM: dict[str, Builder] = {
     "cronjobs": cronjob_of,
     "monitors": monitor_of,
     "alerts": alert_of,
+    "operator": tenant_of,
 }
 # Valid bodies, or builders of them, for routes that validate the body before they find the resource.
 BODIES: dict[tuple[str, str], Any] = {
@@ -374,7 +384,7 @@ async def test_the_victims_values_are_real(app: App, api: Client, db: Database) 
     client, unchanged = Client(HangsUp(app.asgi)), await make_victim(api, db)
 
     for route in app.routes:
-        if route.scope is Scope.PUBLIC or not route.params:
+        if route.scope in (Scope.PUBLIC, Scope.OPERATOR) or not route.params:
             continue
         # A write may remove the resource of the next one.
         victim = await make_victim(api, db) if route.is_write else unchanged

@@ -339,6 +339,11 @@ CALLS: dict[str, Call] = {
     # Monitors.
     "update_monitor": Call(body=always({"interval": 600})),
     "update_alert": Call(body=always({"severity": "error"})),
+    # The platform: the demo user is its operator in development.
+    "list_tenants": Call(),
+    "update_tenant": Call(body=always({"plan": "pro"}), source="list_tenants"),
+    "list_users": Call(),
+    "update_user": Call(body=always({"approved": True}), source="list_users"),
 }
 # What ends something: each takes a resource that was made for it, or one that no other operation needs any more.
 ENDINGS: dict[str, Call] = {

@@ -13,7 +13,7 @@ from tests.builders import make_member, make_org, make_token, make_user, session
 from tests.client import Client, Reply
 from tests.products.repositories.support import Listener, basic, mount, token_of
 
-from moorage.accounts.identity import operator
+from moorage.accounts.identity.operators import commands as operator
 from moorage.accounts.identity.organizations.service import Organization
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.identity.users import User
@@ -165,7 +165,7 @@ async def test_a_session_of_one_who_is_no_member_of_the_owners_organization_is_f
 async def test_somebody_who_is_suspended_is_told_so(quay: Quay) -> None:
     member = await make_member(quay.db, quay.org)
     token = await make_token(quay.db, member, quay.org.id)
-    await quay.db.write(lambda tx: operator.suspend(tx, member.email, suspended=True))
+    await quay.db.write(lambda tx: operator.suspend(tx, member, suspended=True))
 
     reply = await quay.ask(f"quay/site.git/{READ}", token)
 

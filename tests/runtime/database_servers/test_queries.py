@@ -29,7 +29,6 @@ from moorage.runtime.database_servers.queries import model
 from moorage.runtime.database_servers.queries.model import Result, StatementFailed, TableDetail, Watchdog
 from moorage.runtime.database_servers.queries.runners import runner_of
 
-READ_ONLY = pytest.mark.boundary("tenant-to-tenant", "A statement without `write` changes nothing in a database.")
 POSTGRESQL_TABLE = "CREATE TABLE boat (id serial PRIMARY KEY, name varchar(20) NOT NULL DEFAULT 'x')"
 MARIADB_TABLE = "CREATE TABLE boat (id int PRIMARY KEY AUTO_INCREMENT, name varchar(20) NOT NULL DEFAULT 'x')"
 
@@ -332,7 +331,7 @@ MARIADB_ATTACKS = [
 ]
 
 
-@READ_ONLY
+@pytest.mark.boundary("role-to-role", "A statement of a member changes no data of a database.")
 def test_no_statement_for_reading_writes_to_postgresql(postgres: Server, subtests: Any) -> None:
     adds = "LANGUAGE sql {0} AS $$ INSERT INTO boat (name) VALUES ('Eve') RETURNING id $$"
     postgres.ask(
@@ -351,7 +350,7 @@ def test_no_statement_for_reading_writes_to_postgresql(postgres: Server, subtest
     assert postgres.ask("SELECT last_value FROM boat_id_seq") != [(99,)]
 
 
-@READ_ONLY
+@pytest.mark.boundary("role-to-role", "A statement of a member changes no data of a database.")
 def test_no_statement_for_reading_writes_to_mariadb(mariadb: Server, subtests: Any) -> None:
     mariadb.ask(
         "CREATE FUNCTION add_boat() RETURNS INT BEGIN INSERT INTO boat (name) VALUES ('Eve'); RETURN 1; END",
@@ -368,7 +367,7 @@ def test_no_statement_for_reading_writes_to_mariadb(mariadb: Server, subtests: A
     assert query(mariadb, "SELECT load_file('/etc/passwd')").rows == [[None]]
 
 
-@READ_ONLY
+@pytest.mark.boundary("role-to-role", "A statement of a member changes no data of a database.")
 def test_effects_that_a_read_allows_are_gone_with_its_session(postgres: Server) -> None:
     """Settings, locks, notifications and, before PostgreSQL 16, large objects."""
     query(postgres, "SELECT pg_advisory_lock(1)")
@@ -382,7 +381,7 @@ def test_effects_that_a_read_allows_are_gone_with_its_session(postgres: Server) 
     assert sent(query(postgres, "SHOW statement_timeout")) == [["10s"]]
 
 
-@READ_ONLY
+@pytest.mark.boundary("role-to-role", "A statement of a member changes no data of a database.")
 def test_a_read_cannot_end_sessions_of_the_platform(postgres: Server, mariadb: Server) -> None:
     """A read can end other sessions of the tenant's user in PostgreSQL, as that user always can."""
     with postgres_dumps.connected(postgres.access, "postgres") as connection:
@@ -393,7 +392,7 @@ def test_a_read_cannot_end_sessions_of_the_platform(postgres: Server, mariadb: S
         cursor.execute("SELECT 1")
 
 
-@READ_ONLY
+@pytest.mark.boundary("role-to-role", "A statement of a member changes no data of a database.")
 def test_the_reading_account_of_mariadb_logs_in_over_the_socket_only(mariadb: Server) -> None:
     query(mariadb, "SELECT 1")
 

@@ -16,6 +16,7 @@ from sqlalchemy import Integer, null, select, type_coerce
 
 from moorage.accounts.identity import tokens
 from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.operators import role as operator_role
 from moorage.accounts.identity.roles import BY_NAME, Role, lower
 from moorage.accounts.identity.sessions import service as session_list
 from moorage.accounts.identity.sessions.session_tokens import Session, Sessions
@@ -49,6 +50,7 @@ class _Row(NamedTuple):
     role: str | None
     plan: str | None
     card_verified: int | None
+    org_suspended_at: int | None
     session_id: int | None = None  # these two for a session with a row
     session_seen_at: int | None = None
     token_id: int | None = None  # these five for an API token
@@ -59,7 +61,7 @@ class _Row(NamedTuple):
 
     @property
     def without_organization(self) -> _Row:
-        return self._replace(org_id=None, role=None, plan=None, card_verified=None)
+        return self._replace(org_id=None, role=None, plan=None, card_verified=None, org_suspended_at=None)
 
     def caller(self, *, first_use: bool = False) -> Caller:
         role = own_role = BY_NAME[self.role] if self.role else None
@@ -85,6 +87,7 @@ _ROW = (
     _m.role,
     _o.plan,
     type_coerce(_o.card_verified, Integer),
+    _o.suspended_at,
 )
 _BY_TOKEN = Query(
     select(*_ROW, null(), null(), _t.id, _t.role, _t.expires_at, _t.last_used_at, _t.name)
@@ -124,6 +127,8 @@ class IdentityGate:
             caller = self._by_token(tx, route, ask)
         else:
             caller = self._by_session(tx, route, ask)
+        if route.scope is Scope.OPERATOR:
+            operator_role.check(tx, caller)
         _check_standing(tx, route, caller)
         return caller._replace(address=ask.client) if route.is_write else caller
 
@@ -156,10 +161,13 @@ class IdentityGate:
             _reject(ask)
         ask.count_request(True)
         _check_suspension(route, row)
+        if route.scope is Scope.OPERATOR:
+            return row.without_organization.caller()
         if route.scope is not Scope.IDENTITY or route.operation == "whoami":
             for named in (ask.organization, ask.path_organization):
                 if named is not None and parse_id(named or "-") != row.org_id:
                     raise NotFound("There is no such organization")
+        _check_organization(route, row)
         return row.caller(first_use=row.last_used_at is None or tx.now - row.last_used_at > MINUTE_MS)
 
     @across_organizations("the request names the organization; membership is checked here")
@@ -174,7 +182,7 @@ class IdentityGate:
         _check_suspension(route, rows[0])
         seen_at = rows[0].session_seen_at
         first_use = seen_at is not None and tx.now - seen_at > SEEN_INTERVAL_MS
-        if route.scope is Scope.IDENTITY and route.operation != "whoami":
+        if route.scope is Scope.OPERATOR or (route.scope is Scope.IDENTITY and route.operation != "whoami"):
             # Without an organization, so that an idempotency key keeps its owner when the first one is created.
             return rows[0].without_organization.caller(first_use=first_use)
         mine = [row for row in rows if row.plan is not None]
@@ -184,6 +192,7 @@ class IdentityGate:
             return (mine[0] if mine else rows[0].without_organization).caller(first_use=first_use)
         if len(mine) != 1:
             raise bad_field("x-organization-id", "is required: you belong to more than one organization, or none")
+        _check_organization(route, mine[0])
         return mine[0].caller(first_use=first_use)
 
     @across_organizations("the session determines the user")
@@ -209,7 +218,7 @@ def _reject(ask: AccessRequest) -> NoReturn:
 
 def _named_organization(route: Route, ask: AccessRequest) -> int | None:
     """Return the organization id of a request: None without one, -1 if it is invalid."""
-    if route.scope is Scope.IDENTITY and route.operation != "whoami":
+    if route.scope is Scope.OPERATOR or (route.scope is Scope.IDENTITY and route.operation != "whoami"):
         return None
     text = ask.path_organization if route.scope is Scope.PATH_ORG else ask.organization
     return None if text is None else parse_id(text or "-") or -1
@@ -218,13 +227,18 @@ def _named_organization(route: Route, ask: AccessRequest) -> int | None:
 def _check_suspension(route: Route, user: _Row) -> None:
     if user.suspended_at is not None:
         raise Forbidden("This user is suspended")
-    if user.approval != Approval.APPROVED and route.scope in (Scope.ORG, Scope.PATH_ORG):
+    if user.approval != Approval.APPROVED and route.scope in (Scope.ORG, Scope.PATH_ORG, Scope.OPERATOR):
         raise Forbidden("This user waits for approval")
+
+
+def _check_organization(route: Route, row: _Row) -> None:
+    if row.org_suspended_at is not None and route.scope in (Scope.ORG, Scope.PATH_ORG):
+        raise Forbidden("This organization is suspended; ask the operator of the platform")
 
 
 def _check_standing(tx: Tx, route: Route, caller: Caller) -> None:
     settings = tx.env.settings
-    if route.scope is Scope.IDENTITY:
+    if route.scope in (Scope.IDENTITY, Scope.OPERATOR):
         return
     assert caller.standing is not None
     if route.walled and not plans.counts_as_verified(settings, caller.standing):

@@ -8,6 +8,7 @@ import secrets
 from moorage.accounts.identity import tokens, users
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.oidc import Identity
+from moorage.accounts.identity.operators.role import DEMO_EMAIL as DEMO_EMAIL
 from moorage.accounts.identity.organizations import members
 from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.roles import Role
@@ -21,7 +22,6 @@ from moorage.core.kit.ids import token_hash
 from moorage.errors import Forbidden, NotFound, bad_field
 from moorage.settings import Signup
 
-DEMO_EMAIL = "demo@moorage.example"
 KEPT_NAME = "moorage up"  # name of the API token of a development platform
 SETUP = "setup_token_hash"
 _SETUP_USED = "The setup link is not valid, or was used; restart the platform for a new one"

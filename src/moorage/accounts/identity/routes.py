@@ -6,6 +6,7 @@ from moorage.accounts.identity import logins, notifications, tokens, users
 from moorage.accounts.identity.caller import Caller
 from moorage.accounts.identity.oidc import OidcVerifier
 from moorage.accounts.identity.oidc_code import CodeFlow
+from moorage.accounts.identity.operators import role as operator_role
 from moorage.accounts.identity.organizations import members
 from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.roles import Role
@@ -115,8 +116,13 @@ def whoami(tx: Tx, caller: Caller) -> Whoami:
 
 @router.get("/me", scope=Scope.IDENTITY, point=True)
 def me(tx: Tx, caller: Caller) -> Me:
-    """Return the user with its organizations."""
-    return Me.of(users.get(tx, caller.user_id), members.seen_by(tx, caller), tx.env.settings)
+    """Return the user with its organizations.
+
+    `isOperator` says that this session may call the routes below `/v1/operator`.
+    """
+    user = users.get(tx, caller.user_id)
+    is_operator = caller.token_id is None and operator_role.is_operator(tx, user)
+    return Me.of(user, members.seen_by(tx, caller), tx.env.settings, is_operator=is_operator)
 
 
 @router.get("/api-tokens", min_role=Role.ADMIN)

@@ -168,9 +168,10 @@ class Me(Output, frozen=True):
     avatar_url: str | None
     mfa_enabled: bool
     organizations: list[MyOrganization]
+    is_operator: bool  # of the platform, with this credential
 
     @classmethod
-    def of(cls, user: User, mine: list[Membership], settings: Settings) -> Me:
+    def of(cls, user: User, mine: list[Membership], settings: Settings, *, is_operator: bool) -> Me:
         return cls(
             user.id,
             user.email,
@@ -183,6 +184,7 @@ class Me(Output, frozen=True):
                 MyOrganization(str(b.org_id), b.name, b.role, plans.counts_as_verified(settings, b.standing))
                 for b in mine
             ],
+            is_operator,
         )
 
 

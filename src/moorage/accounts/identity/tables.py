@@ -18,6 +18,7 @@ account = table(
     text("status"),  # Approval
     millis("suspended_at", nullable=True),
     millis("terms_accepted_at", nullable=True),
+    millis("operator_at", nullable=True),  # since when the user is an operator of the platform
     millis("created_at"),
     millis("updated_at"),
 )
@@ -42,6 +43,7 @@ organization = table(
     text("stripe_customer", nullable=True, unique=True),
     millis("card_event_at"),  # Stripe's events may arrive out of order: older ones are dropped
     millis("plan_event_at"),
+    millis("suspended_at", nullable=True),
     Column("create_on_push", Boolean, nullable=False),  # a push to a repository that nothing uses creates a project
     millis("deleted_at", nullable=True),
     millis("created_at"),

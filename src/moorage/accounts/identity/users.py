@@ -29,6 +29,7 @@ class User(NamedTuple):
     status: str
     suspended_at: int | None
     terms_accepted_at: int | None
+    operator_at: int | None
     created_at: int
     updated_at: int
 
@@ -82,6 +83,8 @@ _UPDATE = Command(
     )
 )
 _SUSPEND = Command(update(account).where(_u.id == arg("id")).values(suspended_at=arg("at"), updated_at=arg("now")))
+_SET_OPERATOR = Command(update(account).where(_u.id == arg("id")).values(operator_at=arg("at"), updated_at=arg("now")))
+_OPERATORS = Query(select(*columns(account)).where(_u.operator_at.is_not(None)).order_by(_u.email), User)
 _ACCEPT_TERMS = Command(
     update(account).where(_u.id == arg("id")).values(terms_accepted_at=arg("now"), updated_at=arg("now"))
 )
@@ -188,6 +191,16 @@ def approve(tx: Tx, user: User) -> None:
 @across_organizations(_WHY)
 def suspend(tx: Tx, user: User, *, suspended: bool) -> None:
     tx.run(_SUSPEND, id=user.id, at=tx.now if suspended else None, now=tx.now)
+
+
+@across_organizations(_WHY)
+def set_operator(tx: Tx, user: User, *, is_operator: bool) -> None:
+    tx.run(_SET_OPERATOR, id=user.id, at=tx.now if is_operator else None, now=tx.now)
+
+
+@across_organizations(_WHY)
+def all_operators(tx: Tx) -> list[User]:
+    return tx.all(_OPERATORS)
 
 
 @across_organizations(_WHY)

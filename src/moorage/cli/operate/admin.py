@@ -40,6 +40,37 @@ def unsuspend(email: Email, data: DataOption = None) -> None:
     typer.echo(f"unsuspended {ask(data, 'unsuspend', email=email)}")
 
 
+@app.command("suspend-organization")
+def suspend_organization(org: Org, data: DataOption = None) -> None:
+    """Suspend an organization: all requests to it are refused; its apps and functions keep running."""
+    typer.echo(f"suspended {ask(data, 'suspend-organization', org=org)}")
+
+
+@app.command("unsuspend-organization")
+def unsuspend_organization(org: Org, data: DataOption = None) -> None:
+    """Lift the suspension of an organization."""
+    typer.echo(f"unsuspended {ask(data, 'unsuspend-organization', org=org)}")
+
+
+@app.command("grant-operator")
+def grant_operator(email: Email, data: DataOption = None) -> None:
+    """Make a user an operator of the platform: their sessions may call /v1/operator."""
+    typer.echo(f"{ask(data, 'grant-operator', email=email)} is an operator of the platform")
+
+
+@app.command("revoke-operator")
+def revoke_operator(email: Email, data: DataOption = None) -> None:
+    """Take the operator role from a user."""
+    typer.echo(f"{ask(data, 'revoke-operator', email=email)} is no operator any more")
+
+
+@app.command()
+def operators(data: DataOption = None) -> None:
+    """List the operators of the platform."""
+    emails = ask(data, "operators")
+    typer.echo("\n".join(emails) if emails else "there are no operators; see: moorage admin grant-operator")
+
+
 @app.command("verify-card")
 def verify_card(org: Org, data: DataOption = None) -> None:
     """Mark an organization's payment method as verified."""

@@ -40,6 +40,7 @@ class Scope(StrEnum):
     IDENTITY = "identity"  # any credential; no organization is needed
     ORG = "org"  # acts on the caller's active organization
     PATH_ORG = "path_org"  # acts on the organization named in the path
+    OPERATOR = "operator"  # a session of an operator of the platform; for all others the route does not exist
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,6 @@ JOB = Machine(
         S.QUEUED: {S.RUNNING},
         S.RUNNING: {S.QUEUED, S.DONE, S.FAILED},
         S.DONE: set(),
-        S.FAILED: set(),
+        S.FAILED: {S.QUEUED},  # when an operator runs it again
     },
 )

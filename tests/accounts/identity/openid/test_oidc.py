@@ -9,7 +9,7 @@ from tests.accounts.identity.openid.provider import Provider, log_in, sign_up
 from tests.accounts.identity.support import whole_store
 from tests.client import Client
 
-from moorage.accounts.identity import operator
+from moorage.accounts.identity.operators import commands as operator
 from moorage.core.db.store import Database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("openid")]
@@ -46,6 +46,7 @@ async def test_a_first_login_makes_the_user_and_an_organization_they_own(api: Cl
         "lastName": "Moor",
         "avatarUrl": "https://pics.example/a.png",
         "mfaEnabled": False,
+        "isOperator": False,
         "organizations": [
             {
                 "organizationId": me["organizations"][0]["organizationId"],
@@ -114,7 +115,7 @@ async def test_somebody_the_operator_made_an_account_for_accepts_the_terms_at_th
 
 async def test_a_suspended_user_cannot_log_in(api: Client, db: Database, provider: Provider) -> None:
     await sign_up(api, await provider.log_in("ada"))
-    await db.write(lambda tx: operator.suspend(tx, "ada@example.com", suspended=True))
+    await db.write(lambda tx: operator.suspend(tx, operator.get_user(tx, "ada@example.com"), suspended=True))
 
     reply = await log_in(api, await provider.log_in("ada"))
 
@@ -131,7 +132,7 @@ async def test_where_sign_ups_wait_a_new_user_is_pending_until_the_operator_appr
     assert (await api.get("/v1/billing", token=session)).status == 403
     assert (await api.get("/v1/me", token=session)).status == 200
 
-    await db.write(lambda tx: operator.approve(tx, "ada@example.com"))
+    await db.write(lambda tx: operator.approve(tx, operator.get_user(tx, "ada@example.com")))
 
     assert (await api.get("/v1/billing", token=session)).status == 200
     assert (await log_in(api, await provider.log_in("ada"))).data["user"]["approval_status"] == "approved"

@@ -36,6 +36,7 @@ class Organization:
     stripe_customer: str | None
     card_event_at: int
     plan_event_at: int
+    suspended_at: int | None
     create_on_push: bool
     created_at: int
 
@@ -70,6 +71,7 @@ _COLUMNS = (
     _o.stripe_customer,
     _o.card_event_at,
     _o.plan_event_at,
+    _o.suspended_at,
     _o.create_on_push,
     _o.created_at,
 )
@@ -110,6 +112,9 @@ _SET_PLAN = Command(
     update(organization)
     .where((_o.id == arg("org_id")) & (_o.plan_event_at <= arg("event_at")))
     .values(plan=arg("new_plan"), plan_event_at=arg("event_at"), updated_at=arg("now"))
+)
+_SUSPEND = Command(
+    update(organization).where(_o.id == arg("org_id")).values(suspended_at=arg("at"), updated_at=arg("now"))
 )
 _SET_CUSTOMER = Command(
     update(organization).where(_o.id == arg("org_id")).values(stripe_customer=arg("customer"), updated_at=arg("now"))
@@ -219,6 +224,16 @@ def set_plan(tx: Tx, org_id: int, actor: Actor, plan: Plan, *, event_at: int | N
         tx, org_id, actor, "billing.plan_changed", AuditTarget("organization", get(tx, org_id).name), plan=plan
     )
     return True
+
+
+def suspend(tx: Tx, org_id: int, actor: Actor, *, suspended: bool) -> None:
+    """Refuse all requests to an organization, or lift that. Safe to repeat."""
+    organization = get(tx, org_id)
+    if (organization.suspended_at is not None) == suspended:
+        return
+    tx.run(_SUSPEND, org_id=org_id, at=tx.now if suspended else None, now=tx.now)
+    action = "organization.suspended" if suspended else "organization.unsuspended"
+    audit.record(tx, org_id, actor, action, AuditTarget("organization", organization.name))
 
 
 def set_customer(tx: Tx, org_id: int, customer: str) -> None:

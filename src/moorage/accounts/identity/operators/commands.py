@@ -1,16 +1,17 @@
-"""The commands of `moorage admin`, for operators with shell access to the host."""
+"""Changes of users and organizations by operators: on the host (`moorage admin`), or with a session."""
 
 from __future__ import annotations
 
 from moorage.accounts.identity import logins, tokens, users
 from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.operators import role as operator_role
 from moorage.accounts.identity.organizations import members
 from moorage.accounts.identity.organizations import service as orgs
 from moorage.accounts.identity.roles import Role
 from moorage.accounts.identity.states import Approval
 from moorage.accounts.identity.users import User
 from moorage.accounts.plans.service import Plan
-from moorage.core.audit.service import THE_PLATFORM
+from moorage.core.audit.service import THE_PLATFORM, Actor, AuditTarget
 from moorage.core.db.scope import across_organizations
 from moorage.core.db.tx import Tx
 from moorage.core.kit.ids import parse_id
@@ -28,35 +29,62 @@ def create_user(tx: Tx, email: str) -> tuple[User, int]:
 
 
 @across_organizations(_WHY)
-def approve(tx: Tx, email: str) -> User:
-    user = get_user(tx, email)
-    users.approve(tx, user)
+def approve(tx: Tx, user: User, actor: Actor = THE_PLATFORM) -> User:
+    """Approve a user that awaits approval or was rejected. Safe to repeat."""
+    if user.status != Approval.APPROVED:
+        users.approve(tx, user)
+        operator_role.record(tx, actor, "user.approved", AuditTarget("user", user.email))
     return user
 
 
 @across_organizations(_WHY)
-def suspend(tx: Tx, email: str, *, suspended: bool) -> User:
-    user = get_user(tx, email)
+def suspend(tx: Tx, user: User, actor: Actor = THE_PLATFORM, *, suspended: bool) -> User:
+    """Refuse all requests of a user, or lift that. Safe to repeat."""
+    if (user.suspended_at is not None) == suspended:
+        return user
+    if suspended and user.operator_at is not None:
+        raise Conflict(f"{user.email} is an operator; run this on the host first: moorage admin revoke-operator EMAIL")
     users.suspend(tx, user, suspended=suspended)
+    action = "user.suspended" if suspended else "user.unsuspended"
+    operator_role.record(tx, actor, action, AuditTarget("user", user.email))
     return user
 
 
 @across_organizations(_WHY)
-def set_card(tx: Tx, org: str, *, verified: bool) -> str:
-    organization = _get_org(tx, org)
-    if not orgs.set_card(tx, organization.id, THE_PLATFORM, verified=verified):
-        raise Conflict("a newer event has already decided about the card")
+def suspend_organization(tx: Tx, org_id: int, actor: Actor = THE_PLATFORM, *, suspended: bool) -> str:
+    """Refuse all requests to an organization, or lift that. Safe to repeat."""
+    organization = orgs.get(tx, org_id)
+    if (organization.suspended_at is not None) != suspended:
+        # The members see that an operator did it, and not who.
+        orgs.suspend(tx, org_id, THE_PLATFORM, suspended=suspended)
+        action = "organization.suspended" if suspended else "organization.unsuspended"
+        operator_role.record(tx, actor, action, _target(organization))
     return organization.name
 
 
 @across_organizations(_WHY)
-def set_plan(tx: Tx, org: str, plan: str) -> str:
+def set_card(tx: Tx, org_id: int, actor: Actor = THE_PLATFORM, *, verified: bool) -> str:
+    organization = orgs.get(tx, org_id)
+    if not orgs.set_card(tx, org_id, THE_PLATFORM, verified=verified):
+        raise Conflict("a newer event has already decided about the card")
+    action = "billing.card_verified" if verified else "billing.card_removed"
+    operator_role.record(tx, actor, action, _target(organization))
+    return organization.name
+
+
+@across_organizations(_WHY)
+def set_plan(tx: Tx, org_id: int, plan: str, actor: Actor = THE_PLATFORM) -> str:
     if plan not in tuple(Plan):
         raise BadRequest(f"there is no plan {plan!r}; there are {', '.join(Plan)}")
-    organization = _get_org(tx, org)
-    if not orgs.set_plan(tx, organization.id, THE_PLATFORM, Plan(plan)):
+    organization = orgs.get(tx, org_id)
+    if not orgs.set_plan(tx, org_id, THE_PLATFORM, Plan(plan)):
         raise Conflict("a newer event has already decided about the plan")
+    operator_role.record(tx, actor, "billing.plan_changed", _target(organization), plan=plan)
     return organization.name
+
+
+def _target(organization: orgs.Organization) -> AuditTarget:
+    return AuditTarget("organization", f"{organization.name} ({organization.id})")
 
 
 @across_organizations(_WHY)
@@ -76,7 +104,7 @@ def make_token(tx: Tx, email: str | None, org: str | None, role: str | None, nam
             raise NotFound("there is no user yet; open the setup link, or: moorage admin create-user EMAIL")
         user = oldest
     mine = members.memberships(tx, user.id)
-    org_id = _get_org(tx, org).id if org is not None else None
+    org_id = get_org(tx, org).id if org is not None else None
     membership = next((each for each in mine if org_id in (None, each.org_id)), None)
     if membership is None:
         raise NotFound(f"{user.email} does not belong to that organization")
@@ -104,7 +132,7 @@ def get_user(tx: Tx, email: str) -> User:
 
 
 @across_organizations(_WHY)
-def _get_org(tx: Tx, org: str) -> orgs.Organization:
+def get_org(tx: Tx, org: str) -> orgs.Organization:
     org_id = parse_id(org) if org else None
     organization = orgs.find(tx, org_id) if org_id is not None else None
     organization = organization or orgs.find_by_slug(tx, org)  # A slug may consist of digits.

@@ -1,0 +1,1 @@
+"""Operators of the platform: their role, and the commands of `moorage admin`."""
