@@ -12,6 +12,8 @@ from tests.runtime.builds.build_support import make_request, write_files
 from moorage.runtime.builds.detection import detect
 from moorage.runtime.builds.detection.table import ROWS
 
+# Rows without a starter, and why.
+NOT_DEPLOYED: dict[str, str] = {"Nx": "not seen live yet"}
 # A plan for Go needs its toolchain on this machine.
 DETECTED = [starter for starter in STARTERS if starter.row not in ("Go", "Go file")]
 LOCK_FILES = {"package-lock.json": "{}", "Pipfile.lock": "{}"}
@@ -33,7 +35,8 @@ def test_each_row_that_builds_something_has_a_starter() -> None:
     names = {row.name for row in ROWS if not row.refusal}
     deployed = {starter.row for starter in STARTERS}
 
-    assert names == deployed
+    assert names - deployed == NOT_DEPLOYED.keys()
+    assert deployed <= names
 
 
 def test_no_starter_needs_a_setting_but_the_folder_of_a_workspace() -> None:

@@ -251,8 +251,17 @@ def _container_plan(request: BuildRequest, folder: Folder, match: Match | None, 
 def _cannot_start(folder: Folder, language: str) -> str:
     if not language:
         return _unknown(folder)
+    if apps := _nested_apps(folder):
+        return f"there are several apps, in {', '.join(apps[:MAX_NAMES])}: set baseDir to the folder of one"
     more = " or a `start` script in package.json" if language == "nodejs" else ""
     return f"nothing says how to start this app: set startCmd, or add a Procfile with a `web:` line{more}"
+
+
+def _nested_apps(folder: Folder) -> list[str]:
+    """Return the folders with a manifest, one or two levels below."""
+    places = folder.folders()
+    places += [inner for place in places for inner in folder.folders(place)]
+    return [place for place in places if any(folder.has(f"{place}/{each}") for each in MANIFESTS)]
 
 
 def _unknown(folder: Folder) -> str:

@@ -16,12 +16,15 @@ from moorage.runtime.builds.detection.table.node_starts import (
     has_start_script,
     listens,
     missing_tools,
+    nx_output,
+    nx_start,
     script_or,
     server_build,
 )
 from moorage.runtime.builds.detection.table.row import Row, Sign, contains, file, npm, script, subfolder
 
 BUILD = ("build",)
+SERVER_BUILD = ("heroku-postbuild", "build")  # the first builds the pages that a server serves, in its own folder
 LOCKS = ("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml")
 CONFIG_ENDINGS = ("js", "mjs", "cjs", "ts", "mts")
 STRAPI_KEYS = (
@@ -267,13 +270,16 @@ BUNDLERS = (
 
 _PRODUCTION = ("start:prod", "start:production", "start")
 SERVERS = (
-    app("NestJS", npm("@nestjs/core"), script_or("node dist/main.js", *_PRODUCTION), build="nest build"),
+    app("NestJS", npm("@nestjs/core"), script_or("node dist/main.js", *_PRODUCTION),
+        build=lambda folder: "nest build" if "@nestjs/cli" in folder.node_packages else "tsc"),
+    app("Nx", npm("nx") & file("nx.json") & Sign("`project.json` of an app for Node.js", nx_output), nx_start,
+        build="nx build"),
     app("AdonisJS", npm("@adonisjs/core"),
         lambda folder: "node build/bin/server.js" if folder.has("bin/server.ts") else "node build/server.js",
         build="node ace build", after=_adonis_variables, keys=("APP_KEY",)),
     app("Strapi", npm("@strapi/strapi", "strapi"), script_or("strapi start"), build="strapi build", keys=STRAPI_KEYS),
     *(
-        app(name, npm(*packages) & SERVER)
+        app(name, npm(*packages) & SERVER, scripts=SERVER_BUILD)
         for name, *packages in (
             ("Fastify", "fastify"),
             ("Koa", "koa"),
@@ -307,7 +313,7 @@ ANY = (
     Row("Electron", "container", "nodejs", npm("electron"),
         refusal="package.json has electron, a desktop app: set baseDir to the folder of its web site, or startCmd to "
                 "the command of a server"),
-    app("Node.js", PACKAGE & Sign("`start` script", has_start_script)),
+    app("Node.js", PACKAGE & Sign("`start` script", has_start_script), scripts=SERVER_BUILD),
     app("Node.js server file", Sign("`server.js`, `index.js` or `main` that starts a server", listens)),
     site(SITE, PACKAGE & script(".", "build", words="`build` script")),
 )  # fmt: skip
