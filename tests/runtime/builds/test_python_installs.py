@@ -107,6 +107,22 @@ async def test_psycopg2_that_cannot_be_compiled_is_installed_with_its_library(tm
 
 
 @pytest.mark.deep
+async def test_a_package_that_current_build_tools_refuse_is_built_with_older_ones(tmp_path: Path) -> None:
+    setup = "from setuptools import setup\nsetup(name='oldpkg', version='1', py_modules=['oldpkg'], use_2to3=True)\n"
+    files = {
+        "main.py": "",
+        "requirements.txt": "oldpkg @ file:///work/oldpkg\n",
+        "oldpkg/setup.py": setup,
+        "oldpkg/oldpkg.py": "",
+    }
+
+    app = await release(tmp_path, files)
+
+    assert await said(app, "import oldpkg; print(oldpkg.__name__)") == ("oldpkg\n", "")
+    assert "it is built with older ones" in app.log.text("system")
+
+
+@pytest.mark.deep
 async def test_a_lock_with_another_hash_is_refused(settings: Settings, tmp_path: Path) -> None:
     lock = {"default": {"six": {"version": "==1.16.0", "hashes": ["sha256:" + "0" * 64]}}}
     source = write_files(tmp_path, {"main.py": "", "Pipfile.lock": lock})

@@ -23,6 +23,10 @@ _RELATIVE = re.compile(r"^(-[rc] )(?!/)|^((?:-e )?)(?=\.\.?/)", re.MULTILINE)
 USUAL = "setuptools<81; python_version < '3.12'"
 OVERRIDES = "overrides.txt"
 COMPANIONS = "companions.txt"
+BUILD_TOOLS = "build-tools.txt"
+# Last versions with which older source packages can be built, such as PyYAML 5.4.
+_OLD_BUILD_TOOLS = "setuptools<58\ncython<3\n"
+_NEEDS_OLD_TOOLS = re.compile(r"'build_ext' object has no attribute 'cython_sources'|use_2to3 is invalid")
 # An override with a condition that is never met leaves a package out.
 _BINARY_PSYCOPG2 = "psycopg2 ; python_version < '0'\npsycopg2-binary>=2.9.5\n"
 _NO_PSYCOPG2 = re.compile(r"pg_config executable not found|fatal error: libpq-fe\.h|Failed to build `psycopg2\b")
@@ -49,6 +53,7 @@ def write_requirements(folder: Folder, target: Path, base: str) -> None:
     """
     manager = python_managers.find_manager(folder)
     (target / OVERRIDES).write_text(_BINARY_PSYCOPG2)
+    (target / BUILD_TOOLS).write_text(_OLD_BUILD_TOOLS)
     (target / COMPANIONS).write_text("".join(f"{bound}\n" for bound in companions.bounds(folder)))
     for name, text in ((GENERATED, manager.generated), (CONSTRAINTS, manager.constraints)):
         if text:
@@ -82,7 +87,11 @@ def _with_uv(manager: PythonManager, plan: Plan, layout: Layout, bounds: tuple[s
     if dependencies[:3] == pip:
         free = dependencies
         dependencies = [*free, *([f"--constraint={layout.bin}/{COMPANIONS}"] if bounds else [])]
-        retries = (_binary_psycopg2(dependencies, layout), *([_without_bounds(free, manager.label)] if bounds else []))
+        retries = (
+            _binary_psycopg2(dependencies, layout),
+            _with_old_tools(dependencies, layout, manager.label),
+            *([_without_bounds(free, manager.label)] if bounds else []),
+        )
     found = []
     if dependencies:
         # First, so that the version of the project replaces it.
@@ -106,6 +115,16 @@ def _binary_psycopg2(install: list[str], layout: Layout) -> Retry:
         "psycopg2 cannot be compiled here: a current psycopg2-binary, which is the same module, is installed",
         "pip install psycopg2-binary with the other dependencies",
         [*install, f"--override={layout.bin}/{OVERRIDES}", "psycopg2-binary"],
+    )
+
+
+def _with_old_tools(install: list[str], layout: Layout, label: str) -> Retry:
+    return Retry(
+        _NEEDS_OLD_TOOLS,
+        "a package is too old for the current setuptools or Cython: it is built with older ones; raise its version to "
+        "avoid this",
+        label,
+        [*install, f"--build-constraint={layout.bin}/{BUILD_TOOLS}"],
     )
 
 
