@@ -15,7 +15,6 @@ from typing import Any
 import hypothesis
 import pytest
 import structlog
-from pydantic import SecretStr
 from sqlalchemy import create_engine
 from tests import compiled
 from tests.client import Client
@@ -36,6 +35,7 @@ from moorage.core.http.route import Route
 from moorage.core.kit.clock import ManualClock
 from moorage.core.kit.crypto import KeyRing
 from moorage.core.telemetry import Telemetry
+from moorage.core.validated import SecretStr
 from moorage.core.worker.pool import Worker
 from moorage.products.functions import edge_client
 from moorage.settings import Settings

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-
 from moorage.core.net import function_hosts
 from moorage.core.net.targets import TargetPolicy
+from moorage.core.validated import Field, SecretStr, Validated, ValidationError, field_validator, model_validator
 from moorage.errors import CannotStart
 
 
@@ -88,10 +87,8 @@ def decode_secret(secret: str) -> bytes:
         raise ValueError("neither hex nor base64") from error
 
 
-class Settings(BaseModel):
+class Settings(Validated):
     """The operator's configuration. Frozen: a changed setting requires a restart."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
 
     # Data folder and listeners.
     data: Path = Field(Path(".moorage"), description="Folder for all state.")
@@ -470,17 +467,8 @@ def load(**overrides: Any) -> Settings:
 
 
 def explain(error: ValidationError) -> str:
-    """Format pydantic's errors as lines with the name of the variable and its problem."""
-    lines = []
-    for item in error.errors(include_url=False, include_input=False):
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] in ("int_parsing", "int_type"):
-            message = "should be a whole number"
-        if item["type"] == "bool_parsing":
-            message = "should be 1, 0, true or false"
-        name = f"MOORAGE_{str(item['loc'][0]).upper()}: " if item["loc"] else ""
-        lines.append(name + message[:1].lower() + message[1:] if name else message)
-    return "\n".join(lines)
+    """Format the problems as lines with the name of the variable and its problem."""
+    return "\n".join(f"MOORAGE_{name.upper()}: {text}" if name else text for name, text in error.problems)
 
 
 def as_environment(settings: Settings) -> dict[str, str]:

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the so
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
     ("client",),
-    ("core.kit", "core.hooks", "errors"),
+    ("core.kit", "core.hooks", "core.validated", "errors"),
     ("core.net",),
     ("core.disk", "runtime.sandbox"),
     ("runtime.workers", "runtime.engines", "runtime.shim"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, get_args
 
 from moorage.core.http.openapi.schema_text import Schemas
+from moorage.core.validated import FieldInfo, SecretStr
 from moorage.docs import source
 from moorage.docs.markdown import code, table
 from moorage.docs.markdown import page as join
@@ -29,14 +31,13 @@ def page() -> str:
 
 def _groups() -> Iterator[str]:
     headings = source.headings(Settings)
-    schema = Settings.model_json_schema()
-    schemas = Schemas(schema)
+    schemas = Schemas({})
     title, rows = "Settings", list[tuple[str, ...]]()
-    for name in Settings.model_fields:
+    for name, field in Settings.model_fields.items():
         if name in headings:
             yield from _group(title, rows)
             title, rows = headings[name], []
-        rows.append(_row(name, schema["properties"][name], schemas))
+        rows.append(_row(name, _schema(field), schemas))
     yield from _group(title, rows)
 
 
@@ -51,6 +52,13 @@ def _row(name: str, schema: dict[str, Any], schemas: Schemas) -> tuple[str, ...]
     rules = [rule for rule in schemas.rules(schema) if not rule.startswith(("default ", "one of "))]
     text = [schema.get("description", ""), f"({', '.join(rules)})" if rules else ""]
     return code(f"MOORAGE_{name.upper()}"), code(f"--{name.replace('_', '-')}"), shown, " ".join(filter(None, text))
+
+
+def _schema(field: FieldInfo) -> dict[str, Any]:
+    limits = {"minimum": field.ge, "exclusiveMinimum": field.gt, "maximum": field.le, "pattern": field.pattern}
+    default = str(field.default) if isinstance(field.default, Path | SecretStr) else field.default
+    given = {name: value for name, value in limits.items() if value is not None}
+    return {"description": field.description, "default": list(default) if default == () else default, **given}
 
 
 def _plain(value: Any) -> str:

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 from tests.core.artifacts.looking import real_now_ms
 
 from moorage.core.artifacts.objects import ArtifactDamaged, ArtifactsUnavailable, Objects, key_of, parse_key
 from moorage.core.artifacts.states import ARTIFACT, ArtifactStatus
 from moorage.core.kit.clock import HOUR_MS
+from moorage.core.validated import SecretStr
 from moorage.settings import Settings, as_environment
 
 S = ArtifactStatus

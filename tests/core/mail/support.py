@@ -11,10 +11,10 @@ from email.message import EmailMessage
 from typing import Any
 
 from aiosmtpd.controller import Controller
-from pydantic import SecretStr
 from tests.ports import free_port
 
 from moorage.core.mail.sender import Mailer
+from moorage.core.validated import SecretStr
 from moorage.settings import Settings
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from joserfc.jwk import RSAKey
-from pydantic import SecretStr
 from tests.builders import make_org, make_user
 from tests.core.http.live_server import live_server
 from tests.products.repositories.code_host import APP_ID, CodeHost
@@ -23,6 +22,7 @@ from moorage.core.db.store import Database
 from moorage.core.env import Env
 from moorage.core.kit.clock import HOUR_MS, ManualClock
 from moorage.core.kit.crypto import KeyRing
+from moorage.core.validated import SecretStr
 from moorage.products.repositories import service
 from moorage.products.repositories.fetch import Fetched, FetchFailed, Sources
 from moorage.products.repositories.names import Name

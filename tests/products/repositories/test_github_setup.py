@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from joserfc.jwk import RSAKey
-from pydantic import SecretStr
 from tests.builders import make_member, make_org, make_user, session_for
 from tests.client import Client, Reply
 from tests.core.http.live_server import live_server
@@ -28,6 +27,7 @@ from moorage.core.env import Env
 from moorage.core.kit.clock import MINUTE_MS, ManualClock
 from moorage.core.kit.crypto import KeyRing
 from moorage.core.telemetry import Telemetry
+from moorage.core.validated import SecretStr
 from moorage.products.repositories.fetch import FetchFailed, Sources
 from moorage.products.repositories.github import setup_state
 from moorage.settings import Settings

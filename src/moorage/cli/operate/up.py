@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import typer
-from pydantic import SecretStr
-from pydantic.fields import FieldInfo
 
 from moorage import settings as settings_module
 from moorage.cli.help import single
+from moorage.core.validated import FieldInfo, SecretStr
 from moorage.settings import Settings
 
 app = single()
