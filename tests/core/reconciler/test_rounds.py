@@ -42,7 +42,7 @@ async def reaches(seen: list[str], wanted: int) -> None:
 
 
 def crashes(telemetry: Telemetry, where: str) -> float:
-    return float(telemetry.metrics.crashes.labels(where)._value.get())
+    return telemetry.metrics.crashes.labels(where).numbers[0]
 
 
 async def test_a_round_is_made_at_once_and_again_when_somebody_wakes(telemetry: Telemetry) -> None:

@@ -172,7 +172,7 @@ class Stage:
         return await self.db.read(lambda tx: tx.one(tables.FIND_STATE, org_id=monitor.org_id, id=monitor.id))
 
     def dropped(self, why: str) -> float:
-        return self.telemetry.metrics.registry.get_sample_value("moorage_monitor_dropped_total", {"why": why}) or 0.0
+        return self.telemetry.metrics.monitors.dropped.labels(why).numbers[0]
 
 
 async def damage_secrets(db: Database, monitor: Monitor) -> None:
