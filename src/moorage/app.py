@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
@@ -15,6 +15,7 @@ from moorage.console.files import ASSETS_PREFIX, ConsoleFiles
 from moorage.core.artifacts.store import ArtifactStore
 from moorage.core.db.store import Database
 from moorage.core.http.dispatch import Dispatcher, Mount
+from moorage.core.http.match import RouteGroup
 from moorage.core.http.openapi import document as openapi
 from moorage.core.http.openapi import routes as platform_routes
 from moorage.core.http.openapi.pages import Pages
@@ -78,11 +79,16 @@ class App:
     """Everything that one process serves and runs."""
 
     asgi: Dispatcher
-    routes: tuple[Route, ...]
+    groups: tuple[RouteGroup, ...]  # of routes, by product
     handlers: Handlers
     artifacts: ArtifactStore
     products: Products
     describe: Callable[[], dict[str, Any]] = field(repr=False)  # returns the OpenAPI document
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """Declare all routes and return them."""
+        return routes_of(self.groups)
 
     async def close(self) -> None:
         """Stop and close all products; after this the store may be closed."""
@@ -114,10 +120,11 @@ def build(
     products = _make_products(db, telemetry, functions, gateway, artifacts, sandbox_state() == "on", runs_apps)
     # The document is made on first use: it takes longer than all the rest, and few processes need it.
     describe = cache(
-        lambda: openapi.document(routes, version=moorage.__version__, server=settings.api_url, tag_order=API_ORDER)
+        lambda: openapi.document(
+            routes_of(groups), version=moorage.__version__, server=settings.api_url, tag_order=API_ORDER
+        )
     )
-    routers = [router for product in products for router in product.routers()] + [platform_routes.make_router(describe)]
-    routes = tuple(route for router in routers for route in router.routes)
+    groups = (*map(group_of, products), RouteGroup(lambda: platform_routes.make_router(describe).routes))
     handlers = Handlers()
     for product in products:
         product.register(handlers)
@@ -125,8 +132,16 @@ def build(
     mounts = [mount for product in products for mount in product.mounts()]
     mounts.append(Mount(ASSETS_PREFIX, console.asset, is_counted=False))
     pages = Pages(describe, settings, console.page)
-    asgi = Dispatcher(routes, db, products.identity.gate, telemetry, fallback=pages.find, mounts=mounts)
-    return App(asgi, routes, handlers, artifacts, products, describe)
+    asgi = Dispatcher(groups, db, products.identity.gate, telemetry, fallback=pages.find, mounts=mounts)
+    return App(asgi, groups, handlers, artifacts, products, describe)
+
+
+def group_of(product: Product) -> RouteGroup:
+    return RouteGroup(lambda: [route for router in product.routers() for route in router.routes], product.paths)
+
+
+def routes_of(groups: Iterable[RouteGroup]) -> tuple[Route, ...]:
+    return tuple(route for group in groups for route in group.routes)
 
 
 def _make_products(

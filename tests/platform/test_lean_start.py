@@ -37,6 +37,34 @@ def imported_by(module: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+IDLE = """
+import json, sys
+from pathlib import Path
+from moorage.core.kit import imports
+from moorage.platform.control_start import ON_FIRST_USE
+imports.execute_on_first_use(*ON_FIRST_USE)
+from moorage.platform.control import Control
+from moorage.settings import Settings
+control = Control(Settings(data=Path(sys.argv[1])))
+executed = [name for name, module in sys.modules.items() if type(module) is type(sys)]
+control.opened.close()
+print(json.dumps(executed))
+"""
+
+
+def test_an_idle_control_process_has_executed_no_modules_of_requests(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", IDLE, str(tmp_path)]
+    Control(Settings(data=tmp_path)).opened.close()  # A new store needs more libraries.
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    executed = set(json.loads(done.stdout))
+
+    libraries = ("pydantic_core", "cryptography.hazmat.bindings._rust", "joserfc._rfc7517", "yarl._url", "click")
+    assert executed.isdisjoint((*NEVER, *libraries, "prometheus_client", "html.entities", "moorage.core.http.models"))
+    products = [name for name in executed if name.startswith("moorage.products.")]
+    assert [name for name in products if name.endswith((".routes", ".schemas"))] == []
+    assert [name for name in executed if name.endswith(".tables")]
+
+
 @pytest.mark.parametrize(
     ("module", "absent"),
     [

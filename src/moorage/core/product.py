@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from moorage.core.db.store import Database
 from moorage.core.http.dispatch import Mount
@@ -40,7 +40,12 @@ class Reconciled:
 class Product:
     """Base of the wiring of a product, which overrides the methods that it needs."""
 
+    # Beginnings of the paths of all routes, such as `/v1/projects`. The first request below one of them, or without
+    # any the first request at all, calls `routers`.
+    paths: ClassVar[tuple[str, ...]] = ()
+
     def routers(self) -> Sequence[Router]:
+        """Declare the routes. Runs in a thread, and executes modules that only requests need."""
         return ()
 
     def mounts(self) -> Sequence[Mount]:

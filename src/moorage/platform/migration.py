@@ -1,11 +1,12 @@
-"""Migrate an SQLite store, in `moorage up` before the processes start.
+"""Migrate an SQLite store, and write the first rows of a new one, in `moorage up` before the processes start.
 
-A process that migrates keeps the libraries for it in memory, 11 MB. `moorage up` replaces itself with the supervisor
-afterwards, so that nothing of them remains.
+A process that does this keeps the libraries for it in memory: 11 MB to migrate, 9 MB to encrypt. `moorage up` replaces
+itself with the supervisor afterwards, so that nothing of them remains.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 
@@ -20,6 +21,7 @@ from moorage.settings import Settings
 def migrate_ahead(settings: Settings) -> None:
     """Migrate a store that needs it. The control process reports one that is damaged."""
     path = store_path(settings)
+    is_new = not path.exists()
     try:
         if migrate.sqlite_revision(path) == HEAD:
             return
@@ -30,8 +32,31 @@ def migrate_ahead(settings: Settings) -> None:
     try:
         with store_checks.explained(settings):
             upgrade(settings)
+            if is_new:
+                _write_first_rows(settings)
     finally:
         lock.release()
+
+
+def _write_first_rows(settings: Settings) -> None:
+    """Write the sealing key of the audit log, and the demo account of a development platform.
+
+    The control process writes them, too, if they are missing.
+    """
+    from moorage.core.audit import service as audit
+    from moorage.core.db.sqlite import SqliteDatabase
+    from moorage.platform import demo_token, opening
+
+    async def write() -> None:
+        await db.write(audit.ensure_key)
+        if not settings.is_production:
+            await demo_token.ensure(db)
+
+    db = SqliteDatabase(store_path(settings), opening.make_env(settings))
+    try:
+        asyncio.run(write())
+    finally:
+        db.close()
 
 
 def upgrade(settings: Settings) -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 
+from sqlalchemy import Table
+
+import moorage
 from moorage.core.audit import service as audit
 from moorage.core.db import migrate
 from moorage.core.db.lock import FolderLock
@@ -60,13 +66,24 @@ def _open_sqlite(settings: Settings, *, exclusive: bool) -> Opened:
         store_checks.check_store_is_there(settings)
         store_checks.check_sqlite(path)
         migration.upgrade(settings)
-        store_checks.check_tables(path, {table.name: set(table.c.keys()) for table in metadata.tables.values()})
+        store_checks.check_tables(path, {table.name: set(table.c.keys()) for table in all_tables()})
         (settings.data / "instance").touch(mode=0o600)
         return Opened(SqliteDatabase(path, make_env(settings)), lock)
     except BaseException:
         if lock is not None:
             lock.release()
         raise
+
+
+def all_tables() -> Iterable[Table]:
+    """Return the tables of all products. Executes the modules that declare them, which may be executed on first use."""
+    root = Path(moorage.__file__).parent
+    others = ("moorage.accounts.identity.organizations.freed_names", "moorage.products.domains.grants")
+    for path in root.rglob("tables.py"):
+        _ = import_module(".".join(("moorage", *path.relative_to(root).with_suffix("").parts))).__doc__
+    for name in others:
+        _ = import_module(name).__doc__
+    return metadata.tables.values()
 
 
 def prepare(tx: Tx) -> None:

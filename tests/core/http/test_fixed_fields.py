@@ -13,6 +13,7 @@ from tests.core.http.lab import lab, one_store
 from moorage.accounts.plans.service import Plan
 from moorage.app import App
 from moorage.core.db.store import Database
+from moorage.core.http.fixed_fields import FixedFields
 from moorage.core.http.models import Input, Output, optional
 from moorage.core.http.openapi.operations import answer_of, body_of, operations
 from moorage.core.http.openapi.schema_text import Schemas
@@ -100,7 +101,7 @@ async def test_every_patch_route_refuses_exactly_the_fields_of_its_resource_that
     schemas = Schemas(document)
     all_operations = [each for of_tag in operations(document).values() for each in of_tag]
     reads = {each.path: each for each in all_operations if each.method == "get"}
-    fixed = app.asgi.fixed_fields
+    fixed = FixedFields(app.routes)
     routes = {route.path: route for route in app.routes if route.method == "PATCH"}
 
     for operation in (each for each in all_operations if each.method == "patch"):
@@ -118,7 +119,7 @@ async def test_the_routes_that_are_named_exist_and_their_fields_are_refused(app:
     named = re.compile(r"(?:GET|POST|PUT|PATCH|DELETE) \S+")
 
     for route in (each for each in app.routes if each.method == "PATCH"):
-        fixed = app.asgi.fixed_fields.of(route)
+        fixed = FixedFields(app.routes).of(route)
         assert {name for name, _ in route.changed_by} <= set(fixed), route.path
         assert {each for text in fixed.values() for each in named.findall(text)} <= known, route.path
 

@@ -22,7 +22,7 @@ from tests.e2e.openapi.calls import CHECKS, Operations
 from tests.e2e.openapi.plan import Call, Run
 from tests.e2e.openapi.world import World, running_world, unclaimed_api
 
-from moorage.core.http.waiting import MAX_WAIT_S
+from moorage.core.http.models import MAX_WAIT_S
 from moorage.docs.reference import openapi_document
 
 pytestmark = pytest.mark.xdist_group("openapi")

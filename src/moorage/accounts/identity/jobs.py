@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
+import html
 
 from moorage.accounts.identity import notifications, users
 from moorage.accounts.identity.organizations import invitations
@@ -49,8 +49,8 @@ async def send_invitation(run: Run, payload: SendInvitation, mailer: Mailer) -> 
         f"You were invited to join {invitation.org_name} as {invitation.role}.\n\n"
         f"Log in at {address} and accept the invitation within seven days.\n"
     )
-    org, role = escape(invitation.org_name), escape(invitation.role)
-    link = f'<a href="{escape(address)}">Log in</a> and accept the invitation within seven days.'
+    org, role = html.escape(invitation.org_name), html.escape(invitation.role)
+    link = f'<a href="{html.escape(address)}">Log in</a> and accept the invitation within seven days.'
     await mailer.send(
         to=invitation.email,
         subject=f"Join {invitation.org_name} on Moorage",

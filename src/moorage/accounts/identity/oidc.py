@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from joserfc import jws, jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import JWKRegistry, Key, KeySet
+from joserfc import errors, jwk, jws, jwt
 
 from moorage.core.kit.clock import HOUR_MS, SECOND_MS, Clock
 from moorage.core.kit.texts import unusable
@@ -52,7 +50,7 @@ class Identity:
 @dataclass
 class _Issuer:
     url: str
-    keys: KeySet | None = None
+    keys: jwk.KeySet | None = None
     tried_at: int | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -72,7 +70,7 @@ class OidcVerifier:
         try:
             claims = await self._signed_claims(issuer, token)
             self._check(claims)
-        except (JoseError, ValueError, TypeError):
+        except (errors.JoseError, ValueError, TypeError):
             raise Unauthorized(_INVALID) from None
         return _identity(issuer.url, claims)
 
@@ -80,13 +78,13 @@ class OidcVerifier:
         keys = await self._keys(issuer, KEYS_MAX_AGE_MS)
         try:
             return _decode(token, keys)
-        except (JoseError, ValueError):
+        except (errors.JoseError, ValueError):
             newer = await self._keys(issuer, MIN_FETCH_INTERVAL_MS)
             if newer is keys:
                 raise
             return _decode(token, newer)
 
-    async def _keys(self, issuer: _Issuer, max_age_ms: int) -> KeySet:
+    async def _keys(self, issuer: _Issuer, max_age_ms: int) -> jwk.KeySet:
         """Return the issuer's keys, fetched if older than `max_age_ms` and reachable."""
         async with issuer.lock:
             if self._is_due(issuer, max_age_ms if issuer.keys else MIN_FETCH_INTERVAL_MS):
@@ -135,14 +133,14 @@ def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
         parts = jws.extract_compact(token.encode("ascii"))
         header = parts.headers()
         claims = json.loads(parts.payload)
-    except (JoseError, ValueError, TypeError, RecursionError, UnicodeError):
+    except (errors.JoseError, ValueError, TypeError, RecursionError, UnicodeError):
         raise Unauthorized(_INVALID) from None
     if not isinstance(header, dict) or not isinstance(claims, dict):
         raise Unauthorized(_INVALID)
     return header, claims
 
 
-def _decode(token: str, keys: KeySet) -> dict[str, Any]:
+def _decode(token: str, keys: jwk.KeySet) -> dict[str, Any]:
     return dict(jwt.decode(token, keys, algorithms=ALGORITHMS).claims)
 
 
@@ -154,7 +152,7 @@ async def discover(client: GuardedClient, issuer: str) -> dict[str, Any]:
     return discovered
 
 
-async def _fetch_keys(issuer: _Issuer) -> KeySet:
+async def _fetch_keys(issuer: _Issuer) -> jwk.KeySet:
     async with GuardedClient(OPERATOR_TARGETS) as client:
         discovered = await discover(client, issuer.url)
         address = str(discovered["jwks_uri"])
@@ -163,17 +161,17 @@ async def _fetch_keys(issuer: _Issuer) -> KeySet:
         return _import_keys((await _json(client, address))["keys"])
 
 
-def _import_keys(listed: Any) -> KeySet:
+def _import_keys(listed: Any) -> jwk.KeySet:
     """Import the keys of an issuer, ignoring those of an unknown kind."""
-    keys: list[Key] = []
+    keys: list[jwk.Key] = []
     for each in listed if isinstance(listed, list) else []:
         try:
-            keys.append(JWKRegistry.import_key(each))
-        except (JoseError, ValueError, TypeError, KeyError):
+            keys.append(jwk.JWKRegistry.import_key(each))
+        except (errors.JoseError, ValueError, TypeError, KeyError):
             continue
     if not keys:
         raise ValueError("the issuer publishes no supported key")
-    return KeySet(keys)
+    return jwk.KeySet(keys)
 
 
 async def _json(client: GuardedClient, url: str) -> dict[str, Any]:

@@ -24,6 +24,11 @@ from moorage.core.worker.run import Handlers
 
 @dataclass(frozen=True)
 class Identity(Product):
+    paths = (
+        *("/v1/auth", "/v1/account", "/v1/api-tokens", "/v1/me", "/v1/notifications", "/v1/whoami", "/v1/sessions"),
+        *("/v1/activity", "/v1/billing", "/v1/invitations", "/v1/limits", "/v1/orgs", "/v1/tiers", "/v1/usage"),
+    )
+
     db: Database
     mailer: Mailer
     sessions: Sessions

@@ -16,6 +16,8 @@ from moorage.core.worker.run import Handlers
 
 @dataclass(frozen=True)
 class Webhooks(Product):
+    paths = ("/webhook", "/api")
+
     db: Database
     github: GithubEvents = field(default_factory=GithubEvents)  # products add their listeners here
 

@@ -147,8 +147,8 @@ def _rows(tx: Tx, org_id: int) -> Iterator[Activity]:
 
 
 def ensure_key(tx: Tx) -> None:
-    """Create the sealing key at the first start."""
-    if vault.find(tx, PLATFORM_ORG_ID, "audit", "key") is None:
+    """Create the sealing key at the first start; raises CannotDecrypt if the master key is not the one of the store."""
+    if not vault.check_key(tx, PLATFORM_ORG_ID, "audit", "key"):
         vault.put(tx, PLATFORM_ORG_ID, "audit", "key", secrets.token_hex(32))
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from moorage.core import disk
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
-from moorage.core.http import forms, strictjson
+from moorage.core.http import forms, models, strictjson
 from moorage.core.http.answer import Answer, Stream, failure, failure_page
 from moorage.core.http.fixed_fields import FixedFields
 from moorage.core.http.idempotency import keys as idempotency
@@ -31,13 +31,12 @@ from moorage.core.http.idempotency.once import Replay, Write, again, encode
 from moorage.core.http.limits.cors import Cors
 from moorage.core.http.limits.rate import RateLimiter, address_key, token_key
 from moorage.core.http.limits.streams import StreamSlots
-from moorage.core.http.match import RouteTree
-from moorage.core.http.models import validate
+from moorage.core.http.match import RouteGroup, RouteTree
 from moorage.core.http.request import ClientGone, Counted, Request, basic_password, uncounted
 from moorage.core.http.route import Route, Scope
 from moorage.core.http.sending import Send, Sender
 from moorage.core.http.sse import EventStream
-from moorage.core.http.waiting import Waiter, WaitQuery, data_of
+from moorage.core.http.waiting import Waiter, data_of
 from moorage.core.net import error_pages, proxies
 from moorage.core.telemetry import Telemetry
 from moorage.errors import BadRequest, DiskFull, Internal, MoorageError, NotFound, RateLimited, Unauthorized
@@ -91,7 +90,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        routes: Iterable[Route],
+        routes: Iterable[Route | RouteGroup],
         db: Database,
         gate: Gate,
         telemetry: Telemetry,
@@ -99,9 +98,8 @@ class Dispatcher:
         fallback: Callable[[Request], Awaitable[Answer | None]] | None = None,
         mounts: Iterable[Mount] = (),
     ) -> None:
-        all_routes = tuple(routes)
-        self.tree = RouteTree(all_routes)
-        self.fixed_fields = FixedFields(all_routes)
+        self.tree = RouteTree(routes)
+        self.fixed_fields = FixedFields(self.tree.routes)
         self.db = db
         self.gate = gate
         self.telemetry = telemetry
@@ -133,6 +131,7 @@ class Dispatcher:
 
     async def _serve(self, request: Request, send: Send) -> None:
         started = time.perf_counter()
+        await self.tree.declare(request.path)
         match = None if "\x00" in request.path else self.tree.find(request.method, request.path)
         route = match[0] if match else None
         mount = None if match else self._find_mount(request.path)
@@ -426,7 +425,7 @@ class Dispatcher:
         if "request" in route.wants:
             arguments["request"] = request
         if route.query is not None:
-            arguments["query"] = validate(route.query, request.query())
+            arguments["query"] = models.validate(route.query, request.query())
         if route.body is not None:
             arguments["body"] = self._read_body(request, route, body, arguments)
         return arguments
@@ -434,21 +433,21 @@ class Dispatcher:
     def _read_body(self, request: Request, route: Route, raw: bytes, path: Mapping[str, Any]) -> Any:
         assert route.body is not None
         if not raw and route.body_optional:
-            return validate(route.body, {})
+            return models.validate(route.body, {})
         kind = request.media_type
         if kind and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise BadRequest("The body should be JSON, with Content-Type: application/json")
         value = strictjson.parse(raw)
-        return (
-            self.fixed_fields.validate(route, value, path) if route.method == "PATCH" else validate(route.body, value)
-        )
+        if route.method == "PATCH":
+            return self.fixed_fields.validate(route, value, path)
+        return models.validate(route.body, value)
 
 
 def _wait_s(request: Request, route: Route) -> int:
     """Return the seconds of `?wait=`; 0 for a route that starts no work."""
     if route.follow is None or not request.query_string:
         return 0
-    return validate(WaitQuery, request.query()).wait
+    return models.validate(models.WaitQuery, request.query()).wait
 
 
 def _token(request: Request, route: Route | None, mount: Mount | None) -> str | None:

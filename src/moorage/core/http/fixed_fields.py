@@ -7,13 +7,13 @@ the request. Fields that the resource does not have stay ignored, so that client
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from pydantic import AliasChoices, BaseModel
+import pydantic
 
-from moorage.core.http.models import validate
+from moorage.core.http import models
 from moorage.core.http.route import Route
 from moorage.errors import BadRequest
 
@@ -24,8 +24,9 @@ NOT_AT_ALL = "cannot be changed"
 class FixedFields:
     """The fields that each PATCH route refuses; computed with its first request."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._routes = tuple(routes)
+    def __init__(self, routes: Sequence[Route]) -> None:
+        """Take the list of routes, to which further ones are added before their first request."""
+        self._routes = routes
         self._by_path: dict[str, dict[str, str]] = {}
 
     def of(self, route: Route) -> Mapping[str, str]:
@@ -42,7 +43,7 @@ class FixedFields:
             {name: _message(fixed[name], path) for name in value if name in fixed} if isinstance(value, dict) else {}
         )
         try:
-            body = validate(route.body, value)
+            body = models.validate(route.body, value)
         except BadRequest as error:
             raise BadRequest(error.message, fields={**refused, **(error.fields or {})}) from None
         if refused:
@@ -76,12 +77,12 @@ class FixedFields:
         return ""
 
 
-def accepted_fields(model: type[BaseModel]) -> set[str]:
+def accepted_fields(model: type[pydantic.BaseModel]) -> set[str]:
     """Return the wire names that a request body takes."""
     names: set[str] = set()
     for name, field in model.model_fields.items():
         names.add(field.alias or name)
-        if isinstance(field.validation_alias, AliasChoices):
+        if isinstance(field.validation_alias, pydantic.AliasChoices):
             names.update(choice for choice in field.validation_alias.choices if isinstance(choice, str))
     return names
 

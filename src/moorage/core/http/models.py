@@ -14,10 +14,11 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from moorage.core.kit.texts import unusable
 from moorage.errors import BadRequest
 
 M = TypeVar("M", bound=BaseModel)
+
+MAX_WAIT_S = 60
 
 
 class Input(BaseModel):
@@ -65,6 +66,19 @@ def _whole_number(value: Any) -> Any:
 
 
 QueryInt = Annotated[int, BeforeValidator(_whole_number)]
+
+
+class WaitQuery(QueryInput):
+    """Query of a write that starts work: see `http.waiting`."""
+
+    wait: Annotated[
+        QueryInt,
+        Field(
+            ge=0,
+            le=MAX_WAIT_S,
+            description="Answer when the work that this request starts has ended, after at most so many seconds.",
+        ),
+    ] = 0
 
 
 def validate(model: type[M], value: Any) -> M:
@@ -134,18 +148,3 @@ def _message(item: Any) -> str:
     text = str(item["msg"]).removeprefix("Value error, ")
     text = text.replace("Input should", "should").replace("String should", "should").replace("List should", "should")
     return text[:1].lower() + text[1:]
-
-
-def query_values(text: str) -> dict[str, str]:
-    """Parse a query string; the last value of a repeated name wins."""
-    from urllib.parse import parse_qsl
-
-    try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
-    except ValueError:
-        raise BadRequest("The query is not valid") from None
-    values = dict(pairs)
-    for name, value in values.items():
-        if problem := unusable(name + value):
-            raise BadRequest("The request is not valid", fields={name.replace("\x00", ""): problem})
-    return values

@@ -8,10 +8,10 @@ import binascii
 import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
-from moorage.core.http.models import query_values
 from moorage.core.kit.ids import new_trace_id
-from moorage.core.kit.texts import size_text
+from moorage.core.kit.texts import size_text, unusable
 from moorage.errors import BadRequest
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -186,6 +186,19 @@ class Request:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 return
+
+
+def query_values(text: str) -> dict[str, str]:
+    """Parse a query string; the last value of a repeated name wins."""
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
+    except ValueError:
+        raise BadRequest("The query is not valid") from None
+    values = dict(pairs)
+    for name, value in values.items():
+        if problem := unusable(name + value):
+            raise BadRequest("The request is not valid", fields={name.replace("\x00", ""): problem})
+    return values
 
 
 def basic_password(header: str) -> str | None:

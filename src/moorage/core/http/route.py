@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import BaseModel
+import pydantic
 
 from moorage.core.kit.ids import parse_id, parse_uuid
 
@@ -49,7 +49,7 @@ class Upload:
 
     files: tuple[str, ...]
     max_bytes: int
-    fields: type[BaseModel] | None = None
+    fields: type[pydantic.BaseModel] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,8 @@ class Route:
     deprecated: bool = False
     changed_by: tuple[tuple[str, str], ...] = ()  # fields that a PATCH refuses, and the route that changes each
     follow: Callable[..., Any] | None = None  # reads the state of the work that a write starts: see `waiting`
-    body: type[BaseModel] | None = None
-    query: type[BaseModel] | None = None
+    body: type[pydantic.BaseModel] | None = None
+    query: type[pydantic.BaseModel] | None = None
     answer: Any = None
     params: tuple[tuple[str, Callable[[str], Any]], ...] = ()
     is_async: bool = False
@@ -146,7 +146,7 @@ def declare(
         walled=scope is Scope.ORG if walled is None else walled,
         summary=" ".join(summary.split()),
         description=" ".join(description.split()),
-        body=body if isinstance(body, type) and issubclass(body, BaseModel) else None,
+        body=body if isinstance(body, type) and issubclass(body, pydantic.BaseModel) else None,
         query=query,
         answer=answer,
         params=tuple((name, _parser(hints.get(name, str))) for name in re.findall(r"{(\w+)}", path)),

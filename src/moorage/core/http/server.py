@@ -18,14 +18,19 @@ from functools import partial
 from typing import Any
 
 import httptools
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from moorage.core.http.answer import failure
 from moorage.core.http.request import DRAIN_BYTES, DRAIN_S
 from moorage.core.kit.ids import new_trace_id
+from moorage.core.kit.imports import hidden
 from moorage.core.net import host_header
 from moorage.errors import BadRequest
+
+# The command line of uvicorn imports click and multiprocessing: 2 MB.
+with hidden("uvicorn.main", Server=None, main=None, run=None):
+    from uvicorn.config import Config
+    from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+    from uvicorn.server import Server as UvicornServer
 
 HEADER_BYTES = 64 * 1024
 HEADER_S = 10.0
@@ -279,13 +284,13 @@ class _Draining(asyncio.Protocol):
             self._transport.close()
 
 
-class Server(uvicorn.Server):
+class Server(UvicornServer):
     """A uvicorn server that does not handle signals, and does not wake up without clients.
 
     uvicorn checks ten times a second whether it should exit.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: Config) -> None:
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._should_exit = False
@@ -337,7 +342,7 @@ def tune_garbage_collector() -> None:
 
 def make_server(app: Any, *, stop_s: float = 5.0, header_s: float = HEADER_S) -> Server:
     protocol = type("Protocol", (BoundedProtocol,), {"header_s": header_s})
-    config = uvicorn.Config(
+    config = Config(
         app,
         http=protocol,
         ws="none",  # Upgrades are always declined, also if a WebSocket library is installed.

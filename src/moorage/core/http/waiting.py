@@ -10,35 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from pydantic import Field
 
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.http.answer import Answer
-from moorage.core.http.models import QueryInput, QueryInt
 from moorage.core.http.request import ClientGone, Request
 from moorage.errors import MoorageError
 
-MAX_WAIT_S = 60
 # The interval grows from the first to the last: most databases run after 0.3 s, builds take many seconds.
 FIRST_POLL_S = 0.02
 MAX_POLL_INTERVAL_S = 0.25
 POLL_GROWTH = 1.3
 RECHECK_S = 10.0  # of the credential, as for event streams
-
-
-class WaitQuery(QueryInput):
-    wait: Annotated[
-        QueryInt,
-        Field(
-            ge=0,
-            le=MAX_WAIT_S,
-            description="Answer when the work that this request starts has ended, after at most so many seconds.",
-        ),
-    ] = 0
 
 
 class Progress(NamedTuple):

@@ -12,9 +12,10 @@ import hashlib
 import hmac
 import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 NONCE_BYTES = 12
 FORMAT = "v1"
@@ -52,6 +53,8 @@ class KeyRing:
         return ".".join((FORMAT, self.current_id, _encode(nonce), _encode(sealed)))
 
     def decrypt(self, ciphertext: str, *, place: str) -> str:
+        from cryptography.exceptions import InvalidTag
+
         try:
             version, kid, nonce, sealed = ciphertext.split(".")
             if version != FORMAT:
@@ -60,6 +63,13 @@ class KeyRing:
             return _cipher(key).decrypt(_decode(nonce), _decode(sealed), place.encode()).decode()
         except (ValueError, InvalidTag) as error:
             raise CannotDecrypt(f"the ciphertext at {place} is damaged or was moved") from error
+
+    def check_key(self, ciphertext: str) -> None:
+        """Raise CannotDecrypt if the key of a ciphertext is not in the ring, without decrypting it."""
+        version, kid, *_ = [*ciphertext.split("."), ""]
+        if version != FORMAT:
+            raise CannotDecrypt(f"a ciphertext has the unknown format {version!r}")
+        self._key(kid)
 
     def is_current(self, ciphertext: str) -> bool:
         return ciphertext.split(".")[1:2] == [self.current_id]
@@ -85,6 +95,9 @@ def verify(key: bytes, message: bytes, signature: str) -> bool:
 
 
 def _cipher(key: bytes) -> AESGCM:
+    # An idle platform decrypts nothing, and the library takes 9 MB.
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     # The operator may configure keys longer than 32 bytes; AES-256 takes exactly 32.
     return AESGCM(key if len(key) == 32 else hashlib.sha256(key).digest())
 

@@ -23,7 +23,7 @@ from functools import cache
 from types import TracebackType
 from typing import Self
 
-from yarl import URL
+import yarl
 
 from moorage.core.net.calls import Answer, OutboundError, Stage
 from moorage.core.net.dns import NameResolver, Resolver
@@ -46,7 +46,7 @@ class _Progress:
     """Progress of a call, for the error message."""
 
     started: float = field(default_factory=time.perf_counter)
-    url: URL | None = None
+    url: yarl.URL | None = None
     doing: str = _LOOKING_UP
     refusal: str | None = None
     reached: str | None = None  # IP address of the connection
@@ -60,7 +60,7 @@ class _Progress:
     def stage(self) -> Stage:
         return _STAGES.get(self.doing, "read")
 
-    def begin(self, url: URL) -> None:
+    def begin(self, url: yarl.URL) -> None:
         """Reset the progress; the certificate stays until the next hop over TLS."""
         self.url, self.doing, self.refusal, self.reached = url, _LOOKING_UP, None, None
         if url.scheme == "https":
@@ -185,7 +185,7 @@ class GuardedClient:
             connection.close()
             sock.close()
 
-    async def _resolve(self, url: URL, progress: _Progress) -> list[str]:
+    async def _resolve(self, url: yarl.URL, progress: _Progress) -> list[str]:
         """Return the addresses of a host; a literal address is checked at once."""
         host = progress.host
         if not is_literal(host):

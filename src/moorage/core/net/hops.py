@@ -4,6 +4,8 @@ This module sends nothing. It raises TargetRefused for a URL that may not be cal
 header that is invalid in HTTP.
 """
 
+from __future__ import annotations
+
 import base64
 import re
 import socket
@@ -12,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv6Address
 
+import yarl
 from multidict import CIMultiDict
-from yarl import URL
 
 from moorage.core.net.targets import TargetRefused
 
@@ -35,18 +37,18 @@ class Hop:
     """One request of a redirect chain; `credentials` never leave its origin."""
 
     method: str
-    url: URL
+    url: yarl.URL
     headers: CIMultiDict[str]
     body: bytes | None
     credentials: str | None = None
 
 
-def _parse_url(text: str, base: URL | None = None) -> URL:
+def _parse_url(text: str, base: yarl.URL | None = None) -> yarl.URL:
     """Parse an absolute http(s) URL with a canonical host, or refuse it."""
     if UNSENDABLE.search(text) or "\t" in text:
         raise TargetRefused("cannot call this URL: it contains control characters")
     try:
-        url = base.join(URL(text)) if base else URL(text)
+        url = base.join(yarl.URL(text)) if base else yarl.URL(text)
         port = url.port
     except ValueError as error:
         raise TargetRefused("cannot call this URL: it is malformed") from error
@@ -85,19 +87,19 @@ def first_hop(method: str, url: str, headers: Mapping[str, str] | None, body: by
 
 
 @lru_cache(maxsize=4096)  # Monitors call the same URL repeatedly.
-def _parse_target(text: str) -> tuple[URL, str | None]:
+def _parse_target(text: str) -> tuple[yarl.URL, str | None]:
     url = _parse_url(text)
     return url.with_user(None), _basic_credentials(url)
 
 
-def _basic_credentials(url: URL) -> str | None:
+def _basic_credentials(url: yarl.URL) -> str | None:
     if url.user is None and url.password is None:
         return None
     pair = f"{url.user or ''}:{url.password or ''}"
     return "Basic " + base64.b64encode(pair.encode()).decode()
 
 
-def _origin(url: URL) -> tuple[str, str | None, int | None]:
+def _origin(url: yarl.URL) -> tuple[str, str | None, int | None]:
     return url.scheme, url.raw_host, url.port
 
 

@@ -44,6 +44,15 @@ def find(tx: Tx, org_id: int, resource: str, name: str) -> str | None:
     return None if stored is None else tx.env.ring.decrypt(stored.ciphertext, place=stored.place)
 
 
+def check_key(tx: Tx, org_id: int, resource: str, name: str) -> bool:
+    """Return whether a secret is stored; raises CannotDecrypt if its key is not among the master keys."""
+    stored = tx.find(tables.FIND, org_id=org_id, resource=resource, name=name)
+    if stored is None:
+        return False
+    tx.env.ring.check_key(stored.ciphertext)
+    return True
+
+
 def names(tx: Tx, org_id: int, resource: str) -> list[str]:
     return [secret.name for secret in tx.all(tables.LIST, org_id=org_id, resource=resource)]
 

@@ -6,15 +6,7 @@ from typing import NamedTuple
 
 from moorage.core.db.tx import Tx
 from moorage.core.kit.clock import DAY_MS, HOUR_MS, to_wire
-from moorage.products.analytics import tables
-from moorage.products.analytics.schemas import (
-    AnalyticsBucket,
-    AnalyticsTotals,
-    ProjectAnalytics,
-    RangeName,
-    TopPath,
-    TopReferrer,
-)
+from moorage.products.analytics import schemas, tables
 from moorage.products.analytics.tables import PATH, REFERRER, STATUSES, Hour
 from moorage.products.projects.tables import Project
 
@@ -35,7 +27,7 @@ class Window(NamedTuple):
         return range(self.start, self.start + self.width * self.steps, self.width)
 
 
-_SHAPES: dict[RangeName, tuple[int, int]] = {
+_SHAPES: dict[schemas.RangeName, tuple[int, int]] = {
     "24h": (HOUR_MS, 24),
     "7d": (DAY_MS, 7),
     "30d": (DAY_MS, 30),
@@ -43,27 +35,27 @@ _SHAPES: dict[RangeName, tuple[int, int]] = {
 }
 
 
-def window_of(name: RangeName, now: int) -> Window:
+def window_of(name: schemas.RangeName, now: int) -> Window:
     width, steps = _SHAPES[name]
     return Window((now // width - steps + 1) * width, width, steps)
 
 
-def read(tx: Tx, org_id: int, project: Project, name: RangeName) -> ProjectAnalytics:
+def read(tx: Tx, org_id: int, project: Project, name: schemas.RangeName) -> schemas.ProjectAnalytics:
     """Return the figures of a project; no figures if analytics is switched off."""
     if not project.enable_analytics:
-        return ProjectAnalytics(False, name, _totals([], 0), [], [], [])
+        return schemas.ProjectAnalytics(False, name, _totals([], 0), [], [], [])
     window = window_of(name, tx.now)
     hours = tx.all(tables.HOURS, org_id=org_id, project_id=project.id, start=window.start)
     visitors = _visitors(tx, org_id, project.id, window, hours)
     paths = _top(tx, org_id, project.id, PATH, window)
     referrers = _top(tx, org_id, project.id, REFERRER, window)
-    return ProjectAnalytics(
+    return schemas.ProjectAnalytics(
         enabled=True,
         range=name,
         totals=_totals(hours, visitors),
         series=_series(window, hours),
-        top_paths=[TopPath(*entry) for entry in paths],
-        top_referrers=[TopReferrer(*entry) for entry in referrers],
+        top_paths=[schemas.TopPath(*entry) for entry in paths],
+        top_referrers=[schemas.TopReferrer(*entry) for entry in referrers],
     )
 
 
@@ -91,8 +83,8 @@ def _visitors(tx: Tx, org_id: int, project_id: int, window: Window, hours: list[
     return of_first_day + sum(hour.newcomers for hour in hours if hour.start >= first + DAY_MS)
 
 
-def _totals(hours: list[Hour], visitors: int) -> AnalyticsTotals:
-    return AnalyticsTotals(
+def _totals(hours: list[Hour], visitors: int) -> schemas.AnalyticsTotals:
+    return schemas.AnalyticsTotals(
         requests=sum(hour.requests for hour in hours),
         visitors=visitors,
         bytes=sum(hour.bytes for hour in hours),
@@ -100,7 +92,7 @@ def _totals(hours: list[Hour], visitors: int) -> AnalyticsTotals:
     )
 
 
-def _series(window: Window, hours: list[Hour]) -> list[AnalyticsBucket]:
+def _series(window: Window, hours: list[Hour]) -> list[schemas.AnalyticsBucket]:
     """Return a bucket for each step, including empty ones."""
     by_bucket: dict[int, list[Hour]] = {}
     for hour in hours:
@@ -108,8 +100,8 @@ def _series(window: Window, hours: list[Hour]) -> list[AnalyticsBucket]:
     return [_bucket(start, by_bucket.get(start, []), is_day=window.width == DAY_MS) for start in window.buckets]
 
 
-def _bucket(start: int, hours: list[Hour], *, is_day: bool) -> AnalyticsBucket:
-    return AnalyticsBucket(
+def _bucket(start: int, hours: list[Hour], *, is_day: bool) -> schemas.AnalyticsBucket:
+    return schemas.AnalyticsBucket(
         t=to_wire(start),
         requests=sum(hour.requests for hour in hours),
         visitors=sum(hour.newcomers if is_day else hour.visitors for hour in hours),

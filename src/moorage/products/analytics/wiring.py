@@ -20,6 +20,8 @@ from moorage.products.projects import service as projects
 
 @dataclass(frozen=True)
 class Analytics(Product):
+    paths = ("/v1/projects",)
+
     db: Database
     ingest: Ingest
 

@@ -61,6 +61,8 @@ def make_releases(settings: Settings) -> Unpacked:
 
 @dataclass(frozen=True)
 class Apps(Product):
+    paths = ("/v1/projects",)
+
     db: Database
     engine: ReplicaEngine
     reconciler: AppReconciler

@@ -36,6 +36,8 @@ from moorage.runtime.images.store import Images, Limits
 
 @dataclass(frozen=True)
 class Cronjobs(Product):
+    paths = ("/v1/cronjobs",)
+
     db: Database
     github: GithubEvents
     engine: ReplicaEngine

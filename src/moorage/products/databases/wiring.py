@@ -60,6 +60,8 @@ def make_catalog(settings: Settings) -> SoftwareCatalog:
 
 @dataclass(frozen=True)
 class Databases(Product):
+    paths = ("/v1/databases",)
+
     db: Store
     servers: Servers
     reconciler: DatabaseReconciler

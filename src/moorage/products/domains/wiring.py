@@ -22,6 +22,8 @@ from moorage.products.projects.pushed import USES_PROJECT
 
 @dataclass(frozen=True)
 class Domains(Product):
+    paths = ("/v1/domains", "/v1/projects")
+
     db: Database
     verifier: Verifier
 

@@ -31,6 +31,8 @@ FIRST_PUBLISH_S = 10.0
 
 @dataclass(frozen=True)
 class Functions(Product):
+    paths = ("/v1/functions",)
+
     db: Database
     edge: EdgeClient
     publisher: Publisher

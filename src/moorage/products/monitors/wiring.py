@@ -33,6 +33,8 @@ CANARY_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True)
 class Monitors(Product):
+    paths = ("/v1/monitors", "/v1/alerts")
+
     db: Database
     checker: Checker
     prober: Prober

@@ -18,16 +18,15 @@ from moorage.core.artifacts.unpacked import Unpacked
 from moorage.core.audit import service as audit
 from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
+from moorage.core.http import models
 from moorage.core.http.forms import Form
 from moorage.core.http.idempotency.once import Write
-from moorage.core.http.models import validate
 from moorage.core.http.route import Router, Upload
 from moorage.errors import Conflict, bad_field
-from moorage.products.projects import pushed, service
+from moorage.products.projects import pushed, schemas, service
+from moorage.products.projects.deployments import routes as deployment_routes
 from moorage.products.projects.deployments import service as deployments
-from moorage.products.projects.deployments.routes import follow_deployment
 from moorage.products.projects.deployments.service import DeploymentRequest
-from moorage.products.projects.schemas import UploadForm, UploadResult
 from moorage.products.projects.service import NewProject
 from moorage.products.projects.tables import Project
 from moorage.products.projects.unpacking import PACKED_BYTES
@@ -93,17 +92,17 @@ def make_router(db: Database, uploads: Uploads) -> Router:
     @router.post(
         "/projects/static-upload",
         min_role=Role.MEMBER,
-        upload=Upload((FIELD,), PACKED_BYTES, UploadForm),
+        upload=Upload((FIELD,), PACKED_BYTES, schemas.UploadForm),
         identifies=(("/v1/projects/{name}", "name"), ("/v1/deployments/{uuid}", "uploadId")),
-        follow=follow_deployment,
+        follow=deployment_routes.follow_deployment,
     )
-    async def upload_site(caller: Caller, form: Form, write: Write) -> UploadResult:
+    async def upload_site(caller: Caller, form: Form, write: Write) -> schemas.UploadResult:
         """Publish a ZIP archive, sent in the field `staticFiles`, as a static site.
 
         An archive for an existing uploaded project becomes its next deployment. `uploadId` is the uuid of that
         deployment and works with every route of deployments.
         """
-        fields = validate(UploadForm, form.fields)
+        fields = models.validate(schemas.UploadForm, form.fields)
         archive = form.files.get(FIELD)
         if archive is None:
             raise bad_field(FIELD, "is required: a ZIP archive")
@@ -133,7 +132,7 @@ def _check(tx: Tx, org_id: int, caller: Caller, name: str) -> Project | None:
     return project
 
 
-def _record(tx: Tx, org_id: int, caller: Caller, name: str, site: Site) -> UploadResult:
+def _record(tx: Tx, org_id: int, caller: Caller, name: str, site: Site) -> schemas.UploadResult:
     pushed.make_way(tx, org_id, caller.as_actor, name=name)
     project = _check(tx, org_id, caller, name)
     if project is None:
@@ -146,4 +145,4 @@ def _record(tx: Tx, org_id: int, caller: Caller, name: str, site: Site) -> Uploa
     audit.record(tx, org_id, caller.as_actor, "project.uploaded", service.target_of(project), deployment=started.uuid)
     settings = tx.env.settings
     url = service.url_of(settings, service.host_of(settings, name))
-    return UploadResult(project.id, name, started.id, started.uuid, url, site.files)
+    return schemas.UploadResult(project.id, name, started.id, started.uuid, url, site.files)

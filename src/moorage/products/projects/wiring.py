@@ -61,6 +61,8 @@ class AppRunner(Protocol):
 
 @dataclass(frozen=True)
 class Projects(Product):
+    paths = ("/v1/projects", "/v1/deployments")
+
     db: Database
     github: GithubEvents
     pipeline: Pipeline

@@ -22,6 +22,8 @@ from moorage.products.repositories.server.receiving import OnPush
 
 @dataclass(frozen=True)
 class Repositories(Product):
+    paths = ("/v1/github",)
+
     db: Database
     github: GithubEvents
     git: GitServer

@@ -17,6 +17,8 @@ from moorage.products.rules.service import HostsOf
 
 @dataclass(frozen=True)
 class Rules(Product):
+    paths = ("/v1/projects",)
+
     db: Database
     sync_routes: SyncRoutes
     domains_of: HostsOf  # further hosts of a project

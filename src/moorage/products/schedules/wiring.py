@@ -18,6 +18,8 @@ from moorage.products.schedules.runner import ScheduleRunner
 
 @dataclass(frozen=True)
 class Schedules(Product):
+    paths = ("/v1/scheduled-functions",)
+
     db: Database
     runner: ScheduleRunner
 

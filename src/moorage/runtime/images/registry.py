@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import BinaryIO
 
-from yarl import URL
+import yarl
 
 from moorage.core.net.calls import Answer, OutboundError
 from moorage.core.net.client import GuardedClient
@@ -130,7 +130,7 @@ class Registry:
         return await self._get(url, headers, timeout_s=self._settings.piece_s, max_bytes=max_bytes)
 
     async def _get(
-        self, url: URL, headers: Mapping[str, str], *, timeout_s: float, max_bytes: int, may_sign_in: bool = True
+        self, url: yarl.URL, headers: Mapping[str, str], *, timeout_s: float, max_bytes: int, may_sign_in: bool = True
     ) -> Answer:
         """GET with retries while the registry is busy; signs in once on status 401."""
         tries, wait_s = self._settings.tries, self._settings.wait_s
@@ -147,7 +147,7 @@ class Registry:
             wait_s *= 2
 
     async def _try(
-        self, url: URL, headers: Mapping[str, str], timeout_s: float, max_bytes: int, *, is_last: bool
+        self, url: yarl.URL, headers: Mapping[str, str], timeout_s: float, max_bytes: int, *, is_last: bool
     ) -> Answer | None:
         """Make one try; None if the registry is unreachable and tries are left."""
         try:
@@ -159,7 +159,7 @@ class Registry:
                 raise PullFailed(str(error)) from None
             return None
 
-    async def _follow(self, url: URL, headers: Mapping[str, str], timeout_s: float, max_bytes: int) -> Answer:
+    async def _follow(self, url: yarl.URL, headers: Mapping[str, str], timeout_s: float, max_bytes: int) -> Answer:
         """Follow redirects; the token goes only to the registry's origin."""
         for _ in range(MAX_REDIRECTS + 1):
             self._check_scheme(url)
@@ -175,7 +175,7 @@ class Registry:
             url = _joined(url, location)
         raise PullFailed(f"the registry sent more than {MAX_REDIRECTS} redirects in a row")
 
-    def _check_scheme(self, url: URL) -> None:
+    def _check_scheme(self, url: yarl.URL) -> None:
         if url.scheme != "https" and not _may_use_http(url, self._targets):
             raise PullFailed(f"the registry refers to {url.host or 'an address'} without https")
 
@@ -195,16 +195,16 @@ class Registry:
         self._token = _token(answer)
 
 
-def base_url(registry: str, targets: TargetPolicy) -> URL:
+def base_url(registry: str, targets: TargetPolicy) -> yarl.URL:
     """Return the API's base URL; plain HTTP only for allowed loopback addresses."""
     try:
-        url = URL(f"https://{_API_HOSTS.get(registry, registry)}")
+        url = yarl.URL(f"https://{_API_HOSTS.get(registry, registry)}")
     except ValueError:
         raise PullFailed(f"{registry!r} is not the address of a registry") from None
     return url.with_scheme("http") if _may_use_http(url, targets) else url
 
 
-def _may_use_http(url: URL, targets: TargetPolicy) -> bool:
+def _may_use_http(url: yarl.URL, targets: TargetPolicy) -> bool:
     host = url.host or ""
     address = "127.0.0.1" if f".{host.rstrip('.')}".endswith(".localhost") else host
     try:
@@ -213,9 +213,9 @@ def _may_use_http(url: URL, targets: TargetPolicy) -> bool:
         return False
 
 
-def _joined(base: URL, location: str) -> URL:
+def _joined(base: yarl.URL, location: str) -> yarl.URL:
     try:
-        return base.join(URL(location))
+        return base.join(yarl.URL(location))
     except ValueError:
         raise PullFailed(f"the registry refers to an invalid address: {location[:200]!r}") from None
 

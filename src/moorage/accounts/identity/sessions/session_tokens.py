@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import OctKey
+from joserfc import errors, jwk, jwt
 
 from moorage.core.env import Env
 from moorage.core.kit.clock import HOUR_MS, SKEW_MS
@@ -38,8 +37,11 @@ class Sessions:
 
     def __init__(self, env: Env) -> None:
         self._env = env
-        self._key = OctKey.import_key(env.session_key)
         self._verified: dict[str, Session] = {}
+
+    @cached_property
+    def _key(self) -> jwk.OctKey:
+        return jwk.OctKey.import_key(self._env.session_key)
 
     def make(self, user_id: int, jti: str | None = None) -> str:
         """Return a token. Without a listed `jti` it cannot be revoked; use `log_in`."""
@@ -67,7 +69,7 @@ class Sessions:
             return None
         try:
             claims = jwt.decode(token, self._key, algorithms=["HS256"]).claims
-        except (JoseError, ValueError, TypeError, RecursionError):
+        except (errors.JoseError, ValueError, TypeError, RecursionError):
             return None
         subject, expires, jti = claims.get("sub"), claims.get("exp"), claims.get("jti", "")
         user_id = parse_id(subject) if isinstance(subject, str) and subject else None

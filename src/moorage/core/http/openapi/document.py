@@ -13,9 +13,9 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from moorage.core.http.answer import STATUS, Answer, Stream
 from moorage.core.http.idempotency.keys import MAX_KEY
+from moorage.core.http.models import WaitQuery
 from moorage.core.http.openapi.links import links_of
 from moorage.core.http.route import Route, Scope, Uuid
-from moorage.core.http.waiting import WaitQuery
 
 REF = "#/components/schemas/{name}"
 _ERRORS = {

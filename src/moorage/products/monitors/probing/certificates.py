@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 
 from cryptography import x509
-from cryptography.x509.oid import ExtensionOID, NameOID
 
 from moorage.products.monitors.probing.beats import Certificate
 
@@ -51,15 +50,15 @@ def days_left(valid_to: int, now: int) -> int:
 
 def _subject(certificate: x509.Certificate) -> str:
     return (
-        _first(certificate.subject, NameOID.COMMON_NAME)
+        _first(certificate.subject, x509.oid.NameOID.COMMON_NAME)
         or _first_alternative(certificate)
         or _whole(certificate.subject)
     )
 
 
 def _issuer(certificate: x509.Certificate) -> str:
-    organization = _first(certificate.issuer, NameOID.ORGANIZATION_NAME)
-    return organization or _first(certificate.issuer, NameOID.COMMON_NAME) or _whole(certificate.issuer)
+    organization = _first(certificate.issuer, x509.oid.NameOID.ORGANIZATION_NAME)
+    return organization or _first(certificate.issuer, x509.oid.NameOID.COMMON_NAME) or _whole(certificate.issuer)
 
 
 def _first(name: x509.Name, oid: x509.ObjectIdentifier) -> str:
@@ -72,7 +71,7 @@ def _whole(name: x509.Name) -> str:
 
 def _first_alternative(certificate: x509.Certificate) -> str:
     try:
-        names = certificate.extensions.get_extension_for_oid(ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
+        names = certificate.extensions.get_extension_for_oid(x509.oid.ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
     except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError):
         return ""
     if not isinstance(names, x509.SubjectAlternativeName):

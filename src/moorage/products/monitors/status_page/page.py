@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import html
 from functools import cache, partial
-from html import escape
 from importlib.resources import files
 
 from moorage.core.db.store import Database
-from moorage.core.http.answer import Answer, html
+from moorage.core.http.answer import Answer
+from moorage.core.http.answer import html as html_answer
 from moorage.core.http.request import Request
 from moorage.core.kit.clock import SECOND_MS, to_wire
 from moorage.products.monitors.status_page import service
@@ -32,7 +33,7 @@ class StatusPage:
         page = await self._page(slug)
         if page is None:
             return None
-        answer = html(page)
+        answer = html_answer(page)
         answer.headers.append((b"cache-control", b"public, max-age=15"))
         return answer
 
@@ -52,7 +53,7 @@ class StatusPage:
 
 def render(status: Status) -> str:
     """Return the HTML page of an organization."""
-    name = escape(status.organization)
+    name = html.escape(status.organization)
     kind, headline = _headline(status)
     lines = "\n".join(_line(each) for each in status.lines)
     return f"""<!doctype html>
@@ -91,7 +92,7 @@ def _issues(issues: tuple[OngoingIssue, ...]) -> str:
     if not issues:
         return ""
     items = "\n".join(
-        f'<li class="row"><span><b>{escape(each.name)}</b>: {escape(each.description)}</span>'
+        f'<li class="row"><span><b>{html.escape(each.name)}</b>: {html.escape(each.description)}</span>'
         f'<span class="soft">{f"since {_time(each.since)} UTC" if each.since is not None else ""}</span></li>'
         for each in issues
     )
@@ -106,7 +107,7 @@ def _line(line: MonitorLine) -> str:
     else:
         kind, word = ("up", "Up") if line.is_up else ("down", "Down")
     checked = f"last checked {_time(line.checked_at)} UTC" if line.checked_at is not None else "never checked"
-    return f"""<li><div class="row"><b>{escape(line.name)}</b><span class="{kind}">{word}</span></div>
+    return f"""<li><div class="row"><b>{html.escape(line.name)}</b><span class="{kind}">{word}</span></div>
 {_bars(line)}
 <div class="row soft"><span>{_percent(line.uptime_all)} in {DAYS} days, {_percent(line.uptime_day)} in 24 hours</span>
 <span>{checked}</span></div></li>"""
@@ -114,7 +115,7 @@ def _line(line: MonitorLine) -> str:
 
 def _bars(line: MonitorLine) -> str:
     width = DAYS * (BAR + GAP) - GAP
-    label = escape(f"{line.name}, day by day: {_percent(line.uptime_all)} up", quote=True)
+    label = html.escape(f"{line.name}, day by day: {_percent(line.uptime_all)} up", quote=True)
     bars = "".join(_bar(index, day) for index, day in enumerate(line.days))
     return (
         f'<svg viewBox="0 0 {width} {HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{label}">{bars}</svg>'

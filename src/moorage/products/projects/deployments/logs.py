@@ -15,10 +15,10 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.kit.events import Event
 from moorage.core.kit.masking import Masker
+from moorage.products.projects.deployments import schemas
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments import tables as rows
 from moorage.products.projects.deployments.followers import Followers
-from moorage.products.projects.deployments.schemas import LogLine, StatusNow
 from moorage.products.projects.deployments.states import DEPLOYMENT
 from moorage.products.projects.deployments.tables import Line
 
@@ -184,15 +184,15 @@ async def follow(
             lines = await _lines(db, org_id, deployment_id, seen)
             while lines:
                 for line in lines:
-                    yield Event("log", LogLine.of(line), id=str(line.seq))
+                    yield Event("log", schemas.LogLine.of(line), id=str(line.seq))
                 seen = lines[-1].seq
                 lines = await _lines(db, org_id, deployment_id, seen) if len(lines) == LINES_PER_READ else []
             now = deployment.status if deployment is not None else "failed"
             if now != status:
                 status = now
-                yield Event("status", StatusNow(status))
+                yield Event("status", schemas.StatusNow(status))
             if deployment is None or deployment.status in DEPLOYMENT.terminal:
-                yield Event("done", StatusNow(status))
+                yield Event("done", schemas.StatusNow(status))
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_INTERVAL_S[db.dialect]):

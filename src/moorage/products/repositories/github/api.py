@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import RSAKey
+from joserfc import errors, jwk, jwt
 
 from moorage.core.kit.clock import Clock
 from moorage.core.net.calls import OutboundError
@@ -111,8 +109,8 @@ class GithubApi:
         # In an environment variable, the lines of the key are often joined by a literal `\n`.
         pem = self._settings.github_app_key.get_secret_value().replace("\\n", "\n")
         try:
-            return jwt.encode({"alg": "RS256"}, claims, RSAKey.import_key(pem), algorithms=["RS256"])
-        except (JoseError, ValueError, TypeError):
+            return jwt.encode({"alg": "RS256"}, claims, jwk.RSAKey.import_key(pem), algorithms=["RS256"])
+        except (errors.JoseError, ValueError, TypeError):
             raise GithubUnavailable("the operator's MOORAGE_GITHUB_APP_KEY is not an RSA key in PEM format") from None
 
 

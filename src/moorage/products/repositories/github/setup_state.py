@@ -5,9 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import OctKey
+from joserfc import errors, jwk, jwt
 
 from moorage.core.env import Env
 from moorage.core.kit.clock import MINUTE_MS, SKEW_MS
@@ -43,9 +41,9 @@ def read(env: Env, text: str) -> SetupState | None:
     try:
         claims = jwt.decode(text, _key(env), algorithms=["HS256"]).claims
         return SetupState(claims["org"], claims["user"], claims["nonce"], claims["until"])
-    except (JoseError, ValueError, TypeError, KeyError, RecursionError):
+    except (errors.JoseError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
-def _key(env: Env) -> OctKey:
-    return OctKey.import_key(derive(env.session_key, "github setup"))
+def _key(env: Env) -> jwk.OctKey:
+    return jwk.OctKey.import_key(derive(env.session_key, "github setup"))
