@@ -31,7 +31,7 @@ class Seat:
 
 def settings_for(folder: Path, **given: Any) -> Settings:
     values = {"data": folder, "rate_limit": UNLIMITED, **given}
-    return Settings(_env_file=None, **values)  # type: ignore[call-arg]
+    return Settings(_env_file=None, **values)
 
 
 async def open_seated(

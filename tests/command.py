@@ -55,7 +55,7 @@ def running(data: Path, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def in_store(data: Path, unit: Callable[[Tx], T], **given: str) -> T:
     """Run one unit of work on the store of a platform that does not run."""
-    opened = opening.open_store(Settings(_env_file=None, data=data, **given))  # type: ignore[call-arg, arg-type]
+    opened = opening.open_store(Settings(_env_file=None, data=data, **given))
     try:
         return asyncio.run(opened.db.write(unit))
     finally:

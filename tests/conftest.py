@@ -183,7 +183,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_settings(**given: Any) -> Settings:
     usual = {"rate_limit": 1_000_000, "codehost_url": NOBODY}
-    return Settings(_env_file=None, **{**usual, **given})  # type: ignore[call-arg]
+    return Settings(_env_file=None, **{**usual, **given})
 
 
 @pytest.fixture(scope="session")

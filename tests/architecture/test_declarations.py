@@ -94,4 +94,4 @@ def test_every_setting_is_read() -> None:
 @pytest.mark.parametrize("engine", ["docker", "kubernetes"])
 def test_an_engine_that_does_not_exist_is_refused(engine: str) -> None:
     with pytest.raises(ValueError, match=f"the engine {engine} is not available in this version; use local"):
-        Settings(_env_file=None, engine=engine)  # type: ignore[call-arg,arg-type]
+        Settings(_env_file=None, engine=engine)

@@ -122,7 +122,7 @@ def sweep_transfers(data: Path) -> None:
     then = time.time() - 3 * 3600
     for path in (data / "git" / "incoming").iterdir():
         os.utime(path, (then, then), follow_symlinks=False)
-    settings = Settings(_env_file=None, data=data)  # type: ignore[call-arg]
+    settings = Settings(_env_file=None, data=data)
     Storage(settings).clear_stale(time.time_ns() // 1_000_000)
 
 

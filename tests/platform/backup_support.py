@@ -25,7 +25,7 @@ def quiet(_: str) -> None:
 
 
 def settings_for(data: Path, **given: Any) -> Settings:
-    return Settings(_env_file=None, data=data, **given)  # type: ignore[call-arg]
+    return Settings(_env_file=None, data=data, **given)
 
 
 def write(path: Path, content: bytes, mode: int = 0o600) -> None:

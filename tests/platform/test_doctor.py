@@ -34,7 +34,7 @@ KEYS = {"master_key": bytes(range(32)).hex(), "session_secret": bytes(range(32, 
 
 
 def settings_for(data: Path, **given: Any) -> Settings:
-    return Settings(_env_file=None, data=data, **given)  # type: ignore[call-arg]
+    return Settings(_env_file=None, data=data, **given)
 
 
 def by_name(output: str) -> dict[str, dict[str, str]]:

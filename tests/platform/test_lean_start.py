@@ -95,7 +95,7 @@ def test_a_process_that_was_taken_over_is_handled_like_a_child() -> None:
 
 def control_on(data: Path) -> Control:
     ports = {"api_port": free_port(), "gateway_port": free_port(), "edge_port": free_port(), "metrics_port": 0}
-    return Control(Settings(data=data, **ports), works=False)  # type: ignore[arg-type]
+    return Control(Settings(data=data, **ports), works=False)
 
 
 async def status_of(control: Control) -> int:

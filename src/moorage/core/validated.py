@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
 F = TypeVar("F")
 
@@ -117,7 +117,6 @@ def model_validator(*, mode: str) -> Callable[[F], F]:
     return mark
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
 class Validated:
     """Base class. Unknown values are ignored, and defaults are validated, too."""
 

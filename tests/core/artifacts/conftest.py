@@ -29,7 +29,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     marker = request.node.get_closest_marker("settings")
     given: dict[str, Any] = {"data": tmp_path / "data", "disk_reserve_mb": 0, **(marker.kwargs if marker else {})}
     if request.param == "folder":
-        return Settings(_env_file=None, **given)  # type: ignore[call-arg]
+        return Settings(_env_file=None, **given)
     server: S3Server = request.getfixturevalue("s3")
     return server.settings(given.pop("data"), **given)
 

@@ -38,7 +38,7 @@ class S3Server:
             "artifacts_secret_key": self.secret_key,
             **fields,
         }
-        return Settings(_env_file=None, **options)  # type: ignore[arg-type,call-arg]
+        return Settings(_env_file=None, **options)
 
 
 @contextmanager

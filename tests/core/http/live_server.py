@@ -219,7 +219,7 @@ def as_json(value: Any) -> bytes:
 def live_platform(folder: Path, template: Path, *, header_s: float = HEADER_S, **given: Any) -> Iterator[Platform]:
     """Serve the real application on a copy of an empty SQLite database within the block."""
     shutil.copyfile(template, folder / "moorage.db")
-    settings = Settings(_env_file=None, **{"data": folder / "data", "rate_limit": 1_000_000, **given})  # type: ignore[call-arg]
+    settings = Settings(_env_file=None, **{"data": folder / "data", "rate_limit": 1_000_000, **given})
     db = SqliteDatabase(
         folder / "moorage.db", Env.make(settings, SystemClock(), KeyRing((b"k" * 31 + b"1",)), b"s" * 32)
     )

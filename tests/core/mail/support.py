@@ -61,4 +61,4 @@ def serving(**options: Any) -> Iterator[Inbox]:
 
 def mailer(url: str) -> Mailer:
     options = {"smtp_url": SecretStr(url), "mail_from": "Moorage <no-reply@harbor.example>"}
-    return Mailer(Settings(**options))  # type: ignore[arg-type]
+    return Mailer(Settings(**options))

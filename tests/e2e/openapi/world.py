@@ -115,7 +115,7 @@ def running_world(folder: Path) -> Iterator[World]:
 def unclaimed_api(folder: Path, template: Path) -> Iterator[tuple[str, str]]:
     """Serve the API of a platform in production that has no user yet; gives its address and its setup token."""
     keys = {"master_key": bytes(range(32)).hex(), "session_secret": bytes(range(32, 64)).hex()}
-    settings = Settings(_env_file=None, data=folder / "data", mode="production", **keys)  # type: ignore[call-arg,arg-type]
+    settings = Settings(_env_file=None, data=folder / "data", mode="production", **keys)
     (folder / "moorage.db").write_bytes(template.read_bytes())
     env = Env.make(settings, SystemClock(), KeyRing((bytes(range(32)),)), bytes(range(32, 64)))
     db = SqliteDatabase(folder / "moorage.db", env)

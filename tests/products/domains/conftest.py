@@ -37,7 +37,7 @@ def settings(tmp_path: Path, dns_server: DnsServer, request: pytest.FixtureReque
         "resolver": dns_server.address,
         **(marker.kwargs if marker else {}),
     }
-    return Settings(_env_file=None, **given)  # type: ignore[call-arg]
+    return Settings(_env_file=None, **given)
 
 
 @pytest.fixture

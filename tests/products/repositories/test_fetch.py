@@ -76,7 +76,7 @@ def host(world: World) -> CodeHost:
 @pytest.fixture
 def env(world: World, host: CodeHost, clock: ManualClock, tmp_path: Path) -> Env:
     settings = Settings(
-        _env_file=None,  # type: ignore[call-arg]
+        _env_file=None,
         data=tmp_path / "data",
         codehost_url=world.url,
         codehost_api_url=f"{world.url}/api",

@@ -58,7 +58,7 @@ def env(world: tuple[CodeHost, str, str], clock: ManualClock, tmp_path: Path) ->
     host.codes.clear()
     host.made_tokens.clear()
     settings = Settings(
-        _env_file=None,  # type: ignore[call-arg]
+        _env_file=None,
         data=tmp_path / "data",
         rate_limit=1_000_000,
         codehost_url=url,

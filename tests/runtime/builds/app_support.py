@@ -69,7 +69,7 @@ class Release:
 
 async def release(folder: Path, files: dict[str, Any], **changed: Any) -> Release:
     """Build an app, and take it through an archive as a deployment does."""
-    settings = Settings(_env_file=None, data=folder / "data")  # type: ignore[call-arg]
+    settings = Settings(_env_file=None, data=folder / "data")
     source, log = write_files(folder / "source", files), Log()
     built = await Builder(settings, is_sandboxed=True).build(make_app_request(source, **changed), log)
     zips_writer.pack(built.folder, folder / "app.zip")

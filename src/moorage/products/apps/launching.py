@@ -32,11 +32,11 @@ from moorage.products.projects import tables as project_tables
 from moorage.products.projects.deployments import service as deployments
 from moorage.products.projects.deployments.tables import Deployment
 from moorage.products.projects.tables import Preview, Project
-from moorage.runtime.builds.launch import Launch, fetch_runtimes, launch
+from moorage.runtime.builds import launch as builds_launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.engines.ports import AppSpec, CannotStart
-from moorage.runtime.sandbox.network.setup import RESOLVER_PORT
-from moorage.runtime.sandbox.runs.job import WORK, Job
+from moorage.runtime.sandbox.network import setup
+from moorage.runtime.sandbox.runs import job as runs_job
 from moorage.runtime.sandbox.usage import quotas
 
 FIRST_UID = 500_000_000  # where the platform runs as root, each project's app runs as FIRST_UID + project id
@@ -172,15 +172,15 @@ class Launcher:
         limit_mb = max(spec.disk_mb + COMMAND_SLACK_MB, used // MB + COMMAND_FREE_MB) if spec.volume else 0
         return Prepared(replace(job, disk_mb=limit_mb), spec.hidden)
 
-    async def _launch(self, release: Release) -> tuple[Launch, Path]:
+    async def _launch(self, release: Release) -> tuple[builds_launch.Launch, Path]:
         """Return the start command and folder of a release; raises CannotStart."""
         assert release.deployment.digest is not None
         folder = await self.releases.ensure(self.artifacts, release.deployment.org_id, release.deployment.digest)
         settings = self.db.env.settings
         try:
-            await fetch_runtimes(settings, release.plan, is_sandboxed=self.is_sandboxed)
+            await builds_launch.fetch_runtimes(settings, release.plan, is_sandboxed=self.is_sandboxed)
             command = await asyncio.to_thread(
-                launch,
+                builds_launch.launch,
                 settings,
                 release.plan,
                 release.env,
@@ -199,10 +199,10 @@ class Launcher:
         return folder
 
 
-def _as_job(spec: AppSpec, command: str, reserve_mb: int) -> Job:
+def _as_job(spec: AppSpec, command: str, reserve_mb: int) -> runs_job.Job:
     """Return a command's job with a replica's files, variables, volume and network."""
-    release_path = f"{WORK}/{spec.base}".rstrip("/")
-    return Job(
+    release_path = f"{runs_job.WORK}/{spec.base}".rstrip("/")
+    return runs_job.Job(
         argv=["/bin/sh", "-c", command],
         work="" if spec.is_boxed else spec.release,
         cwd=f"{spec.base}/{spec.workdir}".strip("/") if spec.is_boxed else spec.workdir,
@@ -227,7 +227,7 @@ def own_port(env: Mapping[str, str]) -> int:
     """Return the user's own value of PORT; 0 without one that an app can listen on."""
     value = env.get("PORT", "").strip()
     is_port = value.isascii() and value.isdigit() and len(value) <= 5 and int(value) in USABLE_PORTS
-    return int(value) if is_port and int(value) != RESOLVER_PORT else 0
+    return int(value) if is_port and int(value) != setup.RESOLVER_PORT else 0
 
 
 def _create_volume(folder: Path, uid: int) -> None:

@@ -26,14 +26,13 @@ from moorage.core.vault import service as vault
 from moorage.errors import NotFound
 from moorage.products.cronjobs import service, tables
 from moorage.products.cronjobs.tables import Build, Cronjob, Execution
-from moorage.runtime.builds.launch import fetch_runtimes, launch
+from moorage.runtime.builds import launch as builds_launch
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.engines.ports import CannotStart, RunSpec
 from moorage.runtime.images import references
 from moorage.runtime.images.references import PullFailed
 from moorage.runtime.images.store import Image, Images
-from moorage.runtime.sandbox import image_root
-from moorage.runtime.sandbox.inside import TMP
+from moorage.runtime.sandbox import image_root, inside
 from moorage.runtime.shim.logs.logfile import LogFile
 
 FIRST_UID = 700_000_000  # As root, each cronjob runs as its own user: FIRST_UID plus its id.
@@ -97,9 +96,9 @@ class Launcher:
             raise CannotStart("it has no command: set `command` or `startCmd`")
         release = await self.releases.ensure(self.artifacts, build.org_id, build.digest)
         try:
-            await fetch_runtimes(self.db.env.settings, plan, is_sandboxed=self.is_sandboxed)
+            await builds_launch.fetch_runtimes(self.db.env.settings, plan, is_sandboxed=self.is_sandboxed)
             command_line = await asyncio.to_thread(
-                launch,
+                builds_launch.launch,
                 self.db.env.settings,
                 replace(plan, start=command),
                 inputs.env,
@@ -123,7 +122,7 @@ class Launcher:
         finally:
             log.close()
         config = image.config
-        env = {"PATH": image_root.PATH, "TMPDIR": TMP, **config.env, **inputs.env}
+        env = {"PATH": image_root.PATH, "TMPDIR": inside.TMP, **config.env, **inputs.env}
         base = self._spec(execution, inputs, argv_of(inputs.cronjob, image), env)
         return Prepared(replace(base, image=str(image.root), workdir=config.workdir), None, image.digest)
 

@@ -22,7 +22,7 @@ from typing import IO
 
 from moorage.core.kit import children
 from moorage.core.kit.children import Child
-from moorage.products.repositories.priority import GROUPS, be_nice, is_heavy
+from moorage.products.repositories import priority
 
 MIN_GIT_VERSION = (2, 30)  # Private repositories of the code host need 2.31.
 MAX_MEMORY_BYTES = 2 * 2**30
@@ -89,8 +89,8 @@ class Git:
             stderr=stderr,
         )
         self._limit(process.pid)
-        be_nice(process.pid)
-        if is_heavy(tuple(map(str, words))):
+        priority.be_nice(process.pid)
+        if priority.is_heavy(tuple(map(str, words))):
             await _enter_group(process)
         return process
 
@@ -145,7 +145,7 @@ class Git:
 
 
 async def _enter_group(process: Child) -> None:
-    entering = asyncio.ensure_future(asyncio.to_thread(GROUPS.enter, process.pid))
+    entering = asyncio.ensure_future(asyncio.to_thread(priority.GROUPS.enter, process.pid))
     try:
         await asyncio.shield(entering)
     except asyncio.CancelledError:
@@ -157,8 +157,8 @@ async def _enter_group(process: Child) -> None:
 async def stop(process: Child) -> None:
     """Stop a process group with SIGTERM, then SIGKILL, and remove its cgroup."""
     await _terminate(process)
-    if GROUPS.has(process.pid):
-        await asyncio.to_thread(GROUPS.leave, process.pid)
+    if priority.GROUPS.has(process.pid):
+        await asyncio.to_thread(priority.GROUPS.leave, process.pid)
 
 
 async def _terminate(process: Child) -> None:

@@ -23,6 +23,7 @@ from moorage.runtime.builds import (
     caches,
     collect,
     diagnosis,
+    environment,
     finish,
     install,
     outputs,
@@ -30,14 +31,10 @@ from moorage.runtime.builds import (
     toolchains,
     tools,
 )
-from moorage.runtime.builds.detection import detect, managers
-from moorage.runtime.builds.detection.reading import Folder, is_outside
-from moorage.runtime.builds.detection.table.node import needs_old_openssl
-from moorage.runtime.builds.environment import BuildEnvironment, BuildPaths, Step
+from moorage.runtime.builds.detection import detect, managers, reading, table
 from moorage.runtime.builds.node import prune, versions
 from moorage.runtime.builds.ports import BuildFailed, BuildRequest, Built, Plan, Sink
 from moorage.runtime.builds.slots import Slots
-from moorage.runtime.builds.toolchains import Toolchains
 from moorage.runtime.sandbox.runs import main as sandbox
 from moorage.settings import Settings
 
@@ -108,11 +105,11 @@ class _Build:
         self,
         settings: Settings,
         request: BuildRequest,
-        folder: Folder,
+        folder: reading.Folder,
         plan: Plan,
         sink: Sink,
         is_sandboxed: bool,
-        found: Toolchains,
+        found: toolchains.Toolchains,
     ) -> None:
         self._settings = settings
         self._request = request
@@ -120,7 +117,7 @@ class _Build:
         self._plan = plan
         self._sink = sink
         manager = managers.node_manager(folder) if plan.language == "nodejs" else None
-        self._environment = BuildEnvironment(
+        self._environment = environment.BuildEnvironment(
             settings,
             is_sandboxed=is_sandboxed,
             python=found.python,
@@ -128,7 +125,7 @@ class _Build:
             go=found.go,
             node=versions.find(settings, plan.node),
             # A version that was fetched for an old bundler does not know the option.
-            node_options="" if plan.node or not needs_old_openssl(folder) else "--openssl-legacy-provider",
+            node_options="" if plan.node or not table.node.needs_old_openssl(folder) else "--openssl-legacy-provider",
             has_pnpm=manager is not None and manager.name == "pnpm",
         )
         self._has_own_user = is_sandboxed and os.getuid() == 0
@@ -144,7 +141,7 @@ class _Build:
                 _say(self._sink, "another build uses this project's cache: this one builds without it")
             cache_path = cache.files if cache else scratch / "cache"
             root = self._plan.base if self._plan.workdir else None
-            paths = BuildPaths(self._request.source, self._folder.base, cache_path, scratch, root)
+            paths = environment.BuildPaths(self._request.source, self._folder.base, cache_path, scratch, root)
             async with self._prepared(paths, cache, uid):
                 await self._install(paths, cache, uid)
                 if self._plan.build:
@@ -153,7 +150,9 @@ class _Build:
                     await self._run(paths, step, uid)
 
     @contextlib.asynccontextmanager
-    async def _prepared(self, paths: BuildPaths, cache: caches.Cache | None, uid: int) -> AsyncIterator[None]:
+    async def _prepared(
+        self, paths: environment.BuildPaths, cache: caches.Cache | None, uid: int
+    ) -> AsyncIterator[None]:
         """Create the folders of a build, and clean them up after it."""
         try:
             await _run_to_end(self._open, paths, cache, uid)
@@ -161,7 +160,7 @@ class _Build:
         finally:
             await _run_to_end(self._close, paths, cache)
 
-    def _open(self, paths: BuildPaths, cache: caches.Cache | None, uid: int) -> None:
+    def _open(self, paths: environment.BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         folders.remove(paths.scratch)  # of a build that was killed
         paths.make()
         if cache is not None:
@@ -176,7 +175,7 @@ class _Build:
                 folders.change_owner(path, uid)
             cache.give(uid) if cache is not None else folders.change_owner(paths.cache, uid)
 
-    def _close(self, paths: BuildPaths, cache: caches.Cache | None) -> None:
+    def _close(self, paths: environment.BuildPaths, cache: caches.Cache | None) -> None:
         if self._has_own_user:
             folders.change_owner(paths.source, 0)
         if cache is not None:
@@ -187,7 +186,7 @@ class _Build:
             caches.trim(paths.scratch.parent)
         folders.remove(paths.scratch)
 
-    async def _install(self, paths: BuildPaths, cache: caches.Cache | None, uid: int) -> None:
+    async def _install(self, paths: environment.BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         commands = install.steps(self._plan, self._folder, self._environment.layout(paths))
         if not commands:
             return
@@ -208,14 +207,16 @@ class _Build:
             if not step.is_cached:
                 await self._run(paths, step, uid)
 
-    async def _build(self, paths: BuildPaths, cache: caches.Cache | None, uid: int) -> None:
+    async def _build(self, paths: environment.BuildPaths, cache: caches.Cache | None, uid: int) -> None:
         if cache is not None:
             await _run_to_end(cache.put_back, self._folder, uid)
         await self._run(
-            paths, Step(f"the build command {_shortened(self._plan.build)}", ["/bin/sh", "-c", self._plan.build]), uid
+            paths,
+            environment.Step(f"the build command {_shortened(self._plan.build)}", ["/bin/sh", "-c", self._plan.build]),
+            uid,
         )
 
-    async def _run(self, paths: BuildPaths, step: Step, uid: int) -> None:
+    async def _run(self, paths: environment.BuildPaths, step: environment.Step, uid: int) -> None:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise BuildFailed(f"{step.what} was not started: {self._timeout_reason()}")
@@ -302,7 +303,7 @@ async def _run_to_end(work: Callable[..., T], *args: object) -> T:
         raise
 
 
-def _collect(request: BuildRequest, folder: Folder, plan: Plan, before: set[str], say: Say) -> Built:
+def _collect(request: BuildRequest, folder: reading.Folder, plan: Plan, before: set[str], say: Say) -> Built:
     """Find the output folder and reduce it to regular files."""
     if plan.kind == "static":
         plan = replace(plan, output_dir=outputs.find(request, folder, plan, before, say))
@@ -310,10 +311,10 @@ def _collect(request: BuildRequest, folder: Folder, plan: Plan, before: set[str]
         outputs.check_start(request, folder, plan)
     is_package = plan.kind == "container" and bool(plan.workdir)
     output = Path(os.path.realpath(request.source / plan.base if is_package else folder.path / plan.output_dir))
-    if is_outside(request.source, output):
+    if reading.is_outside(request.source, output):
         raise BuildFailed(f"buildDir {plan.output_dir!r} is a link that leads out of the repository")
     if is_package:
-        prune.prune(Folder(output, ""), plan.workdir)
+        prune.prune(reading.Folder(output, ""), plan.workdir)
     is_whole_base = plan.kind == "static" and output == Path(os.path.realpath(folder.path))
     if is_whole_base and (removed := collect.leave_out(output, has_sources=outputs.is_guess(request))):
         say(f"left out: {', '.join(removed)}")

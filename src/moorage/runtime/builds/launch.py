@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from moorage.runtime.builds import toolchain_downloads, tools
-from moorage.runtime.builds.detection import managers, python_apps, scripts
-from moorage.runtime.builds.detection.reading import Folder
-from moorage.runtime.builds.environment import TMP, path_of
+from moorage.runtime.builds import environment, toolchain_downloads, tools
+from moorage.runtime.builds.detection import managers, python_apps, reading, scripts
 from moorage.runtime.builds.node import versions
 from moorage.runtime.builds.ports import BuildFailed, Plan
 from moorage.runtime.sandbox.runs.job import WORK
@@ -59,7 +57,7 @@ def launch(
 
     A sandbox has the release at `plan.base` below the work folder, as during the build.
     """
-    folder = Folder(release, plan.workdir)
+    folder = reading.Folder(release, plan.workdir)
     root_path = Path(WORK, plan.base) if is_sandboxed else release
     app_path = str(root_path / plan.workdir)
     version, home = _venv(folder)
@@ -78,7 +76,7 @@ def launch(
         defaults |= (django := _django(folder, own, DJANGO if is_sandboxed else str(_DJANGO_FOLDER)))
         binds |= {DJANGO: str(_DJANGO_FOLDER)} if django else {}
         own = {name: value for name, value in own.items() if not django or name != "PYTHONPATH"}
-    path = path_of((app_path, str(root_path)), programs_path, installed.node, own.get("PATH"))
+    path = environment.path_of((app_path, str(root_path)), programs_path, installed.node, own.get("PATH"))
     return Launch(
         argv=["/bin/sh", "-c", script.command],
         env={**defaults, **script.env, **own, "PATH": path},
@@ -86,12 +84,12 @@ def launch(
     )
 
 
-def _defaults(folder: Folder, app_path: str, installed: tools.Tools, memory_mb: int) -> dict[str, str]:
+def _defaults(folder: reading.Folder, app_path: str, installed: tools.Tools, memory_mb: int) -> dict[str, str]:
     """Return the environment variables that a user may override."""
     is_node = folder.has("package.json")
     return {
-        "HOME": TMP,
-        "TMPDIR": TMP,
+        "HOME": environment.TMP,
+        "TMPDIR": environment.TMP,
         "LANG": "C.UTF-8",
         "NODE_ENV": "production",
         # By default Node sizes its heap by the machine's memory, and would be killed before it collects garbage.
@@ -107,7 +105,7 @@ def _defaults(folder: Folder, app_path: str, installed: tools.Tools, memory_mb: 
     }
 
 
-def _angular(folder: Folder, domain: str) -> dict[str, str]:
+def _angular(folder: reading.Folder, domain: str) -> dict[str, str]:
     """Return the hosts and headers that a server of Angular would refuse; the gateway passes only the app's own.
 
     Versions before 22 do not know `*`; there, `allowedHosts` of angular.json names the app's own domains.
@@ -120,7 +118,7 @@ def _angular(folder: Folder, domain: str) -> dict[str, str]:
     return {"NG_ALLOWED_HOSTS": f"*,*.{domain}", "NG_TRUST_PROXY_HEADERS": headers} if is_angular else {}
 
 
-def _django(folder: Folder, own: Mapping[str, str], place: str) -> dict[str, str]:
+def _django(folder: reading.Folder, own: Mapping[str, str], place: str) -> dict[str, str]:
     """Return the variables with which a Django app accepts its hosts; {} where the user chose the settings."""
     try:
         settings = python_apps.django_guarded_settings(folder)
@@ -132,7 +130,7 @@ def _django(folder: Folder, own: Mapping[str, str], place: str) -> dict[str, str
     return {"DJANGO_SETTINGS_MODULE": DJANGO_MODULE, "MOORAGE_DJANGO_SETTINGS": settings, "PYTHONPATH": path}
 
 
-def _manager(folder: Folder) -> managers.NodeManager | None:
+def _manager(folder: reading.Folder) -> managers.NodeManager | None:
     try:
         return managers.node_manager(folder)
     except BuildFailed:  # The build may have left an invalid package.json.
@@ -154,7 +152,7 @@ def _tools(settings: Settings, version: str, node: Runtime | None, is_sandboxed:
     return tools.find_tools(is_sandboxed=is_sandboxed, python=python, node=node)
 
 
-def _venv(folder: Folder) -> tuple[str, str]:
+def _venv(folder: reading.Folder) -> tuple[str, str]:
     """Return a virtual environment's Python version, such as "3.11", and home folder."""
     text = folder.find_text(".venv/pyvenv.cfg") or ""
     version = re.search(r"^version(?:_info)?\s*=\s*(3\.\d{1,2})\b", text, re.MULTILINE)

@@ -28,11 +28,10 @@ from moorage.core.kit import folders
 from moorage.core.kit.clock import DAY_MS, Clock
 from moorage.core.net.client import GuardedClient
 from moorage.core.net.targets import TargetPolicy
-from moorage.runtime.images import layers
+from moorage.runtime.images import layers, manifests
+from moorage.runtime.images import registry as images_registry
 from moorage.runtime.images.layers import GB, MB, TooLarge, Unpacker, size_text
-from moorage.runtime.images.manifests import BadImage, ImageConfig, Index, Manifest, parse_config
 from moorage.runtime.images.references import PullFailed, Reference, is_digest
-from moorage.runtime.images.registry import PullSettings, Registry
 
 MAX_CONFIG_BYTES = 8 * MB
 MIN_FREE_INODES = 10_000  # that a pull leaves free, on file systems with a fixed number
@@ -45,7 +44,7 @@ Progress = Callable[[str], None]
 class Image:
     digest: str
     root: Path
-    config: ImageConfig
+    config: manifests.ImageConfig
     disk_bytes: int = 0
     entries: int = 0
 
@@ -69,7 +68,7 @@ class _Resolved:
     """Digest of a resolved reference, with the manifest if already received."""
 
     digest: str
-    manifest: Manifest | None
+    manifest: manifests.Manifest | None
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ class Images:
         clock: Clock,
         *,
         limits: Limits | None = None,
-        transfer: PullSettings | None = None,
+        transfer: images_registry.PullSettings | None = None,
         architecture: str | None = None,
     ) -> None:
         self._folder = folder.absolute()
@@ -102,7 +101,7 @@ class Images:
         self._targets = targets
         self._clock = clock
         self._limits = limits or Limits()
-        self._transfer = transfer or PullSettings()
+        self._transfer = transfer or images_registry.PullSettings()
         self._architecture = architecture or _ARCHITECTURES.get(platform.machine(), platform.machine())
         self._slots = asyncio.Semaphore(self._limits.pulls)
         self._shared_pulls: dict[str, _SharedPull] = {}
@@ -178,7 +177,7 @@ class Images:
         async with self._client() as client:
             registry = self._registry(client, reference)
             digest, document = await registry.manifest(reference.wanted)
-        if isinstance(document, Index):
+        if isinstance(document, manifests.Index):
             return _Resolved(document.choose(self._architecture).digest, None)
         return _Resolved(digest, document)
 
@@ -224,22 +223,27 @@ class Images:
 
     async def _fill(
         self, work: Path, reference: Reference, resolved: _Resolved, progress: Progress, budget: tuple[int, int]
-    ) -> tuple[ImageConfig, tuple[int, int]]:
+    ) -> tuple[manifests.ImageConfig, tuple[int, int]]:
         """Download and unpack the image; return configuration and (bytes, files)."""
         async with self._client() as client:
             registry = self._registry(client, reference)
             manifest = resolved.manifest or await _manifest(registry, resolved.digest)
             if manifest.packed_bytes > self._limits.packed_bytes:
-                raise BadImage(
+                raise manifests.BadImage(
                     f"the image has {size_text(manifest.packed_bytes)} of layers; "
                     f"{size_text(self._limits.packed_bytes)} are allowed"
                 )
-            config = parse_config(await registry.read(manifest.config, MAX_CONFIG_BYTES), self._architecture)
+            config = manifests.parse_config(await registry.read(manifest.config, MAX_CONFIG_BYTES), self._architecture)
             size = await self._unpack(work, registry, manifest, progress, budget)
         return config, size
 
     async def _unpack(
-        self, work: Path, registry: Registry, manifest: Manifest, progress: Progress, budget: tuple[int, int]
+        self,
+        work: Path,
+        registry: images_registry.Registry,
+        manifest: manifests.Manifest,
+        progress: Progress,
+        budget: tuple[int, int],
     ) -> tuple[int, int]:
         """Download and apply layers one by one: only one is stored compressed."""
         stop, root, blob = threading.Event(), work / "root", work / "layer"
@@ -341,14 +345,14 @@ class Images:
     def _client(self) -> GuardedClient:
         return GuardedClient(self._targets, user_agent="Moorage-Images")
 
-    def _registry(self, client: GuardedClient, reference: Reference) -> Registry:
-        return Registry(client, self._targets, reference, self._transfer)
+    def _registry(self, client: GuardedClient, reference: Reference) -> images_registry.Registry:
+        return images_registry.Registry(client, self._targets, reference, self._transfer)
 
 
-async def _manifest(registry: Registry, digest: str) -> Manifest:
+async def _manifest(registry: images_registry.Registry, digest: str) -> manifests.Manifest:
     _, manifest = await registry.manifest(digest)
-    if isinstance(manifest, Index):
-        raise BadImage("the image's index refers to another index")
+    if isinstance(manifest, manifests.Index):
+        raise manifests.BadImage("the image's index refers to another index")
     return manifest
 
 
@@ -379,8 +383,8 @@ def _mtime_ms(path: Path) -> int:
         return 0
 
 
-def _config(stored: dict[str, Any]) -> ImageConfig:
-    return ImageConfig(
+def _config(stored: dict[str, Any]) -> manifests.ImageConfig:
+    return manifests.ImageConfig(
         entrypoint=tuple(stored["entrypoint"]),
         cmd=tuple(stored["cmd"]),
         env=dict(stored["env"]),

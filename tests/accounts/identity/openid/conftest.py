@@ -41,4 +41,4 @@ def settings(tmp_path: Path, request: pytest.FixtureRequest, started: Provider) 
         "oidc_audience": ("another-client", AUDIENCE),
         **(marker.kwargs if marker else {}),
     }
-    return Settings(_env_file=None, **given)  # type: ignore[call-arg]
+    return Settings(_env_file=None, **given)

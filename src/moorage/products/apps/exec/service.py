@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 from moorage.core.kit.masking import Masker
 from moorage.errors import RateLimited
 from moorage.runtime.sandbox.runs import main as sandbox
-from moorage.runtime.sandbox.runs.main import Finished, Job
 
 MAX_CONCURRENT_COMMANDS = 4  # of one organization
 TAIL_BYTES = 2**20  # of each stream, where the output is not streamed
@@ -26,7 +25,7 @@ Stream = Literal["stdout", "stderr"]
 class Prepared(NamedTuple):
     """Sandbox job of a command."""
 
-    job: Job
+    job: sandbox.Job
     hidden: list[str]  # secret values, masked in the output
 
 
@@ -44,7 +43,7 @@ class Piece(NamedTuple):
 class Kept(NamedTuple):
     """Exit of a command and the end of its output."""
 
-    finished: Finished
+    finished: sandbox.Finished
     stdout: str
     stderr: str
     is_cut: bool
@@ -114,7 +113,7 @@ class Tail:
             del self._data[: -self._limit]
 
 
-async def follow(command: Prepared) -> AsyncIterator[Piece | Finished]:
+async def follow(command: Prepared) -> AsyncIterator[Piece | sandbox.Finished]:
     """Run a command; yield its output, then its exit. Closing kills the command.
 
     Output that was not read yet is buffered in memory; the job's output limit bounds it.
@@ -146,7 +145,7 @@ async def finish(command: Prepared) -> Kept:
     tails = {"stdout": Tail(), "stderr": Tail()}
     async with aclosing(follow(command)) as output:  # type: ignore[type-var]
         async for each in output:
-            if isinstance(each, Finished):
+            if isinstance(each, sandbox.Finished):
                 out, err = tails["stdout"].text(), tails["stderr"].text()
                 return Kept(each, out, err, any(tail.is_cut for tail in tails.values()))
             tails[each.stream].add(each.text)

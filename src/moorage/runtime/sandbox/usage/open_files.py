@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 
 from moorage.runtime.sandbox import syscalls as sys_
-from moorage.runtime.sandbox.cgroups.files import read
+from moorage.runtime.sandbox.cgroups import files
 from moorage.runtime.sandbox.usage import process_tree
 
 BLOCK = 512  # unit of `st_blocks`
@@ -99,7 +99,7 @@ class UnnamedFiles:
         """Whether a deleted file is in one of the folders, and not one of the system."""
         if not self._is_boxed:
             return status.st_dev in self._devices
-        lines = (line.split() for line in read(fdinfo).splitlines())
+        lines = (line.split() for line in files.read(fdinfo).splitlines())
         return any(words[0] == "mnt_id:" and words[1] in self._mounts for words in lines if words)
 
     def _add_mappings(self, pid: int, sizes: dict[FileId, int], unsized: dict[FileId, int]) -> None:
@@ -149,7 +149,7 @@ def _is_deleted(status: os.stat_result) -> bool:
 
 
 def _mount_ids(pid: int, mount_points: Iterable[str]) -> Iterator[str]:
-    for line in read(f"/proc/{pid}/mountinfo").splitlines():
+    for line in files.read(f"/proc/{pid}/mountinfo").splitlines():
         words = line.split()
         if words[4] in mount_points:
             yield words[0]
@@ -173,6 +173,6 @@ def _maps(pid: int) -> str:
     """Read the mappings from a running thread: the main one may have exited."""
     for thread in process_tree.threads(pid):
         with contextlib.suppress(OSError):
-            if text := read(f"/proc/{pid}/task/{thread}/maps"):
+            if text := files.read(f"/proc/{pid}/task/{thread}/maps"):
                 return text
     return ""
