@@ -16,7 +16,8 @@ from moorage.core.kit import imports
 # Modules that serve requests, jobs and builds. An idle platform has none, and its modules take half of the memory.
 ON_FIRST_USE = (
     *("moorage.", "moorage.runtime.builds.detection.table"),
-    *("difflib", "html", "joserfc.", "pydantic", "tarfile", "tomllib", "yarl"),
+    *("difflib", "email.message", "html", "importlib.metadata", "logging.config", "tarfile", "tomllib"),
+    *("joserfc.", "pydantic", "yarl"),
     *("cryptography.x509", "cryptography.hazmat.primitives.serialization"),
 )
 

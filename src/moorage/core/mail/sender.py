@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from email.message import EmailMessage
+from email import message as email_message
 from email.utils import formatdate, make_msgid
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -81,8 +81,8 @@ class Mailer:
 
     def _compose(
         self, to: str, subject: str, text: str, html: str | None, message_id: str, headers: Mapping[str, str]
-    ) -> EmailMessage:
-        message = EmailMessage()
+    ) -> email_message.EmailMessage:
+        message = email_message.EmailMessage()
         message["From"], message["To"], message["Subject"] = self._from, to, subject
         message["Date"] = formatdate()
         # The same id in a retry lets the receiver drop the duplicate.

@@ -25,8 +25,9 @@ import msgspec
 from moorage.core.kit.clock import to_wire
 from moorage.core.kit.imports import hidden
 
-# structlog imports rich for coloured tracebacks, if it is there: 4 MB and 5 % of the time of all imports.
-with hidden("rich"):
+# structlog imports rich for coloured tracebacks, if it is there: 4 MB and 5 % of the time of all imports. It imports
+# greenlet, 1 MB, for threads that this process does not have.
+with hidden("rich"), hidden("greenlet"):
     import structlog
 
 trace: ContextVar[str | None] = ContextVar("trace", default=None)
