@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moorage.accounts.identity import operator
 from moorage.accounts.identity.caller import Caller
+from moorage.accounts.identity.operators import commands as operator
 from moorage.accounts.identity.organizations import members
 from moorage.accounts.identity.roles import Role
 from moorage.core.db.snapshots import store_path

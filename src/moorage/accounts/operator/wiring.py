@@ -15,6 +15,8 @@ from moorage.core.worker.run import Handlers
 
 @dataclass(frozen=True)
 class Operator(Product):
+    paths = ("/v1/operator",)
+
     db: Database
     registered: RegisteredHandlers = field(default_factory=RegisteredHandlers)
 

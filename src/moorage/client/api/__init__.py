@@ -10,6 +10,7 @@ from moorage.client.api.functions import Functions
 from moorage.client.api.github import Github
 from moorage.client.api.identity import Identity
 from moorage.client.api.monitors import Monitors
+from moorage.client.api.operator import Operator
 from moorage.client.api.organizations import Organizations
 from moorage.client.api.platform import Platform
 from moorage.client.api.projects import Projects
@@ -34,4 +35,5 @@ class Groups:
         self.databases = Databases(transport)
         self.cronjobs = Cronjobs(transport)
         self.monitors = Monitors(transport)
+        self.operator = Operator(transport)
         self.platform = Platform(transport)

@@ -122,7 +122,10 @@ class Identity:
         return result
 
     def me(self) -> Me:
-        """Return the user with its organizations."""
+        """Return the user with its organizations.
+
+        `isOperator` says that this session may call the routes below `/v1/operator`.
+        """
         result: Me = self._transport.call(Call("GET", "/v1/me"), Me)
         return result
 

@@ -10,6 +10,7 @@ from moorage.client.api_async.functions import AsyncFunctions
 from moorage.client.api_async.github import AsyncGithub
 from moorage.client.api_async.identity import AsyncIdentity
 from moorage.client.api_async.monitors import AsyncMonitors
+from moorage.client.api_async.operator import AsyncOperator
 from moorage.client.api_async.organizations import AsyncOrganizations
 from moorage.client.api_async.platform import AsyncPlatform
 from moorage.client.api_async.projects import AsyncProjects
@@ -34,4 +35,5 @@ class AsyncGroups:
         self.databases = AsyncDatabases(transport)
         self.cronjobs = AsyncCronjobs(transport)
         self.monitors = AsyncMonitors(transport)
+        self.operator = AsyncOperator(transport)
         self.platform = AsyncPlatform(transport)

@@ -124,7 +124,10 @@ class AsyncIdentity:
         return result
 
     async def me(self) -> Me:
-        """Return the user with its organizations."""
+        """Return the user with its organizations.
+
+        `isOperator` says that this session may call the routes below `/v1/operator`.
+        """
         result: Me = await self._transport.call(Call("GET", "/v1/me"), Me)
         return result
 

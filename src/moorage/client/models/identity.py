@@ -60,6 +60,7 @@ class Me(Model, kw_only=True):
     avatar_url: str | None
     mfa_enabled: bool
     organizations: List[MyOrganization]
+    is_operator: bool
 
 
 class MyOrganization(Model, kw_only=True):
