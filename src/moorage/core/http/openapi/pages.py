@@ -33,9 +33,10 @@ class Pages:
         """Return the page at a path, or None."""
         if request.path == "/docs":
             return html(self._docs, policy=self._docs_policy)
-        if request.path == "/setup" and self._settings.is_production:
-            return html(self._setup, policy=self._setup_policy)
-        if (console := await self._find_console(request)) is not None:
+        console = await self._find_console(request)
+        if request.path == "/setup" and self._settings.is_production and (console is None or console.status != 200):
+            return html(self._setup, policy=self._setup_policy)  # The first owner needs no console.
+        if console is not None:
             return console
         if request.path == "/":  # for programs; browsers get the console
             return Answer(302, b"", [(b"location", b"/docs")])
