@@ -7,6 +7,8 @@ import secrets
 from pathlib import Path
 
 from moorage.core.db.snapshots import store_path
+from moorage.core.env import Env
+from moorage.core.kit.clock import SystemClock
 from moorage.core.kit.crypto import KeyRing, derive
 from moorage.errors import CannotStart
 from moorage.platform import store_checks
@@ -132,3 +134,8 @@ def write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def make_env(settings: Settings) -> Env:
+    """Return the environment of units of work, with the keys of this platform."""
+    return Env.make(settings, SystemClock(), load_ring(settings), load_session_secret(settings))

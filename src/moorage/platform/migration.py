@@ -45,14 +45,14 @@ def _write_first_rows(settings: Settings) -> None:
     """
     from moorage.core.audit import service as audit
     from moorage.core.db.sqlite import SqliteDatabase
-    from moorage.platform import demo_token, opening
+    from moorage.platform import demo_token
 
     async def write() -> None:
         await db.write(audit.ensure_key)
         if not settings.is_production:
             await demo_token.ensure(db)
 
-    db = SqliteDatabase(store_path(settings), opening.make_env(settings))
+    db = SqliteDatabase(store_path(settings), keys.make_env(settings))
     try:
         asyncio.run(write())
     finally:

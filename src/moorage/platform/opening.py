@@ -20,7 +20,6 @@ from moorage.core.db.store import Database
 from moorage.core.db.tx import Tx
 from moorage.core.env import Env
 from moorage.core.http.idempotency import keys as idempotency
-from moorage.core.kit.clock import SystemClock
 from moorage.core.kit.crypto import CannotDecrypt
 from moorage.errors import CannotStart
 from moorage.platform import folders, keys, migration, store_checks
@@ -41,7 +40,7 @@ class Opened:
 
 
 def make_env(settings: Settings) -> Env:
-    return Env.make(settings, SystemClock(), keys.load_ring(settings), keys.load_session_secret(settings))
+    return keys.make_env(settings)
 
 
 def open_store(settings: Settings, *, exclusive: bool = True) -> Opened:
